@@ -1,0 +1,294 @@
+//! Images: the ELF files a guest was running. A path or bytes go in; identity, segments, sections
+//! and load bias come out. Nothing here unwinds or names an address; every offset and length that
+//! the file claims is checked before it is used.
+
+mod bias;
+mod error;
+
+pub use error::ImageError;
+
+use crate::mapped::{Mapped, map};
+use object::elf;
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{LittleEndian, Object, ObjectSection};
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// No section of a sane image is larger when unpacked (bytes).
+const SECTION_BYTES_MAX: u64 = 4 << 30;
+/// zlib packs at most 1032:1 and zstd seldom more in debug sections; a larger claim is a bomb.
+const UNPACK_RATIO_MAX: u64 = 2048;
+/// Linkers write around ten segments; this bounds what a hostile header can make us keep.
+const SEGMENTS_MAX: usize = 4096;
+
+/// An address as the image's own headers state it, before any load bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageAddress(pub u64);
+
+/// The processors whose images are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// AMD64, Intel 64.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+/// The linker's fingerprint of an image, from its `NT_GNU_BUILD_ID` note.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BuildId(pub Vec<u8>);
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// One loadable piece of an image (`PT_LOAD`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where the image wants it.
+    pub address: ImageAddress,
+    /// Where its bytes start in the file.
+    pub file_offset: u64,
+    /// How many bytes the file has of it.
+    pub file_bytes: u64,
+    /// How many bytes it has in memory; the rest is zero.
+    pub memory_bytes: u64,
+    /// Holds code.
+    pub executable: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Bytes {
+    Mapped(Arc<Mapped>),
+    Owned(Arc<[u8]>),
+}
+
+/// A 64-bit little-endian ELF file for x86-64 or aarch64.
+#[derive(Clone, Debug)]
+pub struct Image {
+    name: String,
+    path: Option<PathBuf>,
+    bytes: Bytes,
+    architecture: Architecture,
+    build_id: Option<BuildId>,
+    segments: Vec<Segment>,
+    position_independent: bool,
+}
+
+impl Image {
+    /// Opens the ELF file at `path` without reading all of it.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it can't be mapped, isn't ELF, is cut short or of a foreign kind.
+    pub fn open(path: &Path) -> Result<Image, ImageError> {
+        let mapped = map(path)?;
+        let name = path.display().to_string();
+        Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
+    }
+
+    /// Takes an ELF file from memory; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it isn't ELF, is cut short or of a foreign kind.
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Image, ImageError> {
+        Image::parse(name.to_owned(), None, Bytes::Owned(bytes.into()))
+    }
+
+    fn parse(name: String, path: Option<PathBuf>, bytes: Bytes) -> Result<Image, ImageError> {
+        let data: &[u8] = match &bytes {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Owned(owned) => owned,
+        };
+        let broken = |what: &'static str, source: object::read::Error| ImageError::Broken {
+            name: name.clone(),
+            what,
+            source,
+        };
+        if !data.starts_with(&elf::ELFMAG) {
+            return Err(ImageError::NotElf { name });
+        }
+        // Class 2 is 64 bits, data 1 is little-endian (ELF gABI, "ELF Identification").
+        if data.get(4..6) != Some(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0]) {
+            return Err(ImageError::NotElf64 { name });
+        }
+        let file = elf::FileHeader64::<LittleEndian>::parse(data)
+            .map_err(|source| broken("its file header", source))?;
+        let architecture = match file.e_machine.get(LittleEndian) {
+            elf::EM_X86_64 => Architecture::X86_64,
+            elf::EM_AARCH64 => Architecture::Aarch64,
+            machine => {
+                return Err(ImageError::ForeignMachine {
+                    name,
+                    machine: machine.0,
+                });
+            }
+        };
+        let position_independent = file.e_type(LittleEndian) == elf::ET_DYN;
+        let headers = file
+            .program_headers(LittleEndian, data)
+            .map_err(|source| broken("its program headers", source))?;
+        let segments = headers
+            .iter()
+            .filter(|header| header.p_type(LittleEndian) == elf::PT_LOAD)
+            .take(SEGMENTS_MAX)
+            .map(|header| Segment {
+                address: ImageAddress(header.p_vaddr(LittleEndian)),
+                file_offset: header.p_offset(LittleEndian),
+                file_bytes: header.p_filesz(LittleEndian),
+                memory_bytes: header.p_memsz(LittleEndian),
+                executable: header.p_flags(LittleEndian).contains(elf::PF_X),
+            })
+            .collect();
+        let elf = ElfFile64::<LittleEndian>::parse(data)
+            .map_err(|source| broken("its section headers", source))?;
+        // An image whose notes are damaged is still an image; it only can't be identified.
+        let build_id = elf.build_id().ok().flatten().map(|id| BuildId(id.to_vec()));
+        Ok(Image {
+            name,
+            path,
+            bytes,
+            architecture,
+            build_id,
+            segments,
+            position_independent,
+        })
+    }
+
+    /// What messages call this image: its path, or the name it was given.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file it came from, if it came from one.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The processor its code is for.
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// Its build-id, if the linker wrote one.
+    pub fn build_id(&self) -> Option<&BuildId> {
+        self.build_id.as_ref()
+    }
+
+    /// Its loadable segments in file order.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether the loader may put it anywhere (a library, a PIE).
+    pub fn is_position_independent(&self) -> bool {
+        self.position_independent
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Owned(owned) => owned,
+        }
+    }
+
+    /// The file, parsed again; cheap, since only its headers are touched.
+    pub(crate) fn elf(&self) -> Option<ElfFile64<'_, LittleEndian>> {
+        // `parse` has accepted the same bytes; a mapping that changed since then gives `None`.
+        ElfFile64::parse(self.bytes()).ok()
+    }
+
+    /// The bytes of the section called `name`, unpacked if they are compressed.
+    ///
+    /// `None` if there is no such section, if it has no bytes in the file, or if it is damaged or
+    /// claims a size that its packed bytes don't justify.
+    pub fn section(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let elf = self.elf()?;
+        let section = elf.section_by_name(name)?;
+        let packed = section.compressed_data().ok()?;
+        let allowed = (packed.data.len() as u64).saturating_mul(UNPACK_RATIO_MAX);
+        let is_packed = packed.format != object::CompressionFormat::None;
+        if is_packed && packed.uncompressed_size > allowed.min(SECTION_BYTES_MAX) {
+            return None;
+        }
+        packed.decompress().ok()
+    }
+
+    /// Where the section called `name` wants to be loaded, and how long it is there (bytes).
+    pub fn section_range(&self, name: &str) -> Option<(ImageAddress, u64)> {
+        let elf = self.elf()?;
+        let section = elf.section_by_name(name)?;
+        Some((ImageAddress(section.address()), section.size()))
+    }
+
+    /// The file's bytes for `length_bytes` at `address`, if one segment has them all.
+    pub fn bytes_at(&self, address: ImageAddress, length_bytes: u64) -> Option<&[u8]> {
+        let segment = self.segments.iter().find(|segment| {
+            let into = address.0.wrapping_sub(segment.address.0);
+            into < segment.file_bytes && length_bytes <= segment.file_bytes - into
+        })?;
+        let start = segment
+            .file_offset
+            .checked_add(address.0 - segment.address.0)?;
+        let end = start.checked_add(length_bytes)?;
+        self.bytes()
+            .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
+
+    /// Whether `address` lies in a segment that holds code.
+    pub fn is_code(&self, address: ImageAddress) -> bool {
+        self.segments.iter().any(|segment| {
+            segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_image() -> Image {
+        Image::open(&std::env::current_exe().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn this_test_program_is_an_image() {
+        let image = own_image();
+        assert!(!image.segments().is_empty());
+        assert!(image.section(".text").is_some_and(|text| !text.is_empty()));
+        let (address, length_bytes) = image.section_range(".text").unwrap();
+        assert!(image.is_code(address));
+        let text = image.bytes_at(address, length_bytes).unwrap();
+        assert_eq!(text, &*image.section(".text").unwrap());
+        assert!(image.bytes_at(address, u64::MAX).is_none());
+    }
+
+    #[test]
+    fn what_is_not_an_image_is_named() {
+        let not_elf = Image::from_bytes("a.txt", b"hello".to_vec()).unwrap_err();
+        assert!(matches!(not_elf, ImageError::NotElf { .. }));
+        let mut header = own_image().bytes()[..64].to_vec();
+        header[4] = 1;
+        let narrow = Image::from_bytes("b", header.clone()).unwrap_err();
+        assert!(matches!(narrow, ImageError::NotElf64 { .. }));
+        header[4] = 2;
+        header[18] = 8;
+        let mips = Image::from_bytes("c", header).unwrap_err();
+        assert!(matches!(
+            mips,
+            ImageError::ForeignMachine { machine: 8, .. }
+        ));
+    }
+
+    #[test]
+    fn every_cut_of_the_headers_is_an_error_or_an_image() {
+        let whole = own_image().bytes().to_vec();
+        for length_bytes in 0..2048.min(whole.len()) {
+            let _ = Image::from_bytes("cut", whole[..length_bytes].to_vec());
+        }
+    }
+}

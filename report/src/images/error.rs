@@ -1,0 +1,44 @@
+//! What can be wrong with an image, in words that say what to do.
+
+use crate::mapped::MapError;
+
+/// Why a file can't serve as an image.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The file can't be read at all.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// Its first bytes aren't ELF's.
+    #[error("cannot use {name} as an image: not an ELF file; give the kernel's ELF with --elf")]
+    NotElf {
+        /// The file.
+        name: String,
+    },
+    /// ELF, but of 32 bits or big-endian.
+    #[error("cannot use {name} as an image: only 64-bit little-endian ELF is supported")]
+    NotElf64 {
+        /// The file.
+        name: String,
+    },
+    /// ELF for a processor that isn't supported.
+    #[error(
+        "cannot use {name} as an image: it is for ELF machine {machine}; \
+         x86-64 (62) and aarch64 (183) are supported"
+    )]
+    ForeignMachine {
+        /// The file.
+        name: String,
+        /// `e_machine` of its header.
+        machine: u16,
+    },
+    /// Its headers contradict its length.
+    #[error("cannot use {name} as an image: {what} are damaged or cut short: {source}")]
+    Broken {
+        /// The file.
+        name: String,
+        /// Which part.
+        what: &'static str,
+        /// What the parser found.
+        source: object::read::Error,
+    },
+}

@@ -1,0 +1,106 @@
+//! A file's bytes without reading the file: a path goes in, a byte slice comes out.
+//! The one place of this package with `unsafe`; everything that wants a mapping asks here.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+/// Why a file couldn't be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The file is missing, or may not be read.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder, a pipe or a device: nothing that has bytes to map.
+    #[error("cannot read {}: it is not a regular file", path.display())]
+    NotAFile {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The system refused the mapping.
+    #[error("cannot map {}: {source}", path.display())]
+    Map {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The bytes of a file, mapped read-only.
+///
+/// If another program cuts the file short while it is mapped, a read beyond the new end kills this
+/// process with SIGBUS. Linkers and package managers replace files instead of cutting them, so
+/// this is left to the operating system, as every ELF reader that maps files does.
+#[derive(Debug)]
+pub struct Mapped {
+    /// `None` for an empty file, which the system won't map.
+    map: Option<memmap2::Mmap>,
+}
+
+impl Deref for Mapped {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or(&[])
+    }
+}
+
+/// Maps the regular file at `path`. An empty file gives an empty slice.
+///
+/// # Errors
+/// [`MapError`] if the file can't be opened, isn't a regular file or can't be mapped.
+pub fn map(path: &Path) -> Result<Mapped, MapError> {
+    let open = |source| MapError::Open {
+        path: path.to_owned(),
+        source,
+    };
+    // Asked before opening: opening a FIFO would wait for its writer.
+    if !std::fs::metadata(path).map_err(open)?.is_file() {
+        return Err(MapError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    let file = File::open(path).map_err(open)?;
+    if file.metadata().map_err(open)?.len() == 0 {
+        return Ok(Mapped { map: None });
+    }
+    // SAFETY: the mapping is private to this process and read-only; that nobody cuts the file
+    // short meanwhile is the operating system's and the user's business, see `Mapped`.
+    #[allow(unsafe_code)]
+    let map = unsafe { memmap2::Mmap::map(&file) };
+    let map = map.map_err(|source| MapError::Map {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Mapped { map: Some(map) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_maps_to_its_bytes_and_an_empty_one_to_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bytes");
+        std::fs::write(&path, b"abc").unwrap();
+        assert_eq!(&*map(&path).unwrap(), b"abc");
+        std::fs::write(&path, b"").unwrap();
+        assert_eq!(&*map(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_folder_and_a_missing_file_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(map(folder.path()), Err(MapError::NotAFile { .. })));
+        let missing = folder.path().join("missing");
+        assert!(matches!(map(&missing), Err(MapError::Open { .. })));
+    }
+}
