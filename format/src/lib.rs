@@ -1,1 +1,39 @@
-//! Placeholder until the first module lands.
+//! Reads and writes `.uprof` recordings: compressed, timestamped per-vCPU stack samples.
+//!
+//! The byte layout is stated in `format-spec.md` at the top of the repository and nowhere else; this
+//! package follows it and cites its sections. It makes no system call beyond [`std::io::Read`] and
+//! [`std::io::Write`], so that recordings can be handled on any machine.
+//!
+//! - To write: [`Writer`].
+//! - To read a whole file in memory: [`Recording`]; from a pipe: [`StreamReader`]. Both yield
+//!   [`Item`]s: sound [`Block`]s and the [`Damage`] between them.
+//! - To look inside a block: [`Block::payload`], [`SampleBlock`].
+//!
+//! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the
+//! bytes are.
+
+#![forbid(unsafe_code)]
+
+pub mod cold;
+mod columns;
+mod error;
+pub mod layout;
+mod raw_stack;
+mod sample;
+mod samples;
+mod scan;
+mod stream;
+mod trie;
+mod varint;
+mod writer;
+
+pub use error::{DecodeError, OpenError};
+pub use layout::{BlockHeader, BlockType, Codec, Preamble};
+pub use sample::{
+    Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, register_name,
+};
+pub use samples::{Row, Rows, SampleBlock};
+pub use scan::{Block, Blocks, Damage, DamageKind, Item, Payload, Recording};
+pub use stream::StreamReader;
+pub use trie::Node;
+pub use writer::Writer;

@@ -1,0 +1,344 @@
+//! Cold records: what is written seldom and may change its shape (format-spec.md, section 6).
+//!
+//! They are serde types through bincode 2 (standard configuration) behind the block's encoding byte.
+//! The payload of a block of records is a `Vec` of one record type; metadata is a list of sections,
+//! each with a tag and a length, so that a new section does not disturb an old reader.
+
+use crate::error::Fault;
+use crate::layout::MAX_PAYLOAD_BYTES;
+use crate::sample::{Arch, Task};
+use crate::varint::{self, Cursor};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// The encoding byte of bincode 2, standard configuration.
+pub const ENCODING_BINCODE_2: u8 = 1;
+
+fn config() -> impl bincode::config::Config {
+    bincode::config::standard().with_limit::<MAX_PAYLOAD_BYTES>()
+}
+
+/// Appends one record or list of records.
+pub(crate) fn put<T: Serialize>(out: &mut Vec<u8>, record: &T) -> Result<(), Fault> {
+    bincode::serde::encode_into_std_write(record, out, config())
+        .map(drop)
+        .map_err(|error| Fault::Record(error.to_string()))
+}
+
+/// Reads one record or list of records; bytes after it belong to a newer minor version.
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
+    bincode::serde::decode_from_slice(bytes, config())
+        .map(|(record, _)| record)
+        .map_err(|error| Fault::Record(error.to_string()))
+}
+
+/// What was recorded, where and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Metadata {
+    /// The recording program.
+    pub recorder: Recorder,
+    /// The machine that it ran on.
+    pub host: Host,
+    /// The guest or process.
+    pub target: Target,
+    /// How samples were taken.
+    pub sampling: Sampling,
+    /// Further facts, in order: name and value, for people.
+    pub notes: Vec<(String, String)>,
+}
+
+/// The recording program.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Recorder {
+    /// Name and version.
+    pub program: String,
+    /// Its arguments.
+    pub command_line: Vec<String>,
+}
+
+/// The machine that the recorder ran on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Host {
+    /// Host name.
+    pub name: String,
+    /// Operating system and release.
+    pub system: String,
+    /// Processor model.
+    pub processor: String,
+    /// Processors online.
+    pub processors: u32,
+}
+
+/// What kind of thing was recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum TargetKind {
+    /// Made up, by a test or benchmark.
+    #[default]
+    Synthetic,
+    /// A Linux process with its threads and children.
+    Process,
+    /// A Xen domain.
+    XenDomain,
+    /// A guest behind a gdb stub.
+    GdbStub,
+    /// A QEMU guest found by QMP.
+    Qemu,
+    /// Converted from another tool's output.
+    Imported,
+}
+
+impl TargetKind {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            TargetKind::Synthetic => "synthetic",
+            TargetKind::Process => "process",
+            TargetKind::XenDomain => "Xen domain",
+            TargetKind::GdbStub => "gdb stub",
+            TargetKind::Qemu => "QEMU guest",
+            TargetKind::Imported => "imported",
+        }
+    }
+}
+
+/// The guest or process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// What kind of thing it is.
+    pub kind: TargetKind,
+    /// Process id, domid or 0.
+    pub id: u64,
+    /// Command or domain name.
+    pub name: String,
+    /// Instruction set.
+    pub arch: Arch,
+    /// vCPUs at the start, 0 where that means nothing.
+    pub vcpus: u32,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Target {
+            kind: TargetKind::Synthetic,
+            id: 0,
+            name: String::new(),
+            arch: Arch::X86_64,
+            vcpus: 0,
+        }
+    }
+}
+
+/// How samples were taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sampling {
+    /// Requested rate in thousandths of a hertz, per vCPU or thread.
+    pub rate_millihertz: u64,
+    /// What triggers a sample: `timer`, `cpu-clock`, `cycles`, …
+    pub trigger: String,
+    /// Most frames of a chain.
+    pub most_frames: u32,
+    /// Raw stack bytes asked for per sample, 0 for none.
+    pub stack_bytes: u32,
+    /// Whether only running vCPUs or threads are sampled.
+    pub on_cpu_only: bool,
+}
+
+/// A vCPU or thread starts, gets a name, or ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskEvent {
+    /// When.
+    pub time_ns: u64,
+    /// Which.
+    pub task: Task,
+    /// What happened.
+    pub what: TaskChange,
+}
+
+/// What happened to a vCPU or thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskChange {
+    /// It was there, or came, under a name.
+    Named(String),
+    /// It ended.
+    Ended,
+}
+
+/// An address space changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleEvent {
+    /// When.
+    pub time_ns: u64,
+    /// Address space; 0 with a process target is the kernel's.
+    pub space: u32,
+    /// What happened.
+    pub what: ModuleChange,
+}
+
+/// What happened to an address space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModuleChange {
+    /// Part of an image was mapped; it hides what was mapped there.
+    Mapped(Mapping),
+    /// All mappings went: the process runs another program.
+    Cleared,
+    /// The space began as a copy of another.
+    CopiedFrom(u32),
+}
+
+/// Part of an image in an address space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset of the first byte in the image file.
+    pub file_offset: u64,
+    /// Path of the image as the recorder saw it, or a name in brackets.
+    pub path: String,
+    /// GNU build-id, empty where there is none.
+    pub build_id: Vec<u8>,
+}
+
+/// Clocks read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClockPair {
+    /// The recording's monotonic clock, which all times in the file are of.
+    pub monotonic_ns: u64,
+    /// Nanoseconds since 1970-01-01 00:00 UTC.
+    pub realtime_ns: i64,
+    /// The guest's clock or time-stamp counter, if known.
+    pub guest: Option<u64>,
+}
+
+/// Samples that could not be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Start of the time in which it happened.
+    pub first_ns: u64,
+    /// End of that time.
+    pub last_ns: u64,
+    /// vCPU or thread, where known.
+    pub task: Option<Task>,
+    /// Why.
+    pub reason: LossReason,
+    /// How many samples (or, for [`LossReason::EventsLost`], records).
+    pub count: u64,
+}
+
+/// Why samples could not be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LossReason {
+    /// The recorder's ring was full: the encoder or the disk was too slow.
+    RingFull,
+    /// The kernel's buffer was full.
+    KernelBuffer,
+    /// Reading the guest failed.
+    ReadFailed,
+    /// Deadlines passed before the sampler got to them.
+    Deadline,
+    /// Names or mappings were lost, so that some frames may lack their module.
+    EventsLost,
+}
+
+impl LossReason {
+    /// For people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            LossReason::RingFull => "dropped: the recorder's ring was full",
+            LossReason::KernelBuffer => "dropped: the kernel's buffer was full",
+            LossReason::ReadFailed => "failed to read the guest",
+            LossReason::Deadline => "deadlines missed",
+            LossReason::EventsLost => "names or mappings lost",
+        }
+    }
+}
+
+/// An interval of a function trace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// vCPU or thread.
+    pub task: Task,
+    /// When it began; `None` where the trace has only durations.
+    pub start_ns: Option<u64>,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// Depth of the call, outermost 0.
+    pub depth: u32,
+    /// Function.
+    pub name: String,
+}
+
+/// Why and when the recording ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When.
+    pub time_ns: u64,
+    /// Why, as a kind.
+    pub reason: EndReason,
+    /// Why, in words.
+    pub message: String,
+    /// Further totals, in order: name and value.
+    pub totals: Vec<(String, u64)>,
+}
+
+/// Why a recording ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndReason {
+    /// The time asked for was over.
+    Duration,
+    /// Someone asked the recorder to stop.
+    Stopped,
+    /// The process or guest ended.
+    TargetEnded,
+    /// The guest crashed.
+    TargetCrashed,
+    /// The source failed.
+    SourceFailed,
+    /// Made by a converter, which reached the end of its input.
+    InputEnded,
+}
+
+/// Tags of the sections of a metadata block.
+const SECTION_RECORDER: u64 = 1;
+const SECTION_HOST: u64 = 2;
+const SECTION_TARGET: u64 = 3;
+const SECTION_SAMPLING: u64 = 4;
+const SECTION_NOTES: u64 = 5;
+
+impl Metadata {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
+        put_section(out, SECTION_RECORDER, &self.recorder)?;
+        put_section(out, SECTION_HOST, &self.host)?;
+        put_section(out, SECTION_TARGET, &self.target)?;
+        put_section(out, SECTION_SAMPLING, &self.sampling)?;
+        put_section(out, SECTION_NOTES, &self.notes)
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
+        let mut metadata = Metadata::default();
+        let mut cursor = Cursor::new(bytes, "metadata section");
+        while !cursor.is_empty() {
+            let tag = cursor.varint()?;
+            let length = cursor.varint_up_to(bytes.len(), "a section fits into its block")?;
+            let section = cursor.take(length)?;
+            match tag {
+                SECTION_RECORDER => metadata.recorder = parse(section)?,
+                SECTION_HOST => metadata.host = parse(section)?,
+                SECTION_TARGET => metadata.target = parse(section)?,
+                SECTION_SAMPLING => metadata.sampling = parse(section)?,
+                SECTION_NOTES => metadata.notes = parse(section)?,
+                _ => {}
+            }
+        }
+        Ok(metadata)
+    }
+}
+
+fn put_section<T: Serialize>(out: &mut Vec<u8>, tag: u64, section: &T) -> Result<(), Fault> {
+    let mut bytes = Vec::new();
+    put(&mut bytes, section)?;
+    varint::put(out, tag);
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(&bytes);
+    Ok(())
+}

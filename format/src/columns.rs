@@ -1,0 +1,85 @@
+//! The column directory at the start of a sample block's payload (format-spec.md, section 5).
+
+use crate::error::Fault;
+use crate::layout::{Column, REGISTER_COLUMN};
+use crate::varint::{self, Cursor};
+
+const FLAG_CRITICAL: u64 = 1;
+
+/// Appends the directory and then the columns; empty columns are left out.
+pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])]) {
+    let present = columns.iter().filter(|(_, bytes)| !bytes.is_empty());
+    varint::put(out, present.clone().count() as u64);
+    for (id, bytes) in present.clone() {
+        varint::put(out, u64::from(*id));
+        varint::put(out, FLAG_CRITICAL);
+        varint::put(out, bytes.len() as u64);
+    }
+    for (_, bytes) in present {
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// The columns of a payload, each as a range of it.
+#[derive(Debug, Default)]
+pub struct Directory {
+    ranges: Vec<(u16, std::ops::Range<usize>)>,
+}
+
+impl Directory {
+    /// Reads the directory of `payload`.
+    pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
+        let mut cursor = Cursor::new(payload, "column directory");
+        let count = cursor.varint_up_to(256, "at most 256 columns")?;
+        let mut lengths = Vec::with_capacity(count);
+        for _ in 0..count {
+            let id = cursor.varint_up_to(usize::from(u16::MAX), "a column number has 16 bits")?;
+            let critical = cursor.varint()? & FLAG_CRITICAL != 0;
+            let length = cursor.varint_up_to(payload.len(), "a column fits into its payload")?;
+            let id = id as u16;
+            let known = Column::from_number(id).is_some()
+                || (REGISTER_COLUMN..REGISTER_COLUMN + 64).contains(&id);
+            if critical && !known {
+                let number = u64::from(id);
+                return Err(Fault::Unknown {
+                    what: "column",
+                    number,
+                });
+            }
+            lengths.push((id, length));
+        }
+        let mut start = payload.len() - cursor.remaining();
+        let mut ranges = Vec::with_capacity(count);
+        for (id, length) in lengths {
+            if length > payload.len() - start {
+                return Err(Fault::Short("column"));
+            }
+            ranges.push((id, start..start + length));
+            start += length;
+        }
+        Ok(Directory { ranges })
+    }
+
+    /// A cursor over a column; empty where the block does not have it.
+    pub fn column<'a>(&self, payload: &'a [u8], column: Column) -> Cursor<'a> {
+        Cursor::new(self.bytes(payload, column.number()), column.name())
+    }
+
+    /// A cursor over the column of register `number`.
+    pub fn register<'a>(&self, payload: &'a [u8], number: u8) -> Cursor<'a> {
+        let id = REGISTER_COLUMN + u16::from(number);
+        Cursor::new(self.bytes(payload, id), "register")
+    }
+
+    /// Whether the block has the column.
+    pub fn has(&self, column: Column) -> bool {
+        self.ranges.iter().any(|(id, _)| *id == column.number())
+    }
+
+    fn bytes<'a>(&self, payload: &'a [u8], id: u16) -> &'a [u8] {
+        let range = self.ranges.iter().find(|(found, _)| *found == id);
+        range
+            .and_then(|(_, range)| payload.get(range.clone()))
+            .unwrap_or(&[])
+    }
+}

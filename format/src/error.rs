@@ -1,0 +1,99 @@
+//! What can be wrong with a recording, told apart and with the place.
+
+use crate::layout::{MAGIC, MAJOR};
+
+/// Why a recording can't be opened at all.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum OpenError {
+    /// Nothing there.
+    #[error(
+        "the recording is empty (0 bytes): the recorder stopped before it wrote anything; \
+         record again"
+    )]
+    Empty,
+    /// Some bytes, but not even a preamble and a block header.
+    #[error(
+        "the recording ends after {bytes} bytes, inside its preamble: nothing can be \
+         saved from it; record or copy it again"
+    )]
+    TooShort {
+        /// Bytes that there are.
+        bytes: usize,
+    },
+    /// Neither the magic nor any block was found.
+    #[error(
+        "not a .uprof recording: byte 0 is not the magic {} and no block was found; \
+         for other formats see `uniprof import --help`",
+        MAGIC.escape_ascii()
+    )]
+    NotARecording,
+    /// The file starts well, but no block of it is sound.
+    #[error(
+        "the recording has a preamble but no sound block in {bytes} bytes: it is damaged \
+         or was cut right after its start; record or copy it again"
+    )]
+    NothingSound {
+        /// Bytes that there are.
+        bytes: u64,
+    },
+    /// From a newer program.
+    #[error(
+        "the recording has format version {major}.{minor}, this program reads {MAJOR}.x: \
+         use a newer uniprof"
+    )]
+    NewerMajor {
+        /// Major version found.
+        major: u16,
+        /// Minor version found.
+        minor: u16,
+    },
+    /// Reading failed.
+    #[error("cannot read the recording: {0}")]
+    Read(String),
+}
+
+/// Why a payload can't be decoded, with the place.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
+#[error("block {sequence} ({block}) at byte {offset}: {what}")]
+pub struct DecodeError {
+    /// Offset of the block in the file.
+    pub offset: u64,
+    /// Sequence number of the block.
+    pub sequence: u32,
+    /// Name of the block type.
+    pub block: &'static str,
+    /// What is wrong.
+    pub what: Fault,
+}
+
+/// What is wrong inside a payload.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
+pub enum Fault {
+    /// A column or record ends too early.
+    #[error("{0} ends too early")]
+    Short(&'static str),
+    /// A value is outside what the specification allows.
+    #[error("{what} is {value}, which is not allowed ({rule})")]
+    Range {
+        /// Which value.
+        what: &'static str,
+        /// What was found.
+        value: u64,
+        /// What would be right.
+        rule: &'static str,
+    },
+    /// A critical column or codec that this version does not know.
+    #[error("{what} number {number} is not known to this version: use a newer uniprof")]
+    Unknown {
+        /// Kind of tag.
+        what: &'static str,
+        /// Its number.
+        number: u64,
+    },
+    /// zstd refused.
+    #[error("zstd: {0}")]
+    Zstd(String),
+    /// bincode refused.
+    #[error("record: {0}")]
+    Record(String),
+}

@@ -1,0 +1,237 @@
+//! Fixed layouts, tags and limits of the file (format-spec.md, sections 2 and 3).
+//!
+//! Enters: bytes. Leaves: typed views of them. Never allocates.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// First bytes of a recording. The high bit and the line ends show a transfer in text mode.
+pub const MAGIC: [u8; 8] = *b"\x89UPROF\r\n";
+/// First bytes of a block header; what a reader searches for after damage.
+pub const SYNC: [u8; 8] = *b"\xF5uBLK\x1A\r\n";
+/// Last bytes of a file that ends with an index.
+pub const INDEX_TRAILER: [u8; 8] = *b"uINDEX\r\n";
+
+/// A reader refuses a file whose major version is not this.
+pub const MAJOR: u16 = 1;
+/// Counts additions that an older reader may ignore.
+pub const MINOR: u16 = 0;
+
+/// Most bytes that a block's payload may take, as stored and decompressed.
+pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
+/// Most samples in one block.
+pub const MAX_ROWS: usize = 1 << 14;
+/// Most nodes in the stack table of one block.
+pub const MAX_NODES: usize = 1 << 20;
+/// Most frames in one chain; a longer one is cut at its outer end.
+pub const MAX_FRAMES: usize = 1024;
+/// Most raw stack bytes in one sample.
+pub const MAX_STACK_BYTES: usize = 256 << 10;
+
+/// The block may be skipped only by refusing the file: its meaning changes that of others.
+pub const FLAG_CRITICAL: u16 = 1;
+
+/// Start of a recording (format-spec.md, section 2).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Preamble {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// Major version.
+    pub major: U16,
+    /// Minor version.
+    pub minor: U16,
+    /// CRC-32 of this structure with this field zero.
+    pub crc: U32,
+    /// Random identity of the recording.
+    pub uuid: [u8; 16],
+}
+
+impl Preamble {
+    /// Size in bytes.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// The preamble that this version of the package writes.
+    pub fn new(uuid: [u8; 16]) -> Self {
+        let mut preamble = Preamble {
+            magic: MAGIC,
+            major: MAJOR.into(),
+            minor: MINOR.into(),
+            crc: 0.into(),
+            uuid,
+        };
+        preamble.crc = preamble.checksum().into();
+        preamble
+    }
+
+    /// The checksum that the other fields call for.
+    pub fn checksum(&self) -> u32 {
+        let mut copy = *self;
+        copy.crc = 0.into();
+        crc32fast::hash(copy.as_bytes())
+    }
+}
+
+/// Start of a block (format-spec.md, section 3).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct BlockHeader {
+    /// [`SYNC`].
+    pub sync: [u8; 8],
+    /// A [`BlockType`] number.
+    pub block_type: U16,
+    /// [`FLAG_CRITICAL`]; other bits are ignored.
+    pub flags: U16,
+    /// A [`Codec`] number: how the payload is compressed.
+    pub codec: u8,
+    /// How the decompressed payload is encoded; its meaning belongs to the block type.
+    pub encoding: u8,
+    /// Zero.
+    pub reserved: U16,
+    /// Bytes of payload that follow.
+    pub stored_bytes: U32,
+    /// Bytes of payload when decompressed.
+    pub raw_bytes: U32,
+    /// Earliest time inside, in nanoseconds of the recording's monotonic clock.
+    pub first_ns: U64,
+    /// Latest time inside.
+    pub last_ns: U64,
+    /// Samples in all blocks before this one: what a gap lost is the difference.
+    pub samples_before: U64,
+    /// Samples in this block.
+    pub samples: U32,
+    /// Number of this block in the file, from 0.
+    pub sequence: U32,
+    /// CRC-32 of the stored payload.
+    pub payload_crc: U32,
+    /// CRC-32 of the 60 bytes before it.
+    pub header_crc: U32,
+}
+
+impl BlockHeader {
+    /// Size in bytes.
+    pub const BYTES: usize = size_of::<Self>();
+
+    /// The checksum that the other fields call for.
+    pub fn checksum(&self) -> u32 {
+        crc32fast::hash(&self.as_bytes()[..Self::BYTES - 4])
+    }
+
+    /// Whether a reader that doesn't know the block type must refuse the file.
+    pub fn is_critical(&self) -> bool {
+        self.flags.get() & FLAG_CRITICAL != 0
+    }
+}
+
+const _: () = assert!(Preamble::BYTES == 32);
+const _: () = assert!(BlockHeader::BYTES == 64);
+
+/// Declares numbered tags, their names and both conversions in one table.
+macro_rules! tags {
+    ($(#[$meta:meta])* $name:ident: $int:ty { $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr($int)]
+        pub enum $name { $($(#[$doc])* $variant = $number,)* }
+
+        impl $name {
+            /// Every tag of the kind, in the order of format-spec.md.
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+
+            /// The tag with this number.
+            pub fn from_number(number: $int) -> Option<Self> {
+                match number { $($number => Some($name::$variant),)* _ => None }
+            }
+
+            /// The number in the file.
+            pub fn number(self) -> $int {
+                self as $int
+            }
+
+            /// The name used in format-spec.md and in messages.
+            pub fn name(self) -> &'static str {
+                match self { $($name::$variant => $text,)* }
+            }
+        }
+    };
+}
+pub(crate) use tags;
+
+tags! {
+    /// What a block holds (format-spec.md, section 4).
+    BlockType: u16 {
+        /// What was recorded, where and how; the first block.
+        Metadata = 1 "metadata",
+        /// Samples with their own stack table.
+        Samples = 2 "samples",
+        /// vCPUs or threads that start, get a name or end.
+        Tasks = 3 "tasks",
+        /// Images mapped into an address space.
+        Modules = 4 "modules",
+        /// Pairs of clock readings.
+        Clocks = 5 "clocks",
+        /// Samples that could not be kept.
+        Losses = 6 "losses",
+        /// Intervals of a function trace.
+        Spans = 7 "spans",
+        /// Symbols, lines and unwind rules of an image.
+        Image = 8 "image",
+        /// Why and when the recording ended, with totals.
+        End = 9 "end",
+        /// Where the blocks are.
+        Index = 10 "index",
+    }
+}
+
+tags! {
+    /// How a payload is compressed.
+    Codec: u8 {
+        /// Stored as it is.
+        Plain = 0 "plain",
+        /// One zstd frame.
+        Zstd = 1 "zstd",
+    }
+}
+
+tags! {
+    /// Columns of a sample block (format-spec.md, section 5).
+    Column: u16 {
+        /// Table of tasks: address space and vCPU.
+        Tasks = 1 "tasks",
+        /// Index into the table of tasks.
+        Task = 2 "task",
+        /// Time.
+        Time = 3 "time",
+        /// vCPU state.
+        State = 4 "state",
+        /// Parents of the nodes of the stack table.
+        NodeParent = 5 "node-parent",
+        /// Addresses of the nodes.
+        NodeAddress = 6 "node-address",
+        /// Kinds of the nodes.
+        NodeKind = 7 "node-kind",
+        /// Node of the innermost frame.
+        Chain = 8 "chain",
+        /// Why the walk stopped.
+        Stop = 9 "stop",
+        /// Freeze or sampling time.
+        Cost = 10 "cost",
+        /// How late the sample was taken.
+        Late = 11 "late",
+        /// Table of register masks.
+        RegisterMasks = 12 "register-masks",
+        /// Index into the table of register masks.
+        RegisterMask = 13 "register-mask",
+        /// Address of the raw stack bytes.
+        StackAddress = 14 "stack-address",
+        /// Length of the raw stack bytes.
+        StackLength = 15 "stack-length",
+        /// Which stack bytes are as in the task's sample before.
+        StackRuns = 16 "stack-runs",
+        /// The stack bytes which are not.
+        StackBytes = 17 "stack-bytes",
+    }
+}
+
+/// The column of register `n` is this number plus `n`; registers have DWARF numbers below 64.
+pub const REGISTER_COLUMN: u16 = 64;

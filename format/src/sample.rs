@@ -1,0 +1,273 @@
+//! A sample as the program sees it: the row that goes into a block and comes out of it.
+
+use crate::layout::tags;
+use serde::{Deserialize, Serialize};
+
+/// Instruction set of the guest. Registers have the DWARF numbers of its ABI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Arch {
+    /// x86-64 (System V ABI, AMD64 supplement, figure 3.36).
+    X86_64,
+    /// AArch64 (DWARF for the Arm 64-bit architecture, section 4.1).
+    Aarch64,
+}
+
+impl Arch {
+    /// The name that `uname -m` prints.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+
+    /// DWARF numbers of the instruction pointer, the stack pointer and the frame pointer.
+    pub fn special_registers(self) -> (u8, u8, u8) {
+        match self {
+            Arch::X86_64 => (16, 7, 6),
+            Arch::Aarch64 => (32, 31, 29),
+        }
+    }
+}
+
+/// The name of register `number` (a DWARF number), or `None` where the format gives it none.
+pub fn register_name(arch: Arch, number: u8) -> Option<&'static str> {
+    const X86_64: [&str; 17] = [
+        "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12",
+        "r13", "r14", "r15", "rip",
+    ];
+    const AARCH64: [&str; 34] = [
+        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13",
+        "x14", "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26",
+        "x27", "x28", "x29", "x30", "sp", "pc", "pstate",
+    ];
+    match (arch, number) {
+        (Arch::X86_64, 49) => Some("rflags"),
+        (Arch::X86_64, 58) => Some("fs_base"),
+        (Arch::X86_64, 59) => Some("gs_base"),
+        (Arch::X86_64, _) => X86_64.get(usize::from(number)).copied(),
+        (Arch::Aarch64, _) => AARCH64.get(usize::from(number)).copied(),
+    }
+}
+
+tags! {
+    /// What a vCPU was doing when it was sampled.
+    State: u8 {
+        /// Executing.
+        Running = 0 "running",
+        /// Waiting: nothing was executed for it.
+        Blocked = 1 "blocked",
+        /// Not brought up, or unplugged.
+        Offline = 2 "offline",
+        /// Paused by someone other than the recorder.
+        Paused = 3 "paused",
+    }
+}
+
+tags! {
+    /// Why a frame chain ends where it ends.
+    Stop: u8 {
+        /// The outermost frame was reached.
+        Complete = 0 "complete",
+        /// No walk was asked for: the instruction pointer only.
+        NotWalked = 1 "not-walked",
+        /// The most frames allowed were taken.
+        Depth = 2 "depth-limit",
+        /// The chain goes on beyond the stack bytes that were copied.
+        Window = 3 "window-end",
+        /// The time allowed for a freeze was used up.
+        Budget = 4 "time-budget",
+        /// The chain turned back on itself.
+        Cycle = 5 "cycle",
+        /// A frame pointer that can't be one: unaligned or outside the stack.
+        BadPointer = 6 "bad-frame-pointer",
+        /// Memory that is not there.
+        Unreadable = 7 "unreadable-memory",
+        /// Whoever walked the stack does not say.
+        Unsaid = 8 "unsaid",
+    }
+}
+
+tags! {
+    /// What the address of a frame is.
+    FrameKind: u8 {
+        /// The next instruction to execute: of the sample itself, or of code that was interrupted.
+        Exact = 0 "exact",
+        /// A return address: the call is the instruction before it.
+        Return = 1 "return",
+    }
+}
+
+tags! {
+    /// How a frame was found.
+    Found: u8 {
+        /// From a register or by following frame pointers.
+        FramePointer = 0 "frame-pointer",
+        /// By call frame information.
+        Cfi = 1 "cfi",
+        /// By a guess: a word on the stack that points behind a call.
+        Scan = 2 "scan",
+    }
+}
+
+/// One frame of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Guest virtual address.
+    pub address: u64,
+    /// What the address is.
+    pub kind: FrameKind,
+    /// How the frame was found.
+    pub found: Found,
+}
+
+impl Frame {
+    /// The next instruction to execute.
+    pub const fn exact(address: u64) -> Self {
+        Frame {
+            address,
+            kind: FrameKind::Exact,
+            found: Found::FramePointer,
+        }
+    }
+
+    /// A return address found by frame pointer.
+    pub const fn return_address(address: u64) -> Self {
+        Frame {
+            address,
+            kind: FrameKind::Return,
+            found: Found::FramePointer,
+        }
+    }
+
+    /// An address inside the instruction that this frame is at: what to look symbols up by.
+    pub fn lookup_address(self) -> u64 {
+        match self.kind {
+            FrameKind::Exact => self.address,
+            FrameKind::Return => self.address.wrapping_sub(1),
+        }
+    }
+}
+
+/// A line of execution: a vCPU of a guest or a thread of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Task {
+    /// Address space: the process id, or 0 for a guest.
+    pub space: u32,
+    /// vCPU number or thread id.
+    pub vcpu: u32,
+}
+
+/// A register snapshot: register `n` (DWARF number) is there if bit `n` of the mask is.
+#[derive(Clone, Copy)]
+pub struct Registers {
+    mask: u64,
+    values: [u64; 64],
+}
+
+impl Default for Registers {
+    fn default() -> Self {
+        Registers {
+            mask: 0,
+            values: [0; 64],
+        }
+    }
+}
+
+impl PartialEq for Registers {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Registers {}
+
+impl std::fmt::Debug for Registers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Registers {
+    /// Which registers are there, a bit each.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// The value of register `number`, or `None` where it was not recorded.
+    pub fn get(&self, number: u8) -> Option<u64> {
+        let bit = 1u64.checked_shl(u32::from(number))?;
+        (self.mask & bit != 0).then(|| self.values[usize::from(number)])
+    }
+
+    /// Sets register `number`; numbers of 64 and above are ignored, as the format has no place.
+    pub fn set(&mut self, number: u8, value: u64) {
+        if let Some(slot) = self.values.get_mut(usize::from(number)) {
+            *slot = value;
+            self.mask |= 1 << number;
+        }
+    }
+
+    /// Forgets all registers.
+    pub fn clear(&mut self) {
+        self.mask = 0;
+    }
+
+    /// The value that register `number` had last, also where the current row has none.
+    pub(crate) fn remembered(&self, number: u8) -> u64 {
+        self.values[usize::from(number)]
+    }
+
+    /// Leaves only the registers of `mask`; the others' values stay remembered.
+    pub(crate) fn keep_only(&mut self, mask: u64) {
+        self.mask &= mask;
+    }
+
+    /// Numbers and values, in order of number.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
+        bits(self.mask).map(|number| (number, self.values[usize::from(number)]))
+    }
+}
+
+/// The numbers of the bits set in `mask`, lowest first.
+pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
+    std::iter::from_fn(move || {
+        let number = mask.trailing_zeros() as u8;
+        (mask != 0).then(|| {
+            mask &= mask - 1;
+            number
+        })
+    })
+}
+
+/// Raw stack bytes of one sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawStack<'a> {
+    /// Guest virtual address of the first byte, normally the stack pointer.
+    pub address: u64,
+    /// The bytes, upwards from there.
+    pub bytes: &'a [u8],
+}
+
+/// One sample, on its way into a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample<'a> {
+    /// When, in nanoseconds of the recording's monotonic clock.
+    pub time_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// What that was doing.
+    pub state: State,
+    /// Frames, innermost first; empty where not even the instruction pointer is known.
+    pub chain: &'a [Frame],
+    /// Why the chain ends.
+    pub stop: Stop,
+    /// How long the guest stood still, or the sampler worked, for this sample; `None`: not known.
+    pub cost_ns: Option<u64>,
+    /// How long after its deadline it was taken; `None` where nobody set a deadline.
+    pub late_ns: Option<u64>,
+    /// Registers, if recorded.
+    pub registers: Option<&'a Registers>,
+    /// Raw stack bytes, if recorded.
+    pub stack: Option<RawStack<'a>>,
+}

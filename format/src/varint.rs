@@ -1,0 +1,148 @@
+//! Variable-length integers (format-spec.md, section 1): LEB128, and zigzag for signed differences.
+//!
+//! Encode and decode stand side by side; decoding is total.
+
+use crate::error::Fault;
+
+/// Appends `value`, 7 bits a byte, low bits first.
+#[inline]
+pub fn put(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends the difference `to - from`, wrapping, so that small steps either way are short.
+#[inline]
+pub fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
+    let delta = to.wrapping_sub(from) as i64;
+    put(out, ((delta << 1) ^ (delta >> 63)) as u64);
+}
+
+/// Reads varints off the front of a column.
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    name: &'static str,
+}
+
+impl<'a> Cursor<'a> {
+    /// A cursor over `bytes`; `name` is for messages.
+    pub fn new(bytes: &'a [u8], name: &'static str) -> Self {
+        Cursor { bytes, name }
+    }
+
+    /// Whether all was read.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes that were not read.
+    pub fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Next byte.
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, Fault> {
+        let (&first, rest) = self.bytes.split_first().ok_or(Fault::Short(self.name))?;
+        self.bytes = rest;
+        Ok(first)
+    }
+
+    /// Next varint.
+    #[inline]
+    pub fn varint(&mut self) -> Result<u64, Fault> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Fault::Range {
+            what: self.name,
+            value,
+            rule: "a varint has at most 64 bits",
+        })
+    }
+
+    /// Next varint, no larger than `most`.
+    pub fn varint_up_to(&mut self, most: usize, rule: &'static str) -> Result<usize, Fault> {
+        let value = self.varint()?;
+        match usize::try_from(value) {
+            Ok(small) if small <= most => Ok(small),
+            _ => Err(Fault::Range {
+                what: self.name,
+                value,
+                rule,
+            }),
+        }
+    }
+
+    /// Next difference, applied to `from`.
+    #[inline]
+    pub fn delta(&mut self, from: u64) -> Result<u64, Fault> {
+        let zigzag = self.varint()?;
+        let delta = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+        Ok(from.wrapping_add(delta as u64))
+    }
+
+    /// Next `count` bytes.
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
+        if count > self.bytes.len() {
+            return Err(Fault::Short(self.name));
+        }
+        let (head, rest) = self.bytes.split_at(count);
+        self.bytes = rest;
+        Ok(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_survive(values: Vec<u64>) {
+            let mut bytes = Vec::new();
+            values.iter().for_each(|&value| put(&mut bytes, value));
+            let mut cursor = Cursor::new(&bytes, "test");
+            for value in values {
+                prop_assert_eq!(cursor.varint().unwrap(), value);
+            }
+            prop_assert!(cursor.is_empty());
+        }
+
+        #[test]
+        fn differences_survive(from: u64, to: u64) {
+            let mut bytes = Vec::new();
+            put_delta(&mut bytes, from, to);
+            prop_assert_eq!(Cursor::new(&bytes, "test").delta(from).unwrap(), to);
+        }
+
+        #[test]
+        fn any_bytes_end_in_a_value_or_an_error(bytes: Vec<u8>) {
+            let mut cursor = Cursor::new(&bytes, "test");
+            while cursor.varint().is_ok() {}
+        }
+    }
+
+    #[test]
+    fn too_many_bits_are_refused() {
+        let bytes = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
+        assert!(matches!(
+            Cursor::new(&bytes, "test").varint(),
+            Err(Fault::Range { .. })
+        ));
+    }
+}

@@ -1,0 +1,281 @@
+//! What is written is what is read, from a slice and from a pipe.
+
+use proptest::prelude::*;
+use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata};
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Span, TaskChange, TaskEvent};
+use uprof::{
+    Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample, SampleBlock,
+    State, Stop, StreamReader, Task, Writer,
+};
+
+/// A sample that owns its parts.
+#[derive(Debug, Clone, PartialEq)]
+struct Owned {
+    time_ns: u64,
+    task: Task,
+    state: State,
+    chain: Vec<Frame>,
+    stop: Stop,
+    cost_ns: Option<u64>,
+    late_ns: Option<u64>,
+    registers: Option<Registers>,
+    stack: Option<(u64, Vec<u8>)>,
+}
+
+impl Owned {
+    fn borrow(&self) -> Sample<'_> {
+        Sample {
+            time_ns: self.time_ns,
+            task: self.task,
+            state: self.state,
+            chain: &self.chain,
+            stop: self.stop,
+            cost_ns: self.cost_ns,
+            late_ns: self.late_ns,
+            registers: self.registers.as_ref(),
+            stack: self.stack.as_ref().map(|(address, bytes)| RawStack {
+                address: *address,
+                bytes,
+            }),
+        }
+    }
+}
+
+fn frames() -> impl Strategy<Value = Vec<Frame>> {
+    let frame = (
+        0u64..6,
+        any::<bool>(),
+        prop::sample::select(FrameKind::ALL),
+        prop::sample::select(Found::ALL),
+    )
+        .prop_map(|(low, high, kind, found)| Frame {
+            address: if high { !low } else { 0x40_0000 + low },
+            kind,
+            found,
+        });
+    prop::collection::vec(frame, 0..12)
+}
+
+fn registers() -> impl Strategy<Value = Registers> {
+    let pairs = prop::collection::vec((0u8..64, any::<u64>()), 1..6);
+    pairs.prop_map(|pairs| {
+        let mut registers = Registers::default();
+        pairs
+            .into_iter()
+            .for_each(|(number, value)| registers.set(number, value));
+        registers
+    })
+}
+
+fn samples() -> impl Strategy<Value = Vec<Owned>> {
+    let small = 0..u64::MAX - 1;
+    let sample = (
+        (any::<u64>(), 0u32..3, 0u32..3),
+        (
+            prop::sample::select(State::ALL),
+            prop::sample::select(Stop::ALL),
+        ),
+        frames(),
+        (
+            prop::option::of(small.clone()),
+            prop::option::of(small),
+            prop::option::of(registers()),
+            prop::option::of((any::<u64>(), prop::collection::vec(0u8..2, 0..64))),
+        ),
+    )
+        .prop_map(
+            |((time_ns, space, vcpu), (state, stop), chain, rest)| Owned {
+                time_ns,
+                task: Task { space, vcpu },
+                state,
+                chain,
+                stop,
+                cost_ns: rest.0,
+                late_ns: rest.1,
+                registers: rest.2,
+                stack: rest.3,
+            },
+        );
+    prop::collection::vec(sample, 1..60)
+}
+
+fn end() -> End {
+    End {
+        time_ns: 9,
+        reason: EndReason::Duration,
+        message: "3 s were over".into(),
+        totals: vec![("rounds".into(), 7)],
+    }
+}
+
+fn owned_rows(block: &SampleBlock) -> Vec<Owned> {
+    let mut rows = block.rows();
+    let mut all = Vec::new();
+    while let Some(row) = rows.next_row().unwrap() {
+        all.push(Owned {
+            time_ns: row.time_ns,
+            task: row.task,
+            state: row.state,
+            chain: block.chain(row.node).collect(),
+            stop: row.stop,
+            cost_ns: row.cost_ns,
+            late_ns: row.late_ns,
+            registers: row.registers.copied(),
+            stack: row.stack.map(|stack| (stack.address, stack.bytes.to_vec())),
+        });
+    }
+    all
+}
+
+proptest! {
+    #[test]
+    fn samples_survive_in_any_split(samples in samples(), split in 1usize..20) {
+        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
+        for (index, sample) in samples.iter().enumerate() {
+            writer.sample(&sample.borrow()).unwrap();
+            if index % split == 0 {
+                writer.flush().unwrap();
+            }
+        }
+        let bytes = writer.finish(&end()).unwrap();
+
+        let recording = Recording::open(&bytes).unwrap();
+        let items: Vec<_> = recording.blocks().collect();
+        let mut read = Vec::new();
+        for item in &items {
+            let Item::Block(block) = item else { panic!("damage in a sound file: {item:?}") };
+            if let Payload::Samples(samples) = block.payload().unwrap() {
+                read.extend(owned_rows(&samples));
+            }
+        }
+        prop_assert_eq!(read, samples);
+
+        let streamed: Vec<_> = StreamReader::open(&bytes[..]).unwrap().map(Result::unwrap).collect();
+        prop_assert_eq!(streamed, items);
+    }
+}
+
+#[test]
+fn cold_records_survive() {
+    let task = Task { space: 5, vcpu: 6 };
+    let metadata = Metadata {
+        notes: vec![("xen".into(), "4.17".into())],
+        ..Metadata::default()
+    };
+    let tasks = [
+        TaskEvent {
+            time_ns: 3,
+            task,
+            what: TaskChange::Named("worker".into()),
+        },
+        TaskEvent {
+            time_ns: 4,
+            task,
+            what: TaskChange::Ended,
+        },
+    ];
+    let mapping = Mapping {
+        start: 0x1000,
+        length: 0x2000,
+        file_offset: 0x800,
+        path: "/bin/true".into(),
+        build_id: vec![1, 2, 3],
+    };
+    let modules = [
+        ModuleChange::Mapped(mapping),
+        ModuleChange::Cleared,
+        ModuleChange::CopiedFrom(4),
+    ]
+    .map(|what| ModuleEvent {
+        time_ns: 5,
+        space: 5,
+        what,
+    });
+    let clocks = [ClockPair {
+        monotonic_ns: 6,
+        realtime_ns: -7,
+        guest: Some(8),
+    }];
+    let losses = [Loss {
+        first_ns: 1,
+        last_ns: 2,
+        task: Some(task),
+        reason: LossReason::RingFull,
+        count: 9,
+    }];
+    let spans = [Span {
+        task,
+        start_ns: None,
+        duration_ns: 4,
+        depth: 1,
+        name: "f".into(),
+    }];
+
+    let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1).unwrap();
+    writer.tasks(&tasks).unwrap();
+    writer.modules(&modules).unwrap();
+    writer.clocks(&clocks).unwrap();
+    writer.losses(&losses).unwrap();
+    writer.spans(&spans).unwrap();
+    writer.image_part(b"table", 5).unwrap();
+    let bytes = writer.finish(&end()).unwrap();
+
+    let recording = Recording::open(&bytes).unwrap();
+    assert_eq!(recording.uuid(), Some([7; 16]));
+    let mut offsets = Vec::new();
+    for item in recording.blocks() {
+        let Item::Block(block) = item else {
+            panic!("{item:?}")
+        };
+        offsets.push(block.offset);
+        match block.payload().unwrap() {
+            Payload::Metadata(read) => assert_eq!(read, metadata),
+            Payload::Tasks(read) => assert_eq!(read, tasks),
+            Payload::Modules(read) => assert_eq!(read, modules),
+            Payload::Clocks(read) => assert_eq!(read, clocks),
+            Payload::Losses(read) => assert_eq!(read, losses),
+            Payload::Spans(read) => assert_eq!(read, spans),
+            Payload::Image(read) => assert_eq!(read, b"table"),
+            Payload::End(read) => assert_eq!(read, end()),
+            Payload::Index(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let index = recording.index().unwrap();
+    let indexed: Vec<u64> = index.iter().map(|entry| entry.offset).collect();
+    assert_eq!(
+        indexed,
+        offsets[..offsets.len() - 1],
+        "all blocks but the index itself"
+    );
+}
+
+#[test]
+fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
+    let chain: Vec<Frame> = (0..2000).map(Frame::return_address).collect();
+    let sample = Owned {
+        time_ns: 1,
+        task: Task { space: 0, vcpu: 0 },
+        state: State::Running,
+        chain: chain.clone(),
+        stop: Stop::Complete,
+        cost_ns: None,
+        late_ns: None,
+        registers: None,
+        stack: None,
+    };
+    let mut writer = Writer::create(Vec::new(), [0; 16], &Metadata::default(), 0).unwrap();
+    writer.sample(&sample.borrow()).unwrap();
+    let bytes = writer.finish(&end()).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    let rows = recording.blocks().find_map(|item| match item {
+        Item::Block(block) => match block.payload().unwrap() {
+            Payload::Samples(samples) => Some(owned_rows(&samples)),
+            _ => None,
+        },
+        Item::Damage(_) => None,
+    });
+    let row = &rows.unwrap()[0];
+    assert_eq!(row.chain, chain[..1024]);
+    assert_eq!(row.stop, Stop::Depth);
+}
