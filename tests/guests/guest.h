@@ -1,0 +1,80 @@
+/* What the parts of the test unikernel agree on. README.md says what it is for. */
+#pragma once
+#ifdef __ASSEMBLER__
+#define UL(x) x
+#else
+#define UL(x) x##ul
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long u64;
+#define NOINLINE __attribute__((noinline))
+#endif
+
+#define MAX_VCPUS 8
+#define STACK_BYTES 32768
+#define TIMER_VECTOR 0x40
+#define ALIAS_1G UL(0x8000000000)   /* all of low memory again, by 1 GiB pages (not under PV) */
+#define ALIAS_2M UL(0x10000000000)  /* the first GiB again, by 2 MiB pages (not under PV) */
+#define OUTSIDE UL(0x18000000000)   /* entries that point outside memory (not under PV) */
+
+#ifndef __ASSEMBLER__
+enum platform { XEN_PV, XEN_PVH, BARE };
+
+/* platform.c */
+extern enum platform platform;
+extern const char *command_line;
+void platform_init(char *start_info, u32 hvm_start_info);
+void print(const char *text);
+void print_number(u64 number);
+int start_vcpu(int vcpu);               /* 0: it runs; else there is no such vCPU */
+void start_timer(void);                 /* vCPU 0 then gets TIMER_VECTOR every few milliseconds */
+void block(void);                       /* this vCPU sleeps; may return early */
+void shut_down(int reason);             /* SCHEDOP_shutdown's: 0 power off, 1 reboot, 3 crash */
+void map_page(char *page, char *frame); /* the page shows what lies at address frame */
+void timer_acknowledge(void);
+void hypercall_page_enable(void);
+
+/* pages.c */
+void pages_init(void);
+u64 *page_entry(char *page);
+
+/* boot.S */
+extern char hypercall_page[], vcpu_start[], trampoline[], trampoline_end[], timer_entry[],
+	fault_entry[], event_entry[], failsafe_entry[], stacks[], image_end[];
+extern u64 page_map[512];
+void run_on(char *stack_top, void (*function)(u64), u64 argument);
+
+/* work.c */
+void vcpu_main(int vcpu) __attribute__((noreturn));
+
+static inline u64 read_msr(u32 msr)
+{
+	u32 low, high;
+	asm volatile("rdmsr" : "=a"(low), "=d"(high) : "c"(msr));
+	return (u64)high << 32 | low;
+}
+
+static inline void write_msr(u32 msr, u64 value)
+{
+	asm volatile("wrmsr" ::"c"(msr), "a"((u32)value), "d"((u32)(value >> 32)));
+}
+
+static inline void cpuid(u32 leaf, u32 out[4])
+{
+	asm volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3])
+		     : "a"(leaf), "c"(0));
+}
+
+static inline void outb(u16 port, u8 value)
+{
+	asm volatile("outb %0, %1" ::"a"(value), "Nd"(port));
+}
+
+static inline u8 inb(u16 port)
+{
+	u8 value;
+	asm volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
+	return value;
+}
+#endif
