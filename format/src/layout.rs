@@ -22,11 +22,20 @@ pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
 /// Most samples in one block.
 pub const MAX_ROWS: usize = 1 << 14;
 /// Most nodes in the stack table of one block.
-pub const MAX_NODES: usize = 1 << 20;
+pub const MAX_NODES: usize = 1 << 18;
 /// Most frames in one chain; a longer one is cut at its outer end.
 pub const MAX_FRAMES: usize = 1024;
 /// Most raw stack bytes in one sample.
 pub const MAX_STACK_BYTES: usize = 256 << 10;
+/// Most raw stack bytes in all samples of a block together, put together again: bounds the work
+/// that a few bytes of repeats can ask of a reader.
+pub const MAX_BLOCK_STACK_BYTES: usize = 64 << 20;
+/// Most bytes of a decompressed payload of cold records.
+pub const MAX_RECORDS_BYTES: usize = 1 << 20;
+/// Most entries in an index; a longer recording has none.
+pub const MAX_INDEX_ENTRIES: usize = 1 << 15;
+/// Most symbols in one part of an image.
+pub const MAX_SYMBOLS: usize = 1 << 18;
 
 /// The block may be skipped only by refusing the file: its meaning changes that of others.
 pub const FLAG_CRITICAL: u16 = 1;
@@ -174,7 +183,7 @@ tags! {
         Losses = 6 "losses",
         /// Intervals of a function trace.
         Spans = 7 "spans",
-        /// Symbols, lines and unwind rules of an image.
+        /// Symbols, lines and unwind rules of an image, in parts.
         Image = 8 "image",
         /// Why and when the recording ended, with totals.
         End = 9 "end",
@@ -190,6 +199,16 @@ tags! {
         Plain = 0 "plain",
         /// One zstd frame.
         Zstd = 1 "zstd",
+    }
+}
+
+tags! {
+    /// Sections of one part of an image (format-spec.md, section 7).
+    ImageSection: u16 {
+        /// Which image it is.
+        Identity = 1 "identity",
+        /// Some of its symbols.
+        Symbols = 2 "symbols",
     }
 }
 

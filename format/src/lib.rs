@@ -17,6 +17,7 @@
 pub mod cold;
 mod columns;
 mod error;
+pub mod image;
 pub mod layout;
 mod raw_stack;
 mod sample;
@@ -27,7 +28,7 @@ mod trie;
 mod varint;
 mod writer;
 
-pub use error::{DecodeError, OpenError};
+pub use error::{DecodeError, Fault, OpenError};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, register_name,

@@ -8,6 +8,7 @@ use crate::cold::{
     ClockPair, ENCODING_BINCODE_2, End, Loss, Metadata, ModuleEvent, Span, TaskEvent,
 };
 use crate::error::{DecodeError, Fault, OpenError};
+use crate::image::ImagePart;
 use crate::layout::{
     BlockHeader, BlockType, Codec, INDEX_TRAILER, MAGIC, MAJOR, MAX_PAYLOAD_BYTES, Preamble, SYNC,
 };
@@ -136,7 +137,7 @@ pub enum Payload {
     /// Intervals of a function trace.
     Spans(Vec<Span>),
     /// One part of an image's tables.
-    Image(Vec<u8>),
+    Image(ImagePart),
     /// Why the recording ended.
     End(End),
     /// Where the blocks are.
@@ -521,7 +522,7 @@ impl<'a> Block<'a> {
             BlockType::Clocks => Payload::Clocks(cold::parse(&raw)?),
             BlockType::Losses => Payload::Losses(cold::parse(&raw)?),
             BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
-            BlockType::Image => Payload::Image(raw),
+            BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;
                 Payload::End(ends.into_iter().next().ok_or(Fault::Short("end record"))?)

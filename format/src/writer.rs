@@ -5,6 +5,7 @@
 use crate::cold::{
     self, ClockPair, ENCODING_BINCODE_2, End, Loss, Metadata, ModuleEvent, Span, TaskEvent,
 };
+use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::layout::{
     BlockHeader, BlockType, Codec, FLAG_CRITICAL, INDEX_TRAILER, MAX_PAYLOAD_BYTES, Preamble, SYNC,
 };
@@ -155,13 +156,35 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes one part of an image's tables, whose layout section 7 of format-spec.md states.
+    /// Writes symbols of an image, in as many parts as they need. They must be in order of address;
+    /// one that isn't begins a new part.
+    ///
+    /// # Errors
+    /// What the output returns, or that a single name is longer than a block may be.
+    pub fn symbols<'a>(
+        &mut self,
+        identity: &ImageIdentity,
+        symbols: impl IntoIterator<Item = Symbol<'a>>,
+        now_ns: u64,
+    ) -> io::Result<()> {
+        let mut part = ImagePart::new(identity.clone());
+        for symbol in symbols {
+            if !part.push(symbol) {
+                self.image_part(&part, now_ns)?;
+                part = ImagePart::new(identity.clone());
+                part.push(symbol);
+            }
+        }
+        self.image_part(&part, now_ns)
+    }
+
+    /// Writes one part of an image's tables.
     ///
     /// # Errors
     /// What the output returns, or that the part is longer than a block may be.
-    pub fn image_part(&mut self, part: &[u8], now_ns: u64) -> io::Result<()> {
+    pub fn image_part(&mut self, part: &ImagePart, now_ns: u64) -> io::Result<()> {
         self.payload.clear();
-        self.payload.extend_from_slice(part);
+        part.put(&mut self.payload);
         self.emit(Label {
             encoding: 0,
             ..Label::cold(BlockType::Image, now_ns, now_ns)

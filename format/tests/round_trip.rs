@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Span, TaskChange, TaskEvent};
+use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
-    Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample, SampleBlock,
-    State, Stop, StreamReader, Task, Writer,
+    Arch, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
+    SampleBlock, State, Stop, StreamReader, Task, Writer,
 };
 
 /// A sample that owns its parts.
@@ -217,7 +218,26 @@ fn cold_records_survive() {
     writer.clocks(&clocks).unwrap();
     writer.losses(&losses).unwrap();
     writer.spans(&spans).unwrap();
-    writer.image_part(b"table", 5).unwrap();
+    let identity = ImageIdentity {
+        path: "[kernel]".into(),
+        build_id: vec![],
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "kallsyms".into(),
+    };
+    let symbols = [
+        Symbol {
+            address: 0x1000,
+            size_bytes: 16,
+            name: "schedule",
+        },
+        Symbol {
+            address: 0x1010,
+            size_bytes: 0,
+            name: "é",
+        },
+    ];
+    writer.symbols(&identity, symbols, 5).unwrap();
     let bytes = writer.finish(&end()).unwrap();
 
     let recording = Recording::open(&bytes).unwrap();
@@ -235,7 +255,10 @@ fn cold_records_survive() {
             Payload::Clocks(read) => assert_eq!(read, clocks),
             Payload::Losses(read) => assert_eq!(read, losses),
             Payload::Spans(read) => assert_eq!(read, spans),
-            Payload::Image(read) => assert_eq!(read, b"table"),
+            Payload::Image(read) => {
+                assert_eq!(read.identity, identity);
+                assert!(read.symbols().eq(symbols));
+            }
             Payload::End(read) => assert_eq!(read, end()),
             Payload::Index(_) => {}
             other => panic!("{other:?}"),
