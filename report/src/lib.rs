@@ -5,6 +5,7 @@
 mod mapped;
 
 pub mod images;
+pub mod unwind;
 pub mod symbols;
 
 pub use mapped::{MapError, Mapped, map};

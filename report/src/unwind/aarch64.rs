@@ -1,0 +1,64 @@
+//! aarch64 (DWARF for the Arm 64-bit Architecture, "DWARF register names").
+
+use super::cpu::Cpu;
+
+/// See the module.
+pub(super) struct Aarch64;
+
+/// Bits of an address that select memory; above them a signature may lie, except bit 55, which
+/// tells the kernel's half of the address space (Arm ARM, "Pointer authentication").
+const ADDRESS_BITS: u32 = 48;
+
+impl Cpu for Aarch64 {
+    const STACK_POINTER: u8 = 31;
+    const FRAME_POINTER: u8 = 29;
+    const RETURN_ADDRESS: u8 = 30;
+    const PROGRAM_COUNTER: u8 = 32;
+    const RECORD_ENDS_FRAME: bool = false;
+
+    #[inline]
+    fn strip(address: u64) -> u64 {
+        let signature = u64::MAX << ADDRESS_BITS;
+        if address >> 55 & 1 == 1 {
+            address | signature
+        } else {
+            address & !signature
+        }
+    }
+
+    fn ends_in_call(code: &[u8]) -> bool {
+        let Some(last) = code.last_chunk::<4>() else {
+            return false;
+        };
+        let instruction = u32::from_le_bytes(*last);
+        // BL, and BLR with its signed forms (Arm ARM, "Branches, exception generating").
+        let is_bl = instruction >> 26 == 0b10_0101;
+        let is_blr = instruction & 0xfeff_f000 == 0xd63f_0000;
+        is_bl || is_blr
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_stripped_in_both_halves() {
+        assert_eq!(Aarch64::strip(0x002a_aaaa_dead_beef), 0x0000_aaaa_dead_beef);
+        assert_eq!(Aarch64::strip(0xff80_8000_1008_1234), 0xffff_8000_1008_1234);
+        assert_eq!(Aarch64::strip(0x1280_8000_1008_1234), 0xffff_8000_1008_1234);
+        assert_eq!(Aarch64::strip(0xffff_8000_1008_1234), 0xffff_8000_1008_1234);
+        assert_eq!(Aarch64::strip(0x40_0000), 0x40_0000);
+    }
+
+    #[test]
+    fn calls_are_told_from_other_instructions() {
+        for call in [0x9400_0010u32, 0x97ff_fff0, 0xd63f_0100, 0xd63f_0900] {
+            assert!(Aarch64::ends_in_call(&call.to_le_bytes()), "{call:x}");
+        }
+        for other in [0x1400_0010u32, 0xd61f_0100, 0xd65f_03c0, 0xd503_201f] {
+            assert!(!Aarch64::ends_in_call(&other.to_le_bytes()), "{other:x}");
+        }
+        assert!(!Aarch64::ends_in_call(&[0x94]));
+    }
+}

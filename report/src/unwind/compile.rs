@@ -1,0 +1,208 @@
+//! Compiles call frame information to a table: an image's .eh_frame and .debug_frame go in, one
+//! [`RuleTable`] comes out. Both sections are read, since a unikernel may have either or both.
+//! Damaged entries are counted and left out; work and memory grow with the sections' bytes only.
+
+use super::rows::Rows;
+use super::table::{NO_RULE, RuleTable, Skipped};
+use crate::images::{Architecture, Image, ImageAddress};
+use gimli::{
+    BaseAddresses, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
+    LittleEndian, UnwindOffset, UnwindSection, Vendor,
+};
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Functions described by one image beyond this many are ignored; librustc_driver has 107,000.
+const FUNCTIONS_MAX: usize = 8_000_000;
+/// Real entries common to many functions have some 30 bytes. Every function that refers to one
+/// carries out all of it, so that a long one would make compiling quadratic.
+const CIE_BYTES_MAX: usize = 256;
+
+/// A function that the image describes: where it is, and where its description is.
+pub(super) struct Function {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Of its description, from the start of its section.
+    pub(super) offset: usize,
+    pub(super) is_debug_frame: bool,
+}
+
+/// Entries common to many functions, by their offset; `None` is one that is damaged.
+pub(super) type Cies<'a> = HashMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
+
+/// Reads the common entry at `offset` of `section`, or finds it among those read before.
+pub(super) fn common_entry<'a, S>(
+    cies: &mut Cies<'a>,
+    section: &S,
+    bases: &BaseAddresses,
+    offset: S::Offset,
+) -> gimli::Result<CommonInformationEntry<Bytes<'a>>>
+where
+    S: UnwindSection<Bytes<'a>>,
+{
+    let known = cies.entry(UnwindOffset::into(offset)).or_insert_with(|| {
+        let entry = section.cie_from_offset(bases, offset).ok()?;
+        (entry.entry_len() <= CIE_BYTES_MAX).then_some(entry)
+    });
+    known.clone().ok_or(gimli::Error::NoEntryAtGivenOffset(0))
+}
+
+/// The two sections of one image, and where they are loaded.
+struct Frames<'a> {
+    eh_frame: EhFrame<Bytes<'a>>,
+    debug_frame: DebugFrame<Bytes<'a>>,
+    bases: BaseAddresses,
+}
+
+impl RuleTable {
+    /// Compiles the unwind rules of `image`; `debug` is the debug file split off it, if there is
+    /// one, whose .debug_frame counts as the image's own.
+    ///
+    /// An image without any gives an empty table: its frames then need frame pointers.
+    pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {
+        let section = |name| image.section(name).unwrap_or(Cow::Borrowed(&[]));
+        let eh_frame = section(".eh_frame");
+        let debug_frame = match image.section(".debug_frame") {
+            Some(own) => own,
+            None => debug
+                .and_then(|debug| debug.section(".debug_frame"))
+                .unwrap_or_default(),
+        };
+        let address = |name| {
+            image
+                .section_range(name)
+                .map_or(0, |(address, _)| address.0)
+        };
+        let mut frames = Frames {
+            eh_frame: EhFrame::new(&eh_frame, LittleEndian),
+            debug_frame: DebugFrame::new(&debug_frame, LittleEndian),
+            bases: BaseAddresses::default()
+                .set_eh_frame(address(".eh_frame"))
+                .set_text(address(".text"))
+                .set_got(address(".got")),
+        };
+        frames.debug_frame.set_address_size(8);
+        if image.architecture() == Architecture::Aarch64 {
+            frames.eh_frame.set_vendor(Vendor::AArch64);
+            frames.debug_frame.set_vendor(Vendor::AArch64);
+        }
+        let mut skipped = Skipped::default();
+        let functions = frames.functions(image, &mut skipped);
+        frames.expand(&functions, skipped)
+    }
+}
+
+impl Frames<'_> {
+    /// The functions to expand, ascending and without overlap.
+    fn functions(&self, image: &Image, skipped: &mut Skipped) -> Vec<Function> {
+        let mut functions = Vec::new();
+        list(&self.eh_frame, &self.bases, false, &mut functions, skipped);
+        list(
+            &self.debug_frame,
+            &self.bases,
+            true,
+            &mut functions,
+            skipped,
+        );
+        functions.retain(|function| {
+            let is_inside = image.is_code(ImageAddress(function.start));
+            skipped.outside += u32::from(!is_inside);
+            is_inside
+        });
+        functions
+            .sort_by_key(|function| (function.start, function.is_debug_frame, function.offset));
+        drop_leftovers_at_zero(&mut functions, skipped);
+        let before = functions.len();
+        functions.dedup_by_key(|function| function.start);
+        skipped.repeated += (before - functions.len()) as u32;
+        // Where two overlap, the one that starts later is the more exact.
+        for index in 1..functions.len() {
+            let next = functions[index].start;
+            functions[index - 1].end = functions[index - 1].end.min(next);
+        }
+        functions
+    }
+
+    fn expand(&self, functions: &[Function], skipped: Skipped) -> RuleTable {
+        let base = functions.first().map_or(0, |function| function.start);
+        let mut rows = Rows::new(base);
+        let mut broken = 0;
+        let (mut eh_cies, mut debug_cies) = (Cies::new(), Cies::new());
+        for function in functions {
+            let is_whole = if function.is_debug_frame {
+                rows.expand(&self.debug_frame, &self.bases, function, &mut debug_cies)
+            } else {
+                rows.expand(&self.eh_frame, &self.bases, function, &mut eh_cies)
+            };
+            broken += u32::from(is_whole.is_none());
+            rows.push(function.end, NO_RULE);
+        }
+        rows.finish(Skipped {
+            broken: skipped.broken + broken,
+            ..skipped
+        })
+    }
+}
+
+/// GNU ld's --gc-sections sets the start of what it dropped to 0. Where an image really has code
+/// at 0 (Mini-OS), such leftovers lie over its first functions: they overlap or repeat.
+fn drop_leftovers_at_zero(functions: &mut Vec<Function>, skipped: &mut Skipped) {
+    let at_zero = functions.partition_point(|function| function.start == 0);
+    let overlaps = match functions.get(at_zero) {
+        Some(next) => functions[..at_zero]
+            .iter()
+            .any(|function| function.end > next.start),
+        None => false,
+    };
+    if at_zero > 1 || overlaps {
+        functions.drain(..at_zero);
+        skipped.outside += at_zero as u32;
+    }
+}
+
+/// Appends the functions that one section describes.
+fn list<'a, S>(
+    section: &S,
+    bases: &BaseAddresses,
+    is_debug_frame: bool,
+    functions: &mut Vec<Function>,
+    skipped: &mut Skipped,
+) where
+    S: UnwindSection<Bytes<'a>>,
+{
+    let mut cies = Cies::new();
+    let mut entries = section.entries(bases);
+    while functions.len() < FUNCTIONS_MAX {
+        let partial = match entries.next() {
+            Ok(Some(CieOrFde::Fde(partial))) => partial,
+            Ok(Some(CieOrFde::Cie(_))) => continue,
+            Ok(None) => break,
+            // The length of an entry is damaged: where the next one starts is unknown.
+            Err(_) => {
+                skipped.broken += 1;
+                break;
+            }
+        };
+        let parsed =
+            partial.parse(|section, bases, offset| common_entry(&mut cies, section, bases, offset));
+        let Ok(entry) = parsed else {
+            skipped.broken += 1;
+            continue;
+        };
+        let (start, end) = (entry.initial_address(), entry.end_address());
+        if entry.len() == 0 {
+            skipped.empty += 1;
+        } else if end <= start {
+            skipped.broken += 1;
+        } else {
+            functions.push(Function {
+                start,
+                end,
+                offset: entry.offset(),
+                is_debug_frame,
+            });
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The second half of compiling: one function's call frame instructions go in, rows and shared
+//! rules come out. A rule that occurs a thousand times is stored once.
+
+use super::compile::{Bytes, Cies, Function, common_entry};
+use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
+use super::table::{NO_RULE, RuleTable, Skipped};
+use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
+use std::collections::HashMap;
+
+/// Rows of one image beyond this many are left out; librustc_driver has less than a million.
+const ROWS_MAX: usize = 32_000_000;
+/// No processor has more registers to restore; each row repeats all of them.
+const SAVES_MAX: usize = 64;
+
+/// The table while it grows.
+pub(super) struct Rows {
+    table: RuleTable,
+    known: HashMap<(Cfa, bool, u8, Vec<Save>), u32>,
+    known_expressions: HashMap<Vec<u8>, u32>,
+    context: UnwindContext<usize>,
+}
+
+type Row = gimli::UnwindTableRow<usize>;
+
+impl Rows {
+    pub(super) fn new(base: u64) -> Rows {
+        Rows {
+            table: RuleTable {
+                base,
+                ..RuleTable::default()
+            },
+            known: HashMap::new(),
+            known_expressions: HashMap::new(),
+            context: UnwindContext::new(),
+        }
+    }
+
+    /// Appends the rows of `function`. `None` if its description is damaged; rows before the
+    /// damage stay.
+    pub(super) fn expand<'a, S>(
+        &mut self,
+        section: &S,
+        bases: &BaseAddresses,
+        function: &Function,
+        cies: &mut Cies<'a>,
+    ) -> Option<()>
+    where
+        S: UnwindSection<Bytes<'a>>,
+    {
+        let offset = S::Offset::from(function.offset);
+        let entry = section
+            .fde_from_offset(bases, offset, |section, bases, offset| {
+                common_entry(cies, section, bases, offset)
+            })
+            .ok()?;
+        let is_trap = entry.is_signal_trampoline();
+        let return_register = u8::try_from(entry.cie().return_address_register().0).ok()?;
+        // The context is taken out for the time of the loop, since rows are interned in `self`.
+        let mut context = std::mem::take(&mut self.context);
+        let mut whole = None;
+        if let Ok(mut rows) = entry.rows(section, bases, &mut context) {
+            whole = loop {
+                match rows.next_row() {
+                    Ok(None) => break Some(()),
+                    Err(_) => break None,
+                    Ok(Some(row)) if row.start_address() >= function.end => break Some(()),
+                    Ok(Some(row)) => {
+                        let saves_count = row.registers().take(SAVES_MAX + 1).count();
+                        if saves_count > SAVES_MAX || row.start_address() < function.start {
+                            break None;
+                        }
+                        let rule = self.rule(section, row, is_trap, return_register);
+                        self.push(row.start_address(), rule.unwrap_or(NO_RULE));
+                    }
+                }
+            };
+        }
+        self.context = context;
+        whole
+    }
+
+    /// Appends a row that holds from `start` on, unless the one before says the same.
+    pub(super) fn push(&mut self, start: u64, rule: u32) {
+        let Ok(start) = u32::try_from(start.wrapping_sub(self.table.base)) else {
+            return;
+        };
+        let table = &mut self.table;
+        // A row of no length is replaced by the one that follows at once.
+        if table.starts.last() == Some(&start) {
+            table.starts.pop();
+            table.row_rules.pop();
+        }
+        // One row is kept back for the end of the last function.
+        let is_full = table.starts.len() >= ROWS_MAX && rule != NO_RULE;
+        if table.row_rules.last() != Some(&rule) && !is_full {
+            table.starts.push(start);
+            table.row_rules.push(rule);
+        }
+    }
+
+    pub(super) fn finish(mut self, skipped: Skipped) -> RuleTable {
+        self.table.skipped = skipped;
+        self.table.starts.shrink_to_fit();
+        self.table.row_rules.shrink_to_fit();
+        self.table
+    }
+
+    /// The number of the rule that `row` states; `None` if it can't be expressed.
+    fn rule<'a, S>(
+        &mut self,
+        section: &S,
+        row: &Row,
+        is_trap: bool,
+        return_register: u8,
+    ) -> Option<u32>
+    where
+        S: UnwindSection<Bytes<'a>>,
+    {
+        let cfa = match row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => Cfa::Register {
+                register: register_number(register.0)?,
+                offset_bytes: i32::try_from(*offset).ok()?,
+            },
+            CfaRule::Expression(expression) => {
+                Cfa::Expression(self.expression(section, expression)?)
+            }
+        };
+        let mut saves = Vec::new();
+        for (register, rule) in row.registers() {
+            let Some(register) = register_number(register.0) else {
+                continue;
+            };
+            if let Some(place) = self.place(section, rule)? {
+                saves.push(Save { register, place });
+            }
+        }
+        saves.sort_by_key(|save| save.register);
+        let next = u32::try_from(self.table.rules.len()).ok()?;
+        let key = (cfa, is_trap, return_register, saves);
+        if let Some(known) = self.known.get(&key) {
+            return Some(*known);
+        }
+        self.table.rules.push(Rule {
+            cfa,
+            is_trap,
+            return_register,
+            saves_start: u32::try_from(self.table.saves.len()).ok()?,
+            saves_count: u8::try_from(key.3.len()).ok()?,
+        });
+        self.table.saves.extend_from_slice(&key.3);
+        self.known.insert(key, next);
+        Some(next)
+    }
+
+    /// Where a register is: `Some(None)` if it kept its value, `None` if that can't be expressed.
+    fn place<'a, S>(&mut self, section: &S, rule: &RegisterRule<usize>) -> Option<Option<Place>>
+    where
+        S: UnwindSection<Bytes<'a>>,
+    {
+        Some(Some(match rule {
+            RegisterRule::SameValue => return Some(None),
+            RegisterRule::Undefined => Place::Lost,
+            RegisterRule::Offset(offset) => Place::AtCfa(i32::try_from(*offset).ok()?),
+            RegisterRule::ValOffset(offset) => Place::IsCfa(i32::try_from(*offset).ok()?),
+            RegisterRule::Register(register) => Place::Register(register_number(register.0)?),
+            RegisterRule::Expression(expression) => {
+                Place::AtExpression(self.expression(section, expression)?)
+            }
+            RegisterRule::ValExpression(expression) => {
+                Place::IsExpression(self.expression(section, expression)?)
+            }
+            // Constants are pseudo-registers such as the state of return address signing, which
+            // is told from the address itself.
+            RegisterRule::Constant(_) | RegisterRule::Architectural => return Some(None),
+        }))
+    }
+
+    fn expression<'a, S>(
+        &mut self,
+        section: &S,
+        expression: &UnwindExpression<usize>,
+    ) -> Option<u32>
+    where
+        S: UnwindSection<Bytes<'a>>,
+    {
+        let bytes = expression.get(section).ok()?.0.slice();
+        if let Some(known) = self.known_expressions.get(bytes) {
+            return Some(*known);
+        }
+        let offset = u32::try_from(self.table.expressions.len()).ok()?;
+        let length_bytes = u16::try_from(bytes.len()).ok()?;
+        self.table
+            .expressions
+            .extend_from_slice(&length_bytes.to_le_bytes());
+        self.table.expressions.extend_from_slice(bytes);
+        self.known_expressions.insert(bytes.to_vec(), offset);
+        Some(offset)
+    }
+}
+
+fn register_number(number: u16) -> Option<u8> {
+    u8::try_from(number)
+        .ok()
+        .filter(|number| usize::from(*number) < REGISTERS_MAX)
+}

@@ -1,0 +1,227 @@
+//! One step from a frame to its caller, by each of the ways there are. Registers of the frame go
+//! in; those of the caller come out, or the reason why not.
+
+use super::cache::Action;
+use super::cpu::Cpu;
+use super::expression::evaluate;
+use super::frame::{AddressKind, End, Found};
+use super::memory::Memory;
+use super::modules::Modules;
+use super::registers::Registers;
+use super::rule::{Cfa, Place};
+use super::table::RuleTable;
+
+/// Words up the stack that a scan looks at.
+const SCAN_WORDS: u64 = 512;
+/// Bytes before a return address that may be its call: the longest on x86-64.
+const CALL_BYTES: u64 = 7;
+
+/// A step that was taken.
+pub(super) struct Step {
+    /// What the caller's address is.
+    pub(super) kind: AddressKind,
+    /// How it was found.
+    pub(super) found: Found,
+    /// A lower bound of the caller's stack pointer.
+    pub(super) floor: u64,
+}
+
+/// Why a rule gave no caller.
+pub(super) enum StepError {
+    /// It says that there is none.
+    Root,
+    /// The return address lies in memory that wasn't recorded.
+    Unreadable { cfa: u64 },
+    /// It needs a register that isn't known, or its expression has no value.
+    BadRule,
+}
+
+/// The rule `number` in its short form, if it has one. Registers that no rule needs (`needed` is
+/// a bit set) may be left as they are.
+pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Option<Action> {
+    let rule = table.rule(number)?;
+    let Cfa::Register {
+        register,
+        offset_bytes,
+    } = rule.cfa
+    else {
+        return None;
+    };
+    if rule.is_trap || rule.return_register != C::RETURN_ADDRESS {
+        return None;
+    }
+    let (mut return_address, mut frame_pointer) = (None, None);
+    for save in table.saves(rule) {
+        match (save.register, save.place) {
+            (register, Place::AtCfa(at)) if register == C::RETURN_ADDRESS => {
+                return_address = Some(at);
+            }
+            (register, Place::AtCfa(at)) if register == C::FRAME_POINTER => {
+                frame_pointer = Some(at);
+            }
+            (register, _) if register == C::RETURN_ADDRESS || register == C::FRAME_POINTER => {
+                return None;
+            }
+            (register, _) if register == C::STACK_POINTER => return None,
+            (register, _) if needed >> register & 1 == 1 => return None,
+            _ => {}
+        }
+    }
+    // Where calls push the return address, a rule that doesn't say where it is can't be right.
+    if return_address.is_none() && C::RETURN_ADDRESS == C::PROGRAM_COUNTER {
+        return None;
+    }
+    Some(Action::Plain {
+        cfa_register: register,
+        cfa_offset: offset_bytes,
+        return_address,
+        frame_pointer,
+    })
+}
+
+/// Carries out the rule `number` with everything it says.
+pub(super) fn full<C: Cpu>(
+    table: &RuleTable,
+    number: u32,
+    registers: &mut Registers,
+    memory: &(impl Memory + ?Sized),
+) -> Result<Step, StepError> {
+    let rule = table.rule(number).ok_or(StepError::BadRule)?;
+    let cfa = match rule.cfa {
+        Cfa::Register {
+            register,
+            offset_bytes,
+        } => registers.get(register).map(|base| add(base, offset_bytes)),
+        Cfa::Expression(offset) => evaluate(table.expression(offset), None, registers, memory),
+    };
+    let cfa = cfa.ok_or(StepError::BadRule)?;
+    let mut caller = *registers;
+    caller.set(C::STACK_POINTER, cfa);
+    let mut return_address_saved = false;
+    for save in table.saves(rule) {
+        let expression = |offset| evaluate(table.expression(offset), Some(cfa), registers, memory);
+        let value = match save.place {
+            Place::Lost if save.register == rule.return_register => return Err(StepError::Root),
+            Place::Lost => None,
+            Place::AtCfa(offset) => memory.word(add(cfa, offset)),
+            Place::IsCfa(offset) => Some(add(cfa, offset)),
+            Place::Register(register) => registers.get(register),
+            Place::AtExpression(offset) => expression(offset).and_then(|at| memory.word(at)),
+            Place::IsExpression(offset) => expression(offset),
+        };
+        match value {
+            Some(value) => caller.set(save.register, value),
+            None if save.register == rule.return_register => {
+                return Err(StepError::Unreadable { cfa });
+            }
+            None => caller.forget(save.register),
+        }
+        return_address_saved |= save.register == rule.return_register;
+    }
+    if !return_address_saved && rule.return_register == C::PROGRAM_COUNTER {
+        return Err(StepError::BadRule);
+    }
+    let pc = caller.get(rule.return_register).ok_or(StepError::BadRule)?;
+    caller.set(C::PROGRAM_COUNTER, C::strip(pc));
+    *registers = caller;
+    let kind = if rule.is_trap {
+        AddressKind::Instruction
+    } else {
+        AddressKind::Return
+    };
+    let floor = registers.get(C::STACK_POINTER).unwrap_or(cfa);
+    Ok(Step {
+        kind,
+        found: Found::Rule,
+        floor,
+    })
+}
+
+/// Follows the frame pointer: it points to the caller's, and the return address follows.
+/// It has to point up the stack, from `floor`.
+pub(super) fn frame_pointer<C: Cpu>(
+    registers: &mut Registers,
+    memory: &(impl Memory + ?Sized),
+    floor: u64,
+) -> Result<Step, End> {
+    let Some(record) = registers.get(C::FRAME_POINTER) else {
+        return Err(End::NoFramePointer);
+    };
+    if record == 0 {
+        return Err(End::Root);
+    }
+    if record < floor || record % 8 != 0 {
+        return Err(End::NoFramePointer);
+    }
+    let above = record.wrapping_add(8);
+    let (Some(frame_pointer), Some(caller)) = (memory.word(record), memory.word(above)) else {
+        // Far away it is a number that happens to be in the register, nearby it is a frame.
+        let is_near = record - floor < 1 << 20;
+        return Err(if is_near {
+            End::MemoryEnds
+        } else {
+            End::NoFramePointer
+        });
+    };
+    registers.set(C::FRAME_POINTER, frame_pointer);
+    registers.set(C::RETURN_ADDRESS, caller);
+    registers.set(C::PROGRAM_COUNTER, C::strip(caller));
+    let floor = record.wrapping_add(16);
+    if C::RECORD_ENDS_FRAME {
+        registers.set(C::STACK_POINTER, floor);
+    } else {
+        registers.forget(C::STACK_POINTER);
+    }
+    Ok(Step {
+        kind: AddressKind::Return,
+        found: Found::FramePointer,
+        floor,
+    })
+}
+
+/// Takes the first word from `floor` up that could be a return address: it points behind a call
+/// instruction, or, without the image's bytes, to where there is a rule.
+pub(super) fn scan<C: Cpu>(
+    registers: &mut Registers,
+    memory: &(impl Memory + ?Sized),
+    floor: u64,
+    modules: &Modules,
+) -> Option<Step> {
+    for index in 0..SCAN_WORDS {
+        let at = floor.checked_add(index * 8)?;
+        let word = C::strip(memory.word(at)?);
+        if !follows_call::<C>(modules, word) {
+            continue;
+        }
+        let above = at.wrapping_add(8);
+        registers.set(C::STACK_POINTER, above);
+        registers.set(C::RETURN_ADDRESS, word);
+        registers.set(C::PROGRAM_COUNTER, word);
+        return Some(Step {
+            kind: AddressKind::Return,
+            found: Found::Scan,
+            floor: above,
+        });
+    }
+    None
+}
+
+fn follows_call<C: Cpu>(modules: &Modules, address: u64) -> bool {
+    let before = address.wrapping_sub(1);
+    let Some(module) = modules.find(before).and_then(|number| modules.get(number)) else {
+        return false;
+    };
+    let stated = module.image_address(before);
+    let Some(image) = &module.image else {
+        return module.rules.find(stated).is_some();
+    };
+    let start = module.image_address(address.wrapping_sub(CALL_BYTES));
+    image.is_code(stated)
+        && image
+            .bytes_at(start, CALL_BYTES)
+            .is_some_and(|code| C::ends_in_call(code))
+}
+
+fn add(base: u64, offset_bytes: i32) -> u64 {
+    base.wrapping_add(i64::from(offset_bytes).cast_unsigned())
+}

@@ -1,0 +1,305 @@
+//! The loop: registers, memory and modules go in, frames come out, one step after the other, and
+//! the reason why there were no more. Each step tries call frame information, then a trap frame's
+//! shape, then the frame pointer, then, only if asked, a scan. Bounded in depth, whatever the
+//! stack holds.
+
+use super::aarch64::Aarch64;
+use super::cache::{Action, Cache};
+use super::cpu::Cpu;
+use super::frame::{AddressKind, End, Found, Frame};
+use super::memory::Memory;
+use super::modules::{Module, Modules};
+use super::registers::Registers;
+use super::step::{self, Step, StepError};
+use super::x86_64::{X86_64, trap_frame};
+use crate::images::Architecture;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many times the stack pointer may move down while unwinding: once for each change between
+/// stacks of a kernel. More is a loop.
+const STACK_CHANGES_MAX: u32 = 8;
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Frames of one stack at most.
+    pub depth_max: usize,
+    /// Guess where nothing else helps.
+    pub scan: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            depth_max: 512,
+            scan: false,
+        }
+    }
+}
+
+/// Unwinds stacks of one address space.
+#[derive(Debug)]
+pub struct Unwinder {
+    modules: Modules,
+    architecture: Architecture,
+    /// The registers on which rules of any module depend, as a bit set.
+    needed: u64,
+    /// Tells caches whose entries they hold.
+    number: u64,
+}
+
+impl Unwinder {
+    /// An unwinder for guests with these modules. Overlapping modules are cut, see `Module`.
+    pub fn new(architecture: Architecture, modules: Vec<Module>) -> Unwinder {
+        // Only has to differ between unwinders; what it is never shows.
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let modules = Modules::new(modules);
+        let needed = modules
+            .iter()
+            .fold(0, |all, one| all | one.rules.registers_needed());
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Unwinder {
+            modules,
+            architecture,
+            needed,
+            number,
+        }
+    }
+
+    /// Whether some module has `address`.
+    pub fn is_known(&self, address: u64) -> bool {
+        self.modules.find(address).is_some()
+    }
+
+    /// Appends the frames of one stack to `frames`, innermost first, and says why it ended.
+    ///
+    /// `registers` are those of the sample, by DWARF number, the program counter as number 16
+    /// (x86-64) or 32 (aarch64); `memory` holds its stack.
+    pub fn unwind(
+        &self,
+        cache: &mut Cache,
+        registers: &Registers,
+        memory: &(impl Memory + ?Sized),
+        options: Options,
+        frames: &mut Vec<Frame>,
+    ) -> End {
+        cache.serve(self.number);
+        let mut walk = Walk {
+            unwinder: self,
+            cache,
+            memory,
+            options,
+            frames,
+        };
+        match self.architecture {
+            Architecture::X86_64 => walk.run::<X86_64>(registers),
+            Architecture::Aarch64 => walk.run::<Aarch64>(registers),
+        }
+    }
+
+    /// What to do at `address`; the slow way, through the table.
+    fn find_action<C: Cpu>(&self, address: u64, kind: AddressKind) -> Action {
+        let at = |address: u64| {
+            let number = self.modules.find(address)?;
+            let module = self.modules.get(number)?;
+            let rule = module.rules.find(module.image_address(address))?;
+            Some((number, module, rule))
+        };
+        let found = match kind {
+            AddressKind::Instruction => at(address),
+            // A signal trampoline is "returned" to at its first byte, before which there need not
+            // be anything.
+            AddressKind::Return => at(address.wrapping_sub(1)).or_else(|| {
+                at(address).filter(|(_, module, rule)| {
+                    module.rules.rule(*rule).is_some_and(|rule| rule.is_trap)
+                })
+            }),
+        };
+        let Some((number, module, rule)) = found else {
+            return Action::NoRule;
+        };
+        step::plain::<C>(&module.rules, rule, self.needed).unwrap_or(Action::Full {
+            module: number,
+            rule,
+        })
+    }
+}
+
+/// One stack on its way.
+struct Walk<'a, M: Memory + ?Sized> {
+    unwinder: &'a Unwinder,
+    cache: &'a mut Cache,
+    memory: &'a M,
+    options: Options,
+    frames: &'a mut Vec<Frame>,
+}
+
+impl<M: Memory + ?Sized> Walk<'_, M> {
+    fn run<C: Cpu>(&mut self, registers: &Registers) -> End {
+        let mut registers = *registers;
+        let Some(pc) = registers.get(C::PROGRAM_COUNTER) else {
+            return End::BadRule;
+        };
+        let (mut pc, mut kind, mut found) = (pc, AddressKind::Instruction, Found::Registers);
+        let depth_max = self.frames.len().saturating_add(self.options.depth_max);
+        let mut stack_changes = 0;
+        // A lower bound of the stack pointer, also while that itself isn't known.
+        let mut floor = registers.get(C::STACK_POINTER).unwrap_or(0);
+        loop {
+            if self.frames.len() >= depth_max {
+                return End::TooDeep;
+            }
+            self.frames.push(Frame {
+                address: pc,
+                kind,
+                found,
+            });
+            let step = match self.step::<C>(&mut registers, pc, kind, floor) {
+                Ok(step) => step,
+                Err(end) => return end,
+            };
+            let next_pc = registers.get(C::PROGRAM_COUNTER).unwrap_or(0);
+            if next_pc == 0 {
+                return End::Root;
+            }
+            if step.floor <= floor {
+                // Only a function that hasn't moved the stack pointer leaves it where it was.
+                if step.floor < floor || kind == AddressKind::Return {
+                    stack_changes += 1;
+                }
+                if stack_changes > STACK_CHANGES_MAX || (step.floor == floor && next_pc == pc) {
+                    return End::Cycle;
+                }
+            }
+            (pc, kind, found, floor) = (next_pc, step.kind, step.found, step.floor);
+        }
+    }
+
+    /// Replaces `registers` by the caller's.
+    #[inline]
+    fn step<C: Cpu>(
+        &mut self,
+        registers: &mut Registers,
+        pc: u64,
+        kind: AddressKind,
+        floor: u64,
+    ) -> Result<Step, End> {
+        let unwinder = self.unwinder;
+        match self
+            .cache
+            .action(pc, kind, || unwinder.find_action::<C>(pc, kind))
+        {
+            Action::Plain {
+                cfa_register,
+                cfa_offset,
+                return_address,
+                frame_pointer,
+            } => {
+                let cfa = registers
+                    .get(cfa_register)
+                    .map(|base| base.wrapping_add(i64::from(cfa_offset).cast_unsigned()));
+                let saved = |offset: i32| {
+                    let at = cfa?.wrapping_add(i64::from(offset).cast_unsigned());
+                    self.memory.word(at)
+                };
+                let caller = match return_address {
+                    Some(offset) => saved(offset),
+                    None => registers.get(C::RETURN_ADDRESS),
+                };
+                let (Some(cfa), Some(caller)) = (cfa, caller) else {
+                    return self.without_rule::<C>(
+                        registers,
+                        pc,
+                        floor,
+                        self.unreadable(cfa, floor),
+                    );
+                };
+                if let Some(offset) = frame_pointer {
+                    match saved(offset) {
+                        Some(value) => registers.set(C::FRAME_POINTER, value),
+                        None => registers.forget(C::FRAME_POINTER),
+                    }
+                }
+                if C::RETURN_ADDRESS != C::PROGRAM_COUNTER {
+                    registers.set(C::RETURN_ADDRESS, caller);
+                }
+                registers.set(C::STACK_POINTER, cfa);
+                registers.set(C::PROGRAM_COUNTER, C::strip(caller));
+                Ok(Step {
+                    kind: AddressKind::Return,
+                    found: Found::Rule,
+                    floor: cfa,
+                })
+            }
+            Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
+            Action::NoRule => self.without_rule::<C>(registers, pc, floor, End::NoFramePointer),
+        }
+    }
+
+    fn full<C: Cpu>(
+        &self,
+        registers: &mut Registers,
+        module: u32,
+        rule: u32,
+        pc: u64,
+        floor: u64,
+    ) -> Result<Step, End> {
+        let Some(module) = self.unwinder.modules.get(module) else {
+            return Err(End::BadRule);
+        };
+        let end = match step::full::<C>(&module.rules, rule, registers, self.memory) {
+            Ok(step) => return Ok(step),
+            Err(StepError::Root) => return Err(End::Root),
+            Err(StepError::Unreadable { cfa }) => self.unreadable(Some(cfa), floor),
+            Err(StepError::BadRule) => End::BadRule,
+        };
+        self.without_rule::<C>(registers, pc, floor, end)
+    }
+
+    /// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the
+    /// CFA is none.
+    fn unreadable(&self, cfa: Option<u64>, floor: u64) -> End {
+        match cfa {
+            Some(cfa) if cfa >= floor => End::MemoryEnds,
+            _ => End::BadRule,
+        }
+    }
+
+    /// A step where call frame information doesn't help. `end` is why, and what the stack ends
+    /// with if nothing else helps either.
+    #[cold]
+    fn without_rule<C: Cpu>(
+        &self,
+        registers: &mut Registers,
+        pc: u64,
+        floor: u64,
+        end: End,
+    ) -> Result<Step, End> {
+        if end == End::MemoryEnds {
+            return Err(end);
+        }
+        let unwinder = self.unwinder;
+        if unwinder.architecture == Architecture::X86_64 && unwinder.is_known(pc) {
+            let found = trap_frame(registers, self.memory, |address| unwinder.is_known(address));
+            if let Some(interrupted) = found {
+                *registers = interrupted;
+                let floor = registers.get(C::STACK_POINTER).unwrap_or(floor);
+                let kind = AddressKind::Instruction;
+                return Ok(Step {
+                    kind,
+                    found: Found::TrapFrame,
+                    floor,
+                });
+            }
+        }
+        match step::frame_pointer::<C>(registers, self.memory, floor) {
+            Ok(step) => Ok(step),
+            Err(_) if self.options.scan => {
+                step::scan::<C>(registers, self.memory, floor, &unwinder.modules).ok_or(end)
+            }
+            // The more exact reason of the two.
+            Err(other) if end == End::NoFramePointer => Err(other),
+            Err(_) => Err(end),
+        }
+    }
+}

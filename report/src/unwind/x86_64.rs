@@ -1,0 +1,150 @@
+//! x86-64 (System V ABI, AMD64 supplement, figure 3.36 for register numbers).
+
+use super::cpu::Cpu;
+use super::memory::Memory;
+use super::registers::Registers;
+
+/// See the module.
+pub(super) struct X86_64;
+
+impl Cpu for X86_64 {
+    const STACK_POINTER: u8 = 7;
+    const FRAME_POINTER: u8 = 6;
+    const RETURN_ADDRESS: u8 = 16;
+    const PROGRAM_COUNTER: u8 = 16;
+    const RECORD_ENDS_FRAME: bool = true;
+
+    #[inline]
+    fn strip(address: u64) -> u64 {
+        address
+    }
+
+    fn ends_in_call(code: &[u8]) -> bool {
+        // CALL rel32 is E8; CALL r/m64 is FF /2 with 2 to 7 bytes, perhaps behind a REX prefix
+        // (Intel SDM volume 2A, "CALL").
+        if code.len() >= 5 && code[code.len() - 5] == 0xe8 {
+            return true;
+        }
+        (2..=7).any(|length_bytes| {
+            let Some(start) = code.len().checked_sub(length_bytes) else {
+                return false;
+            };
+            let [0xff, modrm, ..] = code[start..] else {
+                return false;
+            };
+            let (mode, operation, base) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+            let sib = usize::from(mode != 3 && base == 4);
+            let displacement = match mode {
+                0 if base == 5 => 4,
+                0 if sib == 1 && code.get(start + 2).is_some_and(|sib| sib & 7 == 5) => 4,
+                1 => 1,
+                2 => 4,
+                _ => 0,
+            };
+            operation == 2 && length_bytes == 2 + sib + displacement
+        })
+    }
+}
+
+/// Words above the stack pointer among which a trap frame is looked for: all registers and a few.
+const TRAP_FRAME_WORDS: u64 = 64;
+/// Bits of RFLAGS that are always zero: 3, 5, 15 and from 22 up (Intel SDM volume 1, 3.4.3).
+const FLAGS_ZERO: u64 = !0 << 22 | 1 << 15 | 1 << 5 | 1 << 3;
+/// The bit of RFLAGS that is always one.
+const FLAGS_ONE: u64 = 1 << 1;
+
+/// The registers that a trap interrupted, if the processor's own frame for it (RIP, CS, RFLAGS,
+/// RSP, SS; Intel SDM volume 3A, 6.14.2) lies above the stack pointer of an entry stub without
+/// call frame information. The stub is taken not to have changed the frame pointer. A frame above
+/// what the frame pointer points to belongs to an outer trap and is not taken.
+pub(super) fn trap_frame(
+    registers: &Registers,
+    memory: &(impl Memory + ?Sized),
+    is_code: impl Fn(u64) -> bool,
+) -> Option<Registers> {
+    let sp = registers.get(X86_64::STACK_POINTER)?;
+    let fp = registers.get(X86_64::FRAME_POINTER).filter(|fp| *fp >= sp);
+    for index in 0..TRAP_FRAME_WORDS {
+        let at = sp.wrapping_add(index * 8);
+        let word = |number: u64| memory.word(at.wrapping_add(number * 8));
+        let end = at.wrapping_add(40);
+        if fp.is_some_and(|fp| end > fp) {
+            return None;
+        }
+        let (ip, cs, flags, old_sp, ss) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
+        let selectors =
+            cs != 0 && cs >> 16 == 0 && ss >> 16 == 0 && (ss == 0 || (cs ^ ss) & 3 == 0);
+        let flags_fit = flags & FLAGS_ZERO == 0 && flags & FLAGS_ONE != 0;
+        // On the same stack the processor aligns to 16 bytes before it pushes.
+        let stack_fits = old_sp.wrapping_sub(end) < 16 || memory.word(old_sp).is_some();
+        if selectors && flags_fit && stack_fits && is_code(ip) {
+            let mut interrupted = *registers;
+            interrupted.set(X86_64::PROGRAM_COUNTER, ip);
+            interrupted.set(X86_64::STACK_POINTER, old_sp);
+            return Some(interrupted);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::memory::Stack;
+
+    #[test]
+    fn calls_are_told_from_other_bytes() {
+        let calls: [&[u8]; 6] = [
+            &[0xe8, 1, 2, 3, 4],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd4],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0x50, 0x18],
+            &[0xff, 0x14, 0xc5, 1, 2, 3, 4],
+        ];
+        for call in calls {
+            assert!(X86_64::ends_in_call(call), "{call:x?}");
+        }
+        for other in [&[][..], &[0xff, 0xe0], &[0x90; 8], &[0xe8, 0, 0, 0]] {
+            assert!(!X86_64::ends_in_call(other), "{other:x?}");
+        }
+    }
+
+    fn stack_words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_trap_frame_is_known_by_its_shape() {
+        let sp = 0xffff_8000_0000_1000;
+        // Two saved registers, an error code, then the processor's frame, aligned to 16.
+        let words = [1, 2, 0, 0x10_0042, 0x08, 0x202, sp + 0x40, 0x10, 7, 8];
+        let bytes = stack_words(&words);
+        let memory = Stack {
+            base: sp,
+            bytes: &bytes,
+        };
+        let mut registers = Registers::new();
+        registers.set(7, sp);
+        registers.set(6, sp + 0x48);
+        let is_code = |address| (0x10_0000..0x11_0000).contains(&address);
+        let interrupted = trap_frame(&registers, &memory, is_code).expect("not found");
+        assert_eq!(interrupted.get(16), Some(0x10_0042));
+        assert_eq!(interrupted.get(7), Some(sp + 0x40));
+        // The frame pointer says that this frame belongs to an outer trap.
+        registers.set(6, sp + 0x10);
+        assert_eq!(trap_frame(&registers, &memory, is_code), None);
+    }
+
+    #[test]
+    fn flags_with_impossible_bits_are_no_trap_frame() {
+        let bytes = stack_words(&[0x10_0042, 0x08, 0x200, 0x1028, 0x10, 0, 0]);
+        let memory = Stack {
+            base: 0x1000,
+            bytes: &bytes,
+        };
+        let mut registers = Registers::new();
+        registers.set(7, 0x1000);
+        assert_eq!(trap_frame(&registers, &memory, |_| true), None);
+    }
+}
