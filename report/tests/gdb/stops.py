@@ -1,0 +1,117 @@
+"""Stops the program that gdb has loaded, again and again, and writes down what gdb says.
+
+Run by gdb: `gdb -batch -x stops.py PROGRAM`, with the environment
+    STOPS    how many stops
+    SEED     of the random numbers between them
+    GO_TO    functions, separated by commas, to one of which every tenth stop goes first
+    OUT      where to write
+
+One JSON object a line: first a stop each {"registers": {DWARF number: value}, "stack": [address,
+hex bytes], "frames": [{"pc", "kind", "name"}]}, innermost first; last {"maps": [[start, end,
+offset, path]], "vdso": hex}. Frames that gdb infers for inlined functions, and for functions that
+left by a tail call, are left out: they have no frame of their own on the stack.
+"""
+
+import json
+import os
+import random
+
+import gdb
+
+# DWARF numbers of x86-64's registers (System V ABI, figure 3.36).
+REGISTERS = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"]
+REGISTERS += ["r%d" % number for number in range(8, 16)] + ["rip"]
+STACK_BYTES = 256 << 10
+
+
+def settings():
+    for line in (
+        "set pagination off",
+        "set confirm off",
+        "set debuginfod enabled off",
+        "set startup-with-shell off",
+        "set backtrace past-main on",
+        "set backtrace past-entry on",
+        "set backtrace limit 400",
+        "handle SIGUSR1 nostop noprint pass",
+        "handle SIGALRM nostop noprint pass",
+    ):
+        gdb.execute(line, to_string=True)
+
+
+def maps():
+    lines = open("/proc/%d/maps" % gdb.selected_inferior().pid).read().splitlines()
+    parts = [line.split(None, 5) for line in lines]
+    found = []
+    for part in parts:
+        start, end = (int(number, 16) for number in part[0].split("-"))
+        path = part[5] if len(part) > 5 else ""
+        found.append((start, end, int(part[2], 16), part[1], path))
+    return found
+
+
+def stack_end(sp):
+    for start, end, _, _, _ in maps():
+        if start <= sp < end:
+            return end
+    return sp
+
+
+def frames():
+    found = []
+    frame = gdb.newest_frame()
+    while frame is not None:
+        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+            kind = "signal" if frame.type() == gdb.SIGTRAMP_FRAME else "normal"
+            found.append({"pc": frame.pc(), "kind": kind, "name": frame.name()})
+        try:
+            frame = frame.older()
+        except gdb.error:
+            break
+    return found
+
+
+def stop(limit):
+    frame = gdb.newest_frame()
+    while frame.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+        frame = frame.older()
+    registers = {}
+    for number, name in enumerate(REGISTERS):
+        registers[number] = int(frame.read_register(name)) & 0xFFFFFFFFFFFFFFFF
+    sp = registers[7]
+    # Also the bytes below, which leaf functions may use (the red zone).
+    start = sp - 128
+    length = min(limit - start, STACK_BYTES)
+    memory = bytes(gdb.selected_inferior().read_memory(start, length))
+    return {"registers": registers, "stack": [start, memory.hex()], "frames": frames()}
+
+
+def main():
+    settings()
+    random.seed(int(os.environ["SEED"]))
+    stops = int(os.environ["STOPS"])
+    go_to = [name for name in os.environ["GO_TO"].split(",") if name]
+    # Else the first thousands of stops are all in the dynamic linker.
+    gdb.execute("set environment LD_BIND_NOW 1", to_string=True)
+    gdb.execute("break main", to_string=True)
+    gdb.execute("run > /dev/null", to_string=True)
+    gdb.execute("delete", to_string=True)
+    limit = stack_end(int(gdb.newest_frame().read_register("rsp")))
+    with open(os.environ["OUT"], "w") as out:
+        for number in range(stops):
+            if go_to and number % 10 == 0:
+                gdb.execute("tbreak *%s" % random.choice(go_to), to_string=True)
+                gdb.execute("continue", to_string=True)
+            gdb.execute("stepi %d" % random.randint(1, 60), to_string=True)
+            out.write(json.dumps(stop(limit)) + "\n")
+        ranges = [(start, end, offset, path) for start, end, offset, mode, path in maps()
+                  if "x" in mode]
+        vdso = ""
+        for start, end, _, path in ranges:
+            if path == "[vdso]":
+                vdso = bytes(gdb.selected_inferior().read_memory(start, end - start)).hex()
+        out.write(json.dumps({"maps": ranges, "vdso": vdso}) + "\n")
+    gdb.execute("kill", to_string=True)
+
+
+main()
