@@ -85,6 +85,8 @@ tags! {
         Unreadable = 7 "unreadable-memory",
         /// Whoever walked the stack does not say.
         Unsaid = 8 "unsaid",
+        /// Call frame information that needs what isn't known, or is damaged.
+        BadRule = 9 "bad-unwind-rule",
     }
 }
 
@@ -107,6 +109,8 @@ tags! {
         Cfi = 1 "cfi",
         /// By a guess: a word on the stack that points behind a call.
         Scan = 2 "scan",
+        /// As what a trap interrupted: the processor's trap frame, known by its shape.
+        TrapFrame = 3 "trap-frame",
     }
 }
 

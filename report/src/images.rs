@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uprof::Arch;
 
 /// No section of a sane image is larger when unpacked (bytes).
 const SECTION_BYTES_MAX: u64 = 4 << 30;
@@ -26,15 +27,6 @@ const SEGMENTS_MAX: usize = 4096;
 /// An address as the image's own headers state it, before any load bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageAddress(pub u64);
-
-/// The processors whose images are understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Architecture {
-    /// AMD64, Intel 64.
-    X86_64,
-    /// 64-bit Arm.
-    Aarch64,
-}
 
 /// The linker's fingerprint of an image, from its `NT_GNU_BUILD_ID` note.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +65,7 @@ pub struct Image {
     name: String,
     path: Option<PathBuf>,
     bytes: Bytes,
-    architecture: Architecture,
+    arch: Arch,
     build_id: Option<BuildId>,
     segments: Vec<Segment>,
     position_independent: bool,
@@ -117,9 +109,9 @@ impl Image {
         }
         let file = elf::FileHeader64::<LittleEndian>::parse(data)
             .map_err(|source| broken("its file header", source))?;
-        let architecture = match file.e_machine.get(LittleEndian) {
-            elf::EM_X86_64 => Architecture::X86_64,
-            elf::EM_AARCH64 => Architecture::Aarch64,
+        let arch = match file.e_machine.get(LittleEndian) {
+            elf::EM_X86_64 => Arch::X86_64,
+            elf::EM_AARCH64 => Arch::Aarch64,
             machine => {
                 return Err(ImageError::ForeignMachine {
                     name,
@@ -151,7 +143,7 @@ impl Image {
             name,
             path,
             bytes,
-            architecture,
+            arch,
             build_id,
             segments,
             position_independent,
@@ -169,8 +161,8 @@ impl Image {
     }
 
     /// The processor its code is for.
-    pub fn architecture(&self) -> Architecture {
-        self.architecture
+    pub fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// Its build-id, if the linker wrote one.

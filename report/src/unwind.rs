@@ -1,6 +1,9 @@
 //! Unwinding, offline: one sample's registers and stack bytes and the images' rule tables go in;
 //! frames come out, each saying how it was found, and the reason why the stack ended. A pure core:
 //! reads no file, no guest and no clock, and allocates only for the frames.
+//!
+//! [`Stop::Complete`](uprof::Stop) is claimed only where call frame information or a zero says that
+//! there is no caller.
 
 mod compile;
 mod rows;
@@ -17,12 +20,9 @@ mod x86_64;
 mod aarch64;
 mod step;
 mod unwinder;
-mod frame;
 
 pub use cache::Cache;
-pub use frame::{AddressKind, End, Found, Frame};
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
-pub use registers::Registers;
 pub use table::{RuleTable, Skipped};
 pub use unwinder::{Options, Unwinder};

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dump::{Dump, Stop};
-use uniprof_report::unwind::{AddressKind, Cache, End, Options, Unwinder};
+use dump::{Dump, Stopped};
+use uniprof_report::unwind::{Cache, Options, Unwinder};
+use uprof::FrameKind;
 
 /// The share of stops at which every frame must be the same.
 const AGREE_MIN: f64 = 0.995;
@@ -77,12 +78,12 @@ fn stop_under_gdb(program: &Path, go_to: &str, stops: usize, seed: usize) -> Dum
 
 /// What one stop came to.
 enum Verdict {
-    Same(End),
+    Same(uprof::Stop),
     /// The number of the first frame that differs, counted from the innermost.
     Differs(usize, String),
 }
 
-fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stop) -> Verdict {
+fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdict {
     let mut frames = Vec::new();
     let memory = stop.memory();
     let options = Options::default();
@@ -93,8 +94,8 @@ fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stop) -> Verdict {
         for (index, frame) in stop.frames.iter().enumerate() {
             let above = frames.get(index + 1).map(|above| above.kind);
             let wanted = match frame.is_signal {
-                true => AddressKind::Instruction,
-                false => AddressKind::Return,
+                true => FrameKind::Exact,
+                false => FrameKind::Return,
             };
             if above.is_some_and(|above| above != wanted) {
                 return Verdict::Differs(index + 1, "kind of address".to_owned());
@@ -117,8 +118,8 @@ fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stop) -> Verdict {
         name(at),
         frames
             .get(at)
-            .map(|frame| (frame.address, frame.found.label())),
-        end.label(),
+            .map(|frame| (frame.address, frame.found.name())),
+        end.name(),
     );
     Verdict::Differs(at, text)
 }
@@ -150,7 +151,7 @@ fn frames_equal_gdbs_on_real_programs() {
         let mut differences = Vec::new();
         for stop in &dump.stops {
             match compare(&unwinder, &mut cache, stop) {
-                Verdict::Same(end) => *ends.entry(end.label()).or_default() += 1,
+                Verdict::Same(end) => *ends.entry(end.name()).or_default() += 1,
                 Verdict::Differs(at, text) => differences.push(format!("frame {at}: {text}")),
             }
         }

@@ -2,7 +2,7 @@
 //! most rules say the same: CFA is a register plus a number, the return address and the frame
 //! pointer lie at fixed places below it. Such a rule fits in its cache entry.
 
-use super::frame::AddressKind;
+use uprof::FrameKind;
 
 /// Entries; a power of two. 64 KiB in all, which stays in the second-level cache.
 const ENTRIES: usize = 2048;
@@ -63,11 +63,11 @@ impl Cache {
     pub(super) fn action(
         &mut self,
         address: u64,
-        kind: AddressKind,
+        kind: FrameKind,
         find: impl FnOnce() -> Action,
     ) -> Action {
         // The kind takes the place of the top bit, which repeats the one below it.
-        let key = address << 1 | u64::from(kind == AddressKind::Return);
+        let key = address << 1 | u64::from(kind == FrameKind::Return);
         // Fibonacci hashing: 2^64 divided by the golden ratio.
         let slot = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros());
         let entry = &mut self.keys[slot as usize & (ENTRIES - 1)];
@@ -87,16 +87,16 @@ mod tests {
         let mut cache = Cache::new();
         let full = Action::Full { module: 1, rule: 2 };
         cache.serve(1);
-        assert_eq!(cache.action(0x1000, AddressKind::Return, || full), full);
+        assert_eq!(cache.action(0x1000, FrameKind::Return, || full), full);
         assert_eq!(
-            cache.action(0x1000, AddressKind::Return, || panic!("asked again")),
+            cache.action(0x1000, FrameKind::Return, || panic!("asked again")),
             full
         );
-        let other = cache.action(0x1000, AddressKind::Instruction, || Action::NoRule);
+        let other = cache.action(0x1000, FrameKind::Exact, || Action::NoRule);
         assert_eq!(other, Action::NoRule);
         cache.serve(2);
         assert_eq!(
-            cache.action(0x1000, AddressKind::Return, || Action::NoRule),
+            cache.action(0x1000, FrameKind::Return, || Action::NoRule),
             Action::NoRule
         );
     }

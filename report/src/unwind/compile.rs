@@ -4,13 +4,14 @@
 
 use super::rows::Rows;
 use super::table::{NO_RULE, RuleTable, Skipped};
-use crate::images::{Architecture, Image, ImageAddress};
+use crate::images::{Image, ImageAddress};
 use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
     LittleEndian, UnwindOffset, UnwindSection, Vendor,
 };
 use std::borrow::Cow;
 use std::collections::HashMap;
+use uprof::Arch;
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -84,7 +85,7 @@ impl RuleTable {
                 .set_got(address(".got")),
         };
         frames.debug_frame.set_address_size(8);
-        if image.architecture() == Architecture::Aarch64 {
+        if image.arch() == Arch::Aarch64 {
             frames.eh_frame.set_vendor(Vendor::AArch64);
             frames.debug_frame.set_vendor(Vendor::AArch64);
         }

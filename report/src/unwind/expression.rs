@@ -311,7 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn value(expression: &[u8]) -> Option<u64> {
-        let mut registers = Registers::new();
+        let mut registers = Registers::default();
         registers.set(7, 0xffff_8000_0000_1000);
         registers.set(16, 0x40_100b);
         let bytes: Vec<u8> = (1..=16).collect();
@@ -351,7 +351,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_a_value_or_none(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let mut registers = Registers::new();
+            let mut registers = Registers::default();
             for number in 0..33 {
                 registers.set(number, u64::MAX - u64::from(number));
             }

@@ -5,7 +5,7 @@ use super::rule::REGISTERS_MAX;
 
 /// Register values of one frame, indexed by DWARF number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registers {
+pub(super) struct Registers {
     values: [u64; REGISTERS_MAX],
     known: u64,
 }
@@ -19,22 +19,27 @@ impl Default for Registers {
     }
 }
 
-impl Registers {
-    /// No register known.
-    pub fn new() -> Registers {
-        Registers::default()
+impl From<&uprof::Registers> for Registers {
+    fn from(recorded: &uprof::Registers) -> Self {
+        let mut registers = Registers::default();
+        recorded
+            .iter()
+            .for_each(|(number, value)| registers.set(number, value));
+        registers
     }
+}
 
+impl Registers {
     /// The value of register `number`, if it is known.
     #[inline]
-    pub fn get(&self, number: u8) -> Option<u64> {
+    pub(super) fn get(&self, number: u8) -> Option<u64> {
         let value = *self.values.get(usize::from(number))?;
         (self.known >> number & 1 == 1).then_some(value)
     }
 
     /// Makes `value` known as register `number`; numbers that no rule can use are ignored.
     #[inline]
-    pub fn set(&mut self, number: u8, value: u64) {
+    pub(super) fn set(&mut self, number: u8, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(number)) {
             *slot = value;
             self.known |= 1 << number;
@@ -42,7 +47,7 @@ impl Registers {
     }
 
     /// Forgets register `number`.
-    pub fn forget(&mut self, number: u8) {
+    pub(super) fn forget(&mut self, number: u8) {
         if usize::from(number) < REGISTERS_MAX {
             self.known &= !(1 << number);
         }
@@ -55,7 +60,7 @@ mod tests {
 
     #[test]
     fn unknown_is_not_zero_and_strange_numbers_do_nothing() {
-        let mut registers = Registers::new();
+        let mut registers = Registers::default();
         assert_eq!(registers.get(7), None);
         registers.set(7, 0);
         registers.set(255, 1);

@@ -4,12 +4,12 @@
 use super::cache::Action;
 use super::cpu::Cpu;
 use super::expression::evaluate;
-use super::frame::{AddressKind, End, Found};
 use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
 use super::rule::{Cfa, Place};
 use super::table::RuleTable;
+use uprof::{Found, FrameKind, Stop};
 
 /// Words up the stack that a scan looks at.
 const SCAN_WORDS: u64 = 512;
@@ -19,7 +19,7 @@ const CALL_BYTES: u64 = 7;
 /// A step that was taken.
 pub(super) struct Step {
     /// What the caller's address is.
-    pub(super) kind: AddressKind,
+    pub(super) kind: FrameKind,
     /// How it was found.
     pub(super) found: Found,
     /// A lower bound of the caller's stack pointer.
@@ -125,14 +125,14 @@ pub(super) fn full<C: Cpu>(
     caller.set(C::PROGRAM_COUNTER, C::strip(pc));
     *registers = caller;
     let kind = if rule.is_trap {
-        AddressKind::Instruction
+        FrameKind::Exact
     } else {
-        AddressKind::Return
+        FrameKind::Return
     };
     let floor = registers.get(C::STACK_POINTER).unwrap_or(cfa);
     Ok(Step {
         kind,
-        found: Found::Rule,
+        found: Found::Cfi,
         floor,
     })
 }
@@ -143,24 +143,24 @@ pub(super) fn frame_pointer<C: Cpu>(
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
     floor: u64,
-) -> Result<Step, End> {
+) -> Result<Step, Stop> {
     let Some(record) = registers.get(C::FRAME_POINTER) else {
-        return Err(End::NoFramePointer);
+        return Err(Stop::BadPointer);
     };
     if record == 0 {
-        return Err(End::Root);
+        return Err(Stop::Complete);
     }
     if record < floor || record % 8 != 0 {
-        return Err(End::NoFramePointer);
+        return Err(Stop::BadPointer);
     }
     let above = record.wrapping_add(8);
     let (Some(frame_pointer), Some(caller)) = (memory.word(record), memory.word(above)) else {
         // Far away it is a number that happens to be in the register, nearby it is a frame.
         let is_near = record - floor < 1 << 20;
         return Err(if is_near {
-            End::MemoryEnds
+            Stop::Window
         } else {
-            End::NoFramePointer
+            Stop::BadPointer
         });
     };
     registers.set(C::FRAME_POINTER, frame_pointer);
@@ -173,7 +173,7 @@ pub(super) fn frame_pointer<C: Cpu>(
         registers.forget(C::STACK_POINTER);
     }
     Ok(Step {
-        kind: AddressKind::Return,
+        kind: FrameKind::Return,
         found: Found::FramePointer,
         floor,
     })
@@ -198,7 +198,7 @@ pub(super) fn scan<C: Cpu>(
         registers.set(C::RETURN_ADDRESS, word);
         registers.set(C::PROGRAM_COUNTER, word);
         return Some(Step {
-            kind: AddressKind::Return,
+            kind: FrameKind::Return,
             found: Found::Scan,
             floor: above,
         });

@@ -6,14 +6,13 @@
 use super::aarch64::Aarch64;
 use super::cache::{Action, Cache};
 use super::cpu::Cpu;
-use super::frame::{AddressKind, End, Found, Frame};
 use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::Registers;
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
-use crate::images::Architecture;
 use std::sync::atomic::{AtomicU64, Ordering};
+use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may move down while unwinding: once for each change between
 /// stacks of a kernel. More is a loop.
@@ -41,7 +40,7 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Unwinder {
     modules: Modules,
-    architecture: Architecture,
+    arch: Arch,
     /// The registers on which rules of any module depend, as a bit set.
     needed: u64,
     /// Tells caches whose entries they hold.
@@ -50,7 +49,7 @@ pub struct Unwinder {
 
 impl Unwinder {
     /// An unwinder for guests with these modules. Overlapping modules are cut, see `Module`.
-    pub fn new(architecture: Architecture, modules: Vec<Module>) -> Unwinder {
+    pub fn new(arch: Arch, modules: Vec<Module>) -> Unwinder {
         // Only has to differ between unwinders; what it is never shows.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let modules = Modules::new(modules);
@@ -60,7 +59,7 @@ impl Unwinder {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Unwinder {
             modules,
-            architecture,
+            arch,
             needed,
             number,
         }
@@ -78,11 +77,11 @@ impl Unwinder {
     pub fn unwind(
         &self,
         cache: &mut Cache,
-        registers: &Registers,
+        registers: &uprof::Registers,
         memory: &(impl Memory + ?Sized),
         options: Options,
         frames: &mut Vec<Frame>,
-    ) -> End {
+    ) -> Stop {
         cache.serve(self.number);
         let mut walk = Walk {
             unwinder: self,
@@ -91,14 +90,14 @@ impl Unwinder {
             options,
             frames,
         };
-        match self.architecture {
-            Architecture::X86_64 => walk.run::<X86_64>(registers),
-            Architecture::Aarch64 => walk.run::<Aarch64>(registers),
+        match self.arch {
+            Arch::X86_64 => walk.run::<X86_64>(Registers::from(registers)),
+            Arch::Aarch64 => walk.run::<Aarch64>(Registers::from(registers)),
         }
     }
 
     /// What to do at `address`; the slow way, through the table.
-    fn find_action<C: Cpu>(&self, address: u64, kind: AddressKind) -> Action {
+    fn find_action<C: Cpu>(&self, address: u64, kind: FrameKind) -> Action {
         let at = |address: u64| {
             let number = self.modules.find(address)?;
             let module = self.modules.get(number)?;
@@ -106,10 +105,10 @@ impl Unwinder {
             Some((number, module, rule))
         };
         let found = match kind {
-            AddressKind::Instruction => at(address),
+            FrameKind::Exact => at(address),
             // A signal trampoline is "returned" to at its first byte, before which there need not
             // be anything.
-            AddressKind::Return => at(address.wrapping_sub(1)).or_else(|| {
+            FrameKind::Return => at(address.wrapping_sub(1)).or_else(|| {
                 at(address).filter(|(_, module, rule)| {
                     module.rules.rule(*rule).is_some_and(|rule| rule.is_trap)
                 })
@@ -135,19 +134,18 @@ struct Walk<'a, M: Memory + ?Sized> {
 }
 
 impl<M: Memory + ?Sized> Walk<'_, M> {
-    fn run<C: Cpu>(&mut self, registers: &Registers) -> End {
-        let mut registers = *registers;
+    fn run<C: Cpu>(&mut self, mut registers: Registers) -> Stop {
         let Some(pc) = registers.get(C::PROGRAM_COUNTER) else {
-            return End::BadRule;
+            return Stop::BadRule;
         };
-        let (mut pc, mut kind, mut found) = (pc, AddressKind::Instruction, Found::Registers);
+        let (mut pc, mut kind, mut found) = (pc, FrameKind::Exact, Found::FramePointer);
         let depth_max = self.frames.len().saturating_add(self.options.depth_max);
         let mut stack_changes = 0;
         // A lower bound of the stack pointer, also while that itself isn't known.
         let mut floor = registers.get(C::STACK_POINTER).unwrap_or(0);
         loop {
             if self.frames.len() >= depth_max {
-                return End::TooDeep;
+                return Stop::Depth;
             }
             self.frames.push(Frame {
                 address: pc,
@@ -160,15 +158,15 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             };
             let next_pc = registers.get(C::PROGRAM_COUNTER).unwrap_or(0);
             if next_pc == 0 {
-                return End::Root;
+                return Stop::Complete;
             }
             if step.floor <= floor {
                 // Only a function that hasn't moved the stack pointer leaves it where it was.
-                if step.floor < floor || kind == AddressKind::Return {
+                if step.floor < floor || kind == FrameKind::Return {
                     stack_changes += 1;
                 }
                 if stack_changes > STACK_CHANGES_MAX || (step.floor == floor && next_pc == pc) {
-                    return End::Cycle;
+                    return Stop::Cycle;
                 }
             }
             (pc, kind, found, floor) = (next_pc, step.kind, step.found, step.floor);
@@ -181,9 +179,9 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         &mut self,
         registers: &mut Registers,
         pc: u64,
-        kind: AddressKind,
+        kind: FrameKind,
         floor: u64,
-    ) -> Result<Step, End> {
+    ) -> Result<Step, Stop> {
         let unwinder = self.unwinder;
         match self
             .cache
@@ -226,13 +224,13 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 registers.set(C::STACK_POINTER, cfa);
                 registers.set(C::PROGRAM_COUNTER, C::strip(caller));
                 Ok(Step {
-                    kind: AddressKind::Return,
-                    found: Found::Rule,
+                    kind: FrameKind::Return,
+                    found: Found::Cfi,
                     floor: cfa,
                 })
             }
             Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
-            Action::NoRule => self.without_rule::<C>(registers, pc, floor, End::NoFramePointer),
+            Action::NoRule => self.without_rule::<C>(registers, pc, floor, Stop::BadPointer),
         }
     }
 
@@ -243,25 +241,25 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         rule: u32,
         pc: u64,
         floor: u64,
-    ) -> Result<Step, End> {
+    ) -> Result<Step, Stop> {
         let Some(module) = self.unwinder.modules.get(module) else {
-            return Err(End::BadRule);
+            return Err(Stop::BadRule);
         };
         let end = match step::full::<C>(&module.rules, rule, registers, self.memory) {
             Ok(step) => return Ok(step),
-            Err(StepError::Root) => return Err(End::Root),
+            Err(StepError::Root) => return Err(Stop::Complete),
             Err(StepError::Unreadable { cfa }) => self.unreadable(Some(cfa), floor),
-            Err(StepError::BadRule) => End::BadRule,
+            Err(StepError::BadRule) => Stop::BadRule,
         };
         self.without_rule::<C>(registers, pc, floor, end)
     }
 
     /// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the
     /// CFA is none.
-    fn unreadable(&self, cfa: Option<u64>, floor: u64) -> End {
+    fn unreadable(&self, cfa: Option<u64>, floor: u64) -> Stop {
         match cfa {
-            Some(cfa) if cfa >= floor => End::MemoryEnds,
-            _ => End::BadRule,
+            Some(cfa) if cfa >= floor => Stop::Window,
+            _ => Stop::BadRule,
         }
     }
 
@@ -273,18 +271,18 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         registers: &mut Registers,
         pc: u64,
         floor: u64,
-        end: End,
-    ) -> Result<Step, End> {
-        if end == End::MemoryEnds {
+        end: Stop,
+    ) -> Result<Step, Stop> {
+        if end == Stop::Window {
             return Err(end);
         }
         let unwinder = self.unwinder;
-        if unwinder.architecture == Architecture::X86_64 && unwinder.is_known(pc) {
+        if unwinder.arch == Arch::X86_64 && unwinder.is_known(pc) {
             let found = trap_frame(registers, self.memory, |address| unwinder.is_known(address));
             if let Some(interrupted) = found {
                 *registers = interrupted;
                 let floor = registers.get(C::STACK_POINTER).unwrap_or(floor);
-                let kind = AddressKind::Instruction;
+                let kind = FrameKind::Exact;
                 return Ok(Step {
                     kind,
                     found: Found::TrapFrame,
@@ -298,7 +296,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 step::scan::<C>(registers, self.memory, floor, &unwinder.modules).ok_or(end)
             }
             // The more exact reason of the two.
-            Err(other) if end == End::NoFramePointer => Err(other),
+            Err(other) if end == Stop::BadPointer => Err(other),
             Err(_) => Err(end),
         }
     }

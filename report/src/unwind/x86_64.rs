@@ -124,7 +124,7 @@ mod tests {
             base: sp,
             bytes: &bytes,
         };
-        let mut registers = Registers::new();
+        let mut registers = Registers::default();
         registers.set(7, sp);
         registers.set(6, sp + 0x48);
         let is_code = |address| (0x10_0000..0x11_0000).contains(&address);
@@ -143,7 +143,7 @@ mod tests {
             base: 0x1000,
             bytes: &bytes,
         };
-        let mut registers = Registers::new();
+        let mut registers = Registers::default();
         registers.set(7, 0x1000);
         assert_eq!(trap_frame(&registers, &memory, |_| true), None);
     }

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use uniprof_report::images::{Architecture, Image};
-use uniprof_report::unwind::{Module, Registers, RuleTable, Stack, Unwinder};
+use uniprof_report::images::Image;
+use uniprof_report::unwind::{Module, RuleTable, Stack, Unwinder};
+use uprof::{Arch, Registers};
 
 pub struct GdbFrame {
     pub pc: u64,
@@ -15,7 +16,7 @@ pub struct GdbFrame {
     pub is_signal: bool,
 }
 
-pub struct Stop {
+pub struct Stopped {
     pub registers: Registers,
     pub stack_base: u64,
     pub stack: Vec<u8>,
@@ -23,11 +24,11 @@ pub struct Stop {
 }
 
 pub struct Dump {
-    pub stops: Vec<Stop>,
+    pub stops: Vec<Stopped>,
     pub modules: Vec<Module>,
 }
 
-impl Stop {
+impl Stopped {
     pub fn memory(&self) -> Stack<'_> {
         Stack {
             base: self.stack_base,
@@ -40,8 +41,8 @@ impl Stop {
         self.frames.iter().any(|frame| frame.is_signal)
     }
 
-    fn parse(value: &Value) -> Stop {
-        let mut registers = Registers::new();
+    fn parse(value: &Value) -> Stopped {
+        let mut registers = Registers::default();
         for (number, value) in value["registers"].as_object().unwrap() {
             registers.set(number.parse().unwrap(), value.as_u64().unwrap());
         }
@@ -54,7 +55,7 @@ impl Stop {
                 name: frame["name"].as_str().unwrap_or("??").to_owned(),
                 is_signal: frame["kind"] == "signal",
             });
-        Stop {
+        Stopped {
             registers,
             stack_base: value["stack"][0].as_u64().unwrap(),
             stack: unhex(value["stack"][1].as_str().unwrap()),
@@ -75,13 +76,13 @@ impl Dump {
             return Err("gdb stopped early".to_owned());
         }
         Ok(Dump {
-            stops: lines.iter().map(Stop::parse).collect(),
+            stops: lines.iter().map(Stopped::parse).collect(),
             modules: modules(&last),
         })
     }
 
     pub fn unwinder(&self) -> Unwinder {
-        Unwinder::new(Architecture::X86_64, self.modules.clone())
+        Unwinder::new(Arch::X86_64, self.modules.clone())
     }
 }
 
