@@ -1,2 +1,80 @@
-//! The command-line program.
-fn main() {}
+//! The command-line program: flags in, a library call, messages out.
+//!
+//! Each subcommand is one file with its `Args` and a `run`; this one names them and turns what
+//! they return into an exit status: 0 done, 1 done with loss, 2 failed.
+
+#[cfg(feature = "record")]
+mod demo;
+#[cfg(feature = "record")]
+mod record;
+mod terminal;
+#[cfg(feature = "record")]
+mod workload;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Record/replay profiler for unikernels and other guests.
+#[derive(Parser)]
+#[command(
+    name = "uniprof",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Sample a guest or process into a recording
+    #[cfg(feature = "record")]
+    Record(record::Args),
+    /// Record a bundled workload for 3 s and draw it
+    #[cfg(feature = "record")]
+    Demo(demo::Args),
+    /// The workload that `demo` records
+    #[cfg(feature = "record")]
+    #[command(hide = true)]
+    Workload(workload::Args),
+}
+
+/// How a subcommand ended, if it did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All there.
+    Done,
+    /// Done, but something was lost, truncated, or over a limit that was set.
+    Lossy,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        #[cfg(feature = "record")]
+        Command::Record(args) => record::run(args),
+        #[cfg(feature = "record")]
+        Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "record")]
+        Command::Workload(args) => workload::run(args),
+    };
+    match result {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Lossy) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            terminal::say(format_args!("uniprof: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whoever read our output has seen enough: that is no error.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

@@ -1,1 +1,27 @@
-//! Placeholder until the first module lands.
+//! Samples guests and processes into `.uprof` recordings.
+//!
+//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the
+//! [`sampler`] copies what is needed into a slot, the [`ring`] hands it over, the [`encoder`]
+//! thread writes it. The sampler's loop never allocates, locks, formats or touches a file; what it
+//! can't keep up with is dropped and counted.
+//!
+//! `unsafe` lives under `sys/` only.
+
+#![cfg(target_os = "linux")]
+#![deny(unsafe_code)]
+
+pub mod build_id;
+pub mod encoder;
+pub mod histogram;
+pub mod process;
+pub mod ring;
+pub mod sampler;
+pub mod session;
+pub mod slot;
+pub mod source;
+#[allow(unsafe_code)]
+pub mod sys;
+pub mod walk;
+
+pub use session::{Plan, Progress, Summary, record};
+pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

@@ -1,0 +1,346 @@
+//! The encoder thread: takes samples and notes off the ring and writes them.
+//!
+//! It may allocate, wait and fail; the sampler doesn't notice. An output that fails ends the
+//! recording: what was written until then stays readable.
+
+use crate::build_id;
+use crate::histogram::Histogram;
+use crate::ring::Drain;
+use crate::session::Progress;
+use crate::slot::{News, Note, Slot};
+use crate::source::{Facts, Observer};
+use crate::sys::clock::monotonic_ns;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uprof::cold::{
+    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, TaskChange,
+    TaskEvent,
+};
+use uprof::{State, Writer};
+
+/// A killed recorder loses no more than this, plus what the kernel still holds.
+const FLUSH_NS: u64 = 500_000_000;
+/// How long the encoder sleeps when there is nothing to do.
+const NAP: Duration = Duration::from_millis(5);
+
+/// Writes one recording.
+pub struct Encoder<W: Write> {
+    /// `None` after the output failed.
+    writer: Option<Writer<W>>,
+    observer: Option<Box<dyn Observer>>,
+    start_ns: u64,
+    tasks: Vec<TaskEvent>,
+    modules: Vec<ModuleEvent>,
+    losses: Vec<Loss>,
+    build_ids: HashMap<String, Vec<u8>>,
+}
+
+/// What the encoder counted.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Samples written.
+    pub samples: u64,
+    /// Samples whose vCPU was not running.
+    pub not_running: u64,
+    /// Samples lost, by reason.
+    pub lost: Vec<(LossReason, u64)>,
+    /// Freeze or sampling time, one entry for each round.
+    pub cost: Histogram,
+    /// What went wrong with the output.
+    pub output_error: Option<String>,
+    /// Whether that made the encoder stop the sampler.
+    pub stopped_sampler: bool,
+    last_round_ns: Option<u64>,
+}
+
+impl Tally {
+    /// What is left to say when the encoder thread is gone.
+    pub fn panicked() -> Self {
+        Tally {
+            output_error: Some("the encoder thread failed; please report this".into()),
+            ..Tally::default()
+        }
+    }
+
+    /// Totals for the end record.
+    pub fn totals(&self) -> Vec<(String, u64)> {
+        vec![
+            ("samples".into(), self.samples),
+            ("not_running".into(), self.not_running),
+            ("cost_rounds".into(), self.cost.count()),
+            ("cost_total_ns".into(), self.cost.total_ns()),
+        ]
+    }
+
+    fn count(&mut self, slot: &Slot) {
+        self.samples += 1;
+        self.not_running += u64::from(slot.state != State::Running);
+        // All vCPUs of a round share one freeze.
+        if let Some(cost_ns) = slot.cost_ns
+            && self.last_round_ns != Some(slot.time_ns)
+        {
+            self.cost.add(cost_ns);
+            self.last_round_ns = Some(slot.time_ns);
+        }
+    }
+
+    fn lose(&mut self, reason: LossReason, count: u64) {
+        match self.lost.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, total)) => *total += count,
+            None => self.lost.push((reason, count)),
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.lost.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl<W: Write> Encoder<W> {
+    /// Writes the start of the recording.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn create(
+        output: W,
+        metadata: &Metadata,
+        facts: &Facts,
+        clock: ClockPair,
+        observer: Option<Box<dyn Observer>>,
+    ) -> io::Result<Self> {
+        let mut writer = Writer::create(output, random_uuid(), metadata, clock.monotonic_ns)?;
+        writer.clocks(&[clock])?;
+        let mut encoder = Encoder {
+            writer: None,
+            observer,
+            start_ns: clock.monotonic_ns,
+            tasks: facts.tasks.clone(),
+            modules: facts.modules.clone(),
+            losses: Vec::new(),
+            build_ids: HashMap::new(),
+        };
+        encoder.find_build_ids();
+        writer.tasks(&encoder.tasks)?;
+        writer.modules(&encoder.modules)?;
+        writer.flush()?;
+        encoder.tasks.clear();
+        encoder.modules.clear();
+        encoder.writer = Some(writer);
+        Ok(encoder)
+    }
+
+    /// Works until the sampler has gone and all is written.
+    pub fn run(&mut self, mut drain: Drain, progress: &Progress) -> Tally {
+        let mut tally = Tally::default();
+        let mut flushed_ns = monotonic_ns();
+        loop {
+            let finished = drain.is_finished();
+            let worked = self.take(&mut drain, &mut tally);
+            let now_ns = monotonic_ns();
+            if finished || now_ns - flushed_ns >= FLUSH_NS {
+                self.observe(now_ns);
+                let result = self.flush();
+                self.check(result, &mut tally, progress);
+                flushed_ns = now_ns;
+            }
+            self.publish(&tally, progress, now_ns);
+            if finished {
+                return tally;
+            }
+            if !worked {
+                std::thread::sleep(NAP);
+            }
+        }
+    }
+
+    /// Writes the end, and returns the size of the file.
+    pub fn finish(&mut self, end: &End, tally: &mut Tally) -> u64 {
+        let Some(writer) = self.writer.take() else {
+            return 0;
+        };
+        let bytes = writer.written_bytes();
+        match writer.finish(end) {
+            Ok(_) => bytes,
+            Err(error) => {
+                tally.output_error.get_or_insert(error.to_string());
+                bytes
+            }
+        }
+    }
+
+    /// Takes all that is in the ring; says whether there was something.
+    fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> bool {
+        let mut worked = false;
+        let Encoder { writer, .. } = self;
+        let mut failure = None;
+        while let Some(result) = drain.sample(|slot| {
+            tally.count(slot);
+            writer
+                .as_mut()
+                .map_or(Ok(()), |writer| writer.sample(&slot.sample()))
+        }) {
+            worked = true;
+            if let Err(error) = result {
+                failure = Some(error);
+                *writer = None;
+            }
+        }
+        if let Some(error) = failure {
+            tally.output_error.get_or_insert(error.to_string());
+        }
+        while drain.note(|note| self.keep(note, tally)).is_some() {
+            worked = true;
+        }
+        worked
+    }
+
+    fn keep(&mut self, note: &Note, tally: &mut Tally) {
+        let Note {
+            time_ns,
+            task,
+            news,
+            ..
+        } = *note;
+        let task_event = |what| TaskEvent {
+            time_ns,
+            task,
+            what,
+        };
+        let module_event = |what| ModuleEvent {
+            time_ns,
+            space: task.space,
+            what,
+        };
+        match news {
+            News::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
+            News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
+            News::Cleared => self.modules.push(module_event(ModuleChange::Cleared)),
+            News::CopiedFrom(space) => {
+                self.modules
+                    .push(module_event(ModuleChange::CopiedFrom(space)));
+            }
+            News::Mapped {
+                start,
+                length,
+                file_offset,
+            } => {
+                let path = note.text();
+                let build_id = self.build_id(&path);
+                let mapping = Mapping {
+                    start,
+                    length,
+                    file_offset,
+                    path,
+                    build_id,
+                };
+                self.modules
+                    .push(module_event(ModuleChange::Mapped(mapping)));
+            }
+            News::Lost {
+                reason,
+                count,
+                first_ns,
+            } => {
+                tally.lose(reason, count);
+                self.losses.push(Loss {
+                    first_ns,
+                    last_ns: time_ns,
+                    task: None,
+                    reason,
+                    count,
+                });
+            }
+        }
+    }
+
+    fn observe(&mut self, now_ns: u64) {
+        if let Some(observer) = &mut self.observer {
+            let seen = observer.look(now_ns);
+            self.tasks.extend(seen.tasks);
+            self.modules.extend(seen.modules);
+            self.find_build_ids();
+        }
+    }
+
+    /// Fills in the build-ids that a source left to us.
+    fn find_build_ids(&mut self) {
+        let mut modules = std::mem::take(&mut self.modules);
+        for event in &mut modules {
+            if let ModuleChange::Mapped(mapping) = &mut event.what
+                && mapping.build_id.is_empty()
+            {
+                mapping.build_id = self.build_id(&mapping.path);
+            }
+        }
+        self.modules = modules;
+    }
+
+    fn build_id(&mut self, path: &str) -> Vec<u8> {
+        if !path.starts_with('/') {
+            return Vec::new();
+        }
+        if let Some(known) = self.build_ids.get(path) {
+            return known.clone();
+        }
+        let found = build_id::of_file(Path::new(path)).unwrap_or_default();
+        self.build_ids.insert(path.to_string(), found.clone());
+        found
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        writer.tasks(&self.tasks)?;
+        writer.modules(&self.modules)?;
+        writer.losses(&self.losses)?;
+        self.tasks.clear();
+        self.modules.clear();
+        self.losses.clear();
+        writer.flush()
+    }
+
+    /// An output that fails ends the recording.
+    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, progress: &Progress) {
+        if let Err(error) = result {
+            tally.output_error.get_or_insert(error.to_string());
+            self.writer = None;
+        }
+        if self.writer.is_none() && !tally.stopped_sampler {
+            tally.stopped_sampler = true;
+            progress.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self, tally: &Tally, progress: &Progress, now_ns: u64) {
+        progress.samples.store(tally.samples, Ordering::Relaxed);
+        progress.dropped.store(tally.dropped(), Ordering::Relaxed);
+        progress
+            .passed_ns
+            .store(now_ns - self.start_ns, Ordering::Relaxed);
+        if let Some(writer) = &self.writer {
+            progress
+                .bytes
+                .store(writer.written_bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Sixteen random bytes in the form of a version 4 UUID (RFC 9562, section 5.4).
+fn random_uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    let source = std::fs::File::open("/dev/urandom");
+    if source
+        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
+        .is_err()
+    {
+        let time = u128::from(monotonic_ns()) << 32 | u128::from(std::process::id());
+        bytes = time.to_le_bytes();
+    }
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}

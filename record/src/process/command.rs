@@ -1,0 +1,116 @@
+//! A command that the recorder starts and, when the time is over, ends.
+
+use crate::source::{Life, SourceError};
+use crate::sys::spawn::{self, Waiting};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// A command and its arguments.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Program and arguments; never empty.
+    pub arguments: Vec<String>,
+}
+
+/// The command's process, ended on drop.
+#[derive(Debug)]
+pub struct Child {
+    name: String,
+    pid: Pid,
+    /// `None` once it runs.
+    waiting: Option<Waiting>,
+    ended: bool,
+}
+
+impl Command {
+    /// Makes the process; it waits before it executes the command.
+    ///
+    /// # Errors
+    /// That no process could be made.
+    pub fn start(&self) -> Result<Child, SourceError> {
+        let name = self.arguments.first().cloned().unwrap_or_default();
+        let waiting = spawn::waiting(&self.arguments)
+            .map_err(|error| SourceError::system(format!("cannot start `{name}`"), error, ""))?;
+        Ok(Child {
+            name,
+            pid: waiting.pid(),
+            waiting: Some(waiting),
+            ended: false,
+        })
+    }
+}
+
+impl Child {
+    /// Process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// Lets the process execute the command.
+    ///
+    /// # Errors
+    /// Why it can't be executed.
+    pub fn go(&mut self) -> Result<(), SourceError> {
+        let Some(waiting) = self.waiting.take() else {
+            return Ok(());
+        };
+        waiting.go().map(drop).map_err(|error| {
+            self.ended = true;
+            let advice = match error {
+                Errno::ENOENT => "no such program here or in PATH; check the spelling",
+                Errno::EACCES => "it is not executable, or a folder above it is closed to you",
+                Errno::ENOEXEC => "it is not a program for this machine",
+                _ => "",
+            };
+            SourceError::system(format!("cannot run `{}`", self.name), error, advice)
+        })
+    }
+
+    /// Whether it still runs. Doesn't wait.
+    pub fn life(&mut self) -> Life {
+        match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(status) => self.saw(status),
+            Err(_) => Life::Ended(format!("`{}` has ended", self.name)),
+        }
+    }
+
+    /// Takes note of a wait status of this process that someone else received.
+    pub fn saw(&mut self, status: WaitStatus) -> Life {
+        let name = &self.name;
+        let life = match status {
+            WaitStatus::Exited(_, 0) => Life::Ended(format!("`{name}` ended")),
+            WaitStatus::Exited(_, code) => {
+                Life::Ended(format!("`{name}` ended with status {code}"))
+            }
+            WaitStatus::Signaled(_, signal, _) => {
+                Life::Crashed(format!("`{name}` was killed by {signal}"))
+            }
+            _ => return Life::Alive,
+        };
+        self.ended = true;
+        life
+    }
+}
+
+impl Drop for Child {
+    /// Asks a command that still runs to end, and doesn't leave a zombie behind.
+    fn drop(&mut self) {
+        const PATIENCE_MS: u64 = 2000;
+        drop(self.waiting.take());
+        if self.ended {
+            return;
+        }
+        let _ = kill(self.pid, Signal::SIGTERM);
+        for _ in 0..PATIENCE_MS / 10 {
+            match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
+                _ => return,
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let _ = waitpid(self.pid, None);
+    }
+}

@@ -1,0 +1,61 @@
+//! A Linux process as a guest: each of its threads, and of its children's, is presented as a vCPU.
+//!
+//! Samples come from the kernel through perf events, or where those are forbidden, from stopping
+//! the threads with ptrace.
+
+mod command;
+mod maps;
+mod perf;
+mod records;
+mod registers;
+mod stopped;
+mod threads;
+
+pub use command::Command;
+pub use perf::open as open_perf;
+pub use stopped::open as open_ptrace;
+
+use crate::session::Plan;
+use crate::source::{Source, SourceError};
+use nix::errno::Errno;
+
+/// Which process to record.
+#[derive(Debug)]
+pub enum Process {
+    /// One that runs already.
+    Running(i32),
+    /// One that we start.
+    Started(Command),
+}
+
+/// Opens a process: by perf events, else by ptrace with a warning that says so.
+///
+/// # Errors
+/// Why neither works.
+pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
+    if let Process::Running(pid) = process {
+        threads::check_exists(pid)?;
+    }
+    match perf::open(&process, plan) {
+        Ok(source) => Ok(source),
+        Err(Refusal::Forbidden(errno)) => {
+            let warning = format!(
+                "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
+                 the threads for each sample and sees no kernel frames; to allow perf events: \
+                 sysctl kernel.perf_event_paranoid=1, or run as root",
+                errno.desc()
+            );
+            stopped::open(process, plan, vec![warning])
+        }
+        Err(Refusal::Failed(error)) => Err(error),
+    }
+}
+
+/// Why perf events can't be used.
+#[derive(Debug)]
+pub enum Refusal {
+    /// Not by us, or not on this system: another way may work.
+    Forbidden(Errno),
+    /// For a reason that concerns every way.
+    Failed(SourceError),
+}

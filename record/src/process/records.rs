@@ -1,0 +1,285 @@
+//! Turns records of the kernel's ring buffer into slots and notes.
+//!
+//! Enters: the bytes of one record. Leaves: nothing, or a filled slot or note. A record that is
+//! shorter than it claims is counted, never trusted. Source: perf_event_open(2), "MMAP layout".
+
+use super::registers::WANTED;
+use crate::ring::Sink;
+use crate::slot::{News, Slot};
+use crate::sys::clock::monotonic_ns;
+use perf_event_open_sys::bindings as abi;
+use uprof::cold::LossReason;
+use uprof::{Frame, State, Stop, Task};
+
+/// Reads the fields of a record one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
+    }
+
+    /// A text that ends with its first zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+
+    /// Process and thread, as a task.
+    fn task(&mut self) -> Option<Task> {
+        let (pid, tid) = (self.u32()?, self.u32()?);
+        Some(Task {
+            space: pid,
+            vcpu: tid,
+        })
+    }
+}
+
+/// What the records of one session have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader {
+    /// Whether samples hold user stack bytes.
+    pub with_stack: bool,
+    /// The most frames that the kernel gives.
+    pub most_frames: usize,
+    /// When work on the current record began.
+    pub began_ns: u64,
+}
+
+impl Reader {
+    /// Takes one record: its type, its `misc` field and the bytes after the header.
+    pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
+        let done = match kind {
+            abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
+            abi::PERF_RECORD_MMAP2 => mapped(body, sink),
+            abi::PERF_RECORD_COMM => named(body, misc, sink),
+            abi::PERF_RECORD_FORK => forked(body, sink),
+            abi::PERF_RECORD_EXIT => ended(body, sink),
+            abi::PERF_RECORD_LOST => lost(body, sink),
+            _ => Some(()),
+        };
+        if done.is_none() {
+            sink.lose(LossReason::ReadFailed, 1, self.began_ns);
+        }
+    }
+
+    fn sample(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let ip = fields.u64()?;
+        let task = fields.task()?;
+        let time_ns = fields.u64()?;
+        let Some(mut slot) = sink.take(time_ns) else {
+            return Some(());
+        };
+        slot.reset(time_ns, task, State::Running);
+        let whole = self.fill(&mut slot, ip, &mut fields);
+        if slot.chain().is_empty() {
+            slot.push_frame(Frame::exact(ip));
+        }
+        // The clock is read once a record: this one's end is the next one's beginning.
+        let now_ns = monotonic_ns();
+        slot.cost_ns = Some(now_ns - self.began_ns);
+        self.began_ns = now_ns;
+        sink.put(slot);
+        whole
+    }
+
+    fn fill(&self, slot: &mut Slot, ip: u64, fields: &mut Fields<'_>) -> Option<()> {
+        slot.stop = self.chain(slot, fields)?;
+        let registers_abi = fields.u64()?;
+        if registers_abi != abi::PERF_SAMPLE_REGS_ABI_NONE as u64 {
+            for &(_, dwarf) in WANTED {
+                slot.registers.set(dwarf, fields.u64()?);
+            }
+            self.user_ip(slot);
+        } else if slot.chain().is_empty() {
+            slot.push_frame(Frame::exact(ip));
+        }
+        if self.with_stack {
+            let room = usize::try_from(fields.u64()?).ok()?;
+            let stack = fields.bytes(room)?;
+            let filled = if room > 0 { fields.u64()? } else { 0 };
+            let filled = usize::try_from(filled).ok()?.min(room);
+            let (_, sp, _) = super::registers::ARCH.special_registers();
+            if let Some(sp) = slot.registers.get(sp) {
+                slot.set_stack(sp, &stack[..filled]);
+                slot.keep_stack = filled > 0;
+            }
+        }
+        Some(())
+    }
+
+    /// With a raw stack the kernel leaves user frames to us: the chain ends with the user ip.
+    fn user_ip(&self, slot: &mut Slot) {
+        let (ip, _, _) = super::registers::ARCH.special_registers();
+        if let Some(ip) = slot.registers.get(ip).filter(|_| self.with_stack) {
+            slot.push_frame(Frame::exact(ip));
+            slot.stop = Stop::NotWalked;
+        }
+    }
+
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses.
+    fn chain(&self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<Stop> {
+        let count = fields.u64()?;
+        let mut first = true;
+        for _ in 0..count {
+            let address = fields.u64()?;
+            if address >= abi::PERF_CONTEXT_MAX {
+                first = true;
+                continue;
+            }
+            let frame = if first {
+                Frame::exact(address)
+            } else {
+                Frame::return_address(address)
+            };
+            first = false;
+            slot.push_frame(frame);
+        }
+        let full = slot.chain().len() >= self.most_frames;
+        Some(if full { Stop::Depth } else { Stop::Unsaid })
+    }
+}
+
+/// The task and time that end every record but a sample.
+fn trailer(body: &[u8]) -> Option<(Task, u64)> {
+    let mut fields = Fields(body.get(body.len().checked_sub(16)?..)?);
+    Some((fields.task()?, fields.u64()?))
+}
+
+fn mapped(body: &[u8], sink: &mut Sink) -> Option<()> {
+    let (_, time_ns) = trailer(body)?;
+    let mut fields = Fields(body);
+    let task = fields.task()?;
+    let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    // Device, inode and generation, then protection and flags.
+    fields.bytes(24)?;
+    fields.bytes(8)?;
+    let news = News::Mapped {
+        start,
+        length,
+        file_offset,
+    };
+    sink.note(time_ns, task, news, fields.text());
+    Some(())
+}
+
+fn named(body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+    let (_, time_ns) = trailer(body)?;
+    let mut fields = Fields(body);
+    let task = fields.task()?;
+    if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
+        sink.note(time_ns, task, News::Cleared, &[]);
+    }
+    sink.note(time_ns, task, News::Named, fields.text());
+    Some(())
+}
+
+/// A new thread or process. Its name is its parent's until a name record says otherwise.
+fn forked(body: &[u8], sink: &mut Sink) -> Option<()> {
+    let mut fields = Fields(body);
+    let (space, parent) = (fields.u32()?, fields.u32()?);
+    let vcpu = fields.u32()?;
+    fields.u32()?;
+    let time_ns = fields.u64()?;
+    if space != parent {
+        let task = Task { space, vcpu };
+        sink.note(time_ns, task, News::CopiedFrom(parent), &[]);
+    }
+    Some(())
+}
+
+fn ended(body: &[u8], sink: &mut Sink) -> Option<()> {
+    let mut fields = Fields(body);
+    let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+    let time_ns = fields.u64()?;
+    sink.note(time_ns, Task { space, vcpu }, News::Ended, &[]);
+    Some(())
+}
+
+fn lost(body: &[u8], sink: &mut Sink) -> Option<()> {
+    let (_, time_ns) = trailer(body)?;
+    let mut fields = Fields(body);
+    fields.u64()?;
+    sink.lose(LossReason::KernelBuffer, fields.u64()?, time_ns);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ring_of;
+
+    const KERNEL: u64 = 0xffff_ffff_8100_0000;
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_chain_has_an_exact_address_after_each_context() {
+        let chain = [
+            abi::PERF_CONTEXT_KERNEL,
+            KERNEL,
+            KERNEL + 16,
+            abi::PERF_CONTEXT_USER,
+            0x40,
+            0x50,
+        ];
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, chain.len() as u64]);
+        body.extend(words(&chain));
+        body.extend(words(&[0]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = Reader {
+            with_stack: false,
+            most_frames: 127,
+            began_ns: 0,
+        };
+        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &mut sink);
+        let expected = [
+            Frame::exact(KERNEL),
+            Frame::return_address(KERNEL + 16),
+            Frame::exact(0x40),
+            Frame::return_address(0x50),
+        ];
+        drain.sample(|slot| {
+            assert_eq!(slot.chain(), expected);
+            assert_eq!(slot.task, Task { space: 5, vcpu: 7 });
+            assert_eq!(slot.time_ns, 99);
+        });
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_is_counted_not_trusted() {
+        let mut body = words(&[0x1, 5, 99, 2, abi::PERF_CONTEXT_USER, 0x40]);
+        body.extend(words(&[abi::PERF_SAMPLE_REGS_ABI_64 as u64]));
+        body.extend(words(&[7; WANTED.len()]));
+        body.extend(words(&[16, 1, 2, 16]));
+        for length in 0..body.len() {
+            let (mut sink, _drain) = ring_of(2, 64);
+            let mut reader = Reader {
+                with_stack: true,
+                most_frames: 127,
+                began_ns: 0,
+            };
+            for kind in 0..24 {
+                reader.record(kind, 0, &body[..length], &mut sink);
+            }
+            assert!(sink.slots() > 0);
+        }
+    }
+}

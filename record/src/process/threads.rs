@@ -1,0 +1,97 @@
+//! The threads of a process, by `/proc`.
+
+use crate::source::SourceError;
+use uprof::Task;
+use uprof::cold::{ModuleChange, ModuleEvent, TaskChange, TaskEvent};
+
+/// Thread ids of process `pid`, in order; empty when it is gone.
+pub fn of(pid: i32) -> Vec<i32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let names = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
+    let mut tids: Vec<i32> = names
+        .filter_map(|name| name.to_str()?.parse().ok())
+        .collect();
+    tids.sort_unstable();
+    tids
+}
+
+/// Name of a thread (at most 15 bytes, `comm`); empty when it is gone.
+pub fn name(pid: i32, tid: i32) -> String {
+    let comm = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(&comm).trim_end().to_string()
+}
+
+/// The threads that there are, as events at `now_ns`.
+pub fn events(pid: i32, now_ns: u64) -> Vec<TaskEvent> {
+    let event = |tid: i32| TaskEvent {
+        time_ns: now_ns,
+        task: Task {
+            space: pid as u32,
+            vcpu: tid as u32,
+        },
+        what: TaskChange::Named(name(pid, tid)),
+    };
+    of(pid).into_iter().map(event).collect()
+}
+
+/// The code that is mapped, as events at `now_ns`.
+pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
+    let event = |mapping| ModuleEvent {
+        time_ns: now_ns,
+        space: pid as u32,
+        what: ModuleChange::Mapped(mapping),
+    };
+    super::maps::executable(pid)
+        .into_iter()
+        .map(event)
+        .collect()
+}
+
+/// Whether process `pid` has not ended, also if nobody has noticed yet that it did.
+pub fn is_running(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .any(|line| line.starts_with("State:") && !line.contains(['Z', 'X']))
+}
+
+/// Makes sure that `pid` is a process that can be recorded.
+///
+/// # Errors
+/// That there is none, or that the id is one of a thread.
+pub fn check_exists(pid: i32) -> Result<(), SourceError> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| {
+        SourceError(format!(
+            "no process {pid}: it has ended, or never was; `ps -e` lists them"
+        ))
+    })?;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(|value| value.trim().to_string())
+    };
+    let leader = field("Tgid:").unwrap_or_default();
+    if leader != pid.to_string() {
+        return Err(SourceError(format!(
+            "{pid} is a thread of process {leader}: record pid:{leader} instead"
+        )));
+    }
+    if !is_running(pid) {
+        return Err(SourceError(format!(
+            "process {pid} has ended already (its parent has not noticed)"
+        )));
+    }
+    if std::fs::read_link(format!("/proc/{pid}/exe"))
+        .is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
+    {
+        return Err(SourceError(format!(
+            "{pid} is a kernel thread, which has no program to record"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! Hands samples and notes from the sampler to the encoder without waiting.
+//!
+//! Boxes made at the start go round between two wait-free queues: free ones to the sampler, full
+//! ones to the encoder. When none is free, the sampler drops and counts.
+
+use crate::slot::{News, Note, Slot};
+use uprof::Task;
+use uprof::cold::LossReason;
+
+/// Notes under way at the most.
+const NOTES: usize = 1024;
+/// Memory that the slots may take together.
+const SLOT_MEMORY_BYTES: usize = 64 << 20;
+
+/// The sampler's end.
+pub struct Sink {
+    samples: Out<Slot>,
+    notes: Out<Note>,
+    lost: [Lost; LOSS_REASONS.len()],
+    written: u64,
+}
+
+/// The encoder's end.
+pub struct Drain {
+    samples: In<Slot>,
+    notes: In<Note>,
+}
+
+struct Out<T> {
+    free: rtrb::Consumer<Box<T>>,
+    full: rtrb::Producer<Box<T>>,
+}
+
+struct In<T> {
+    full: rtrb::Consumer<Box<T>>,
+    free: rtrb::Producer<Box<T>>,
+}
+
+const LOSS_REASONS: [LossReason; 5] = [
+    LossReason::RingFull,
+    LossReason::KernelBuffer,
+    LossReason::ReadFailed,
+    LossReason::Deadline,
+    LossReason::EventsLost,
+];
+
+/// Losses of one kind that the encoder has not been told of yet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Lost {
+    count: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
+    let (mut free_in, free_out) = rtrb::RingBuffer::new(count);
+    let (full_in, full_out) = rtrb::RingBuffer::new(count);
+    for _ in 0..count {
+        // The queue has room for `count`, so this can't fail.
+        let _ = free_in.push(Box::new(make()));
+    }
+    let out = Out {
+        free: free_out,
+        full: full_in,
+    };
+    let into = In {
+        full: full_out,
+        free: free_in,
+    };
+    (out, into)
+}
+
+/// Makes both ends, with slots for `stack_bytes` of stack each.
+pub fn ring(stack_bytes: usize) -> (Sink, Drain) {
+    let slot_bytes =
+        size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
+    let slots = (SLOT_MEMORY_BYTES / slot_bytes).clamp(64, 8192);
+    ring_of(slots, stack_bytes)
+}
+
+/// Makes both ends, with `slots` slots.
+pub fn ring_of(slots: usize, stack_bytes: usize) -> (Sink, Drain) {
+    let (samples_out, samples_in) = queue(slots, || Slot::new(stack_bytes));
+    let (notes_out, notes_in) = queue(NOTES, Note::new);
+    let sink = Sink {
+        samples: samples_out,
+        notes: notes_out,
+        lost: Default::default(),
+        written: 0,
+    };
+    let drain = Drain {
+        samples: samples_in,
+        notes: notes_in,
+    };
+    (sink, drain)
+}
+
+impl Sink {
+    /// Takes a free slot; without one, the sample of `time_ns` counts as dropped.
+    pub fn take(&mut self, time_ns: u64) -> Option<Box<Slot>> {
+        let slot = self.samples.free.pop().ok();
+        if slot.is_none() {
+            self.lose(LossReason::RingFull, 1, time_ns);
+        }
+        slot
+    }
+
+    /// Hands a filled slot over.
+    pub fn put(&mut self, slot: Box<Slot>) {
+        // There are no more boxes than places, so the queue can't be full.
+        let _ = self.samples.full.push(slot);
+        self.written += 1;
+    }
+
+    /// Slots that there are in all.
+    pub fn slots(&self) -> usize {
+        self.samples.full.buffer().capacity()
+    }
+
+    /// Samples handed over so far.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Hands news over; without a free note they are counted as lost.
+    pub fn note(&mut self, time_ns: u64, task: Task, news: News, text: &[u8]) {
+        match self.notes.free.pop() {
+            Ok(mut note) => {
+                note.set(time_ns, task, news, text);
+                let _ = self.notes.full.push(note);
+            }
+            Err(_) => self.lose(LossReason::EventsLost, 1, time_ns),
+        }
+    }
+
+    /// Counts samples that could not be kept; [`Sink::tell_losses`] passes the counts on.
+    pub fn lose(&mut self, reason: LossReason, count: u64, time_ns: u64) {
+        let index = LOSS_REASONS.iter().position(|&known| known == reason);
+        let Some(lost) = index.map(|index| &mut self.lost[index]) else {
+            return;
+        };
+        if lost.count == 0 {
+            lost.first_ns = time_ns;
+        }
+        lost.count += count;
+        lost.last_ns = time_ns;
+    }
+
+    /// Sends the counts of what was lost since the last call, as far as notes are free.
+    pub fn tell_losses(&mut self) {
+        for (index, reason) in LOSS_REASONS.into_iter().enumerate() {
+            let Lost {
+                count,
+                first_ns,
+                last_ns,
+            } = self.lost[index];
+            if count == 0 {
+                continue;
+            }
+            let Ok(mut note) = self.notes.free.pop() else {
+                return;
+            };
+            let news = News::Lost {
+                reason,
+                count,
+                first_ns,
+            };
+            note.set(last_ns, Task { space: 0, vcpu: 0 }, news, &[]);
+            let _ = self.notes.full.push(note);
+            self.lost[index] = Lost::default();
+        }
+    }
+
+    /// Whether the encoder has gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.samples.full.is_abandoned()
+    }
+}
+
+impl Drain {
+    /// Passes the next sample to `use_slot` and gives its slot back; says whether there was one.
+    pub fn sample<T>(&mut self, use_slot: impl FnOnce(&Slot) -> T) -> Option<T> {
+        let slot = self.samples.full.pop().ok()?;
+        let result = use_slot(&slot);
+        let _ = self.samples.free.push(slot);
+        Some(result)
+    }
+
+    /// Passes the next note to `use_note` and gives it back; says whether there was one.
+    pub fn note<T>(&mut self, use_note: impl FnOnce(&Note) -> T) -> Option<T> {
+        let note = self.notes.full.pop().ok()?;
+        let result = use_note(&note);
+        let _ = self.notes.free.push(note);
+        Some(result)
+    }
+
+    /// Whether the sampler has gone and nothing is left to drain.
+    pub fn is_finished(&self) -> bool {
+        // In this order: what was sent before it went is then still seen by the second question.
+        self.samples.full.is_abandoned()
+            && self.samples.full.is_empty()
+            && self.notes.full.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_ring_drops_and_counts() {
+        let (mut sink, mut drain) = ring_of(2, 0);
+        for time_ns in 10..15 {
+            if let Some(slot) = sink.take(time_ns) {
+                sink.put(slot);
+            }
+        }
+        assert_eq!(sink.written(), 2);
+        sink.tell_losses();
+        let expected = News::Lost {
+            reason: LossReason::RingFull,
+            count: 3,
+            first_ns: 12,
+        };
+        assert_eq!(
+            drain.note(|note| (note.news, note.time_ns)),
+            Some((expected, 14))
+        );
+        assert!(drain.sample(|_| ()).is_some());
+        assert!(sink.take(20).is_some(), "a drained slot is free again");
+    }
+
+    #[test]
+    fn the_end_is_seen_only_when_all_is_drained() {
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let slot = sink.take(1).unwrap();
+        sink.put(slot);
+        drop(sink);
+        assert!(!drain.is_finished());
+        drain.sample(|_| ());
+        assert!(drain.is_finished());
+    }
+}

@@ -1,0 +1,385 @@
+//! The loop that takes samples: absolute deadlines, a little jitter, and nothing that could wait.
+//!
+//! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
+
+use crate::ring::Sink;
+use crate::session::{Control, Ending};
+use crate::slot::Slot;
+use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::walk::{self, Beyond};
+use std::sync::atomic::Ordering;
+use uprof::cold::LossReason;
+use uprof::{Arch, State, Stop};
+
+/// Losses and the source's own news are passed on this often.
+const HOUSEKEEPING_NS: u64 = 250_000_000;
+/// Bytes copied at a time while the guest is frozen; the budget is checked in between.
+const PIECE_BYTES: usize = 4096;
+/// Bytes copied from a second stack.
+const BEYOND_BYTES: usize = 4096;
+
+/// What to take of each vCPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Take {
+    /// Nominal time between samples.
+    pub period_ns: u64,
+    /// Stack bytes to copy for the walk or to keep; 0 for the instruction pointer only.
+    pub window_bytes: usize,
+    /// Whether the copied bytes become part of the sample.
+    pub keep_stack: bool,
+    /// Most frames of a chain.
+    pub most_frames: usize,
+    /// Most time that the guest may stand still for a sample.
+    pub budget_ns: u64,
+    /// Most share of time that the guest may stand still; the rate is lowered to keep it.
+    pub most_overhead: Option<f64>,
+}
+
+/// Samples a guest that stands still for each sample, until something ends it.
+pub fn stop_world(
+    source: &mut dyn StopWorld,
+    sink: &mut Sink,
+    take: Take,
+    control: &Control,
+) -> Ending {
+    let mut round = Round::new(source.facts().target.arch, sink, take);
+    let mut pace = Pace::new(monotonic_ns(), take.period_ns, take.most_overhead);
+    loop {
+        while !sleep_until(pace.wake_ns) && control.stop_asked().is_none() {
+            match source.between(sink) {
+                Ok(Life::Alive) => {}
+                Ok(life) => return Ending::of_life(life),
+                Err(error) => return Ending::Failed(error),
+            }
+        }
+        if let Some(ending) = control.ending(monotonic_ns()) {
+            return ending;
+        }
+        let now_ns = monotonic_ns();
+        let late_ns = now_ns.saturating_sub(pace.wake_ns);
+        let frozen_ns = match round.sample(source, sink, late_ns) {
+            Ok(frozen_ns) => frozen_ns,
+            Err(error) => {
+                // The guest may just be going away: that is the better message.
+                return match source.between(sink) {
+                    Ok(Life::Alive) | Err(_) => Ending::Failed(error),
+                    Ok(life) => Ending::of_life(life),
+                };
+            }
+        };
+        pace.spent(frozen_ns, control);
+        let missed = pace.next(monotonic_ns());
+        if missed > 0 {
+            sink.lose(LossReason::Deadline, missed, now_ns);
+        }
+        if pace.housekeeping_due(now_ns) {
+            sink.tell_losses();
+            match source.between(sink) {
+                Ok(Life::Alive) => {}
+                Ok(life) => return Ending::of_life(life),
+                Err(error) => return Ending::Failed(error),
+            }
+        }
+    }
+}
+
+/// Passes on what the kernel samples, until something ends it.
+pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Ending {
+    if let Err(error) = source.start() {
+        return Ending::Failed(error);
+    }
+    loop {
+        let ending = control.ending(monotonic_ns());
+        // What came up to the end still belongs to the recording.
+        let life = match source.drain(sink) {
+            Ok(life) => life,
+            Err(error) => return Ending::Failed(error),
+        };
+        sink.tell_losses();
+        if let Some(ending) = ending {
+            return ending;
+        }
+        if life != Life::Alive {
+            return Ending::of_life(life);
+        }
+        let timeout_ms = control.milliseconds_left(monotonic_ns()).min(100);
+        if let Err(error) = source.wait(timeout_ms as u16) {
+            return Ending::Failed(error);
+        }
+    }
+}
+
+/// Memory for one round over all vCPUs.
+struct Round {
+    arch: Arch,
+    take: Take,
+    vcpus: Vcpus,
+    /// A slot for each vCPU that is sampled in this round, and its place in `vcpus`.
+    taken: Vec<(Box<Slot>, usize)>,
+    beyond: Vec<Beyond>,
+}
+
+impl Round {
+    fn new(arch: Arch, sink: &Sink, take: Take) -> Self {
+        // As many as there can be slots: a round never waits for the encoder.
+        let most = Vcpus::MOST.min(sink.slots());
+        Round {
+            arch,
+            take,
+            vcpus: Vcpus::new(),
+            taken: Vec::with_capacity(most),
+            beyond: (0..most.min(64))
+                .map(|_| Beyond::new(BEYOND_BYTES))
+                .collect(),
+        }
+    }
+
+    /// Takes one sample of every vCPU; returns how long the guest stood still.
+    fn sample(
+        &mut self,
+        source: &mut dyn StopWorld,
+        sink: &mut Sink,
+        late_ns: u64,
+    ) -> Result<u64, SourceError> {
+        let left_out = self.vcpus.clear();
+        let start_ns = monotonic_ns();
+        if left_out > 0 {
+            sink.lose(LossReason::ReadFailed, left_out, start_ns);
+        }
+        let mut frozen = Frozen::freeze(source, &mut self.vcpus)?;
+        for place in 0..self.vcpus.all().len() {
+            let vcpu = self.vcpus.all()[place];
+            let Some(mut slot) = sink.take(start_ns) else {
+                continue;
+            };
+            slot.reset(start_ns, vcpu.task, vcpu.state);
+            slot.late_ns = Some(late_ns);
+            let index = self.taken.len();
+            if vcpu.state == State::Running || vcpu.registers.mask() != 0 {
+                let deadline_ns = start_ns + self.take.budget_ns;
+                let beyond = self.beyond.get_mut(index);
+                copy(
+                    &mut frozen,
+                    &vcpu,
+                    &mut slot,
+                    self.arch,
+                    self.take,
+                    beyond,
+                    deadline_ns,
+                );
+            }
+            self.taken.push((slot, place));
+            if self.taken.len() == self.taken.capacity() {
+                break;
+            }
+        }
+        frozen.resume()?;
+        let frozen_ns = monotonic_ns() - start_ns;
+        self.walk_all(sink, frozen_ns);
+        Ok(frozen_ns)
+    }
+
+    /// After the guest runs again: walks the copies and hands the slots over.
+    fn walk_all(&mut self, sink: &mut Sink, frozen_ns: u64) {
+        for (index, (mut slot, place)) in self.taken.drain(..).enumerate() {
+            let vcpu = &self.vcpus.all()[place];
+            slot.cost_ns = Some(frozen_ns);
+            slot.registers = vcpu.registers;
+            if vcpu.registers.mask() != 0 {
+                let beyond = self.beyond.get(index);
+                slot.stop = slot.walk(self.arch, &vcpu.registers, self.take, beyond);
+            }
+            slot.keep_stack = self.take.keep_stack && !slot.stack().bytes.is_empty();
+            sink.put(slot);
+        }
+    }
+}
+
+/// Copies the stack of `vcpu` while the guest is frozen.
+fn copy(
+    frozen: &mut Frozen<'_>,
+    vcpu: &Vcpu,
+    slot: &mut Slot,
+    arch: Arch,
+    take: Take,
+    beyond: Option<&mut Beyond>,
+    deadline_ns: u64,
+) {
+    let (_, sp, fp) = arch.special_registers();
+    let (Some(sp), Some(fp)) = (vcpu.registers.get(sp), vcpu.registers.get(fp)) else {
+        return;
+    };
+    let mut in_time = true;
+    slot.fill_stack(sp, take.window_bytes, |bytes| {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let address = sp.wrapping_add(filled as u64);
+            // Up to the next page, so that a hole in memory costs no more than its page.
+            let to_page = PIECE_BYTES - (address as usize & (PIECE_BYTES - 1));
+            let end = bytes.len().min(filled + to_page);
+            let read = frozen.read(vcpu, address, &mut bytes[filled..end]);
+            filled += read;
+            in_time = monotonic_ns() < deadline_ns;
+            if filled < end || !in_time {
+                break;
+            }
+        }
+        filled
+    });
+    slot.stop = if in_time {
+        Stop::NotWalked
+    } else {
+        Stop::Budget
+    };
+    let Some(beyond) = beyond else { return };
+    beyond.bytes.clear();
+    if !in_time || slot.stack().bytes.is_empty() {
+        return;
+    }
+    if let Some(address) = walk::leaves_window(fp, slot.stack(), take.most_frames) {
+        beyond.address = address;
+        beyond.bytes.resize(BEYOND_BYTES, 0);
+        let read = frozen.read(vcpu, address, &mut beyond.bytes);
+        beyond.bytes.truncate(read);
+    }
+}
+
+impl Slot {
+    /// Walks the copied bytes; returns why the chain ends.
+    fn walk(
+        &mut self,
+        arch: Arch,
+        registers: &uprof::Registers,
+        take: Take,
+        beyond: Option<&Beyond>,
+    ) -> Stop {
+        let cut = self.stop == Stop::Budget;
+        let bytes = self.take_stack();
+        let first = bytes.raw();
+        let second = beyond.map_or(first, Beyond::raw);
+        let windows = [first, second];
+        let count = if second.bytes.is_empty() { 1 } else { 2 };
+        let most = if take.window_bytes == 0 {
+            1
+        } else {
+            take.most_frames
+        };
+        let stop = walk::frame_pointers(self, arch, registers, &windows[..count], most);
+        let unread = first.bytes.is_empty();
+        self.put_stack(bytes);
+        match stop {
+            _ if take.window_bytes == 0 => Stop::NotWalked,
+            Stop::Window | Stop::BadPointer if cut => Stop::Budget,
+            Stop::Window | Stop::BadPointer if unread => Stop::Unreadable,
+            stop => stop,
+        }
+    }
+}
+
+/// When to wake next.
+struct Pace {
+    /// The deadline without jitter.
+    grid_ns: u64,
+    /// The deadline that counts.
+    wake_ns: u64,
+    period_ns: u64,
+    random: u64,
+    most_overhead: Option<f64>,
+    housekeeping_ns: u64,
+    checked_ns: u64,
+    frozen_ns: u64,
+}
+
+impl Pace {
+    fn new(now_ns: u64, period_ns: u64, most_overhead: Option<f64>) -> Self {
+        Pace {
+            grid_ns: now_ns + period_ns,
+            wake_ns: now_ns + period_ns,
+            period_ns,
+            random: now_ns | 1,
+            most_overhead,
+            housekeeping_ns: now_ns,
+            checked_ns: now_ns,
+            frozen_ns: 0,
+        }
+    }
+
+    /// Sets the next deadline: on the grid, up to an eighth of a period early or late. Returns how
+    /// many deadlines had passed already.
+    fn next(&mut self, now_ns: u64) -> u64 {
+        self.grid_ns += self.period_ns;
+        let mut missed = 0;
+        if now_ns > self.grid_ns + self.period_ns / 8 {
+            missed = (now_ns - self.grid_ns).div_ceil(self.period_ns);
+            self.grid_ns += missed * self.period_ns;
+        }
+        let span = (self.period_ns / 4).max(1);
+        self.wake_ns = self.grid_ns - span / 2 + self.random() % span;
+        missed
+    }
+
+    /// xorshift64 (Marsaglia, "Xorshift RNGs", 2003): not to run in step with the guest needs no more.
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+
+    /// Accounts for a freeze; once a second, lowers the rate if the guest stood still too long.
+    fn spent(&mut self, frozen_ns: u64, control: &Control) {
+        const CHECK_NS: u64 = 1_000_000_000;
+        self.frozen_ns += frozen_ns;
+        let passed_ns = self.wake_ns.saturating_sub(self.checked_ns);
+        let Some(most) = self.most_overhead else {
+            return;
+        };
+        if passed_ns < CHECK_NS {
+            return;
+        }
+        let share = self.frozen_ns as f64 / passed_ns as f64;
+        if share > most {
+            let slower = (self.period_ns as f64 * share / most).min(60e9);
+            self.period_ns = slower as u64;
+            control
+                .progress
+                .slowed_to_ns
+                .store(self.period_ns, Ordering::Relaxed);
+        }
+        self.checked_ns = self.wake_ns;
+        self.frozen_ns = 0;
+    }
+
+    fn housekeeping_due(&mut self, now_ns: u64) -> bool {
+        let due = now_ns >= self.housekeeping_ns;
+        if due {
+            self.housekeeping_ns = now_ns + HOUSEKEEPING_NS;
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_stay_on_the_grid_and_missed_ones_are_counted() {
+        let mut pace = Pace::new(0, 1000, None);
+        let mut missed = 0;
+        for round in 2..1000 {
+            missed += pace.next(pace.wake_ns + 10);
+            let grid = round * 1000;
+            assert!(
+                pace.wake_ns.abs_diff(grid) <= 125,
+                "{} against {grid}",
+                pace.wake_ns
+            );
+        }
+        assert_eq!(missed, 0);
+        let before = pace.grid_ns;
+        assert_eq!(pace.next(before + 5500), 5);
+        assert_eq!(pace.grid_ns, before + 6000);
+    }
+}

@@ -1,0 +1,323 @@
+//! One recording from start to end: a sampler on this thread, an encoder on another.
+
+use crate::encoder::{self, Encoder};
+use crate::histogram::Histogram;
+use crate::ring::ring;
+use crate::sampler::{self, Take};
+use crate::source::{Hot, Life, Source, SourceError};
+use crate::sys::clock::{monotonic_ns, realtime_ns};
+use crate::sys::signal;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use uprof::cold::{ClockPair, End, EndReason, Host, LossReason, Metadata, Recorder, Sampling};
+use uprof::layout::MAX_STACK_BYTES;
+
+/// What to record.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Samples a second, of each vCPU or thread.
+    pub rate_hz: f64,
+    /// When to stop; `None`: when the guest ends or someone says so.
+    pub duration: Option<Duration>,
+    /// Raw stack bytes to keep of each sample, 0 for none.
+    pub stack_bytes: u32,
+    /// Whether to take only instruction pointers.
+    pub ip_only: bool,
+    /// Most frames of a chain.
+    pub most_frames: u32,
+    /// Most time that the guest may stand still for a sample.
+    pub budget: Duration,
+    /// Most share of time that the guest may stand still; the rate is lowered to keep it.
+    pub most_overhead: Option<f64>,
+    /// The program's arguments, for the recording.
+    pub command_line: Vec<String>,
+}
+
+/// Stack bytes copied for a frame-pointer walk when none are kept.
+const WALK_WINDOW_BYTES: usize = 16 << 10;
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            rate_hz: 99.0,
+            duration: None,
+            stack_bytes: 0,
+            ip_only: false,
+            most_frames: 256,
+            budget: Duration::from_micros(200),
+            most_overhead: None,
+            command_line: Vec::new(),
+        }
+    }
+}
+
+impl Plan {
+    /// Stack bytes that a slot must have room for.
+    pub fn window_bytes(&self) -> usize {
+        match (self.ip_only, self.stack_bytes) {
+            (true, 0) => 0,
+            (_, 0) => WALK_WINDOW_BYTES,
+            (_, kept) => (kept as usize).min(MAX_STACK_BYTES),
+        }
+    }
+
+    fn take(&self) -> Take {
+        Take {
+            period_ns: (1e9 / self.rate_hz) as u64,
+            window_bytes: self.window_bytes(),
+            keep_stack: self.stack_bytes > 0,
+            most_frames: self.most_frames as usize,
+            budget_ns: u64::try_from(self.budget.as_nanos()).unwrap_or(u64::MAX),
+            most_overhead: self.most_overhead,
+        }
+    }
+}
+
+/// Counts that change while a recording runs; anyone may look.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Samples written.
+    pub samples: AtomicU64,
+    /// Samples dropped, by whomever.
+    pub dropped: AtomicU64,
+    /// Bytes written.
+    pub bytes: AtomicU64,
+    /// Time since the start, in nanoseconds, at the encoder's last look.
+    pub passed_ns: AtomicU64,
+    /// The period that the overhead limit has led to, or 0.
+    pub slowed_to_ns: AtomicU64,
+    /// Set to end the recording.
+    pub stop: AtomicBool,
+}
+
+/// What the sampler asks whether it should go on.
+pub struct Control {
+    /// Shared counts.
+    pub progress: Arc<Progress>,
+    stop_at_ns: Option<u64>,
+}
+
+impl Control {
+    /// Who asked to stop, if anyone.
+    pub fn stop_asked(&self) -> Option<String> {
+        if self.progress.stop.load(Ordering::Relaxed) {
+            return Some("stopped by the program".into());
+        }
+        signal::stop_signal().map(|name| format!("stopped by {name}"))
+    }
+
+    /// The reason to end now, if there is one.
+    pub fn ending(&self, now_ns: u64) -> Option<Ending> {
+        if let Some(who) = self.stop_asked() {
+            return Some(Ending::Stopped(who));
+        }
+        (self.stop_at_ns? <= now_ns).then_some(Ending::Duration)
+    }
+
+    /// Milliseconds until the time asked for is over, at least 1.
+    pub fn milliseconds_left(&self, now_ns: u64) -> u64 {
+        let left_ns = self
+            .stop_at_ns
+            .map_or(u64::MAX, |at| at.saturating_sub(now_ns));
+        (left_ns / 1_000_000).max(1)
+    }
+}
+
+/// Why the sampler stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The time asked for was over.
+    Duration,
+    /// Someone asked.
+    Stopped(String),
+    /// The guest ended.
+    TargetEnded(String),
+    /// The guest crashed.
+    TargetCrashed(String),
+    /// The source failed.
+    Failed(SourceError),
+}
+
+impl Ending {
+    /// The guest is no longer alive.
+    pub fn of_life(life: Life) -> Self {
+        match life {
+            Life::Crashed(how) => Ending::TargetCrashed(how),
+            Life::Ended(how) => Ending::TargetEnded(how),
+            Life::Alive => Ending::TargetEnded("the guest is gone".into()),
+        }
+    }
+
+    /// Kind for the file.
+    pub fn reason(&self) -> EndReason {
+        match self {
+            Ending::Duration => EndReason::Duration,
+            Ending::Stopped(_) => EndReason::Stopped,
+            Ending::TargetEnded(_) => EndReason::TargetEnded,
+            Ending::TargetCrashed(_) => EndReason::TargetCrashed,
+            Ending::Failed(_) => EndReason::SourceFailed,
+        }
+    }
+}
+
+impl std::fmt::Display for Ending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ending::Duration => write!(f, "the time asked for was over"),
+            Ending::Stopped(who) => write!(f, "{who}"),
+            Ending::TargetEnded(how) | Ending::TargetCrashed(how) => write!(f, "{how}"),
+            Ending::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+/// What came of a recording.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Samples in the file.
+    pub samples: u64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Time from start to end.
+    pub passed_ns: u64,
+    /// What was lost, by reason.
+    pub lost: Vec<(LossReason, u64)>,
+    /// Freeze or sampling time, one entry for each round.
+    pub cost: Histogram,
+    /// Whether that is freeze time.
+    pub freezes: bool,
+    /// The period that the overhead limit led to, in nanoseconds, if it did.
+    pub slowed_to_ns: Option<u64>,
+    /// Why it ended.
+    pub ending: Ending,
+    /// What went wrong with the output, if something did: what is in the file up to there is sound.
+    pub output_error: Option<String>,
+}
+
+/// Records `source` into `output` until something ends it.
+///
+/// # Errors
+/// That the output took not even the start of a recording, or a thread could not be made. Later
+/// failures end the recording in good order and are told in the [`Summary`].
+pub fn record<W: Write + Send>(
+    source: Source,
+    output: W,
+    plan: &Plan,
+    progress: Arc<Progress>,
+) -> Result<Summary, SourceError> {
+    let Source { mut hot, observer } = source;
+    let facts = hot.facts().clone();
+    let start_ns = monotonic_ns();
+    let clock = ClockPair {
+        monotonic_ns: start_ns,
+        realtime_ns: realtime_ns(),
+        guest: None,
+    };
+    let metadata = metadata(&facts, plan);
+    let mut encoder = Encoder::create(output, &metadata, &facts, clock, observer)
+        .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
+    let (mut sink, drain) = ring(plan.window_bytes());
+    let stop_at_ns = plan.duration.map(|duration| {
+        start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    });
+    let control = Control {
+        progress: Arc::clone(&progress),
+        stop_at_ns,
+    };
+
+    let (ending, mut tally) = std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().name("uniprof-encoder".into());
+        let progress = &*progress;
+        let encoder = &mut encoder;
+        let encoding = worker
+            .spawn_scoped(scope, move || encoder.run(drain, progress))
+            .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
+        let ending = match &mut hot {
+            Hot::StopWorld(source) => {
+                sampler::stop_world(&mut **source, &mut sink, plan.take(), &control)
+            }
+            Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &control),
+        };
+        sink.tell_losses();
+        drop(sink);
+        let tally = encoding
+            .join()
+            .unwrap_or_else(|_| encoder::Tally::panicked());
+        Ok::<_, SourceError>((ending, tally))
+    })?;
+    // The guest is let go before the last bytes are written.
+    drop(hot);
+
+    let ending = match (&tally.output_error, ending) {
+        (Some(_), Ending::Stopped(_)) if tally.stopped_sampler => {
+            Ending::Stopped("the output failed".into())
+        }
+        (_, ending) => ending,
+    };
+    let slowed_to_ns = Some(progress.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
+    let mut totals = tally.totals();
+    totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
+    let end = End {
+        time_ns: monotonic_ns(),
+        reason: ending.reason(),
+        message: ending.to_string(),
+        totals,
+    };
+    let bytes = encoder.finish(&end, &mut tally);
+    Ok(Summary {
+        samples: tally.samples,
+        bytes,
+        passed_ns: end.time_ns - start_ns,
+        lost: tally.lost.clone(),
+        cost: tally.cost,
+        freezes: facts.freezes,
+        slowed_to_ns,
+        ending,
+        output_error: tally.output_error,
+    })
+}
+
+fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
+    Metadata {
+        recorder: Recorder {
+            program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
+            command_line: plan.command_line.clone(),
+        },
+        host: host(),
+        target: facts.target.clone(),
+        sampling: Sampling {
+            rate_millihertz: (plan.rate_hz * 1000.0) as u64,
+            trigger: facts.trigger.clone(),
+            most_frames: plan.most_frames,
+            stack_bytes: plan.stack_bytes,
+            on_cpu_only: facts.on_cpu_only,
+        },
+        notes: facts.notes.clone(),
+    }
+}
+
+fn host() -> Host {
+    let uname = nix::sys::utsname::uname();
+    let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
+        uname.as_ref().map_or(String::new(), |all| {
+            part(all).to_string_lossy().into_owned()
+        })
+    };
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    Host {
+        name: text(|all| all.nodename()),
+        system: format!(
+            "{} {}",
+            text(|all| all.sysname()),
+            text(|all| all.release())
+        ),
+        processor: model.map_or(String::new(), |(_, name)| name.trim().to_string()),
+        processors: processors as u32,
+    }
+}

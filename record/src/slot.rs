@@ -1,0 +1,230 @@
+//! What travels from the sampler to the encoder: samples in [`Slot`]s, rare news in [`Note`]s.
+//!
+//! Both are made once, with all the memory that they will ever need.
+
+use uprof::cold::LossReason;
+use uprof::layout::MAX_FRAMES;
+use uprof::{Frame, RawStack, Registers, Sample, State, Stop, Task};
+
+/// Most bytes of a path or name in a [`Note`]: `PATH_MAX`.
+pub const MAX_TEXT_BYTES: usize = 4096;
+
+/// One sample with room for its chain and stack.
+#[derive(Debug)]
+pub struct Slot {
+    /// When, on the monotonic clock.
+    pub time_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// What that was doing.
+    pub state: State,
+    /// Why the chain ends.
+    pub stop: Stop,
+    /// How long the guest stood still, or the recorder worked, for it.
+    pub cost_ns: Option<u64>,
+    /// How long after its deadline it was taken.
+    pub late_ns: Option<u64>,
+    /// Registers; none where the mask is empty.
+    pub registers: Registers,
+    /// Whether the stack bytes are part of the sample, or were only needed for the walk.
+    pub keep_stack: bool,
+    chain: Vec<Frame>,
+    stack_address: u64,
+    stack: Vec<u8>,
+}
+
+impl Slot {
+    /// A slot with room for `stack_bytes` of stack.
+    pub fn new(stack_bytes: usize) -> Self {
+        Slot {
+            time_ns: 0,
+            task: Task { space: 0, vcpu: 0 },
+            state: State::Running,
+            stop: Stop::NotWalked,
+            cost_ns: None,
+            late_ns: None,
+            registers: Registers::default(),
+            keep_stack: false,
+            chain: Vec::with_capacity(MAX_FRAMES),
+            stack_address: 0,
+            stack: Vec::with_capacity(stack_bytes),
+        }
+    }
+
+    /// Empties the slot for a new sample.
+    pub fn reset(&mut self, time_ns: u64, task: Task, state: State) {
+        self.time_ns = time_ns;
+        self.task = task;
+        self.state = state;
+        self.stop = Stop::NotWalked;
+        self.cost_ns = None;
+        self.late_ns = None;
+        self.registers.clear();
+        self.keep_stack = false;
+        self.chain.clear();
+        self.stack.clear();
+    }
+
+    /// Adds a frame at the outer end; says whether there was room.
+    pub fn push_frame(&mut self, frame: Frame) -> bool {
+        let room = self.chain.len() < self.chain.capacity().min(MAX_FRAMES);
+        if room {
+            self.chain.push(frame);
+        }
+        room
+    }
+
+    /// The frames, innermost first.
+    pub fn chain(&self) -> &[Frame] {
+        &self.chain
+    }
+
+    /// Takes over stack bytes from `address` upwards, as many as there is room for.
+    pub fn set_stack(&mut self, address: u64, bytes: &[u8]) {
+        let kept = bytes.len().min(self.stack.capacity());
+        self.stack_address = address;
+        self.stack.clear();
+        self.stack.extend_from_slice(&bytes[..kept]);
+    }
+
+    /// Lets `fill` write up to `wanted` stack bytes from `address` on; it returns how many it wrote.
+    pub fn fill_stack(
+        &mut self,
+        address: u64,
+        wanted: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) {
+        self.stack_address = address;
+        self.stack.resize(wanted.min(self.stack.capacity()), 0);
+        let filled = fill(&mut self.stack);
+        self.stack.truncate(filled);
+    }
+
+    /// The stack bytes.
+    pub fn stack(&self) -> RawStack<'_> {
+        RawStack {
+            address: self.stack_address,
+            bytes: &self.stack,
+        }
+    }
+
+    /// Takes the stack bytes out, so that the chain can be filled while they are read.
+    pub(crate) fn take_stack(&mut self) -> TakenStack {
+        TakenStack {
+            address: self.stack_address,
+            bytes: std::mem::take(&mut self.stack),
+        }
+    }
+
+    /// Puts back what [`Slot::take_stack`] took.
+    pub(crate) fn put_stack(&mut self, taken: TakenStack) {
+        self.stack = taken.bytes;
+    }
+
+    /// The sample as the format takes it.
+    pub fn sample(&self) -> Sample<'_> {
+        Sample {
+            time_ns: self.time_ns,
+            task: self.task,
+            state: self.state,
+            chain: &self.chain,
+            stop: self.stop,
+            cost_ns: self.cost_ns,
+            late_ns: self.late_ns,
+            registers: (self.registers.mask() != 0).then_some(&self.registers),
+            stack: self.keep_stack.then(|| self.stack()),
+        }
+    }
+}
+
+/// Stack bytes on loan from a [`Slot`].
+pub(crate) struct TakenStack {
+    address: u64,
+    bytes: Vec<u8>,
+}
+
+impl TakenStack {
+    /// The bytes and where they are from.
+    pub fn raw(&self) -> RawStack<'_> {
+        RawStack {
+            address: self.address,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// Rare news from the hot side.
+#[derive(Debug)]
+pub struct Note {
+    /// When, on the monotonic clock.
+    pub time_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// What happened.
+    pub news: News,
+    text: Vec<u8>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// The task came or got a new name, which is the text.
+    Named,
+    /// The task ended.
+    Ended,
+    /// Part of the image whose path is the text was mapped.
+    Mapped {
+        /// First address.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// Offset in the file.
+        file_offset: u64,
+    },
+    /// The address space was emptied for another program.
+    Cleared,
+    /// The address space began as a copy of this one.
+    CopiedFrom(u32),
+    /// Samples were lost, from this time on.
+    Lost {
+        /// Why.
+        reason: LossReason,
+        /// How many.
+        count: u64,
+        /// Since when.
+        first_ns: u64,
+    },
+}
+
+impl Note {
+    /// A note with room for a text.
+    pub fn new() -> Self {
+        Note {
+            time_ns: 0,
+            task: Task { space: 0, vcpu: 0 },
+            news: News::Ended,
+            text: Vec::with_capacity(MAX_TEXT_BYTES),
+        }
+    }
+
+    /// Makes the note say something new; a text that is too long is cut.
+    pub fn set(&mut self, time_ns: u64, task: Task, news: News, text: &[u8]) {
+        self.time_ns = time_ns;
+        self.task = task;
+        self.news = news;
+        self.text.clear();
+        self.text
+            .extend_from_slice(&text[..text.len().min(MAX_TEXT_BYTES)]);
+    }
+
+    /// The text, made readable.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.text).into_owned()
+    }
+}
+
+impl Default for Note {
+    fn default() -> Self {
+        Self::new()
+    }
+}

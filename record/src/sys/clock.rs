@@ -1,0 +1,43 @@
+//! The monotonic clock, and sleeping until a deadline of it.
+
+use nix::errno::Errno;
+
+/// Time of `CLOCK_MONOTONIC` in nanoseconds.
+pub fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// Time of `CLOCK_REALTIME` in nanoseconds since 1970.
+pub fn realtime_ns() -> i64 {
+    i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a valid timespec that outlives the call, which writes nothing else.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    debug_assert_eq!(result, 0, "both clocks exist on every Linux");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sleeps until `deadline_ns` of the monotonic clock; says whether it was reached (`false`: a
+/// signal came first).
+pub fn sleep_until(deadline_ns: u64) -> bool {
+    let time = libc::timespec {
+        tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `time` is valid for the call; with TIMER_ABSTIME the remainder may be null.
+    let result = unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &time,
+            std::ptr::null_mut(),
+        )
+    };
+    Errno::from_raw(result) != Errno::EINTR
+}

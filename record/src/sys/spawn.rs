@@ -1,0 +1,86 @@
+//! Starts a command that waits for our word before it executes, so that not a sample is missed.
+
+use nix::errno::Errno;
+use nix::unistd::{ForkResult, Pid, execvp, fork};
+use std::ffi::CString;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+
+/// A child that has not executed its command yet.
+#[derive(Debug)]
+pub struct Waiting {
+    pid: Pid,
+    go: std::io::PipeWriter,
+    failure: std::io::PipeReader,
+}
+
+/// Forks a child that will execute `arguments` when told to.
+///
+/// # Errors
+/// What the system returns, or `EINVAL` for an empty command or an argument with a zero byte.
+pub fn waiting(arguments: &[String]) -> Result<Waiting, Errno> {
+    let arguments: Vec<CString> = arguments
+        .iter()
+        .map(|argument| CString::new(argument.as_str()).map_err(|_| Errno::EINVAL))
+        .collect::<Result<_, _>>()?;
+    let program = arguments.first().ok_or(Errno::EINVAL)?;
+    let pipe =
+        || std::io::pipe().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+    let (mut wait, go) = pipe()?;
+    let (failure, mut fail) = pipe()?;
+    // SAFETY: the child calls only read, signal, execvp, write, close and _exit, on memory that was made
+    // before the fork.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(Waiting {
+            pid: child,
+            go,
+            failure,
+        }),
+        ForkResult::Child => {
+            // SAFETY: closing our copy of the writing end; it is not used again in this process.
+            unsafe { libc::close(go.as_raw_fd()) };
+            // SAFETY: a Rust program ignores SIGPIPE; the command expects the default.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            let mut word = [0];
+            if matches!(wait.read(&mut word), Ok(1)) {
+                let Err(error) = execvp(program, &arguments);
+                let _ = fail.write(&(error as i32).to_le_bytes());
+            }
+            // SAFETY: ends the child without running anything of its parent's.
+            unsafe { libc::_exit(127) }
+        }
+    }
+}
+
+impl Waiting {
+    /// Process id of the child.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Tells the child to execute its command, and waits until it did.
+    ///
+    /// # Errors
+    /// Why it could not; the child is gone.
+    pub fn go(self) -> Result<Pid, Errno> {
+        let Waiting {
+            pid,
+            mut go,
+            mut failure,
+        } = self;
+        if go.write_all(&[1]).is_err() {
+            return Err(Errno::ECHILD);
+        }
+        drop(go);
+        let mut error = Vec::new();
+        // Ends when the command runs, as the pipe is closed on exec.
+        let _ = failure.read_to_end(&mut error);
+        match error.first_chunk::<4>() {
+            None => Ok(pid),
+            Some(number) => {
+                let _ = nix::sys::wait::waitpid(pid, None);
+                Err(Errno::from_raw(i32::from_le_bytes(*number)))
+            }
+        }
+    }
+}

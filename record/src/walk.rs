@@ -1,0 +1,170 @@
+//! Follows frame pointers through copied stack bytes, after the guest runs again.
+//!
+//! Enters: registers and the bytes copied while it was frozen. Leaves: frames, and why they end.
+//! Must never trust a word that it reads: depth and direction are bounded.
+
+use crate::slot::Slot;
+use uprof::{Arch, Frame, RawStack, Registers, Stop};
+
+/// A second piece of stack, where the chain leaves the first one (an interrupt stack).
+#[derive(Debug)]
+pub struct Beyond {
+    /// Address of the first byte.
+    pub address: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Beyond {
+    /// Room for `bytes` bytes.
+    pub fn new(bytes: usize) -> Self {
+        Beyond {
+            address: 0,
+            bytes: Vec::with_capacity(bytes),
+        }
+    }
+
+    /// The bytes and where they are from.
+    pub fn raw(&self) -> RawStack<'_> {
+        RawStack {
+            address: self.address,
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// The saved frame pointer and return address at `frame_pointer`.
+fn frame_at(frame_pointer: u64, windows: &[RawStack<'_>]) -> Option<(u64, u64)> {
+    windows.iter().find_map(|window| {
+        let offset = usize::try_from(frame_pointer.checked_sub(window.address)?).ok()?;
+        let words = window.bytes.get(offset..offset.checked_add(16)?)?;
+        let (next, caller) = words.split_first_chunk::<8>()?;
+        let next = u64::from_le_bytes(*next);
+        Some((next, u64::from_le_bytes(caller.try_into().ok()?)))
+    })
+}
+
+/// Where the chain of frame pointers first leaves `window`, if to a place that could be a stack.
+///
+/// Cheap enough for a frozen guest: two loads a frame, no more frames than `depth`.
+pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> Option<u64> {
+    let mut at = frame_pointer;
+    for _ in 0..depth {
+        let Some((next, _)) = frame_at(at, &[window]) else {
+            return (at != 0 && at.is_multiple_of(8)).then_some(at);
+        };
+        if next <= at && frame_at(next, &[window]).is_some() {
+            return None;
+        }
+        at = next;
+    }
+    None
+}
+
+/// Adds the chain that starts at `registers` to `slot`, reading `windows`.
+///
+/// A chain may pass from one window to another once each way; inside a window it must go up, so
+/// that a cycle ends the walk.
+pub fn frame_pointers(
+    slot: &mut Slot,
+    arch: Arch,
+    registers: &Registers,
+    windows: &[RawStack<'_>],
+    most_frames: usize,
+) -> Stop {
+    let (ip, _, fp) = arch.special_registers();
+    let Some(ip) = registers.get(ip) else {
+        return Stop::Unreadable;
+    };
+    slot.push_frame(Frame::exact(ip));
+    let mut at = registers.get(fp).unwrap_or(0);
+    let mut turns = 0;
+    loop {
+        if at == 0 {
+            return Stop::Complete;
+        }
+        if !at.is_multiple_of(8) {
+            return Stop::BadPointer;
+        }
+        let Some((next, caller)) = frame_at(at, windows) else {
+            return beyond(at, windows);
+        };
+        if caller == 0 {
+            return Stop::Complete;
+        }
+        if slot.chain().len() >= most_frames || !slot.push_frame(Frame::return_address(caller)) {
+            return Stop::Depth;
+        }
+        if next != 0 && next <= at {
+            turns += 1;
+            if turns >= windows.len() {
+                return Stop::Cycle;
+            }
+        }
+        at = next;
+    }
+}
+
+/// Why a frame pointer outside all windows ends the walk.
+fn beyond(at: u64, windows: &[RawStack<'_>]) -> Stop {
+    const NEAR_BYTES: u64 = 1 << 20;
+    let near = windows.iter().any(|window| {
+        let end = window.address.wrapping_add(window.bytes.len() as u64);
+        at.wrapping_add(16).wrapping_sub(end) < NEAR_BYTES
+    });
+    if near { Stop::Window } else { Stop::BadPointer }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::{State, Task};
+
+    const BASE: u64 = 0xffff_8000_0000_1000;
+
+    fn walk(words: &[u64], fp: u64, most: usize) -> (Vec<u64>, Stop) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let window = RawStack {
+            address: BASE,
+            bytes: &bytes,
+        };
+        let mut registers = Registers::default();
+        registers.set(16, 0x100);
+        registers.set(6, fp);
+        let mut slot = Slot::new(0);
+        slot.reset(0, Task { space: 0, vcpu: 0 }, State::Running);
+        let stop = frame_pointers(&mut slot, Arch::X86_64, &registers, &[window], most);
+        (
+            slot.chain().iter().map(|frame| frame.address).collect(),
+            stop,
+        )
+    }
+
+    #[test]
+    fn a_chain_is_followed_to_its_end() {
+        let words = [0, BASE + 24, 0x200, 0, 0x300];
+        assert_eq!(
+            walk(&words, BASE + 8, 64),
+            (vec![0x100, 0x200, 0x300], Stop::Complete)
+        );
+    }
+
+    #[test]
+    fn a_cycle_ends_the_walk() {
+        let words = [BASE + 16, 0x200, BASE, 0x300];
+        assert_eq!(
+            walk(&words, BASE, 64),
+            (vec![0x100, 0x200, 0x300], Stop::Cycle)
+        );
+        assert_eq!(walk(&[BASE, 0x200], BASE, 64).1, Stop::Cycle);
+    }
+
+    #[test]
+    fn each_bad_end_has_its_reason() {
+        assert_eq!(walk(&[0, 0], BASE + 3, 64).1, Stop::BadPointer);
+        assert_eq!(walk(&[0, 0], 0xdead_beef_0000, 64).1, Stop::BadPointer);
+        assert_eq!(walk(&[BASE + 4096, 0x200], BASE, 64).1, Stop::Window);
+        assert_eq!(walk(&[u64::MAX - 7, 0x200], BASE, 64).1, Stop::BadPointer);
+        assert_eq!(walk(&[BASE + 16, 0x200, 0, 0x300], BASE, 2).1, Stop::Depth);
+    }
+}

@@ -1,0 +1,417 @@
+//! `uniprof record`: samples a guest or process into a file or pipe.
+
+use crate::Outcome;
+use crate::terminal;
+use anyhow::{Context, bail};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uniprof_record::process::{self, Command, Process};
+use uniprof_record::session::Ending;
+use uniprof_record::{Plan, Progress, Source, Summary};
+
+/// Where recordings go, and come from, when nothing else is said.
+pub const DEFAULT_FILE: &str = "run.uprof";
+
+/// Sample a guest or process into a recording.
+#[derive(clap::Args, Debug, Clone)]
+#[command(after_help = "\
+Examples:
+  uniprof record pid:1234                      until ctrl-C
+  uniprof record -F 997 -d 5s -o a.uprof pid:1234
+  uniprof record -- ./server --port 80         a command, until it ends
+  uniprof record --stack -- ./server           for code without frame pointers
+  uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
+
+The recording holds memory of the guest: it is created with mode 0600.")]
+pub struct Args {
+    /// Where to write; `-` is standard output. A recording that is there is kept as FILE.old
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
+    pub output: PathBuf,
+
+    /// Samples a second of each vCPU or thread (1 to 100000); odd rates don't run in step with
+    /// the guest's timers
+    #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
+    pub frequency: f64,
+
+    /// How long to record, for example 500ms, 10s, 2m (default: until the target ends or ctrl-C)
+    #[arg(short = 'd', long, short_alias = 'T', value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Keep this many raw stack bytes of each sample (default 16K), to unwind code without
+    /// frame pointers later
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true,
+          default_missing_value = "16K", value_parser = parse_bytes)]
+    pub stack: Option<u32>,
+
+    /// Take only instruction pointers
+    #[arg(long, conflicts_with = "stack")]
+    pub ip_only: bool,
+
+    /// Most frames of a chain
+    #[arg(long, value_name = "N", default_value = "256",
+          value_parser = clap::value_parser!(u32).range(1..=uprof::layout::MAX_FRAMES as i64))]
+    pub depth: u32,
+
+    /// Most time that a guest may stand still for a sample, where sampling stops it
+    #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_duration)]
+    pub freeze_budget: Duration,
+
+    /// Lower the rate when a guest stands still for more than this share of time
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub max_overhead: Option<f64>,
+
+    /// Sample processes with ptrace even where perf events are allowed
+    #[arg(long, hide = true)]
+    pub ptrace: bool,
+
+    /// pid:N for a process
+    #[arg(
+        value_name = "TARGET",
+        required_unless_present = "command",
+        conflicts_with = "command"
+    )]
+    pub target: Option<String>,
+
+    /// A command to start and record
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+impl Args {
+    /// What the flags ask for.
+    pub fn plan(&self) -> Plan {
+        Plan {
+            rate_hz: self.frequency,
+            duration: self.duration,
+            stack_bytes: self.stack.unwrap_or(0),
+            ip_only: self.ip_only,
+            most_frames: self.depth,
+            budget: self.freeze_budget,
+            most_overhead: self.max_overhead,
+            command_line: std::env::args().collect(),
+        }
+    }
+}
+
+/// Records, and says in a paragraph what came of it.
+pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let summary = record(&args)?;
+    say_summary(&summary, &args);
+    match &summary.ending {
+        Ending::Failed(error) => bail!("{error}"),
+        _ if summary.samples == 0 => {
+            terminal::say(format_args!(
+                "uniprof: no sample was taken: the target did not run, or ended too soon for the rate; \
+                 record longer (-d) or faster (-F)"
+            ));
+            Ok(Outcome::Lossy)
+        }
+        _ if summary.output_error.is_some() || !summary.lost.is_empty() => Ok(Outcome::Lossy),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Records as the flags say.
+pub fn record(args: &Args) -> anyhow::Result<Summary> {
+    uniprof_record::sys::signal::install().context("cannot install signal handlers")?;
+    let plan = args.plan();
+    // The output first: to find a folder missing after the guest was recorded would be too late.
+    let output = Output::open(&args.output)?;
+    let source = match open_source(args, &plan) {
+        Ok(source) => source,
+        Err(error) => {
+            output.discard();
+            return Err(error);
+        }
+    };
+    for warning in &source.hot.facts().warnings {
+        terminal::say(format_args!("uniprof: {warning}"));
+    }
+    let progress = Arc::new(Progress::default());
+    let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&progress), &plan));
+    let summary = uniprof_record::record(source, output.writer()?, &plan, progress);
+    if let Some((done, thread)) = watcher {
+        drop(done);
+        let _ = thread.join();
+    }
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) => {
+            output.discard();
+            bail!("{error}");
+        }
+    };
+    if summary.samples == 0 && matches!(summary.ending, Ending::Failed(_)) {
+        output.discard();
+    }
+    Ok(summary)
+}
+
+fn open_source(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    if !args.command.is_empty() {
+        let command = Process::Started(Command {
+            arguments: args.command.clone(),
+        });
+        return open_process(args, command, plan);
+    }
+    let target = args.target.as_deref().unwrap_or_default();
+    if let Some(pid) = target.strip_prefix("pid:") {
+        let pid: i32 = pid.parse().ok().filter(|&pid| pid > 0).with_context(|| {
+            format!("`{target}` is no target: pid: needs a process id, for example pid:1234")
+        })?;
+        return open_process(args, Process::Running(pid), plan);
+    }
+    bail!("unknown target `{target}`: use pid:N for a process, or -- COMMAND to start one")
+}
+
+fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
+    let source = match args.ptrace {
+        true => process::open_ptrace(process, plan, Vec::new()),
+        false => process::open(process, plan),
+    };
+    source.map_err(anyhow::Error::new)
+}
+
+/// The output, and what it takes to leave nothing half-made behind.
+enum Output {
+    Stdout,
+    /// A file of ours, and where the one before it went.
+    File {
+        file: File,
+        path: PathBuf,
+        before: Option<PathBuf>,
+    },
+    /// A device or a pipe with a name.
+    Special(File),
+}
+
+impl Output {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            if io::IsTerminal::is_terminal(&io::stdout()) {
+                bail!("a recording is no text: send it into a file or pipe, or use -o FILE");
+            }
+            return Ok(Output::Stdout);
+        }
+        let cannot = || format!("cannot create {}", path.display());
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            bail!(
+                "{}: there is no folder {}; create it first",
+                cannot(),
+                folder.display()
+            );
+        }
+        let known = std::fs::metadata(path).ok();
+        if let Some(known) = &known {
+            let kind = known.file_type();
+            if kind.is_dir() {
+                bail!("{}: it is a folder; name a file in it", cannot());
+            }
+            if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .with_context(cannot)?;
+                return Ok(Output::Special(file));
+            }
+        }
+        let before = match known.is_some_and(|known| known.len() > 0) {
+            true => Some(keep_old(path).with_context(cannot)?),
+            false => None,
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path).with_context(cannot)?;
+        Ok(Output::File {
+            file,
+            path: path.to_path_buf(),
+            before,
+        })
+    }
+
+    fn writer(&self) -> anyhow::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Output::Stdout => Box::new(io::stdout()),
+            Output::File { file, .. } | Output::Special(file) => Box::new(file.try_clone()?),
+        })
+    }
+
+    /// Removes a recording without a sample, and puts back the one that was there.
+    fn discard(&self) {
+        if let Output::File { path, before, .. } = self {
+            let _ = std::fs::remove_file(path);
+            if let Some(before) = before {
+                let _ = std::fs::rename(before, path);
+            }
+        }
+    }
+}
+
+/// Moves a recording out of the way, over an older one.
+fn keep_old(path: &Path) -> io::Result<PathBuf> {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    std::fs::rename(path, &old)?;
+    Ok(old.into())
+}
+
+type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
+
+/// Shows samples, rate, drops and bytes on the terminal, until the sender is dropped.
+fn show_progress(progress: Arc<Progress>, plan: &Plan) -> Watcher {
+    let (done, wait) = std::sync::mpsc::channel();
+    let asked = plan.rate_hz;
+    let thread = std::thread::spawn(move || {
+        let pause = Duration::from_millis(500);
+        while wait.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let samples = progress.samples.load(Ordering::Relaxed);
+            let seconds = progress.passed_ns.load(Ordering::Relaxed) as f64 / 1e9;
+            let line = format!(
+                "{seconds:6.1} s  {samples} samples  {:.0}/s (asked: {asked} per vCPU or thread)  {} dropped  {}",
+                samples as f64 / seconds.max(1e-3),
+                progress.dropped.load(Ordering::Relaxed),
+                terminal::bytes(progress.bytes.load(Ordering::Relaxed)),
+            );
+            let _ = write!(io::stderr(), "\r\x1b[K{line}");
+        }
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    });
+    (done, thread)
+}
+
+/// The paragraph at the end.
+fn say_summary(summary: &Summary, args: &Args) {
+    let seconds = summary.passed_ns as f64 / 1e9;
+    let output = match args.output.to_str() {
+        Some("-") => "standard output".to_string(),
+        _ => args.output.display().to_string(),
+    };
+    terminal::say(format_args!(
+        "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
+         thread) to {output}, {}; {}.",
+        summary.samples,
+        summary.samples as f64 / seconds.max(1e-9),
+        args.frequency,
+        terminal::bytes(summary.bytes),
+        summary.ending,
+    ));
+    if summary.cost.count() > 0 {
+        let what = if summary.freezes {
+            "The guest stood still"
+        } else {
+            "The recorder worked"
+        };
+        let share = summary.cost.total_ns() as f64 / summary.passed_ns.max(1) as f64;
+        terminal::say(format_args!(
+            "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
+            terminal::duration(summary.cost.percentile_ns(0.5)),
+            terminal::duration(summary.cost.percentile_ns(0.99)),
+            terminal::duration(summary.cost.most_ns()),
+            share * 100.0,
+        ));
+    }
+    if let Some(period_ns) = summary.slowed_to_ns {
+        terminal::say(format_args!(
+            "The rate was lowered to {:.1} Hz to keep to --max-overhead.",
+            1e9 / period_ns as f64
+        ));
+    }
+    for (reason, count) in &summary.lost {
+        terminal::say(format_args!("Lost: {count} {}.", reason.describe()));
+    }
+    if let Some(error) = &summary.output_error {
+        terminal::say(format_args!(
+            "uniprof: writing {output} failed: {error}; what was written before is a sound recording \
+             that ends there"
+        ));
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.01..=100_000.0).contains(&rate) => Ok(rate),
+        Ok(_) => Err("the rate must lie between 0.01 and 100000".into()),
+        Err(_) => Err("a number of samples a second, for example 99".into()),
+    }
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
+        _ => Err("a share of time in percent, for example 1%".into()),
+    }
+}
+
+/// A number with a unit; a bare number is in seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 7] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+        ("", 1.0),
+    ];
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = UNITS
+        .iter()
+        .find(|(name, _)| *name == unit.trim())
+        .map(|(_, scale)| scale);
+    match (number.parse::<f64>(), scale) {
+        (Ok(number), Some(scale)) if number * scale > 0.0 && number * scale < 1e9 => {
+            Ok(Duration::from_secs_f64(number * scale))
+        }
+        _ => Err("a time such as 500ms, 10s or 2m".into()),
+    }
+}
+
+fn parse_bytes(text: &str) -> Result<u32, String> {
+    let most = uprof::layout::MAX_STACK_BYTES as u64;
+    let (number, scale) = match text.strip_suffix(['K', 'k']) {
+        Some(number) => (number, 1024),
+        None => (text, 1),
+    };
+    match number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(scale))
+    {
+        Some(bytes) if (8..=most).contains(&bytes) => Ok((bytes as u32).next_multiple_of(8)),
+        _ => Err(format!(
+            "a size from 8 to {}K, for example 16K",
+            most / 1024
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes() {
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("200us"), Ok(Duration::from_micros(200)));
+        assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
+        for wrong in ["", "s", "0s", "-1s", "1y", "1e400s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_bytes("8K"), Ok(8192));
+        assert!(parse_bytes("1G").is_err());
+        assert_eq!(parse_share("1%"), Ok(0.01));
+    }
+}

@@ -1,0 +1,114 @@
+//! The workload that `demo` records: a loop that serves made-up requests, with a call tree worth
+//! looking at. It parses, hashes, compresses, recurses and waits.
+
+use crate::Outcome;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// How long to work.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Seconds
+    #[arg(default_value = "60")]
+    seconds: u64,
+}
+
+/// Serves requests until the time is over.
+pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let end = Instant::now() + Duration::from_secs(args.seconds);
+    let helper = std::thread::Builder::new()
+        .name("compressor".into())
+        .spawn(move || {
+            let mut served = 0u64;
+            while Instant::now() < end {
+                black_box(compress(&request(served)));
+                served += 1;
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        })?;
+    let mut served = 0u64;
+    while Instant::now() < end {
+        black_box(serve(served));
+        served += 1;
+        if served.is_multiple_of(64) {
+            wait_for_network();
+        }
+    }
+    let _ = helper.join();
+    Ok(Outcome::Done)
+}
+
+#[inline(never)]
+fn serve(number: u64) -> u64 {
+    let request = request(number);
+    let fields = parse(&request);
+    let digest = hash(&request);
+    digest ^ walk_tree(12, digest) ^ fields as u64
+}
+
+#[inline(never)]
+fn request(number: u64) -> Vec<u8> {
+    let mut text = Vec::with_capacity(4096);
+    for field in 0..96u64 {
+        let value = number
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(field as u32);
+        text.extend_from_slice(format!("field-{field}: {value:x}\r\n").as_bytes());
+    }
+    text
+}
+
+#[inline(never)]
+fn parse(request: &[u8]) -> usize {
+    let text = String::from_utf8_lossy(request);
+    let fields = text.lines().filter_map(|line| line.split_once(": "));
+    fields.filter(|(name, value)| is_valid(name, value)).count()
+}
+
+#[inline(never)]
+fn is_valid(name: &str, value: &str) -> bool {
+    name.starts_with("field-") && value.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// FNV-1a.
+#[inline(never)]
+fn hash(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    (0..4).fold(0, |sum, _| {
+        sum ^ black_box(bytes).iter().fold(0xcbf2_9ce4_8422_2325, mix)
+    })
+}
+
+#[inline(never)]
+fn walk_tree(depth: u32, seed: u64) -> u64 {
+    if depth == 0 {
+        return seed.count_ones().into();
+    }
+    let left = walk_tree(depth - 1, seed.rotate_left(depth));
+    if seed & 3 == 0 {
+        left
+    } else {
+        left ^ walk_tree(depth - 2.min(depth), black_box(seed ^ left))
+    }
+}
+
+/// Run-length encoding: slow on purpose.
+#[inline(never)]
+fn compress(bytes: &[u8]) -> Vec<(u8, u32)> {
+    let mut runs: Vec<(u8, u32)> = Vec::new();
+    for _ in 0..16 {
+        runs.clear();
+        for &byte in black_box(bytes) {
+            match runs.last_mut() {
+                Some((last, count)) if *last == byte => *count += 1,
+                _ => runs.push((byte, 1)),
+            }
+        }
+    }
+    runs
+}
+
+#[inline(never)]
+fn wait_for_network() {
+    std::thread::sleep(Duration::from_millis(1));
+}
