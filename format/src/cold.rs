@@ -5,16 +5,17 @@
 //! each with a tag and a length, so that a new section does not disturb an old reader.
 
 use crate::error::Fault;
-use crate::layout::MAX_PAYLOAD_BYTES;
+use crate::layout::MAX_RECORDS_BYTES;
 use crate::sample::{Arch, Task};
 use crate::varint::{self, Cursor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// The encoding byte of bincode 2, standard configuration.
-pub const ENCODING_BINCODE_2: u8 = 1;
+/// bincode counts what it reads by its size in memory, at most eight bytes for one in the file; this
+/// bounds the memory that a payload of the longest length can ask for.
+const MOST_DECODED_BYTES: usize = 8 * MAX_RECORDS_BYTES;
 
 fn config() -> impl bincode::config::Config {
-    bincode::config::standard().with_limit::<MAX_PAYLOAD_BYTES>()
+    bincode::config::standard().with_limit::<MOST_DECODED_BYTES>()
 }
 
 /// Appends one record or list of records.
@@ -238,6 +239,8 @@ pub enum LossReason {
     Deadline,
     /// Names or mappings were lost, so that some frames may lack their module.
     EventsLost,
+    /// The file was damaged and what was sound of it recovered.
+    Damaged,
 }
 
 impl LossReason {
@@ -249,6 +252,7 @@ impl LossReason {
             LossReason::ReadFailed => "failed to read the guest",
             LossReason::Deadline => "deadlines missed",
             LossReason::EventsLost => "names or mappings lost",
+            LossReason::Damaged => "lost with damaged parts of the file",
         }
     }
 }
@@ -296,6 +300,8 @@ pub enum EndReason {
     SourceFailed,
     /// Made by a converter, which reached the end of its input.
     InputEnded,
+    /// The file was cut before its end record, and recovered.
+    Cut,
 }
 
 /// Tags of the sections of a metadata block.

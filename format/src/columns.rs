@@ -46,6 +46,13 @@ impl Directory {
                     number,
                 });
             }
+            if lengths.iter().any(|(other, _)| *other == id) {
+                return Err(Fault::Range {
+                    what: "column number",
+                    value: u64::from(id),
+                    rule: "each column once",
+                });
+            }
             lengths.push((id, length));
         }
         let mut start = payload.len() - cursor.remaining();

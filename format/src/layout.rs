@@ -37,6 +37,11 @@ pub const MAX_INDEX_ENTRIES: usize = 1 << 15;
 /// Most symbols in one part of an image.
 pub const MAX_SYMBOLS: usize = 1 << 18;
 
+/// Encoding byte of blocks that are columns or tables.
+pub const ENCODING_COLUMNS: u8 = 0;
+/// Encoding byte of blocks that are cold records in bincode 2, standard configuration.
+pub const ENCODING_RECORDS: u8 = 1;
+
 /// The block may be skipped only by refusing the file: its meaning changes that of others.
 pub const FLAG_CRITICAL: u16 = 1;
 

@@ -14,27 +14,39 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cold;
-mod columns;
-mod error;
-pub mod image;
-pub mod layout;
-mod raw_stack;
-mod sample;
-mod samples;
-mod scan;
-mod stream;
-mod trie;
 mod varint;
+pub mod layout;
+mod error;
+mod sample;
+mod trie;
+mod registers;
+mod raw_stack;
+mod columns;
+mod samples;
+pub mod cold;
+pub mod image;
+mod index;
 mod writer;
+mod block;
+mod damage;
+mod scanner;
+mod recording;
+mod stream;
+mod rows;
+mod recover;
 
+pub use block::{Block, Payload};
+pub use damage::{Damage, DamageKind};
 pub use error::{DecodeError, Fault, OpenError};
+pub use index::IndexEntry;
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
+pub use recording::{Blocks, Recording};
+pub use recover::{Recovered, recover};
+pub use rows::{Row, Rows, SampleBlock};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, register_name,
 };
-pub use samples::{Row, Rows, SampleBlock};
-pub use scan::{Block, Blocks, Damage, DamageKind, Item, Payload, Recording};
+pub use scanner::Item;
 pub use stream::StreamReader;
 pub use trie::Node;
 pub use writer::Writer;

@@ -5,10 +5,9 @@
 //! pointer moves. Bytes at the same address with the same value are runs, the others literals.
 
 use crate::error::Fault;
-use crate::layout::MAX_STACK_BYTES;
-use crate::sample::{RawStack, Task};
+use crate::layout::{MAX_BLOCK_STACK_BYTES, MAX_STACK_BYTES};
+use crate::sample::RawStack;
 use crate::varint::{self, Cursor};
-use std::collections::HashMap;
 
 const WORD: usize = 8;
 
@@ -33,10 +32,20 @@ impl Before {
     }
 }
 
+/// The entry of a task; rows name their tasks by number, which the table of tasks bounds.
+fn of_task(before: &mut Vec<Before>, task: usize) -> &mut Before {
+    if before.len() <= task {
+        before.resize_with(task + 1, Before::default);
+    }
+    &mut before[task]
+}
+
 /// Builds the four raw stack columns of one block.
 #[derive(Default)]
 pub(crate) struct RawStackBuilder {
-    before: HashMap<Task, Before>,
+    /// By task number.
+    before: Vec<Before>,
+    whole_bytes: usize,
     addresses: Vec<u8>,
     lengths: Vec<u8>,
     runs: Vec<u8>,
@@ -47,8 +56,9 @@ impl RawStackBuilder {
     /// Forgets all but the tasks' buffers.
     pub fn clear(&mut self) {
         self.before
-            .values_mut()
+            .iter_mut()
             .for_each(|before| before.replace(0, &[]));
+        self.whole_bytes = 0;
         self.addresses.clear();
         self.lengths.clear();
         self.runs.clear();
@@ -65,14 +75,20 @@ impl RawStackBuilder {
         self.runs.len() + self.bytes.len()
     }
 
-    /// Adds the row's stack. The length column holds length + 1, 0 for a row without a stack.
-    pub fn push(&mut self, task: Task, stack: Option<RawStack<'_>>) {
+    /// Bytes of all stacks so far, known parts included.
+    pub fn whole_bytes(&self) -> usize {
+        self.whole_bytes
+    }
+
+    /// Adds the stack of a row of the task with this number. The length column holds length + 1, 0 for a row without a stack.
+    pub fn push(&mut self, task: u32, stack: Option<RawStack<'_>>) {
         let Some(stack) = stack else {
             self.lengths.push(0);
             return;
         };
         let kept = &stack.bytes[..stack.bytes.len().min(MAX_STACK_BYTES)];
-        let before = self.before.entry(task).or_default();
+        self.whole_bytes += kept.len();
+        let before = of_task(&mut self.before, task as usize);
         varint::put(&mut self.lengths, kept.len() as u64 + 1);
         varint::put_delta(&mut self.addresses, before.address, stack.address);
         let known = |offset: usize| before.from(stack.address.wrapping_add(offset as u64));
@@ -110,7 +126,9 @@ fn literal_words(new: &[u8], known: &[u8]) -> usize {
 
 /// Rebuilds raw stacks, row by row.
 pub(crate) struct RawStackReader<'a> {
-    before: HashMap<Task, Before>,
+    /// By task number.
+    before: Vec<Before>,
+    whole_bytes: usize,
     addresses: Cursor<'a>,
     lengths: Cursor<'a>,
     runs: Cursor<'a>,
@@ -123,7 +141,8 @@ impl<'a> RawStackReader<'a> {
     pub fn new(columns: [Cursor<'a>; 4]) -> Self {
         let [addresses, lengths, runs, bytes] = columns;
         RawStackReader {
-            before: HashMap::new(),
+            before: Vec::new(),
+            whole_bytes: 0,
             addresses,
             lengths,
             runs,
@@ -132,15 +151,23 @@ impl<'a> RawStackReader<'a> {
         }
     }
 
-    /// The stack of the next row.
-    pub fn row(&mut self, task: Task) -> Result<Option<RawStack<'_>>, Fault> {
+    /// The stack of the next row, which is of the task with this number.
+    pub fn row(&mut self, task: usize) -> Result<Option<RawStack<'_>>, Fault> {
         let length = self
             .lengths
             .varint_up_to(MAX_STACK_BYTES + 1, "at most 256 KiB of stack")?;
         let Some(length) = length.checked_sub(1) else {
             return Ok(None);
         };
-        let before = self.before.entry(task).or_default();
+        self.whole_bytes += length;
+        if self.whole_bytes > MAX_BLOCK_STACK_BYTES {
+            return Err(Fault::Range {
+                what: "raw stack bytes",
+                value: self.whole_bytes as u64,
+                rule: "at most 64 MiB in a block",
+            });
+        }
+        let before = of_task(&mut self.before, task);
         let address = self.addresses.delta(before.address)?;
         self.next.clear();
         while self.next.len() < length {
@@ -182,15 +209,14 @@ mod tests {
             let mut builder = RawStackBuilder::default();
             let stack = |row: &'_ (u32, u64, Vec<u8>, bool)| row.3.then(|| (row.1, row.2.clone()));
             for row in &rows {
-                let task = Task { space: 0, vcpu: row.0 };
                 let bytes = stack(row);
-                builder.push(task, bytes.as_ref().map(|(address, bytes)| RawStack {
+                builder.push(row.0, bytes.as_ref().map(|(address, bytes)| RawStack {
                     address: *address, bytes }));
             }
             let mut reader = RawStackReader::new(
                 builder.columns().map(|bytes| Cursor::new(bytes, "test")));
             for row in &rows {
-                let read = reader.row(Task { space: 0, vcpu: row.0 }).unwrap();
+                let read = reader.row(row.0 as usize).unwrap();
                 prop_assert_eq!(read.map(|s| (s.address, s.bytes.to_vec())), stack(row));
             }
         }
@@ -199,21 +225,20 @@ mod tests {
         fn any_columns_end_in_a_row_or_an_error(columns: [Vec<u8>; 4]) {
             let cursors = columns.each_ref().map(|bytes| Cursor::new(bytes, "test"));
             let mut reader = RawStackReader::new(cursors);
-            while reader.row(Task { space: 0, vcpu: 0 }).is_ok() {}
+            while reader.row(0).is_ok() {}
         }
     }
 
     #[test]
     fn a_stack_like_the_one_before_takes_no_bytes() {
         let mut builder = RawStackBuilder::default();
-        let task = Task { space: 1, vcpu: 1 };
         let bytes: Vec<u8> = (0..=255).cycle().take(8192).collect();
         for _ in 0..2 {
             let stack = RawStack {
                 address: 0x7fff_0000,
                 bytes: &bytes,
             };
-            builder.push(task, Some(stack));
+            builder.push(1, Some(stack));
         }
         assert_eq!(builder.columns()[3].len(), 8192);
         // First all literal, then all known.

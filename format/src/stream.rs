@@ -2,10 +2,13 @@
 
 use crate::error::OpenError;
 use crate::layout::Preamble;
-use crate::scan::{Item, Scanner, Step, check_preamble};
-use std::io::Read;
+use crate::scanner::{Item, Scanner, Step, check_preamble};
+use std::io::{self, ErrorKind, Read};
 
 const PIECE_BYTES: usize = 64 << 10;
+/// Without a sound preamble, so many bytes are searched for a block before the stream is given up;
+/// a pipe of other data may never end.
+const SEARCH_BYTES: u64 = 64 << 20;
 
 /// Reads blocks as they come.
 pub struct StreamReader<R: Read> {
@@ -14,55 +17,99 @@ pub struct StreamReader<R: Read> {
     /// Offset in the stream of the window's first byte.
     base: u64,
     ended: bool,
-    uuid: Option<[u8; 16]>,
+    preamble: Option<Preamble>,
     scanner: Scanner,
+    /// What opening the stream has found already.
+    first: Option<Item<'static>>,
 }
 
 impl<R: Read> StreamReader<R> {
-    /// Reads the preamble.
+    /// Reads up to the first block, which a recorder writes at once.
     ///
     /// # Errors
-    /// That the stream is empty, isn't a recording, or is of a newer version. A damaged preamble is
-    /// reported as the first damage.
+    /// That the stream is empty, isn't a recording, has no sound block, is of a newer version, or
+    /// can't be read. A damaged preamble followed by blocks is reported as the first damage.
     pub fn open(input: R) -> Result<Self, OpenError> {
         let mut reader = StreamReader {
             input,
             window: Vec::new(),
             base: 0,
             ended: false,
-            uuid: None,
+            preamble: None,
             scanner: Scanner::at(0),
+            first: None,
         };
-        reader
-            .fill(Preamble::BYTES)
-            .map_err(|error| OpenError::Read(error.to_string()))?;
-        if let Some(preamble) = check_preamble(&reader.window)? {
-            reader.uuid = Some(preamble.uuid);
+        let failed = |error: io::Error| OpenError::Read(error.to_string());
+        reader.fill(Preamble::BYTES).map_err(failed)?;
+        reader.preamble = check_preamble(&reader.window)?;
+        if reader.preamble.is_some() {
             reader.scanner = Scanner::at(Preamble::BYTES);
         }
-        Ok(reader)
+        let first = loop {
+            match reader.advance().map_err(failed)? {
+                Advance::Item(item) => break Some(item),
+                Advance::End => break None,
+                Advance::Read if reader.is_hopeless() => break None,
+                Advance::Read => {}
+            }
+        };
+        match (reader.scanner.has_found_a_block(), reader.preamble) {
+            (true, _) => {
+                reader.first = first;
+                Ok(reader)
+            }
+            (false, Some(_)) => Err(OpenError::NothingSound {
+                bytes: reader.scanner.offset(),
+            }),
+            (false, None) => Err(OpenError::NotARecording),
+        }
+    }
+
+    fn is_hopeless(&self) -> bool {
+        self.preamble.is_none() && self.scanner.offset() > SEARCH_BYTES
     }
 
     /// Identity of the recording; `None` where the preamble is damaged.
     pub fn uuid(&self) -> Option<[u8; 16]> {
-        self.uuid
+        self.preamble.map(|preamble| preamble.uuid)
+    }
+
+    /// Major and minor version of the format; `None` where the preamble is damaged.
+    pub fn version(&self) -> Option<(u16, u16)> {
+        let version = |preamble: Preamble| (preamble.major.get(), preamble.minor.get());
+        self.preamble.map(version)
     }
 
     /// The next block or damage; `None` at the end of the stream.
     ///
     /// # Errors
     /// What the input returns.
-    pub fn next_item(&mut self) -> std::io::Result<Option<Item<'static>>> {
-        loop {
-            let needed = match self.scanner.step(&self.window, self.base, self.ended) {
-                Step::Item(Item::Block(block)) => return Ok(Some(Item::Block(block.into_owned()))),
-                Step::Item(Item::Damage(damage)) => return Ok(Some(Item::Damage(damage))),
-                Step::End => return Ok(None),
-                Step::NeedMore(needed) => needed,
-            };
-            self.forget();
-            self.fill(needed)?;
+    pub fn next_item(&mut self) -> io::Result<Option<Item<'static>>> {
+        if let Some(item) = self.first.take() {
+            return Ok(Some(item));
         }
+        loop {
+            match self.advance()? {
+                Advance::Item(item) => return Ok(Some(item)),
+                Advance::End => return Ok(None),
+                Advance::Read => {}
+            }
+        }
+    }
+
+    /// One step of the scanner, or one reading that it needs.
+    fn advance(&mut self) -> io::Result<Advance> {
+        let needed = match self.scanner.step(&self.window, self.base, self.ended) {
+            Step::Item(Item::Block(block)) => {
+                return Ok(Advance::Item(Item::Block(block.into_owned())));
+            }
+            Step::Item(Item::Damage(damage)) => return Ok(Advance::Item(Item::Damage(damage))),
+            Step::End => return Ok(Advance::End),
+            Step::NeedMore(needed) => needed,
+        };
+        self.forget();
+        self.fill(needed)?;
+        Ok(Advance::Read)
     }
 
     /// Drops what the scanner has passed.
@@ -73,24 +120,38 @@ impl<R: Read> StreamReader<R> {
         self.base += passed as u64;
     }
 
-    /// Reads until the window has `needed` bytes or the stream ends. A length that a header claims
-    /// is only read up to, never allocated at once.
-    fn fill(&mut self, needed: usize) -> std::io::Result<()> {
+    /// Reads until the window has `needed` bytes or the stream ends. Memory grows with what has
+    /// come, not with what a header claims, and never asks for bytes that it doesn't need: they may
+    /// be a second away.
+    fn fill(&mut self, needed: usize) -> io::Result<()> {
         while self.window.len() < needed && !self.ended {
-            let missing = (needed - self.window.len()).clamp(1, PIECE_BYTES) as u64;
-            let read = self
-                .input
-                .by_ref()
-                .take(missing)
-                .read_to_end(&mut self.window)?;
-            self.ended = (read as u64) < missing;
+            let have = self.window.len();
+            let step = (needed - have).min(have.max(PIECE_BYTES));
+            self.window.reserve_exact(step);
+            self.window.resize(have + step, 0);
+            let read = self.input.read(&mut self.window[have..]);
+            self.window
+                .truncate(have + read.as_ref().map_or(0, |read| *read.min(&step)));
+            match read {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
 }
 
+/// What one step brought.
+enum Advance {
+    Item(Item<'static>),
+    End,
+    Read,
+}
+
 impl<R: Read> Iterator for StreamReader<R> {
-    type Item = Result<Item<'static>, std::io::Error>;
+    type Item = Result<Item<'static>, io::Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_item().transpose()

@@ -4,7 +4,7 @@
 //! Chains that share their outer frames share nodes, so that a block holds each path once.
 
 use crate::error::Fault;
-use crate::layout::MAX_NODES;
+use crate::layout::{MAX_FRAMES, MAX_NODES};
 use crate::sample::{Found, Frame, FrameKind};
 use crate::varint::{self, Cursor};
 use std::collections::HashMap;
@@ -22,13 +22,18 @@ pub struct Node {
 /// Multiplies and folds: quick on the few words that a frame has. A guest that forges collisions
 /// slows its own block down, which the limit on rows bounds.
 #[derive(Default)]
-struct WordHasher(u64);
+pub(crate) struct WordHasher(u64);
 
 impl Hasher for WordHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes
             .iter()
             .for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word));
     }
 
     #[inline]
@@ -42,7 +47,8 @@ impl Hasher for WordHasher {
     }
 }
 
-type WordMap<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
+/// A map whose keys are a few words.
+pub(crate) type WordMap<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
 
 /// What a node is found by: its parent's number, its address, its kind byte, in two words.
 type NodeKey = (u64, u64);
@@ -144,14 +150,25 @@ pub(crate) fn decode(
         return Err(Fault::Range {
             what: "number of stack nodes",
             value: count as u64,
-            rule: "at most 1,048,576",
+            rule: "at most 262,144",
         });
     }
     let mut nodes: Vec<Node> = Vec::with_capacity(count);
+    // Without a limit on depth, a row of two bytes could ask for a walk over the whole table.
+    let mut depths: Vec<u16> = Vec::with_capacity(count);
     for index in 0..count {
         let back = parents.varint_up_to(index, "a parent comes before its child")?;
         let parent = (index - back).checked_sub(1);
         let from = parent.map_or(0, |parent| nodes[parent].frame.address);
+        let depth = parent.map_or(1, |parent| depths[parent] + 1);
+        if usize::from(depth) > MAX_FRAMES {
+            return Err(Fault::Range {
+                what: "depth of a stack",
+                value: u64::from(depth),
+                rule: "at most 1,024 frames",
+            });
+        }
+        depths.push(depth);
         let frame = Frame {
             address: addresses.delta(from)?,
             ..kind(kinds.byte()?)?

@@ -2,12 +2,13 @@
 //!
 //! Enters: samples and cold records. Leaves: bytes on any [`Write`], the same for a pipe and a file.
 
-use crate::cold::{
-    self, ClockPair, ENCODING_BINCODE_2, End, Loss, Metadata, ModuleEvent, Span, TaskEvent,
-};
+use crate::block::{Block, encoding_of};
+use crate::cold::{self, ClockPair, End, Loss, Metadata, ModuleEvent, Span, TaskEvent};
 use crate::image::{ImageIdentity, ImagePart, Symbol};
+use crate::index::{IndexBuilder, IndexEntry};
 use crate::layout::{
-    BlockHeader, BlockType, Codec, FLAG_CRITICAL, INDEX_TRAILER, MAX_PAYLOAD_BYTES, Preamble, SYNC,
+    BlockHeader, BlockType, Codec, ENCODING_RECORDS, FLAG_CRITICAL, MAX_PAYLOAD_BYTES,
+    MAX_RECORDS_BYTES, Preamble, SYNC,
 };
 use crate::sample::Sample;
 use crate::samples::BlockBuilder;
@@ -25,37 +26,24 @@ pub struct Writer<W: Write> {
     sequence: u32,
     samples_before: u64,
     block: BlockBuilder,
-    index: Vec<IndexEntry>,
+    index: IndexBuilder,
     compressor: zstd::bulk::Compressor<'static>,
     payload: Vec<u8>,
-    stored: Vec<u8>,
-}
-
-/// Where a block is (format-spec.md, section 8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, serde::Deserialize)]
-pub struct IndexEntry {
-    /// Offset of the block's header in the file.
-    pub offset: u64,
-    /// Number of the block type.
-    pub block_type: u16,
-    /// Earliest time inside.
-    pub first_ns: u64,
-    /// Latest time inside.
-    pub last_ns: u64,
-    /// Samples inside.
-    pub samples: u32,
+    /// Room for a header, then the payload as stored; grows only.
+    frame: Vec<u8>,
 }
 
 /// What a block's header says beside lengths and checksums.
 struct Label {
     block_type: BlockType,
-    encoding: u8,
     samples: u32,
     first_ns: u64,
     last_ns: u64,
 }
 
 const LEVEL: i32 = 1;
+/// A shorter payload is not worth a zstd frame.
+const LEAST_COMPRESSED_BYTES: usize = 64;
 
 impl<W: Write> Writer<W> {
     /// Starts a recording: the preamble and the metadata are written at once.
@@ -65,24 +53,32 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What `out` returns.
     pub fn create(out: W, uuid: [u8; 16], metadata: &Metadata, now_ns: u64) -> io::Result<Self> {
+        let mut writer = Writer::without_metadata(out, uuid)?;
+        writer.metadata(metadata, now_ns)?;
+        Ok(writer)
+    }
+
+    /// Starts a recording whose metadata comes as a block of another one.
+    pub(crate) fn without_metadata(out: W, uuid: [u8; 16]) -> io::Result<Self> {
         let mut writer = Writer {
             out,
             written_bytes: 0,
             sequence: 0,
             samples_before: 0,
             block: BlockBuilder::default(),
-            index: Vec::new(),
+            index: IndexBuilder::default(),
             compressor: zstd::bulk::Compressor::new(LEVEL)?,
             payload: Vec::new(),
-            stored: Vec::new(),
+            frame: Vec::new(),
         };
         writer.write(Preamble::new(uuid).as_bytes())?;
-        writer.payload.clear();
-        metadata
-            .put(&mut writer.payload)
-            .map_err(io::Error::other)?;
-        writer.emit(Label::cold(BlockType::Metadata, now_ns, now_ns))?;
         Ok(writer)
+    }
+
+    pub(crate) fn metadata(&mut self, metadata: &Metadata, now_ns: u64) -> io::Result<()> {
+        self.payload.clear();
+        metadata.put(&mut self.payload).map_err(io::Error::other)?;
+        self.emit(Label::new(BlockType::Metadata, now_ns, now_ns))
     }
 
     /// Adds a sample. It reaches the file when its block is full or at the next [`Writer::flush`].
@@ -185,10 +181,7 @@ impl<W: Write> Writer<W> {
     pub fn image_part(&mut self, part: &ImagePart, now_ns: u64) -> io::Result<()> {
         self.payload.clear();
         part.put(&mut self.payload);
-        self.emit(Label {
-            encoding: 0,
-            ..Label::cold(BlockType::Image, now_ns, now_ns)
-        })
+        self.emit(Label::new(BlockType::Image, now_ns, now_ns))
     }
 
     /// Writes what is left, the end record and the index, and gives the output back.
@@ -200,14 +193,7 @@ impl<W: Write> Writer<W> {
         self.records(BlockType::End, std::slice::from_ref(end), |end| {
             (end.time_ns, end.time_ns)
         })?;
-        let offset = self.written_bytes;
-        self.payload.clear();
-        cold::put(&mut self.payload, &self.index).map_err(io::Error::other)?;
-        if self.payload.len() <= MAX_PAYLOAD_BYTES - 16 {
-            self.payload.extend_from_slice(&offset.to_le_bytes());
-            self.payload.extend_from_slice(&INDEX_TRAILER);
-            self.emit(Label::cold(BlockType::Index, end.time_ns, end.time_ns))?;
-        }
+        self.emit_index(end.time_ns)?;
         self.out.flush()?;
         Ok(self.out)
     }
@@ -233,22 +219,20 @@ impl<W: Write> Writer<W> {
         }
         self.payload.clear();
         cold::put(&mut self.payload, &records).map_err(io::Error::other)?;
-        if self.payload.len() > MAX_PAYLOAD_BYTES && records.len() > 1 {
+        if self.payload.len() > MAX_RECORDS_BYTES && records.len() > 1 {
             let (head, tail) = records.split_at(records.len() / 2);
-            self.records(block_type, head, &time_ns as &dyn Fn(&T) -> (u64, u64))?;
-            return self.records(block_type, tail, &time_ns as &dyn Fn(&T) -> (u64, u64));
+            let time_ns: &dyn Fn(&T) -> (u64, u64) = &time_ns;
+            self.records(block_type, head, time_ns)?;
+            return self.records(block_type, tail, time_ns);
         }
-        let first_ns = records
-            .iter()
-            .map(|record| time_ns(record).0)
-            .min()
-            .unwrap_or(0);
-        let last_ns = records
-            .iter()
-            .map(|record| time_ns(record).1)
-            .max()
-            .unwrap_or(0);
-        self.emit(Label::cold(block_type, first_ns, last_ns))
+        let times = || records.iter().map(&time_ns);
+        let first_ns = times().map(|(first_ns, _)| first_ns).min();
+        let last_ns = times().map(|(_, last_ns)| last_ns).max();
+        self.emit(Label::new(
+            block_type,
+            first_ns.unwrap_or(0),
+            last_ns.unwrap_or(0),
+        ))
     }
 
     fn emit_samples(&mut self) -> io::Result<()> {
@@ -261,87 +245,125 @@ impl<W: Write> Writer<W> {
         let samples = self.block.rows() as u32;
         self.block.clear();
         self.emit(Label {
-            block_type: BlockType::Samples,
-            encoding: 0,
             samples,
-            first_ns,
-            last_ns,
+            ..Label::new(BlockType::Samples, first_ns, last_ns)
         })
     }
 
-    /// Compresses, checksums and writes `self.payload` as one block.
+    /// Writes the index, unless the recording has more blocks than one may hold.
+    fn emit_index(&mut self, now_ns: u64) -> io::Result<()> {
+        self.payload.clear();
+        let fits = self.index.put(self.written_bytes, &mut self.payload);
+        if !fits.map_err(io::Error::other)? {
+            return Ok(());
+        }
+        self.emit(Label::new(BlockType::Index, now_ns, now_ns))
+    }
+
+    /// Compresses and writes `self.payload` as one block.
     fn emit(&mut self, label: Label) -> io::Result<()> {
         let raw_bytes = self.payload.len();
-        if raw_bytes > MAX_PAYLOAD_BYTES {
-            let what = format!("a {} block of {raw_bytes} bytes", label.block_type.name());
+        let most = match encoding_of(label.block_type) {
+            ENCODING_RECORDS => MAX_RECORDS_BYTES,
+            _ => MAX_PAYLOAD_BYTES,
+        };
+        if raw_bytes > most {
+            let name = label.block_type.name();
             return Err(io::Error::other(format!(
-                "{what}: the format allows 16 MiB"
+                "cannot write a {name} block of {raw_bytes} bytes: the format allows {most}"
             )));
         }
-        let codec = self.compress(label.block_type)?;
-        let stored = match codec {
-            Codec::Plain => &self.payload,
-            Codec::Zstd => &self.stored,
-        };
+        let (codec, stored_bytes) = self.compress(label.block_type)?;
         let critical = matches!(label.block_type, BlockType::Metadata | BlockType::Samples);
-        let mut header = BlockHeader {
+        let header = BlockHeader {
             sync: SYNC,
             block_type: label.block_type.number().into(),
             flags: if critical { FLAG_CRITICAL } else { 0 }.into(),
             codec: codec.number(),
-            encoding: label.encoding,
+            encoding: encoding_of(label.block_type),
             reserved: 0.into(),
-            stored_bytes: (stored.len() as u32).into(),
+            stored_bytes: (stored_bytes as u32).into(),
             raw_bytes: (raw_bytes as u32).into(),
             first_ns: label.first_ns.into(),
             last_ns: label.last_ns.into(),
-            samples_before: self.samples_before.into(),
+            samples_before: 0.into(),
             samples: label.samples.into(),
-            sequence: self.sequence.into(),
-            payload_crc: crc32fast::hash(stored).into(),
+            sequence: 0.into(),
+            payload_crc: 0.into(),
             header_crc: 0.into(),
         };
+        self.write_block(header, stored_bytes)
+    }
+
+    /// Writes a block of another recording as it stands there, under the next sequence number.
+    pub(crate) fn copy(&mut self, block: &Block<'_>) -> io::Result<()> {
+        self.emit_samples()?;
+        let stored = block.stored();
+        let flags = if block.critical { FLAG_CRITICAL } else { 0 };
+        let header = BlockHeader {
+            sync: SYNC,
+            block_type: block.block_type.into(),
+            flags: flags.into(),
+            codec: block.codec,
+            encoding: block.encoding,
+            reserved: 0.into(),
+            stored_bytes: (stored.len() as u32).into(),
+            raw_bytes: block.raw_bytes.into(),
+            first_ns: block.first_ns.into(),
+            last_ns: block.last_ns.into(),
+            samples_before: 0.into(),
+            samples: block.samples.into(),
+            sequence: 0.into(),
+            payload_crc: 0.into(),
+            header_crc: 0.into(),
+        };
+        self.frame.resize(BlockHeader::BYTES, 0);
+        self.frame.extend_from_slice(stored);
+        self.write_block(header, stored.len())
+    }
+
+    /// Numbers, checksums and writes the block whose payload stands in `self.frame`, behind room
+    /// for its header: one write, so that a pipe's reader gets it at once.
+    fn write_block(&mut self, mut header: BlockHeader, stored_bytes: usize) -> io::Result<()> {
+        let mut frame = std::mem::take(&mut self.frame);
+        let end = BlockHeader::BYTES + stored_bytes;
+        header.samples_before = self.samples_before.into();
+        header.sequence = self.sequence.into();
+        header.payload_crc = crc32fast::hash(&frame[BlockHeader::BYTES..end]).into();
         header.header_crc = header.checksum().into();
+        frame[..BlockHeader::BYTES].copy_from_slice(header.as_bytes());
         self.index.push(IndexEntry {
             offset: self.written_bytes,
-            block_type: label.block_type.number(),
-            first_ns: label.first_ns,
-            last_ns: label.last_ns,
-            samples: label.samples,
+            block_type: header.block_type.get(),
+            first_ns: header.first_ns.get(),
+            last_ns: header.last_ns.get(),
+            samples: header.samples.get(),
         });
-        self.sequence += 1;
-        self.samples_before += u64::from(label.samples);
-        let stored = match codec {
-            Codec::Plain => std::mem::take(&mut self.payload),
-            Codec::Zstd => std::mem::take(&mut self.stored),
-        };
-        let result = self
-            .write(header.as_bytes())
-            .and_then(|()| self.write(&stored));
-        match codec {
-            Codec::Plain => self.payload = stored,
-            Codec::Zstd => self.stored = stored,
-        }
+        // Counted even if the write fails: the next block then tells what is missing.
+        self.sequence = self.sequence.saturating_add(1);
+        self.samples_before += u64::from(header.samples.get());
+        let result = self.write(&frame[..end]);
+        self.frame = frame;
         result
     }
 
-    /// Compresses the payload into `self.stored` where that helps. An index stays plain: its
-    /// trailer must be the last bytes of the file.
-    fn compress(&mut self, block_type: BlockType) -> io::Result<Codec> {
-        if block_type == BlockType::Index || self.payload.len() < 64 {
-            return Ok(Codec::Plain);
+    /// Puts the payload into `self.frame`, compressed where that helps, and says how long it is
+    /// there. An index stays plain: its trailer must be the last bytes of the file.
+    fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
+        let room = BlockHeader::BYTES + zstd::zstd_safe::compress_bound(self.payload.len());
+        if self.frame.len() < room {
+            self.frame.resize(room, 0);
         }
-        self.stored
-            .resize(zstd::zstd_safe::compress_bound(self.payload.len()), 0);
-        let length = self
-            .compressor
-            .compress_to_buffer(&self.payload, &mut self.stored[..])?;
-        self.stored.truncate(length);
-        Ok(if length < self.payload.len() {
-            Codec::Zstd
-        } else {
-            Codec::Plain
-        })
+        let stored = &mut self.frame[BlockHeader::BYTES..];
+        if block_type != BlockType::Index && self.payload.len() >= LEAST_COMPRESSED_BYTES {
+            let length = self.compressor.compress_to_buffer(&self.payload, stored)?;
+            if length < self.payload.len() {
+                return Ok((Codec::Zstd, length));
+            }
+        }
+        let stored = &mut self.frame[BlockHeader::BYTES..];
+        stored[..self.payload.len()].copy_from_slice(&self.payload);
+        Ok((Codec::Plain, self.payload.len()))
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -352,10 +374,9 @@ impl<W: Write> Writer<W> {
 }
 
 impl Label {
-    fn cold(block_type: BlockType, first_ns: u64, last_ns: u64) -> Self {
+    fn new(block_type: BlockType, first_ns: u64, last_ns: u64) -> Self {
         Label {
             block_type,
-            encoding: ENCODING_BINCODE_2,
             samples: 0,
             first_ns,
             last_ns,

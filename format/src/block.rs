@@ -1,0 +1,194 @@
+//! A sound block, and what its payload holds (format-spec.md, sections 3 and 4).
+
+use crate::cold;
+use crate::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TaskEvent};
+use crate::error::{DecodeError, Fault};
+use crate::image::ImagePart;
+use crate::index::IndexEntry;
+use crate::layout::{BlockHeader, BlockType, Codec, ENCODING_COLUMNS, ENCODING_RECORDS};
+use crate::rows::SampleBlock;
+
+/// A block whose header and payload have the right checksums.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block<'a> {
+    /// Offset of the header in the file.
+    pub offset: u64,
+    /// Number of the block type, which this version may not know.
+    pub block_type: u16,
+    /// Number of the block.
+    pub sequence: u32,
+    /// Whether the file must be refused by a reader that doesn't know the type.
+    pub critical: bool,
+    /// Earliest time inside, in nanoseconds of the recording's monotonic clock.
+    pub first_ns: u64,
+    /// Latest time inside.
+    pub last_ns: u64,
+    /// Samples inside.
+    pub samples: u32,
+    /// Samples in all blocks before.
+    pub samples_before: u64,
+    /// Bytes of the payload when decompressed.
+    pub raw_bytes: u32,
+    /// Number of the codec, which this version may not know.
+    pub codec: u8,
+    pub(crate) encoding: u8,
+    stored: std::borrow::Cow<'a, [u8]>,
+}
+
+/// What a block holds.
+#[derive(Debug)]
+pub enum Payload {
+    /// What was recorded, where and how.
+    Metadata(Metadata),
+    /// Samples.
+    Samples(SampleBlock),
+    /// Starts, names and ends of vCPUs or threads.
+    Tasks(Vec<TaskEvent>),
+    /// Changes of address spaces.
+    Modules(Vec<ModuleEvent>),
+    /// Clock readings.
+    Clocks(Vec<ClockPair>),
+    /// What was lost.
+    Losses(Vec<Loss>),
+    /// Intervals of a function trace.
+    Spans(Vec<Span>),
+    /// One part of an image's tables.
+    Image(ImagePart),
+    /// Why the recording ended.
+    End(End),
+    /// Where the blocks are.
+    Index(Vec<IndexEntry>),
+    /// An optional block of a type that this version does not know.
+    Unknown(u16),
+}
+
+impl<'a> Block<'a> {
+    pub(crate) fn new(offset: u64, header: &BlockHeader, stored: &'a [u8]) -> Self {
+        Block {
+            offset,
+            block_type: header.block_type.get(),
+            sequence: header.sequence.get(),
+            critical: header.is_critical(),
+            first_ns: header.first_ns.get(),
+            last_ns: header.last_ns.get(),
+            samples: header.samples.get(),
+            samples_before: header.samples_before.get(),
+            raw_bytes: header.raw_bytes.get(),
+            codec: header.codec,
+            encoding: header.encoding,
+            stored: stored.into(),
+        }
+    }
+
+    /// The same block, owning its bytes.
+    pub fn into_owned(self) -> Block<'static> {
+        Block {
+            stored: self.stored.into_owned().into(),
+            ..self
+        }
+    }
+
+    /// Bytes that the block takes in the file, header included.
+    pub fn file_bytes(&self) -> u64 {
+        (BlockHeader::BYTES + self.stored.len()) as u64
+    }
+
+    /// The payload as it stands in the file.
+    pub fn stored(&self) -> &[u8] {
+        &self.stored
+    }
+
+    /// The type, if this version knows it.
+    pub fn known_type(&self) -> Option<BlockType> {
+        BlockType::from_number(self.block_type)
+    }
+
+    /// Decompresses and decodes the payload. Rows of samples are decoded later, one by one.
+    ///
+    /// # Errors
+    /// What is wrong with the payload, with the place of the block.
+    pub fn payload(&self) -> Result<Payload, DecodeError> {
+        self.decode().map_err(|what| self.error(what))
+    }
+
+    /// A fault found inside this block, with the place of the block.
+    pub fn error(&self, what: Fault) -> DecodeError {
+        DecodeError {
+            offset: self.offset,
+            sequence: self.sequence,
+            block: self.known_type().map_or("unknown", BlockType::name),
+            what,
+        }
+    }
+
+    fn decode(&self) -> Result<Payload, Fault> {
+        let Some(block_type) = self.known_type() else {
+            let number = u64::from(self.block_type);
+            return match self.critical {
+                true => Err(Fault::Unknown {
+                    what: "critical block type",
+                    number,
+                }),
+                false => Ok(Payload::Unknown(self.block_type)),
+            };
+        };
+        if self.encoding != encoding_of(block_type) {
+            let number = u64::from(self.encoding);
+            return Err(Fault::Unknown {
+                what: "encoding",
+                number,
+            });
+        }
+        let raw = self.decompress()?;
+        Ok(match block_type {
+            BlockType::Metadata => Payload::Metadata(Metadata::parse(&raw)?),
+            BlockType::Samples => {
+                Payload::Samples(SampleBlock::decode(raw, self.samples as usize)?)
+            }
+            BlockType::Tasks => Payload::Tasks(cold::parse(&raw)?),
+            BlockType::Modules => Payload::Modules(cold::parse(&raw)?),
+            BlockType::Clocks => Payload::Clocks(cold::parse(&raw)?),
+            BlockType::Losses => Payload::Losses(cold::parse(&raw)?),
+            BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
+            BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
+            BlockType::End => {
+                let ends: Vec<End> = cold::parse(&raw)?;
+                Payload::End(ends.into_iter().next().ok_or(Fault::Short("end record"))?)
+            }
+            BlockType::Index => Payload::Index(cold::parse(&raw)?),
+        })
+    }
+
+    /// The decompressed payload. Its length was checked against the limits with the header.
+    pub(crate) fn decompress(&self) -> Result<Vec<u8>, Fault> {
+        let raw_bytes = self.raw_bytes as usize;
+        let raw = match Codec::from_number(self.codec) {
+            Some(Codec::Plain) => self.stored.to_vec(),
+            Some(Codec::Zstd) => zstd::bulk::decompress(&self.stored, raw_bytes)
+                .map_err(|error| Fault::Zstd(error.to_string()))?,
+            None => {
+                let number = u64::from(self.codec);
+                return Err(Fault::Unknown {
+                    what: "codec",
+                    number,
+                });
+            }
+        };
+        match raw.len() == raw_bytes {
+            true => Ok(raw),
+            false => Err(Fault::Range {
+                what: "length of the payload",
+                value: raw.len() as u64,
+                rule: "as the header says",
+            }),
+        }
+    }
+}
+
+/// The encoding byte that blocks of a type have in this version.
+pub(crate) fn encoding_of(block_type: BlockType) -> u8 {
+    match block_type {
+        BlockType::Samples | BlockType::Image => ENCODING_COLUMNS,
+        _ => ENCODING_RECORDS,
+    }
+}

@@ -1,0 +1,145 @@
+//! Copies what is sound of a damaged recording into a new one (format-spec.md, section 9).
+//!
+//! Enters: blocks and damages, from a file or a pipe. Leaves: a sound recording that says what is
+//! missing. Payloads are copied as they are, also those of types that this version doesn't know.
+
+use crate::block::Payload;
+use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
+use crate::damage::Damage;
+use crate::layout::BlockType;
+use crate::scanner::Item;
+use crate::writer::Writer;
+use std::io::{self, Write};
+
+/// What a recovery found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Blocks copied.
+    pub blocks: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Each damage, in file order.
+    pub damages: Vec<Damage>,
+    /// Further damages, beyond those listed.
+    pub more_damages: u64,
+    /// Bytes that were skipped.
+    pub skipped_bytes: u64,
+    /// Samples known to be lost; more may be where a damage doesn't say.
+    pub lost_samples: u64,
+    /// How the recording ended, if its end record was sound.
+    pub end: Option<End>,
+    /// Whether the metadata was sound.
+    pub has_metadata: bool,
+}
+
+/// Most damages that are listed one by one.
+const LISTED_DAMAGES: usize = 1024;
+
+impl Recovered {
+    /// Whether nothing was wrong with the recording.
+    pub fn is_whole(&self) -> bool {
+        self.damages.is_empty()
+    }
+
+    fn damage(&mut self, damage: Damage) -> Loss {
+        let count = damage.samples.unwrap_or(damage.samples_at_least);
+        self.lost_samples = self.lost_samples.saturating_add(count);
+        self.skipped_bytes = self.skipped_bytes.saturating_add(damage.bytes);
+        let first_ns = damage.gap_ns.0.unwrap_or(0);
+        let loss = Loss {
+            first_ns,
+            last_ns: damage.gap_ns.1.unwrap_or(first_ns),
+            task: None,
+            reason: LossReason::Damaged,
+            count,
+        };
+        match self.damages.len() < LISTED_DAMAGES {
+            true => self.damages.push(damage),
+            false => self.more_damages += 1,
+        }
+        loss
+    }
+
+    /// The end record of the new recording.
+    fn new_end(&self, last_ns: u64) -> End {
+        let end = self.end.clone().unwrap_or(End {
+            time_ns: last_ns,
+            reason: EndReason::Cut,
+            message: "the recording had no end record".into(),
+            totals: Vec::new(),
+        });
+        let places = self.damages.len() as u64 + self.more_damages;
+        let mut totals = end.totals;
+        totals.push(("damaged places".into(), places));
+        totals.push(("bytes skipped in recovery".into(), self.skipped_bytes));
+        totals.push(("samples lost with damage".into(), self.lost_samples));
+        let lost = self.lost_samples;
+        End {
+            message: format!(
+                "{}; recovered: {places} damaged places, at least {lost} samples lost",
+                end.message
+            ),
+            totals,
+            ..end
+        }
+    }
+}
+
+/// Writes the sound blocks among `items` to `out` as a new recording, which gets the identity
+/// `uuid`, and what was lost as losses. Gives the output back.
+///
+/// # Errors
+/// What reading or writing returns.
+pub fn recover<'a, W: Write>(
+    items: impl IntoIterator<Item = io::Result<Item<'a>>>,
+    out: W,
+    uuid: [u8; 16],
+) -> io::Result<(W, Recovered)> {
+    let mut recovered = Recovered::default();
+    let mut writer = Writer::without_metadata(out, uuid)?;
+    let mut losses = Vec::new();
+    let mut last_ns = 0;
+    for item in items {
+        let block = match item? {
+            Item::Block(block) => block,
+            Item::Damage(damage) => {
+                losses.push(recovered.damage(damage));
+                continue;
+            }
+        };
+        last_ns = block.last_ns.max(last_ns);
+        match block.known_type() {
+            // Their places are taken by new ones at the end.
+            Some(BlockType::Index) => continue,
+            Some(BlockType::End) => {
+                if let Ok(Payload::End(end)) = block.payload() {
+                    recovered.end = Some(end);
+                }
+                continue;
+            }
+            Some(BlockType::Metadata) => recovered.has_metadata = true,
+            _ if recovered.blocks == 0 => writer.metadata(&lost_metadata(), block.first_ns)?,
+            _ => {}
+        }
+        writer.copy(&block)?;
+        recovered.blocks += 1;
+        recovered.samples += u64::from(block.samples);
+        if losses.len() >= LISTED_DAMAGES {
+            writer.losses(&losses)?;
+            losses.clear();
+        }
+    }
+    losses.retain(|loss: &Loss| loss.count > 0);
+    writer.losses(&losses)?;
+    let out = writer.finish(&recovered.new_end(last_ns))?;
+    Ok((out, recovered))
+}
+
+/// What stands in for metadata that was not sound.
+fn lost_metadata() -> Metadata {
+    let note = "the metadata of the recording was damaged; what it said is not known";
+    Metadata {
+        notes: vec![("recovered".into(), note.into())],
+        ..Metadata::default()
+    }
+}

@@ -1,0 +1,267 @@
+//! Reads the columns of a sample block as rows (format-spec.md, section 5); [`crate::samples`]
+//! mirrors it.
+
+use crate::columns::Directory;
+use crate::error::Fault;
+use crate::layout::{Column, MAX_ROWS};
+use crate::raw_stack::RawStackReader;
+use crate::registers::RegisterReader;
+use crate::sample::{Frame, RawStack, Registers, State, Stop, Task};
+use crate::trie::{self, Node};
+use crate::varint::Cursor;
+
+/// A decoded sample block: its stack table, and rows to be read in order.
+#[derive(Debug)]
+pub struct SampleBlock {
+    payload: Vec<u8>,
+    directory: Directory,
+    rows: usize,
+    tasks: Vec<Task>,
+    nodes: Vec<Node>,
+    masks: Vec<u64>,
+}
+
+impl SampleBlock {
+    pub(crate) fn decode(payload: Vec<u8>, rows: usize) -> Result<Self, Fault> {
+        at_most_rows("number of samples", rows)?;
+        let directory = Directory::parse(&payload)?;
+        let column = |column| directory.column(&payload, column);
+        let nodes = trie::decode(
+            &mut column(Column::NodeParent),
+            &mut column(Column::NodeAddress),
+            &mut column(Column::NodeKind),
+        )?;
+        let tasks = decode_tasks(column(Column::Tasks))?;
+        let masks = decode_masks(column(Column::RegisterMasks))?;
+        Ok(SampleBlock {
+            rows,
+            tasks,
+            nodes,
+            masks,
+            directory,
+            payload,
+        })
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there is no sample.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The stack table; callers stand before what they called.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The tasks that rows refer to by [`Row::task_index`].
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// The frames of the chain that ends at `node`, innermost first.
+    pub fn chain(&self, node: Option<u32>) -> impl Iterator<Item = Frame> + '_ {
+        let at = |index: u32| self.nodes.get(index as usize);
+        let first = node.and_then(at);
+        std::iter::successors(first, move |node| node.parent.and_then(at)).map(|node| node.frame)
+    }
+
+    /// The rows, in the order in which they were taken.
+    pub fn rows(&self) -> Rows<'_> {
+        let column = |column| self.directory.column(&self.payload, column);
+        let optional = |name| self.directory.has(name).then(|| column(name));
+        Rows {
+            block: self,
+            left: self.rows,
+            time_ns: None,
+            task: Optional(optional(Column::Task)),
+            time: column(Column::Time),
+            state: Optional(optional(Column::State)),
+            chain: Optional(optional(Column::Chain)),
+            stop: Optional(optional(Column::Stop)),
+            cost: Optional(optional(Column::Cost)),
+            late: Optional(optional(Column::Late)),
+            registers: RegisterReader::new(&self.payload, &self.directory, &self.masks),
+            stacks: self.directory.has(Column::StackLength).then(|| {
+                RawStackReader::new([
+                    column(Column::StackAddress),
+                    column(Column::StackLength),
+                    column(Column::StackRuns),
+                    column(Column::StackBytes),
+                ])
+            }),
+        }
+    }
+}
+
+fn at_most_rows(what: &'static str, count: usize) -> Result<(), Fault> {
+    match count <= MAX_ROWS {
+        true => Ok(()),
+        false => Err(Fault::Range {
+            what,
+            value: count as u64,
+            rule: "at most 16,384 in a block",
+        }),
+    }
+}
+
+fn decode_tasks(mut column: Cursor<'_>) -> Result<Vec<Task>, Fault> {
+    let mut tasks = Vec::new();
+    let most = u32::MAX as usize;
+    while !column.is_empty() {
+        let space = column.varint_up_to(most, "32 bits")? as u32;
+        let vcpu = column.varint_up_to(most, "32 bits")? as u32;
+        tasks.push(Task { space, vcpu });
+        at_most_rows("number of tasks", tasks.len())?;
+    }
+    Ok(tasks)
+}
+
+fn decode_masks(mut column: Cursor<'_>) -> Result<Vec<u64>, Fault> {
+    let mut masks = Vec::new();
+    while !column.is_empty() {
+        masks.push(column.varint()?);
+        at_most_rows("number of register masks", masks.len())?;
+    }
+    Ok(masks)
+}
+
+/// A column that reads as zeros where the block does not have it.
+struct Optional<'a>(Option<Cursor<'a>>);
+
+impl Optional<'_> {
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Fault> {
+        self.0.as_mut().map_or(Ok(0), Cursor::varint)
+    }
+
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Fault> {
+        self.0.as_mut().map_or(Ok(0), Cursor::byte)
+    }
+}
+
+/// One sample of a block.
+#[derive(Debug)]
+pub struct Row<'a> {
+    /// When, in nanoseconds of the recording's monotonic clock.
+    pub time_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// The same as an index into [`SampleBlock::tasks`].
+    pub task_index: u32,
+    /// What that was doing.
+    pub state: State,
+    /// Node of the innermost frame in [`SampleBlock::nodes`]; `None` for an empty chain.
+    pub node: Option<u32>,
+    /// Why the chain ends.
+    pub stop: Stop,
+    /// How long the guest stood still, or the sampler worked, for it.
+    pub cost_ns: Option<u64>,
+    /// How long after its deadline it was taken.
+    pub late_ns: Option<u64>,
+    /// Registers, if recorded.
+    pub registers: Option<&'a Registers>,
+    /// Raw stack bytes, if recorded.
+    pub stack: Option<RawStack<'a>>,
+}
+
+/// Reads the rows of a block in order. A row borrows from the reader, so this is no `Iterator`.
+pub struct Rows<'a> {
+    block: &'a SampleBlock,
+    left: usize,
+    time_ns: Option<u64>,
+    task: Optional<'a>,
+    time: Cursor<'a>,
+    state: Optional<'a>,
+    chain: Optional<'a>,
+    stop: Optional<'a>,
+    cost: Optional<'a>,
+    late: Optional<'a>,
+    registers: Option<RegisterReader<'a>>,
+    stacks: Option<RawStackReader<'a>>,
+}
+
+impl Rows<'_> {
+    /// The next row, or `None` after the last.
+    ///
+    /// # Errors
+    /// The first fault of a column; the rows before it are sound, none follows.
+    pub fn next_row(&mut self) -> Result<Option<Row<'_>>, Fault> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        // A fault ends the block: the columns no longer stand at the same row.
+        let left = std::mem::replace(&mut self.left, 0);
+        let from_ns = match self.time_ns {
+            Some(time_ns) => time_ns,
+            None => self.time.varint()?,
+        };
+        let time_ns = self.time.delta(from_ns)?;
+        self.time_ns = Some(time_ns);
+        let (task_index, task) = self.task()?;
+        let state = tag("state", self.state.byte()?, State::from_number)?;
+        let node = self.node()?;
+        let stop = tag("stop reason", self.stop.byte()?, Stop::from_number)?;
+        let cost_ns = self.cost.varint()?.checked_sub(1);
+        let late_ns = self.late.varint()?.checked_sub(1);
+        let registers = match &mut self.registers {
+            Some(registers) => registers.row(task_index)?,
+            None => None,
+        };
+        let stack = match &mut self.stacks {
+            Some(stacks) => stacks.row(task_index)?,
+            None => None,
+        };
+        self.left = left - 1;
+        Ok(Some(Row {
+            time_ns,
+            task,
+            task_index: task_index as u32,
+            state,
+            node,
+            stop,
+            cost_ns,
+            late_ns,
+            registers,
+            stack,
+        }))
+    }
+
+    fn task(&mut self) -> Result<(usize, Task), Fault> {
+        let value = self.task.varint()?;
+        let index = usize::try_from(value).unwrap_or(usize::MAX);
+        match self.block.tasks.get(index) {
+            Some(task) => Ok((index, *task)),
+            None => Err(Fault::Range {
+                what: "task",
+                value,
+                rule: "an index into the table of tasks",
+            }),
+        }
+    }
+
+    fn node(&mut self) -> Result<Option<u32>, Fault> {
+        let value = self.chain.varint()?;
+        match value <= self.block.nodes.len() as u64 {
+            true => Ok(value.checked_sub(1).map(|node| node as u32)),
+            false => Err(Fault::Range {
+                what: "chain",
+                value,
+                rule: "a node of the stack table, plus one",
+            }),
+        }
+    }
+}
+
+#[inline]
+fn tag<T>(what: &'static str, number: u8, known: fn(u8) -> Option<T>) -> Result<T, Fault> {
+    known(number).ok_or(Fault::Unknown {
+        what,
+        number: u64::from(number),
+    })
+}

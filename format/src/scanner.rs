@@ -1,0 +1,291 @@
+//! Walks over the bytes of a recording, block by block (format-spec.md, section 9).
+//!
+//! Enters: bytes, all at once or in pieces. Leaves: sound blocks in order, and each stretch of
+//! bytes between them once, with what it cost. The answers don't depend on the pieces.
+
+use crate::block::Block;
+use crate::damage::{Damage, DamageKind};
+use crate::error::OpenError;
+use crate::layout::{
+    BlockHeader, BlockType, ENCODING_RECORDS, MAGIC, MAJOR, MAX_PAYLOAD_BYTES, MAX_RECORDS_BYTES,
+    Preamble, SYNC,
+};
+use zerocopy::FromBytes;
+
+/// One thing found in a recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A block whose header and payload have the right checksums.
+    Block(Block<'a>),
+    /// Bytes that are no sound block.
+    Damage(Damage),
+}
+
+/// So many bytes of payloads with wrong checksums are looked through for blocks; then the lengths
+/// in headers are trusted, lest nested headers make a reader checksum the same bytes for ever.
+const RECHECK_BYTES: u64 = 256 << 20;
+
+/// Checks the first bytes of a file. `None`: damaged, but blocks may follow.
+pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError> {
+    if bytes.is_empty() {
+        return Err(OpenError::Empty);
+    }
+    let Ok((preamble, _)) = Preamble::read_from_prefix(bytes) else {
+        let known = bytes.len().min(MAGIC.len());
+        return Err(match bytes[..known] == MAGIC[..known] {
+            true => OpenError::TooShort { bytes: bytes.len() },
+            false => OpenError::NotARecording,
+        });
+    };
+    if preamble.magic != MAGIC || preamble.crc.get() != preamble.checksum() {
+        return Ok(None);
+    }
+    if preamble.major.get() != MAJOR {
+        let (major, minor) = (preamble.major.get(), preamble.minor.get());
+        return Err(OpenError::NewerMajor { major, minor });
+    }
+    Ok(Some(preamble))
+}
+
+/// What stands at some place.
+pub(crate) enum Parsed<'a> {
+    Block(BlockHeader, &'a [u8]),
+    /// Too few bytes for a header, which they might begin.
+    ShortHeader,
+    /// A sound header, and fewer bytes than it asks for.
+    ShortPayload(BlockHeader),
+    /// A sound header, and a payload with a wrong checksum.
+    BadPayload(BlockHeader),
+    BadHeader,
+}
+
+/// Looks for a block at the start of `bytes`.
+pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
+    let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else {
+        let known = bytes.len().min(SYNC.len());
+        return match bytes[..known] == SYNC[..known] {
+            true => Parsed::ShortHeader,
+            false => Parsed::BadHeader,
+        };
+    };
+    let most_raw = match header.encoding {
+        ENCODING_RECORDS => MAX_RECORDS_BYTES,
+        _ => MAX_PAYLOAD_BYTES,
+    };
+    let sound = header.sync == SYNC
+        && header.header_crc.get() == header.checksum()
+        && header.stored_bytes.get() as usize <= MAX_PAYLOAD_BYTES
+        && header.raw_bytes.get() as usize <= most_raw;
+    if !sound {
+        return Parsed::BadHeader;
+    }
+    match rest.get(..header.stored_bytes.get() as usize) {
+        None => Parsed::ShortPayload(header),
+        Some(stored) if crc32fast::hash(stored) == header.payload_crc.get() => {
+            Parsed::Block(header, stored)
+        }
+        Some(_) => Parsed::BadPayload(header),
+    }
+}
+
+/// The walk's place and what it expects there.
+#[derive(Debug, Clone)]
+pub(crate) struct Scanner {
+    /// Offset in the file of the next byte to look at.
+    at: u64,
+    /// A stretch of damage that goes on.
+    open: Option<Stretch>,
+    /// Number of the block that should come.
+    sequence: u32,
+    samples_seen: u64,
+    last_ns: Option<u64>,
+    rechecked_bytes: u64,
+    /// Whether any sound block was met.
+    found: bool,
+    /// Whether nothing can be missing at the end of the file.
+    ended: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    offset: u64,
+    kind: DamageKind,
+    samples_at_least: u64,
+}
+
+pub(crate) enum Step<'a> {
+    Item(Item<'a>),
+    /// So many bytes from the scanner's place on would tell more.
+    NeedMore(usize),
+    End,
+}
+
+impl Scanner {
+    pub fn at(start: usize) -> Self {
+        let mut scanner = Scanner {
+            at: start as u64,
+            open: None,
+            sequence: 0,
+            samples_seen: 0,
+            last_ns: None,
+            rechecked_bytes: 0,
+            found: false,
+            ended: false,
+        };
+        if start == 0 {
+            // Without a sound preamble the bytes before the first block are one damage.
+            scanner.open_stretch(DamageKind::Preamble, 0);
+        }
+        scanner
+    }
+
+    /// Offset of the next byte that is needed.
+    pub fn offset(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether any sound block was met.
+    pub fn has_found_a_block(&self) -> bool {
+        self.found
+    }
+
+    /// The next item in `window`, whose first byte is at offset `base` of the file; `last` says
+    /// that nothing follows the window.
+    pub fn step<'a>(&mut self, window: &'a [u8], base: u64, last: bool) -> Step<'a> {
+        loop {
+            let place = usize::try_from(self.at - base).unwrap_or(usize::MAX);
+            let rest = window.get(place..).unwrap_or(&[]);
+            match parse_block(rest) {
+                Parsed::Block(header, stored) => match self.block(header, stored) {
+                    Some(item) => return Step::Item(item),
+                    None => continue,
+                },
+                Parsed::ShortPayload(header) if !last => {
+                    let stored_bytes = header.stored_bytes.get() as usize;
+                    return Step::NeedMore(BlockHeader::BYTES + stored_bytes);
+                }
+                _ if rest.len() < BlockHeader::BYTES && !last => {
+                    return Step::NeedMore(BlockHeader::BYTES);
+                }
+                _ if rest.is_empty() => return self.end(),
+                Parsed::ShortHeader => self.skip(rest, DamageKind::Truncated, 0),
+                Parsed::ShortPayload(header) => {
+                    let kind = match distance_to_sync(rest) == rest.len() {
+                        true => DamageKind::Truncated,
+                        // Another block begins where this one's payload should be.
+                        false => DamageKind::Payload,
+                    };
+                    self.skip(rest, kind, header.samples.get());
+                }
+                Parsed::BadPayload(header) => self.bad_payload(rest, &header),
+                Parsed::BadHeader => self.skip(rest, DamageKind::Header, 0),
+            }
+        }
+    }
+
+    /// A sound block, or first the damage before it; `None` for a block to be skipped.
+    fn block<'a>(&mut self, header: BlockHeader, stored: &'a [u8]) -> Option<Item<'a>> {
+        let bytes = (BlockHeader::BYTES + stored.len()) as u64;
+        self.found = true;
+        if header.sequence.get() < self.sequence {
+            self.open_stretch(DamageKind::Repeated, 0);
+            self.at += bytes;
+            return None;
+        }
+        if self.open.is_none() && header.sequence.get() != self.sequence {
+            self.open_stretch(DamageKind::Missing, 0);
+        }
+        if let Some(stretch) = self.open.take() {
+            let lost = header
+                .samples_before
+                .get()
+                .saturating_sub(self.samples_seen);
+            let damage = self.damage(stretch, Some(lost), Some(header.first_ns.get()));
+            self.sequence = header.sequence.get();
+            self.samples_seen = header.samples_before.get();
+            return Some(Item::Damage(damage));
+        }
+        let block = Block::new(self.at, &header, stored);
+        self.at += bytes;
+        self.sequence = block.sequence.saturating_add(1);
+        self.samples_seen = block
+            .samples_before
+            .saturating_add(u64::from(block.samples));
+        if block.samples > 0 {
+            self.last_ns = Some(block.last_ns);
+        }
+        if matches!(block.known_type(), Some(BlockType::End | BlockType::Index)) {
+            self.ended = true;
+        }
+        Some(Item::Block(block))
+    }
+
+    /// The end of the file: what is missing there is told once.
+    fn end<'a>(&mut self) -> Step<'a> {
+        let whole = std::mem::replace(&mut self.ended, true);
+        if !whole && self.open.is_none() && self.found {
+            self.open_stretch(DamageKind::Unfinished, 0);
+        }
+        match self.open.take() {
+            Some(stretch) => {
+                let lost = whole.then_some(0);
+                Step::Item(Item::Damage(self.damage(stretch, lost, None)))
+            }
+            None => Step::End,
+        }
+    }
+
+    fn damage(&self, stretch: Stretch, samples: Option<u64>, next_ns: Option<u64>) -> Damage {
+        Damage {
+            offset: stretch.offset,
+            bytes: self.at - stretch.offset,
+            kind: stretch.kind,
+            samples,
+            samples_at_least: stretch.samples_at_least,
+            gap_ns: (self.last_ns, next_ns),
+        }
+    }
+
+    fn bad_payload(&mut self, rest: &[u8], header: &BlockHeader) {
+        let stored_bytes = u64::from(header.stored_bytes.get());
+        if self.rechecked_bytes < RECHECK_BYTES {
+            self.rechecked_bytes += stored_bytes;
+            return self.skip(rest, DamageKind::Payload, header.samples.get());
+        }
+        self.open_stretch(DamageKind::Payload, header.samples.get());
+        self.at += BlockHeader::BYTES as u64 + stored_bytes;
+    }
+
+    /// Goes on to the next place where a block may begin.
+    fn skip(&mut self, rest: &[u8], kind: DamageKind, samples: u32) {
+        self.open_stretch(kind, samples);
+        self.at += distance_to_sync(rest) as u64;
+    }
+
+    /// Begins a stretch of damage, unless one goes on.
+    fn open_stretch(&mut self, kind: DamageKind, samples: u32) {
+        let stretch = self.open.get_or_insert(Stretch {
+            offset: self.at,
+            kind,
+            samples_at_least: 0,
+        });
+        let at_least = stretch.samples_at_least.saturating_add(u64::from(samples));
+        stretch.samples_at_least = at_least;
+    }
+}
+
+/// Bytes to the next place, after the first byte, where a block may begin.
+fn distance_to_sync(bytes: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(tail) = bytes.get(at..) {
+        let Some(step) = tail.iter().position(|&byte| byte == SYNC[0]) else {
+            break;
+        };
+        let known = (tail.len() - step).min(SYNC.len());
+        if tail[step..step + known] == SYNC[..known] {
+            return at + step;
+        }
+        at += step + 1;
+    }
+    bytes.len()
+}
