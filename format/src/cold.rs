@@ -5,7 +5,7 @@
 //! each with a tag and a length, so that a new section does not disturb an old reader.
 
 use crate::error::Fault;
-use crate::layout::MAX_RECORDS_BYTES;
+use crate::layout::{MAX_RECORDS_BYTES, tags};
 use crate::sample::{Arch, Task};
 use crate::varint::{self, Cursor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -69,35 +69,23 @@ pub struct Host {
     pub processors: u32,
 }
 
-/// What kind of thing was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum TargetKind {
-    /// Made up, by a test or benchmark.
-    #[default]
-    Synthetic,
-    /// A Linux process with its threads and children.
-    Process,
-    /// A Xen domain.
-    XenDomain,
-    /// A guest behind a gdb stub.
-    GdbStub,
-    /// A QEMU guest found by QMP.
-    Qemu,
-    /// Converted from another tool's output.
-    Imported,
-}
-
-impl TargetKind {
-    /// For people.
-    pub fn name(self) -> &'static str {
-        match self {
-            TargetKind::Synthetic => "synthetic",
-            TargetKind::Process => "process",
-            TargetKind::XenDomain => "Xen domain",
-            TargetKind::GdbStub => "gdb stub",
-            TargetKind::Qemu => "QEMU guest",
-            TargetKind::Imported => "imported",
-        }
+tags! {
+    /// What kind of thing was recorded.
+    #[derive(Default, Serialize, Deserialize)]
+    TargetKind: u8 {
+        /// Made up, by a test or benchmark.
+        #[default]
+        Synthetic = 0 "synthetic",
+        /// A Linux process with its threads and children.
+        Process = 1 "process",
+        /// A Xen domain.
+        XenDomain = 2 "xen-domain",
+        /// A guest behind a gdb stub.
+        GdbStub = 3 "gdb-stub",
+        /// A QEMU guest found by QMP.
+        Qemu = 4 "qemu",
+        /// Converted from another tool's output.
+        Imported = 5 "imported",
     }
 }
 
@@ -226,21 +214,23 @@ pub struct Loss {
     pub count: u64,
 }
 
-/// Why samples could not be kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum LossReason {
-    /// The recorder's ring was full: the encoder or the disk was too slow.
-    RingFull,
-    /// The kernel's buffer was full.
-    KernelBuffer,
-    /// Reading the guest failed.
-    ReadFailed,
-    /// Deadlines passed before the sampler got to them.
-    Deadline,
-    /// Names or mappings were lost, so that some frames may lack their module.
-    EventsLost,
-    /// The file was damaged and what was sound of it recovered.
-    Damaged,
+tags! {
+    /// Why samples could not be kept.
+    #[derive(Serialize, Deserialize)]
+    LossReason: u8 {
+        /// The recorder's ring was full: the encoder or the disk was too slow.
+        RingFull = 0 "ring-full",
+        /// The kernel's buffer was full.
+        KernelBuffer = 1 "kernel-buffer",
+        /// Reading the guest failed.
+        ReadFailed = 2 "read-failed",
+        /// Deadlines passed before the sampler got to them.
+        Deadline = 3 "deadline",
+        /// Names or mappings were lost, so that some frames may lack their module.
+        EventsLost = 4 "events-lost",
+        /// The file was damaged and what was sound of it recovered.
+        Damaged = 5 "damaged",
+    }
 }
 
 impl LossReason {
@@ -285,23 +275,25 @@ pub struct End {
     pub totals: Vec<(String, u64)>,
 }
 
-/// Why a recording ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EndReason {
-    /// The time asked for was over.
-    Duration,
-    /// Someone asked the recorder to stop.
-    Stopped,
-    /// The process or guest ended.
-    TargetEnded,
-    /// The guest crashed.
-    TargetCrashed,
-    /// The source failed.
-    SourceFailed,
-    /// Made by a converter, which reached the end of its input.
-    InputEnded,
-    /// The file was cut before its end record, and recovered.
-    Cut,
+tags! {
+    /// Why a recording ended.
+    #[derive(Serialize, Deserialize)]
+    EndReason: u8 {
+        /// The time asked for was over.
+        Duration = 0 "duration",
+        /// Someone asked the recorder to stop.
+        Stopped = 1 "stopped",
+        /// The process or guest ended.
+        TargetEnded = 2 "target-ended",
+        /// The guest crashed.
+        TargetCrashed = 3 "target-crashed",
+        /// The source failed.
+        SourceFailed = 4 "source-failed",
+        /// Made by a converter, which reached the end of its input.
+        InputEnded = 5 "input-ended",
+        /// The file was cut before its end record, and recovered.
+        Cut = 6 "cut",
+    }
 }
 
 /// Tags of the sections of a metadata block.

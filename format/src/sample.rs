@@ -3,24 +3,19 @@
 use crate::layout::tags;
 use serde::{Deserialize, Serialize};
 
-/// Instruction set of the guest. Registers have the DWARF numbers of its ABI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Arch {
-    /// x86-64 (System V ABI, AMD64 supplement, figure 3.36).
-    X86_64,
-    /// AArch64 (DWARF for the Arm 64-bit architecture, section 4.1).
-    Aarch64,
+tags! {
+    /// Instruction set of the guest. Registers have the DWARF numbers of its ABI; the names are those
+    /// that `uname -m` prints.
+    #[derive(Serialize, Deserialize)]
+    Arch: u8 {
+        /// x86-64 (System V ABI, AMD64 supplement, figure 3.36).
+        X86_64 = 0 "x86_64",
+        /// AArch64 (DWARF for the Arm 64-bit architecture, section 4.1).
+        Aarch64 = 1 "aarch64",
+    }
 }
 
 impl Arch {
-    /// The name that `uname -m` prints.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arch::X86_64 => "x86_64",
-            Arch::Aarch64 => "aarch64",
-        }
-    }
-
     /// DWARF numbers of the instruction pointer, the stack pointer and the frame pointer.
     pub fn special_registers(self) -> (u8, u8, u8) {
         match self {
