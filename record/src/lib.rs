@@ -22,6 +22,7 @@ pub mod source;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod walk;
+pub mod xen;
 
 pub use session::{Plan, Progress, Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

@@ -5,3 +5,4 @@ pub mod perf;
 pub mod ptrace;
 pub mod signal;
 pub mod spawn;
+pub mod xen;

@@ -1,0 +1,189 @@
+//! `xen_domctl`: the structures of the few operations that we use (domctl.h).
+//!
+//! Their payloads are the same from Xen 4.7 on; only the interface version differs.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `XEN_DOMCTL_*`.
+pub const PAUSE: u32 = 3;
+/// `XEN_DOMCTL_unpausedomain`.
+pub const UNPAUSE: u32 = 4;
+/// `XEN_DOMCTL_getdomaininfo`.
+pub const GET_DOMAIN_INFO: u32 = 5;
+/// `XEN_DOMCTL_getvcpucontext`.
+pub const GET_VCPU_CONTEXT: u32 = 13;
+/// `XEN_DOMCTL_getvcpuinfo`.
+pub const GET_VCPU_INFO: u32 = 14;
+/// `XEN_DOMCTL_get_address_size`.
+pub const GET_ADDRESS_SIZE: u32 = 36;
+/// `XEN_DOMCTL_gethvmcontext_partial`.
+pub const GET_HVM_CONTEXT_PARTIAL: u32 = 55;
+
+/// Interface versions known by name: Xen 4.7 to 4.22. Others are tried too.
+pub const KNOWN_VERSIONS: std::ops::RangeInclusive<u32> = 0x0b..=0x18;
+/// The newest version that is worth trying.
+pub const LAST_VERSION_TRIED: u32 = 0x40;
+
+/// `struct xen_domctl`.
+#[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Domctl {
+    /// Operation.
+    pub command: u32,
+    /// Must be Xen's own.
+    pub interface_version: u32,
+    /// Domain to act on.
+    pub domain: u16,
+    pad: [u16; 3],
+    /// The operation's structure.
+    pub payload: [u8; 128],
+}
+const _: () = assert!(size_of::<Domctl>() == 144);
+
+impl Domctl {
+    /// An operation without arguments.
+    pub fn new(command: u32, interface_version: u32, domain: u16) -> Self {
+        Domctl {
+            command,
+            interface_version,
+            domain,
+            pad: [0; 3],
+            payload: [0; 128],
+        }
+    }
+
+    /// The same with an argument structure.
+    pub fn with<T: IntoBytes + Immutable>(mut self, argument: &T) -> Self {
+        self.set(argument);
+        self
+    }
+
+    /// Sets the argument structure.
+    pub fn set<T: IntoBytes + Immutable>(&mut self, argument: &T) {
+        let bytes = argument.as_bytes();
+        self.payload[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The answer structure.
+    pub fn answer<T: FromBytes>(&self) -> T {
+        // A structure that is larger than the union does not compile.
+        const { assert!(size_of::<T>() <= 128) };
+        match T::read_from_prefix(&self.payload) {
+            Ok((answer, _)) => answer,
+            Err(_) => unreachable!("the payload is larger than the structure"),
+        }
+    }
+}
+
+/// `struct xen_domctl_getdomaininfo`, up to what we read.
+#[derive(Debug, Clone, Copy, FromBytes, Immutable)]
+#[repr(C)]
+pub struct DomainInfo {
+    /// The domain described: the next one if there is none with the number asked for.
+    pub domain: u16,
+    pad: u16,
+    /// `XEN_DOMINF_*`.
+    pub flags: u32,
+    /// Pages that it has.
+    pub total_pages: u64,
+    more: [u64; 5],
+    /// Nanoseconds of processor time, all vCPUs together.
+    pub cpu_time_ns: u64,
+    /// vCPUs online.
+    pub online_vcpus: u32,
+    /// Highest number of a vCPU, or all ones.
+    pub max_vcpu_id: u32,
+}
+const _: () = assert!(std::mem::offset_of!(DomainInfo, flags) == 20 - 16);
+const _: () = assert!(std::mem::offset_of!(DomainInfo, online_vcpus) == 80 - 16);
+
+impl DomainInfo {
+    /// It is being destroyed.
+    pub fn is_dying(&self) -> bool {
+        self.flags & 1 != 0
+    }
+
+    /// HVM or PVH: its page tables hold guest frames.
+    pub fn is_hvm(&self) -> bool {
+        self.flags & 1 << 1 != 0
+    }
+
+    /// It has shut down, for the reason of [`DomainInfo::shutdown_reason`].
+    pub fn is_shut_down(&self) -> bool {
+        self.flags & 1 << 2 != 0
+    }
+
+    /// Someone in dom0 has paused it.
+    pub fn is_paused(&self) -> bool {
+        self.flags & 1 << 3 != 0
+    }
+
+    /// `SHUTDOWN_*` of sched.h.
+    pub fn shutdown_reason(&self) -> u8 {
+        (self.flags >> 16) as u8
+    }
+}
+
+/// `struct xen_domctl_getvcpuinfo`.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct VcpuInfo {
+    /// Which vCPU (asked).
+    pub vcpu: u32,
+    /// Brought up and not unplugged.
+    pub online: u8,
+    /// Waits for an event.
+    pub blocked: u8,
+    /// Is on a processor at this moment.
+    pub running: u8,
+    pad: u8,
+    /// Nanoseconds of processor time so far.
+    pub cpu_time_ns: u64,
+    /// The processor.
+    pub cpu: u32,
+    tail: u32,
+}
+const _: () = assert!(size_of::<VcpuInfo>() == 24);
+
+impl VcpuInfo {
+    /// The question about one vCPU.
+    pub fn of(vcpu: u32) -> Self {
+        VcpuInfo {
+            vcpu,
+            ..VcpuInfo::default()
+        }
+    }
+}
+
+/// `struct xen_domctl_vcpucontext`.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct VcpuContext {
+    /// Which vCPU.
+    pub vcpu: u32,
+    /// Must be zero.
+    pub pad: u32,
+    /// Where Xen puts `struct vcpu_guest_context`.
+    pub address: u64,
+}
+
+/// `struct xen_domctl_hvmcontext_partial`.
+#[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct HvmContextPartial {
+    /// `HVM_SAVE_CODE(*)`.
+    pub record: u32,
+    /// Which vCPU.
+    pub instance: u32,
+    /// Bytes at `address`.
+    pub buffer_bytes: u64,
+    /// Where Xen puts the record.
+    pub address: u64,
+}
+
+/// `HVM_SAVE_CODE(CPU)` of arch-x86/hvm/save.h.
+pub const HVM_RECORD_CPU: u32 = 2;
+/// Bytes that `struct hvm_hw_cpu` may have, and room to grow.
+pub const HVM_CPU_BYTES: usize = 2048;
+/// Offset of `msr_efer` in `struct hvm_hw_cpu`.
+pub const HVM_CPU_EFER: usize = 992;

@@ -1,0 +1,67 @@
+//! What a failed call says: what was tried, on what, why, and what to do about it.
+
+use std::fmt;
+
+/// A call to Xen, or to the kernel on the way there, that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XenError {
+    /// What was tried, as a verb: `pause`, `map frames of`.
+    pub call: &'static str,
+    /// On what: `domain 7`, `/dev/xen/privcmd`.
+    pub subject: String,
+    /// The error number, positive (Xen's and Linux' agree on those that we explain).
+    pub errno: i32,
+}
+
+impl XenError {
+    /// An error with a number given by Xen or the kernel.
+    pub fn new(call: &'static str, subject: impl Into<String>, errno: i32) -> Self {
+        XenError {
+            call,
+            subject: subject.into(),
+            errno,
+        }
+    }
+
+    /// An error with the number of the system call that just failed.
+    pub fn last_os_error(call: &'static str, subject: impl Into<String>) -> Self {
+        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        XenError::new(call, subject, errno)
+    }
+
+    /// Whether the domain isn't there (any more).
+    pub fn is_gone(&self) -> bool {
+        self.errno == libc::ESRCH
+    }
+
+    fn remedy(&self) -> &'static str {
+        match self.errno {
+            libc::EPERM | libc::EACCES => "; run in dom0, as root",
+            libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+                "; run in dom0 of a Xen host, with the kernel module xen_privcmd loaded"
+            }
+            libc::ESRCH => "; see `xl list` for the domains that there are",
+            libc::ENOSYS | libc::EOPNOTSUPP => "; this Xen does not offer it",
+            libc::ENOMEM => "; dom0 is short of memory",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for XenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let XenError {
+            call,
+            subject,
+            errno,
+        } = self;
+        let reason = match *errno {
+            libc::ESRCH => "there is no such domain".to_owned(),
+            libc::EPERM | libc::EACCES => "permission denied".to_owned(),
+            errno => std::io::Error::from_raw_os_error(errno).to_string(),
+        };
+        write!(f, "cannot {call} {subject}: {reason}{}", self.remedy())
+    }
+}
+
+impl std::error::Error for XenError {}

@@ -1,0 +1,155 @@
+//! What the guardian needs of the system: a shared page, a fork, and a pipe whose end says that the
+//! recorder is gone, however it went.
+
+use super::XenError;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// A page of atomics that parent and child share.
+#[derive(Debug)]
+pub struct SharedWords {
+    base: NonNull<AtomicU64>,
+}
+
+/// Atomics on the page.
+pub const SHARED_WORDS: usize = 8;
+
+// SAFETY: the page is only ever used as atomics, which any thread may touch.
+unsafe impl Send for SharedWords {}
+// SAFETY: as for Send.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// A zeroed page, shared with children forked later.
+    pub fn new() -> Result<Self, XenError> {
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        NonNull::new(base.cast::<AtomicU64>())
+            .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
+            .map(|base| SharedWords { base })
+            .ok_or_else(|| XenError::last_os_error("map", "a page shared with the guardian"))
+    }
+
+    /// Atomic `index`.
+    ///
+    /// # Panics
+    /// If `index` is not below [`SHARED_WORDS`], which would be an error of the program.
+    pub fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < SHARED_WORDS);
+        // SAFETY: index is inside the page.
+        let at = unsafe { self.base.add(index) };
+        // SAFETY: at points to a zeroed or atomically written word of a page that lives as long as
+        // self, and is only used as an atomic.
+        unsafe { at.as_ref() }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: the page is the mapping made in new(), and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), 4096) };
+    }
+}
+
+/// A forked child that runs one function and ends; the parent holds the pipe that it listens to.
+#[derive(Debug)]
+pub struct ChildProcess {
+    pid: libc::pid_t,
+    lifeline: Option<OwnedFd>,
+}
+
+impl ChildProcess {
+    /// Forks. The child keeps its standard streams off the parent's (so that a pipe that the parent
+    /// writes to ends with the parent), ignores the signals that a terminal sends to a group, and runs
+    /// `body` with the read end of the lifeline; it becomes readable when the parent is gone or has
+    /// dropped this value.
+    ///
+    /// Must be called while the process has one thread: the child runs ordinary code.
+    pub fn start(body: impl FnOnce(RawFd)) -> Result<Self, XenError> {
+        let failed = || XenError::last_os_error("start", "the guardian process");
+        let mut ends = [0; 2];
+        // SAFETY: ends has room for the two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+            return Err(failed());
+        }
+        // SAFETY: pipe2 gave us this descriptor, nobody else owns it.
+        let listen = unsafe { OwnedFd::from_raw_fd(ends[0]) };
+        // SAFETY: likewise.
+        let lifeline = unsafe { OwnedFd::from_raw_fd(ends[1]) };
+        // SAFETY: the process has one thread (the caller's duty), so that the child's copy of every
+        // lock is free.
+        let pid = unsafe { libc::fork() };
+        if pid < 0 {
+            return Err(failed());
+        }
+        if pid > 0 {
+            return Ok(ChildProcess {
+                pid,
+                lifeline: Some(lifeline),
+            });
+        }
+        drop(lifeline);
+        settle_child();
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(listen.as_raw_fd())));
+        // SAFETY: ends the child without running the parent's exit handlers.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+impl Drop for ChildProcess {
+    /// Lets go of the lifeline and waits for the child to see it.
+    fn drop(&mut self) {
+        self.lifeline = None;
+        // SAFETY: pid is our child; no status is wanted.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Cuts the child's ties: its own session, no signals from the terminal, no standard streams.
+fn settle_child() {
+    // SAFETY: no argument; fails harmlessly.
+    unsafe { libc::setsid() };
+    for signal in [
+        libc::SIGINT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGQUIT,
+        libc::SIGPIPE,
+        libc::SIGTSTP,
+    ] {
+        // SAFETY: SIG_IGN is a valid disposition for each of these.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // SAFETY: the name is a C string of less than 16 bytes.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"uniprof-guard".as_ptr()) };
+    // SAFETY: the path is a C string.
+    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+    if null >= 0 {
+        for stream in 0..3 {
+            // SAFETY: replacing a standard stream of this single-threaded child.
+            unsafe { libc::dup2(null, stream) };
+        }
+    }
+}
+
+/// Waits until `lifeline` is at its end (true) or `timeout_ms` have passed (false).
+pub fn wait_for_end(lifeline: RawFd, timeout_ms: i32) -> bool {
+    let mut poll = libc::pollfd {
+        fd: lifeline,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one valid pollfd.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, timeout_ms) };
+    ready > 0 && poll.revents & (libc::POLLHUP | libc::POLLIN | libc::POLLERR) != 0
+}

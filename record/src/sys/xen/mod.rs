@@ -1,0 +1,18 @@
+//! Xen as dom0's kernel shows it: `/dev/xen/privcmd`, without any of Xen's libraries.
+//!
+//! Enters: numbers and buffers. Leaves: answers as safe values, errors with call, errno and subject.
+//! Layouts are those of Xen's public headers (xen/include/public/), which every file names.
+
+#[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
+pub mod context_aarch64;
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+pub mod context_x86_64;
+pub mod domctl;
+mod error;
+pub mod foreign;
+pub mod guardian_process;
+pub mod hypercall_buffer;
+pub mod multicall;
+pub mod privcmd;
+
+pub use error::XenError;

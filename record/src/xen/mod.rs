@@ -1,0 +1,14 @@
+//! Xen domains, seen from dom0.
+//!
+//! The way of a sample: `domain` (one multicall freezes the guest and fetches every vCPU) →
+//! `vcpu` (registers and address space) → `page_tables` over `memory` (mapped frames) → stack bytes.
+//! `guardian` stands by to resume the guest should the recorder be killed; `xenstore` and `libxl`
+//! turn a name into a domain and a domain into its kernel image.
+
+pub mod domain;
+pub mod guardian;
+pub mod libxl;
+pub mod memory;
+pub mod page_tables;
+pub mod vcpu;
+pub mod xenstore;

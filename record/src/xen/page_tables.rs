@@ -1,0 +1,207 @@
+//! Guest-virtual addresses to guest frames, by reading the guest's own page tables.
+//!
+//! Enters: a vCPU's translation registers and a way to read table words. Leaves: a frame number and an
+//! offset in it, or why there is none. Every walk reads at most five words, whatever the tables hold.
+//! Frames are numbers in the guest's own space: machine frames of a Xen PV guest, guest frames of any
+//! other. Sources: Intel SDM volume 3, chapter 4 ("Paging"); Arm Architecture Reference Manual,
+//! chapter D8 ("The AArch64 Virtual Memory System Architecture").
+
+/// Words of the guest's memory by frame.
+pub trait TableReader {
+    /// Word `index` (0 to 511) of `frame`, or `None` if that is not the guest's memory.
+    fn table_word(&mut self, frame: u64, index: usize) -> Option<u64>;
+}
+
+/// How a vCPU translates addresses at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paging {
+    /// It doesn't: addresses are physical.
+    Off,
+    /// x86-64 with four or five levels.
+    X86_64 {
+        /// Frame of the top table.
+        root: u64,
+        /// 4 or 5.
+        levels: u8,
+    },
+    /// AArch64, stage 1 of EL1 and EL0.
+    Aarch64 {
+        /// Table for the lower half of the address space.
+        ttbr0: u64,
+        /// Table for the upper half.
+        ttbr1: u64,
+        /// TCR_EL1: sizes and granules of both halves.
+        tcr: u64,
+    },
+    /// A mode that is not translated here (32-bit paging, other granules).
+    Unsupported,
+}
+
+/// A place in the guest's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameAddress {
+    /// Frame number.
+    pub frame: u64,
+    /// Byte in the frame, below 4096.
+    pub offset: usize,
+}
+
+impl FrameAddress {
+    fn of_physical(address: u64) -> Self {
+        FrameAddress {
+            frame: address >> 12,
+            offset: (address & 0xfff) as usize,
+        }
+    }
+}
+
+/// Why an address has no frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unmapped {
+    /// Not an address that the processor would take.
+    NotCanonical,
+    /// A table entry says that there is nothing.
+    NotPresent,
+    /// A table lies outside the guest's memory.
+    TableOutside,
+    /// The vCPU's paging mode is not known here.
+    Mode,
+}
+
+const PRESENT: u64 = 1;
+const X86_LARGE: u64 = 1 << 7;
+/// Bits 12 to 51: the address in an x86-64 entry or CR3.
+const X86_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+/// Bits 12 to 47: the address in an AArch64 descriptor.
+const ARM_ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+const ARM_TABLE_OR_PAGE: u64 = 1 << 1;
+
+impl Paging {
+    /// Translates one address.
+    pub fn translate(
+        &self,
+        memory: &mut impl TableReader,
+        address: u64,
+    ) -> Result<FrameAddress, Unmapped> {
+        match *self {
+            Paging::Off => Ok(FrameAddress::of_physical(address)),
+            Paging::X86_64 { root, levels } => translate_x86_64(memory, root, levels, address),
+            Paging::Aarch64 { ttbr0, ttbr1, tcr } => {
+                translate_aarch64(memory, [ttbr0, ttbr1], tcr, address)
+            }
+            Paging::Unsupported => Err(Unmapped::Mode),
+        }
+    }
+}
+
+/// The place of an address inside a page or block that spans `bits` bits.
+fn inside_block(base: u64, address: u64, bits: u32) -> FrameAddress {
+    let mask = (1u64 << bits) - 1;
+    FrameAddress::of_physical(base & !mask | address & mask)
+}
+
+fn translate_x86_64(
+    memory: &mut impl TableReader,
+    root: u64,
+    levels: u8,
+    address: u64,
+) -> Result<FrameAddress, Unmapped> {
+    let unused_bits = 64 - 12 - 9 * u32::from(levels);
+    if ((address << unused_bits) as i64 >> unused_bits) as u64 != address {
+        return Err(Unmapped::NotCanonical);
+    }
+    let mut frame = root;
+    for level in (0..u32::from(levels)).rev() {
+        let shift = 12 + 9 * level;
+        let index = (address >> shift) as usize & 511;
+        let entry = memory
+            .table_word(frame, index)
+            .ok_or(Unmapped::TableOutside)?;
+        if entry & PRESENT == 0 {
+            return Err(Unmapped::NotPresent);
+        }
+        // Level 0 is the page table; 1 and 2 may map 2 MiB and 1 GiB at once.
+        if level == 0 || level <= 2 && entry & X86_LARGE != 0 {
+            return Ok(inside_block(entry & X86_ADDRESS, address, shift));
+        }
+        frame = (entry & X86_ADDRESS) >> 12;
+    }
+    Err(Unmapped::Mode)
+}
+
+/// What TCR_EL1 says about one half of the address space.
+struct Half {
+    /// Bits of an address that are translated.
+    input_bits: u32,
+    /// The top byte is a tag.
+    top_byte_ignored: bool,
+    granule_4k: bool,
+    disabled: bool,
+}
+
+impl Half {
+    fn of(tcr: u64, upper: bool) -> Self {
+        let shift = if upper { 16 } else { 0 };
+        let granule = if upper { tcr >> 30 & 3 } else { tcr >> 14 & 3 };
+        Half {
+            input_bits: 64 - (tcr >> shift & 0x3f) as u32,
+            top_byte_ignored: tcr >> if upper { 38 } else { 37 } & 1 != 0,
+            granule_4k: granule == if upper { 2 } else { 0 },
+            disabled: tcr >> (shift + 7) & 1 != 0,
+        }
+    }
+}
+
+fn translate_aarch64(
+    memory: &mut impl TableReader,
+    ttbr: [u64; 2],
+    tcr: u64,
+    address: u64,
+) -> Result<FrameAddress, Unmapped> {
+    let upper = address >> 55 & 1 != 0;
+    let half = Half::of(tcr, upper);
+    if half.disabled {
+        return Err(Unmapped::NotPresent);
+    }
+    // 25 to 48 bits: one to four levels. Other granules and 52-bit addresses have other layouts.
+    if !half.granule_4k || !(25..=48).contains(&half.input_bits) {
+        return Err(Unmapped::Mode);
+    }
+    let address_bits = if half.top_byte_ignored { 56 } else { 64 };
+    let top = address << (64 - address_bits) >> (64 - address_bits) >> half.input_bits;
+    let all_ones = u64::MAX >> (64 - address_bits) >> half.input_bits;
+    if top != if upper { all_ones } else { 0 } {
+        return Err(Unmapped::NotCanonical);
+    }
+    let input = address & (u64::MAX >> (64 - half.input_bits));
+    let levels = (half.input_bits - 12).div_ceil(9);
+    // The top table may be smaller than a page and then begin inside one.
+    let root = ttbr[usize::from(upper)] & 0x0000_ffff_ffff_fffe;
+    let mut table = root;
+    for level in (0..levels).rev() {
+        let shift = 12 + 9 * level;
+        let index = if level == levels - 1 {
+            input >> shift
+        } else {
+            input >> shift & 511
+        };
+        let word = table + index * 8;
+        let entry = memory
+            .table_word(word >> 12, (word & 0xfff) as usize / 8)
+            .ok_or(Unmapped::TableOutside)?;
+        if entry & PRESENT == 0 {
+            return Err(Unmapped::NotPresent);
+        }
+        let is_table = entry & ARM_TABLE_OR_PAGE != 0;
+        match (level, is_table) {
+            (0, true) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
+            (1 | 2, false) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
+            (_, true) => table = entry & ARM_ADDRESS,
+            (_, false) => return Err(Unmapped::NotPresent), // reserved encodings fault
+        }
+    }
+    Err(Unmapped::Mode)
+}
+
+#[cfg(test)]
+mod tests;

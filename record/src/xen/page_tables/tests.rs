@@ -1,0 +1,231 @@
+//! Walks over made-up tables: every page size and level, and tables that lie.
+
+use super::*;
+use std::collections::HashMap;
+
+#[derive(Default)]
+struct Tables {
+    words: HashMap<(u64, usize), u64>,
+    reads: usize,
+}
+
+impl Tables {
+    fn put(&mut self, frame: u64, index: usize, entry: u64) {
+        self.words.insert((frame, index), entry);
+    }
+}
+
+impl TableReader for Tables {
+    /// Frames below 100 exist and are zero where nothing was put.
+    fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
+        self.reads += 1;
+        (frame < 100).then(|| self.words.get(&(frame, index)).copied().unwrap_or(0))
+    }
+}
+
+fn x86(levels: u8) -> Paging {
+    Paging::X86_64 { root: 1, levels }
+}
+
+fn at(frame: u64, offset: usize) -> Result<FrameAddress, Unmapped> {
+    Ok(FrameAddress { frame, offset })
+}
+
+/// An address with these table indices, topmost first, and the offset.
+fn address(indices: &[u64], offset: u64) -> u64 {
+    let bits = indices
+        .iter()
+        .fold(0, |address, index| address << 9 | index);
+    let unused = 64 - 12 - 9 * indices.len();
+    ((bits << 12 << unused) as i64 >> unused) as u64 | offset
+}
+
+#[test]
+fn x86_64_pages_of_every_size() {
+    let mut tables = Tables::default();
+    tables.put(1, 300, 2 << 12 | 7);
+    tables.put(2, 5, 3 << 12 | 7);
+    tables.put(3, 6, 4 << 12 | 7);
+    tables.put(4, 7, 1 << 63 | 0x1234 << 12 | 0x67); // no-execute, accessed, dirty
+    tables.put(3, 8, 0x80_0000_0000 | 0x1000 | X86_LARGE | 7); // 2 MiB, with the PAT bit
+    tables.put(2, 9, 0x40_0000_0000 | X86_LARGE | 7); // 1 GiB
+    let paging = x86(4);
+    let small = address(&[300, 5, 6, 7], 0x123);
+    assert!(small > 1 << 63, "the upper half is meant");
+    assert_eq!(paging.translate(&mut tables, small), at(0x1234, 0x123));
+    let medium = address(&[300, 5, 8, 0x1f], 0x456);
+    assert_eq!(paging.translate(&mut tables, medium), at(0x800_001f, 0x456));
+    let large = address(&[300, 9, 2, 3], 0x789);
+    assert_eq!(
+        paging.translate(&mut tables, large),
+        at(0x400_0000 + 2 * 512 + 3, 0x789)
+    );
+}
+
+#[test]
+fn x86_64_five_levels() {
+    let mut tables = Tables::default();
+    tables.put(1, 0x100, 2 << 12 | 7);
+    tables.put(2, 1, 3 << 12 | 7);
+    tables.put(3, 2, 4 << 12 | 7);
+    tables.put(4, 3, 5 << 12 | 7);
+    tables.put(5, 4, 0x77 << 12 | 7);
+    let deep = address(&[0x100, 1, 2, 3, 4], 8);
+    assert_eq!(x86(5).translate(&mut tables, deep), at(0x77, 8));
+    assert_eq!(
+        x86(4).translate(&mut tables, deep),
+        Err(Unmapped::NotCanonical)
+    );
+}
+
+#[test]
+fn x86_64_large_bit_at_the_top_is_not_a_page() {
+    let mut tables = Tables::default();
+    tables.put(1, 0, 2 << 12 | X86_LARGE | 7);
+    assert_eq!(
+        x86(4).translate(&mut tables, 0x1000),
+        Err(Unmapped::NotPresent)
+    );
+}
+
+#[test]
+fn x86_64_says_why_not() {
+    let mut tables = Tables::default();
+    tables.put(1, 0, 5000 << 12 | 7);
+    let paging = x86(4);
+    assert_eq!(
+        paging.translate(&mut tables, 0),
+        Err(Unmapped::TableOutside)
+    );
+    assert_eq!(
+        paging.translate(&mut tables, 1 << 39),
+        Err(Unmapped::NotPresent)
+    );
+    assert_eq!(
+        paging.translate(&mut tables, 1 << 47),
+        Err(Unmapped::NotCanonical)
+    );
+    assert_eq!(
+        Paging::Unsupported.translate(&mut tables, 0),
+        Err(Unmapped::Mode)
+    );
+    assert_eq!(Paging::Off.translate(&mut tables, 0x5123), at(5, 0x123));
+}
+
+#[test]
+fn a_table_that_maps_itself_ends_after_four_words() {
+    let mut tables = Tables::default();
+    for index in 0..512 {
+        tables.put(1, index, 1 << 12 | 7);
+    }
+    assert_eq!(x86(4).translate(&mut tables, 0x1_2345_6789), at(1, 0x789));
+    assert_eq!(tables.reads, 4);
+}
+
+/// TCR_EL1 with 4 KiB granules and these sizes.
+fn tcr(t0sz: u64, t1sz: u64) -> u64 {
+    t0sz | t1sz << 16 | 2 << 30
+}
+
+fn arm(tcr: u64) -> Paging {
+    Paging::Aarch64 {
+        ttbr0: 1 << 12,
+        ttbr1: 2 << 12 | 1 << 48, // an address space number in the top bits
+        tcr,
+    }
+}
+
+#[test]
+fn aarch64_both_halves_and_block_sizes() {
+    let mut tables = Tables::default();
+    tables.put(1, 3, 4 << 12 | 3);
+    tables.put(4, 5, 6 << 12 | 3);
+    tables.put(6, 7, 8 << 12 | 3);
+    tables.put(8, 9, 0x60_0000_0000_0000 | 0x4321 << 12 | 0x703);
+    tables.put(6, 10, 0x8000_0000 | 0x701);
+    tables.put(4, 11, 0x40_0000_0000 | 0x701);
+    let paging = arm(tcr(16, 25));
+    let page = 3 << 39 | 5 << 30 | 7 << 21 | 9 << 12 | 0xabc;
+    assert_eq!(paging.translate(&mut tables, page), at(0x4321, 0xabc));
+    let block = 3 << 39 | 5 << 30 | 10 << 21 | 0x1_2345;
+    assert_eq!(paging.translate(&mut tables, block), at(0x8_0012, 0x345));
+    let giant = 3 << 39 | 11 << 30 | 0x1234_5678;
+    assert_eq!(
+        paging.translate(&mut tables, giant),
+        at(0x40_0000_0000 / 4096 + 0x12345, 0x678)
+    );
+    // 39 bits: three levels, from all ones down.
+    tables.put(2, 1, 0x4000_0000 | 0x701);
+    let high = 0xffff_ff80_4008_0000;
+    assert_eq!(paging.translate(&mut tables, high), at(0x4_0080, 0));
+}
+
+#[test]
+fn aarch64_says_why_not() {
+    let mut tables = Tables::default();
+    let paging = arm(tcr(16, 16));
+    assert_eq!(
+        paging.translate(&mut tables, 0x1000),
+        Err(Unmapped::NotPresent)
+    );
+    assert_eq!(
+        paging.translate(&mut tables, 0x00ff_0000_0000_0000),
+        Err(Unmapped::NotCanonical)
+    );
+    let wide_granule = arm(tcr(16, 16) | 1 << 14);
+    assert_eq!(
+        wide_granule.translate(&mut tables, 0x1000),
+        Err(Unmapped::Mode)
+    );
+    let no_lower_half = arm(tcr(16, 16) | 1 << 7);
+    assert_eq!(
+        no_lower_half.translate(&mut tables, 0x1000),
+        Err(Unmapped::NotPresent)
+    );
+}
+
+#[test]
+fn aarch64_tags_are_ignored_where_the_guest_asks_for_it() {
+    let mut tables = Tables::default();
+    tables.put(1, 0, 0x4000_0000 | 0x701);
+    let tagged = 0x5a00_0000_0000_1234;
+    let plain = arm(tcr(25, 25));
+    assert_eq!(
+        plain.translate(&mut tables, tagged),
+        Err(Unmapped::NotCanonical)
+    );
+    let ignoring = arm(tcr(25, 25) | 1 << 37);
+    assert_eq!(ignoring.translate(&mut tables, tagged), at(0x4_0001, 0x234));
+}
+
+#[test]
+fn arbitrary_memory_ends_in_five_reads() {
+    struct Noise(u64, usize);
+    impl TableReader for Noise {
+        fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
+            self.1 += 1;
+            assert!(index < 512);
+            let mixed =
+                (self.0 ^ frame.rotate_left(21) ^ index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.0 = mixed ^ mixed >> 29;
+            (self.0 & 15 != 0).then_some(self.0)
+        }
+    }
+    let mut noise = Noise(0x1234_5678, 0);
+    for round in 0..200_000u64 {
+        let word = round.wrapping_mul(0xd134_2543_de82_ef95);
+        let paging = match round % 3 {
+            0 => x86(4 + (round / 3 % 2) as u8),
+            _ => Paging::Aarch64 {
+                ttbr0: word,
+                ttbr1: !word,
+                tcr: word.rotate_left(17),
+            },
+        };
+        noise.1 = 0;
+        if let Ok(found) = paging.translate(&mut noise, word.rotate_right(9)) {
+            assert!(found.offset < 4096);
+        }
+        assert!(noise.1 <= 5);
+    }
+}

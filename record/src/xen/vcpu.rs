@@ -1,0 +1,277 @@
+//! One vCPU as it stood: registers by DWARF number, and how it translates addresses.
+//!
+//! Enters: the bytes of `struct vcpu_guest_context`. Leaves: the same for both architectures.
+
+use super::page_tables::Paging;
+use crate::sys::xen::{context_aarch64, context_x86_64};
+use uprof::{Arch, Registers};
+use zerocopy::FromBytes;
+
+/// What a context holds besides bytes: the interface and the kind of guest.
+#[derive(Debug, Clone, Copy)]
+pub struct ContextKind {
+    /// Instruction set of Xen, which is the guest's too (32-bit guests are refused).
+    pub arch: Arch,
+    /// domctl interface version: old ones have another layout on AArch64.
+    pub interface_version: u32,
+    /// Page tables hold guest frames (HVM, PVH); otherwise machine frames (PV).
+    pub is_hvm: bool,
+}
+
+/// Bytes to set aside for each vCPU's context: the larger layout, rounded up.
+pub const CONTEXT_BYTES: usize = 5184;
+const _: () = assert!(CONTEXT_BYTES >= size_of::<context_x86_64::VcpuGuestContext>());
+const _: () = assert!(CONTEXT_BYTES.is_multiple_of(64));
+
+/// The instruction set that this recorder, and so the Xen under it, runs on.
+pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") {
+    Arch::Aarch64
+} else {
+    Arch::X86_64
+};
+
+/// Reads a context: registers into `registers`, address translation as the result. `None` if the
+/// bytes are too few.
+pub fn read_context(
+    bytes: &[u8],
+    kind: ContextKind,
+    long_mode: bool,
+    registers: &mut Registers,
+) -> Option<Paging> {
+    registers.clear();
+    match kind.arch {
+        Arch::X86_64 => {
+            let (context, _) = context_x86_64::VcpuGuestContext::ref_from_prefix(bytes).ok()?;
+            read_registers_x86_64(context, registers);
+            Some(paging_x86_64(&context.control, kind.is_hvm, long_mode))
+        }
+        Arch::Aarch64 if kind.interface_version >= context_aarch64::WIDE_CPSR_VERSION => {
+            let (context, _) = context_aarch64::VcpuGuestContext::ref_from_prefix(bytes).ok()?;
+            let state = (context.pc, context.cpsr);
+            Some(read_aarch64(&context.x, state, context.tail, registers))
+        }
+        Arch::Aarch64 => {
+            let (context, _) =
+                context_aarch64::NarrowVcpuGuestContext::ref_from_prefix(bytes).ok()?;
+            let state = (context.pc, u64::from(context.cpsr));
+            Some(read_aarch64(&context.x, state, context.tail, registers))
+        }
+    }
+}
+
+fn read_registers_x86_64(context: &context_x86_64::VcpuGuestContext, out: &mut Registers) {
+    let regs = &context.user_regs;
+    let by_number = [
+        regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8,
+        regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rip,
+    ];
+    for (number, value) in by_number.into_iter().enumerate() {
+        out.set(number as u8, value);
+    }
+    out.set(49, regs.rflags);
+    out.set(58, context.fs_base);
+    let in_user_mode = regs.cs & 3 != 0 && context.flags & 4 == 0; // VGCF_in_kernel
+    out.set(
+        59,
+        if in_user_mode {
+            context.gs_base_user
+        } else {
+            context.gs_base_kernel
+        },
+    );
+}
+
+const CR0_PAGING: u64 = 1 << 31;
+const CR4_PHYSICAL_ADDRESS_EXTENSION: u64 = 1 << 5;
+const CR4_FIVE_LEVELS: u64 = 1 << 12;
+/// Bits 12 to 51 of CR3.
+const CR3_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
+    if !is_hvm {
+        // xen_cr3_to_pfn of arch-x86/xen-x86_64.h; a 64-bit PV guest has four levels.
+        return Paging::X86_64 {
+            root: control[3] >> 12,
+            levels: 4,
+        };
+    }
+    if control[0] & CR0_PAGING == 0 {
+        return Paging::Off;
+    }
+    if !long_mode || control[4] & CR4_PHYSICAL_ADDRESS_EXTENSION == 0 {
+        return Paging::Unsupported;
+    }
+    Paging::X86_64 {
+        root: (control[3] & CR3_ADDRESS) >> 12,
+        levels: if control[4] & CR4_FIVE_LEVELS != 0 {
+            5
+        } else {
+            4
+        },
+    }
+}
+
+const PSTATE_AARCH32: u64 = 1 << 4;
+const PSTATE_SP_ELX: u64 = 1;
+const SCTLR_MMU: u64 = 1;
+
+fn read_aarch64(
+    x: &[u64; 31],
+    (pc, pstate): (u64, u64),
+    tail: context_aarch64::Tail,
+    out: &mut Registers,
+) -> Paging {
+    for (number, value) in x.iter().enumerate() {
+        out.set(number as u8, *value);
+    }
+    let own_stack = pstate & PSTATE_SP_ELX != 0;
+    out.set(31, if own_stack { tail.sp_el1 } else { tail.sp_el0 });
+    out.set(32, pc);
+    out.set(33, pstate);
+    if pstate & PSTATE_AARCH32 != 0 {
+        Paging::Unsupported
+    } else if tail.sctlr & SCTLR_MMU == 0 {
+        Paging::Off
+    } else {
+        Paging::Aarch64 {
+            ttbr0: tail.ttbr0,
+            ttbr1: tail.ttbr1,
+            tcr: tail.ttbcr,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(arch: Arch, interface_version: u32, is_hvm: bool) -> ContextKind {
+        ContextKind {
+            arch,
+            interface_version,
+            is_hvm,
+        }
+    }
+
+    fn put(bytes: &mut [u8], offset: usize, value: u64) {
+        bytes[offset..offset + 8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// A context whose every word is its own offset.
+    fn numbered() -> zerocopy_buffer::Buffer {
+        let mut buffer = zerocopy_buffer::Buffer::default();
+        for offset in (0..CONTEXT_BYTES).step_by(8) {
+            put(buffer.bytes(), offset, offset as u64);
+        }
+        buffer
+    }
+
+    /// Bytes aligned as a hypercall buffer is.
+    mod zerocopy_buffer {
+        #[repr(align(64))]
+        pub struct Buffer([u8; super::CONTEXT_BYTES]);
+
+        impl Default for Buffer {
+            fn default() -> Self {
+                Buffer([0; super::CONTEXT_BYTES])
+            }
+        }
+
+        impl Buffer {
+            pub fn bytes(&mut self) -> &mut [u8] {
+                &mut self.0
+            }
+        }
+    }
+
+    #[test]
+    fn x86_64_registers_are_where_the_header_has_them() {
+        let mut buffer = numbered();
+        let mut registers = Registers::default();
+        let context = buffer.bytes();
+        put(context, 4984 + 24, 0x1234_5000); // CR3
+        let paging = read_context(
+            context,
+            kind(Arch::X86_64, 0x15, false),
+            true,
+            &mut registers,
+        );
+        assert_eq!(
+            paging,
+            Some(Paging::X86_64 {
+                root: 0x12345,
+                levels: 4
+            })
+        );
+        let expected = [
+            (6, 552),
+            (16, 648),
+            (49, 664),
+            (7, 672),
+            (58, 5144),
+            (0, 600),
+            (5, 632),
+        ];
+        for (number, offset) in expected {
+            assert_eq!(registers.get(number), Some(offset), "register {number}");
+        }
+    }
+
+    #[test]
+    fn hvm_paging_follows_the_control_registers() {
+        let mode = |cr0, cr4, long| {
+            paging_x86_64(
+                &[cr0, 0, 0, 0x8000_0000_0000_5fff, cr4, 0, 0, 0],
+                true,
+                long,
+            )
+        };
+        let on = CR0_PAGING;
+        let extended = CR4_PHYSICAL_ADDRESS_EXTENSION;
+        assert_eq!(mode(0, 0, false), Paging::Off);
+        assert_eq!(mode(on, 0, false), Paging::Unsupported);
+        assert_eq!(mode(on, extended, false), Paging::Unsupported);
+        assert_eq!(
+            mode(on, extended, true),
+            Paging::X86_64 { root: 5, levels: 4 }
+        );
+        let five = mode(on, extended | CR4_FIVE_LEVELS, true);
+        assert_eq!(five, Paging::X86_64 { root: 5, levels: 5 });
+    }
+
+    #[test]
+    fn aarch64_layout_depends_on_the_interface_version() {
+        for (version, tail) in [(0x15, 296), (0x13, 288)] {
+            let mut buffer = numbered();
+            let context = buffer.bytes();
+            put(context, 264, 5); // PSTATE: EL1 with its own stack pointer
+            put(context, tail + 24, 1); // SCTLR_EL1: translation on
+            let mut registers = Registers::default();
+            let paging = read_context(
+                context,
+                kind(Arch::Aarch64, version, true),
+                true,
+                &mut registers,
+            );
+            let tail = tail as u64;
+            assert_eq!(
+                paging,
+                Some(Paging::Aarch64 {
+                    ttbr0: tail + 40,
+                    ttbr1: tail + 48,
+                    tcr: tail + 32
+                })
+            );
+            assert_eq!(registers.get(31), Some(tail + 8), "sp_el1");
+            assert_eq!(registers.get(32), Some(256), "pc");
+            assert_eq!(registers.get(29), Some(8 + 29 * 8), "frame pointer");
+        }
+    }
+
+    #[test]
+    fn too_few_bytes_are_no_context() {
+        let mut registers = Registers::default();
+        let pv = kind(Arch::X86_64, 0x15, false);
+        assert_eq!(read_context(&[0; 100], pv, true, &mut registers), None);
+    }
+}
