@@ -6,9 +6,8 @@
 //! every sample), and forgets everything now and then, since a guest that balloons may get other
 //! memory under the same frame number.
 
-use super::page_tables::{Paging, TableReader, Unmapped};
-use crate::sys::xen::XenError;
-use crate::sys::xen::foreign::{FRAME_WORDS, ForeignFrames};
+use super::page_tables::{Paging, TableReader};
+use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
 use crate::sys::xen::privcmd::Privcmd;
 use std::time::{Duration, Instant};
 
@@ -18,8 +17,8 @@ pub const MOST_FRAMES: usize = 4096;
 const SLOTS: usize = 2 * MOST_FRAMES;
 /// Longest life of a mapping.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// Most frames mapped by one call.
-pub const MOST_BATCH: usize = 64;
+/// Pages mapped together when the first of them is wanted.
+const PAGES_AHEAD: usize = 8;
 
 /// Where a frame is.
 #[derive(Clone, Copy)]
@@ -56,17 +55,15 @@ impl GuestMemory {
             domain,
             slots: vec![FREE; SLOTS].into(),
             used: 0,
-            regions: Vec::new(),
+            regions: Vec::with_capacity(MOST_FRAMES),
             born: Instant::now(),
             map_calls: 0,
         }
     }
 
-    /// Forgets all mappings if they are old or many. To be called while the guest runs.
-    pub fn expire(&mut self) {
-        if self.used > MOST_FRAMES - MOST_FRAMES / 4 || self.born.elapsed() > LIFETIME {
-            self.forget();
-        }
+    /// Whether it is time to forget all mappings: they are old or many.
+    pub fn is_stale(&self) -> bool {
+        self.used > MOST_FRAMES - MOST_FRAMES / 4 || self.born.elapsed() > LIFETIME
     }
 
     /// Forgets all mappings.
@@ -121,7 +118,7 @@ impl GuestMemory {
         self.map_calls += 1;
         match ForeignFrames::map(privcmd, self.domain, wanted) {
             Ok(region) => self.keep(region, wanted),
-            Err(XenError { .. }) => {
+            Err(_) => {
                 for &frame in wanted {
                     self.remember(frame, NOWHERE, 0);
                 }
@@ -151,196 +148,72 @@ impl GuestMemory {
         Some((region, slot.page as usize))
     }
 
-    /// The memory together with what it takes to map more of it.
-    pub fn with<'a>(&'a mut self, privcmd: &'a Privcmd) -> MappedMemory<'a> {
-        MappedMemory {
-            memory: self,
-            privcmd,
+    /// Reads memory from guest-virtual `address` upwards as `paging` has it now. Returns the bytes
+    /// read: fewer than asked for where memory is missing.
+    pub fn read(
+        &mut self,
+        privcmd: &Privcmd,
+        paging: &Paging,
+        address: u64,
+        into: &mut [u8],
+    ) -> usize {
+        let mut done = 0;
+        while done < into.len() {
+            let at = address.wrapping_add(done as u64);
+            let mut reader = Mapped {
+                memory: self,
+                privcmd,
+            };
+            let Ok(found) = paging.translate(&mut reader, at) else {
+                return done;
+            };
+            if !self.knows(found.frame) {
+                self.map_ahead(privcmd, paging, at, found.frame);
+            }
+            let Some((region, page)) = self.find(found.frame) else {
+                return done;
+            };
+            let got = region.copy_bytes(page, found.offset, &mut into[done..]);
+            if got == 0 {
+                return done;
+            }
+            done += got;
         }
+        done
+    }
+
+    /// Maps the frame of `address` and those of the pages above it, which are likely to be stack too.
+    fn map_ahead(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64, frame: u64) {
+        let mut frames = [frame; PAGES_AHEAD];
+        let mut count = 1;
+        while count < PAGES_AHEAD {
+            let above = (address & !0xfff).wrapping_add(count as u64 * 4096);
+            let mut reader = Mapped {
+                memory: self,
+                privcmd,
+            };
+            match paging.translate(&mut reader, above) {
+                Ok(found) => frames[count] = found.frame,
+                Err(_) => break,
+            }
+            count += 1;
+        }
+        self.map(privcmd, &frames[..count]);
     }
 }
 
 /// [`GuestMemory`] that can map what it misses.
-pub struct MappedMemory<'a> {
+struct Mapped<'a> {
     memory: &'a mut GuestMemory,
     privcmd: &'a Privcmd,
 }
 
-impl TableReader for MappedMemory<'_> {
+impl TableReader for Mapped<'_> {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
         if !self.memory.knows(frame) {
             self.memory.map(self.privcmd, &[frame]);
         }
         let (region, page) = self.memory.find(frame)?;
         region.word(page, index)
-    }
-}
-
-/// Memory that stack bytes can be copied from.
-pub trait FrameSource: TableReader {
-    /// Makes `frames` ready in one go.
-    fn prepare(&mut self, frames: &[u64]);
-
-    /// Copies words of `frame` from word `index` on; returns how many there were.
-    fn copy_words(&mut self, frame: u64, index: usize, out: &mut [u64]) -> usize;
-}
-
-impl FrameSource for MappedMemory<'_> {
-    fn prepare(&mut self, frames: &[u64]) {
-        self.memory.map(self.privcmd, frames);
-    }
-
-    fn copy_words(&mut self, frame: u64, index: usize, out: &mut [u64]) -> usize {
-        if !self.memory.knows(frame) {
-            self.memory.map(self.privcmd, &[frame]);
-        }
-        match self.memory.find(frame) {
-            Some((region, page)) => region.copy_words(page, index, out),
-            None => 0,
-        }
-    }
-}
-
-/// Why a copy of the stack ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyEnd {
-    /// All that was asked for is there.
-    Full,
-    /// The next page has no frame that could be read.
-    Unmapped(Unmapped),
-    /// The frame is not the guest's memory.
-    Outside,
-    /// The time allowed was over.
-    Late,
-}
-
-/// Copies the guest's memory from `address` (rounded down to a word) upwards into `out`, until `late`
-/// says that time is over. Returns how many words, and why no more.
-pub fn copy_range(
-    source: &mut impl FrameSource,
-    paging: &Paging,
-    address: u64,
-    out: &mut [u64],
-    mut late: impl FnMut() -> bool,
-) -> (usize, CopyEnd) {
-    let start = address & !7;
-    let first_words = FRAME_WORDS - (start as usize & 0xfff) / 8;
-    let pages = if out.len() <= first_words {
-        1
-    } else {
-        1 + (out.len() - first_words).div_ceil(FRAME_WORDS)
-    };
-    let mut frames = [0; MOST_BATCH];
-    let (mut known, mut problem) = (0, None);
-    for page in 0..pages.min(MOST_BATCH) {
-        let page_address = (start & !0xfff).wrapping_add(page as u64 * 4096);
-        match paging.translate(source, page_address) {
-            Ok(found) => frames[known] = found.frame,
-            Err(why) => {
-                problem = Some(CopyEnd::Unmapped(why));
-                break;
-            }
-        }
-        known += 1;
-        if late() {
-            problem = Some(CopyEnd::Late);
-            break;
-        }
-    }
-    source.prepare(&frames[..known]);
-    let mut copied = 0;
-    for (page, &frame) in frames[..known].iter().enumerate() {
-        if page > 0 && late() {
-            return (copied, CopyEnd::Late);
-        }
-        let word = if page == 0 {
-            FRAME_WORDS - first_words
-        } else {
-            0
-        };
-        let wanted = (FRAME_WORDS - word).min(out.len() - copied);
-        let got = source.copy_words(frame, word, &mut out[copied..copied + wanted]);
-        copied += got;
-        if got < wanted {
-            return (copied, CopyEnd::Outside);
-        }
-    }
-    (copied, problem.unwrap_or(CopyEnd::Full))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Physical memory of eight frames whose words are their own physical addresses.
-    struct Flat {
-        prepared: Vec<Vec<u64>>,
-    }
-
-    impl TableReader for Flat {
-        fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
-            (frame < 8).then_some(frame << 12 | (index as u64) << 3)
-        }
-    }
-
-    impl FrameSource for Flat {
-        fn prepare(&mut self, frames: &[u64]) {
-            self.prepared.push(frames.to_vec());
-        }
-
-        fn copy_words(&mut self, frame: u64, index: usize, out: &mut [u64]) -> usize {
-            let count = out.len().min(FRAME_WORDS - index);
-            for (at, slot) in out[..count].iter_mut().enumerate() {
-                match self.table_word(frame, index + at) {
-                    Some(word) => *slot = word,
-                    None => return at,
-                }
-            }
-            count
-        }
-    }
-
-    fn flat() -> Flat {
-        Flat {
-            prepared: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_copy_crosses_pages_and_maps_them_together() {
-        let mut memory = flat();
-        let mut out = [0; 1100];
-        let end = copy_range(&mut memory, &Paging::Off, 0x1ff4, &mut out, || false);
-        assert_eq!(end, (1100, CopyEnd::Full));
-        for (index, word) in out.iter().enumerate() {
-            assert_eq!(*word, 0x1ff0 + index as u64 * 8);
-        }
-        assert_eq!(memory.prepared, [[1, 2, 3, 4]]);
-    }
-
-    #[test]
-    fn a_copy_ends_where_memory_ends() {
-        let mut out = [0; 1024];
-        let end = copy_range(&mut flat(), &Paging::Off, 0x7800, &mut out, || false);
-        assert_eq!(end, (256, CopyEnd::Outside));
-    }
-
-    #[test]
-    fn a_copy_ends_when_time_is_over() {
-        let mut out = [0; 4096];
-        let mut asked = 0;
-        let (copied, why) = copy_range(&mut flat(), &Paging::Off, 0, &mut out, || {
-            asked += 1;
-            asked >= 2
-        });
-        assert_eq!(why, CopyEnd::Late);
-        assert!(copied < 4096);
-    }
-
-    #[test]
-    fn an_untranslatable_start_copies_nothing() {
-        let mut out = [0; 16];
-        let end = copy_range(&mut flat(), &Paging::Unsupported, 0, &mut out, || false);
-        assert_eq!(end, (0, CopyEnd::Unmapped(Unmapped::Mode)));
     }
 }

@@ -3,7 +3,6 @@
 //! The guest may write to them at any time, so that they are only ever read word by word with
 //! volatile loads, and never handed out as a slice.
 
-use super::XenError;
 use super::privcmd::Privcmd;
 use std::ptr::NonNull;
 
@@ -16,17 +15,23 @@ pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
 #[derive(Debug)]
 pub struct ForeignFrames {
     base: NonNull<u64>,
-    present: Box<[bool]>,
+    pages: usize,
+    /// A bit for each page that is there.
+    present: u64,
 }
+
+/// Most frames in one mapping.
+pub const MOST_BATCH: usize = 64;
 
 // SAFETY: the mapping belongs to this value alone and is only read.
 unsafe impl Send for ForeignFrames {}
 
 impl ForeignFrames {
-    /// Maps `frames` (machine frames of a PV guest, guest frames of any other) of `domain`. A frame
-    /// that is not the domain's memory stays absent; that is no error.
-    pub fn map(privcmd: &Privcmd, domain: u16, frames: &[u64]) -> Result<Self, XenError> {
-        let failed = |errno| XenError::new("map memory of", format!("domain {domain}"), errno);
+    /// Maps `frames` (machine frames of a PV guest, guest frames of any other; at most
+    /// [`MOST_BATCH`]) of `domain`. A frame that is not the domain's memory stays absent; that is no
+    /// error. Allocates nothing.
+    pub fn map(privcmd: &Privcmd, domain: u16, frames: &[u64]) -> Result<Self, i32> {
+        let frames = &frames[..frames.len().min(MOST_BATCH)];
         let length = frames.len().max(1) * FRAME_BYTES;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
@@ -41,24 +46,26 @@ impl ForeignFrames {
         };
         let base = NonNull::new(base.cast::<u64>())
             .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
-            .ok_or_else(|| XenError::last_os_error("map memory of", format!("domain {domain}")))?;
+            .ok_or_else(last_errno)?;
         let mut mapped = ForeignFrames {
             base,
-            present: vec![false; frames.len()].into(),
+            pages: frames.len(),
+            present: 0,
         };
-        let mut errors = vec![0i32; frames.len()];
+        let mut errors = [0i32; MOST_BATCH];
+        let errors = &mut errors[..frames.len()];
         let address = base.as_ptr().addr() as u64;
         // SAFETY: address is the start of the mapping just made, which has frames.len() pages.
-        unsafe { privcmd.map_batch(domain, address, frames, &mut errors) }.map_err(failed)?;
-        for (present, error) in mapped.present.iter_mut().zip(errors) {
-            *present = error == 0;
+        unsafe { privcmd.map_batch(domain, address, frames, errors) }?;
+        for (page, error) in errors.iter().enumerate() {
+            mapped.present |= u64::from(*error == 0) << page;
         }
         Ok(mapped)
     }
 
     /// Whether frame `page` could be mapped.
     pub fn is_present(&self, page: usize) -> bool {
-        self.present.get(page).copied().unwrap_or(false)
+        page < self.pages && self.present >> page & 1 != 0
     }
 
     /// Word `word` of frame `page`; `None` where there is no such word.
@@ -73,28 +80,48 @@ impl ForeignFrames {
         Some(unsafe { at.read_volatile() })
     }
 
-    /// Copies the words of frame `page` from `word` on into `out`, whole words, as far as the frame
-    /// goes. Returns how many.
-    pub fn copy_words(&self, page: usize, word: usize, out: &mut [u64]) -> usize {
-        if !self.is_present(page) || word >= FRAME_WORDS {
+    /// Copies bytes of frame `page` from `offset` on into `out`, as far as the frame goes. Returns how
+    /// many.
+    pub fn copy_bytes(&self, page: usize, offset: usize, out: &mut [u8]) -> usize {
+        if !self.is_present(page) || offset >= FRAME_BYTES {
             return 0;
         }
-        let count = out.len().min(FRAME_WORDS - word);
+        let count = out.len().min(FRAME_BYTES - offset);
+        let mut out = &mut out[..count];
+        let mut word = offset / 8;
+        let into_word = offset % 8;
+        if into_word > 0 {
+            let bytes = self.word(page, word).unwrap_or(0).to_le_bytes();
+            let head = count.min(8 - into_word);
+            out[..head].copy_from_slice(&bytes[into_word..into_word + head]);
+            out = &mut out[head..];
+            word += 1;
+        }
         // SAFETY: page and word were checked against the mapping's extent.
         let start = unsafe { self.base.as_ptr().add(page * FRAME_WORDS + word) };
-        for (index, slot) in out[..count].iter_mut().enumerate() {
-            // SAFETY: index < count keeps the address inside the frame.
+        let (whole, tail) = out.as_chunks_mut::<8>();
+        word += whole.len();
+        for (index, slot) in whole.iter_mut().enumerate() {
+            // SAFETY: index is below the number of words left in the frame.
             let at = unsafe { start.add(index) };
             // SAFETY: as in word().
-            *slot = unsafe { at.read_volatile() };
+            *slot = unsafe { at.read_volatile() }.to_le_bytes();
+        }
+        if !tail.is_empty() {
+            let bytes = self.word(page, word).unwrap_or(0).to_le_bytes();
+            tail.copy_from_slice(&bytes[..tail.len()]);
         }
         count
     }
 }
 
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
 impl Drop for ForeignFrames {
     fn drop(&mut self) {
-        let length = self.present.len().max(1) * FRAME_BYTES;
+        let length = self.pages.max(1) * FRAME_BYTES;
         // SAFETY: the range is the mapping made in map(), and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), length) };
     }

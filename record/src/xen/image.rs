@@ -1,0 +1,142 @@
+//! The guest's kernel image, as far as a recorder needs it: which addresses it covers, its build-id,
+//! and a piece of its text to compare with the guest's memory.
+//!
+//! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
+//! chapter 5 ("Program Loading").
+
+use crate::build_id;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+
+const PT_LOAD: u32 = 1;
+const PF_X: u32 = 1;
+const MOST_HEADERS: u16 = 128;
+
+/// An ELF image.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Where it is.
+    pub path: PathBuf,
+    build_id: Vec<u8>,
+    segments: Vec<Segment>,
+}
+
+/// A piece of the image that is loaded.
+#[derive(Debug, Clone, Copy)]
+struct Segment {
+    address: u64,
+    memory_bytes: u64,
+    file_bytes: u64,
+    offset: u64,
+    executable: bool,
+}
+
+impl Image {
+    /// Reads the program headers of the ELF file at `path`.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the file.
+    pub fn open(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let file = File::open(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
+        let segments = read_segments(&file).ok_or_else(|| {
+            format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
+        })?;
+        Ok(Image {
+            path: path.to_owned(),
+            build_id: build_id::of_file(path).unwrap_or_default(),
+            segments,
+        })
+    }
+
+    /// The image's executable segments as modules of address space `space`.
+    pub fn module_events(&self, time_ns: u64, space: u32) -> Vec<ModuleEvent> {
+        let segments = self.segments.iter().filter(|segment| segment.executable);
+        segments
+            .map(|segment| ModuleEvent {
+                time_ns,
+                space,
+                what: ModuleChange::Mapped(Mapping {
+                    start: segment.address,
+                    length: segment.memory_bytes,
+                    file_offset: segment.offset,
+                    path: self.path.display().to_string(),
+                    build_id: self.build_id.clone(),
+                }),
+            })
+            .collect()
+    }
+
+    /// The bytes that the file has for addresses from `address` on, at most `most`; `None` where it has
+    /// none.
+    pub fn text_at(&self, address: u64, most: usize) -> Option<Vec<u8>> {
+        let segment = self.segments.iter().find(|segment| {
+            segment.executable && address.wrapping_sub(segment.address) < segment.file_bytes
+        })?;
+        let into = address - segment.address;
+        let wanted = (segment.file_bytes - into).min(most as u64) as usize;
+        let mut bytes = vec![0; wanted];
+        let file = File::open(&self.path).ok()?;
+        file.read_exact_at(&mut bytes, segment.offset.checked_add(into)?)
+            .ok()?;
+        Some(bytes)
+    }
+}
+
+fn read_segments(file: &File) -> Option<Vec<Segment>> {
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    if header[..6] != *b"\x7fELF\x02\x01" {
+        return None;
+    }
+    let start = u64::from_le_bytes(header[32..40].try_into().ok()?);
+    let entry_bytes = u64::from(u16::from_le_bytes(header[54..56].try_into().ok()?));
+    let count = u16::from_le_bytes(header[56..58].try_into().ok()?).min(MOST_HEADERS);
+    let mut segments = Vec::new();
+    for index in 0..u64::from(count) {
+        let mut program = [0; 56];
+        let at = start.checked_add(index * entry_bytes)?;
+        file.read_exact_at(&mut program, at).ok()?;
+        let half = |at: usize| Some(u32::from_le_bytes(program[at..at + 4].try_into().ok()?));
+        let word = |at: usize| Some(u64::from_le_bytes(program[at..at + 8].try_into().ok()?));
+        if half(0)? == PT_LOAD {
+            segments.push(Segment {
+                executable: half(4)? & PF_X != 0,
+                offset: word(8)?,
+                address: word(16)?,
+                file_bytes: word(32)?,
+                memory_bytes: word(40)?,
+            });
+        }
+    }
+    Some(segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_program_is_an_image() {
+        let path = std::env::current_exe().unwrap();
+        let image = Image::open(&path).unwrap();
+        let events = image.module_events(5, 0);
+        let ModuleChange::Mapped(mapping) = &events[0].what else {
+            panic!("an executable segment is mapped");
+        };
+        let text = image.text_at(mapping.start, 16).unwrap();
+        assert_eq!(text.len(), 16);
+        assert_eq!(image.text_at(mapping.start + mapping.length, 16), None);
+    }
+
+    #[test]
+    fn other_files_are_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        assert!(Image::open(&path).unwrap_err().contains("cannot open"));
+        std::fs::write(&path, b"\x7fELF\x02\x01 and nothing more").unwrap();
+        assert!(Image::open(&path).unwrap_err().contains("not a 64-bit ELF"));
+    }
+}

@@ -1,0 +1,301 @@
+//! A Xen domain as a guest that is frozen for each sample.
+//!
+//! Two calls a sample, whatever the number of vCPUs: one that looks, pauses and fetches, one that
+//! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` the
+//! domain is never paused.
+
+use super::domain::{Domain, Xen};
+use super::guardian::Guardian;
+use super::image::Image;
+use super::memory::GuestMemory;
+use super::page_tables::Paging;
+use super::target::Found;
+use crate::ring::Sink;
+use crate::session::Plan;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::xen::XenError;
+use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Registers, State, Task};
+
+/// `SHUTDOWN_*` of sched.h that a recording survives or not.
+const SHUTDOWN_REBOOT: u8 = 1;
+const SHUTDOWN_SUSPEND: u8 = 2;
+const SHUTDOWN_CRASH: u8 = 3;
+const SHUTDOWN_WATCHDOG: u8 = 4;
+
+/// The backend.
+struct XenSource {
+    facts: Facts,
+    domain: Domain,
+    memory: GuestMemory,
+    /// `None` with `ip_only`: a domain that is never paused needs no guardian.
+    guardian: Option<Guardian>,
+    pagings: Vec<Paging>,
+    online: Vec<bool>,
+    /// Someone else's pause was seen at the last sample.
+    held_by_other: bool,
+    /// We have paused the domain and not resumed it yet.
+    frozen: bool,
+    /// The guest has suspended itself: to be saved or migrated.
+    suspended: bool,
+}
+
+/// Opens the domain that `found` names.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the domain can't be recorded.
+pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let Found { xen, id, name, .. } = found;
+    let domain = Domain::open(xen, id).map_err(told)?;
+    let guardian = if plan.ip_only {
+        None
+    } else {
+        Some(Guardian::start(id).map_err(told)?)
+    };
+    let vcpus = domain.vcpus;
+    let mut source = XenSource {
+        facts: Facts {
+            target: Target {
+                kind: TargetKind::XenDomain,
+                id: u64::from(id),
+                name,
+                arch: domain.kind.arch,
+                vcpus,
+            },
+            trigger: "timer".into(),
+            on_cpu_only: false,
+            freezes: !plan.ip_only,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            tasks: Vec::new(),
+            modules: Vec::new(),
+        },
+        memory: GuestMemory::new(id),
+        guardian,
+        pagings: vec![Paging::Unsupported; vcpus as usize],
+        online: vec![false; vcpus as usize],
+        held_by_other: false,
+        frozen: false,
+        suspended: false,
+        domain,
+    };
+    source.look_around(image)?;
+    Ok(Source {
+        hot: Hot::StopWorld(Box::new(source)),
+        observer: None,
+    })
+}
+
+fn told(error: XenError) -> SourceError {
+    SourceError(error.to_string())
+}
+
+impl XenSource {
+    /// Before the first sample: gathers facts, and maps page tables and stacks while the guest runs,
+    /// so that the first freeze is as short as the others.
+    fn look_around(&mut self, image: Option<Image>) -> Result<(), SourceError> {
+        self.domain.fetch(false).map_err(told)?;
+        let info = self.domain.info().ok_or_else(|| self.gone())?;
+        self.held_by_other = info.is_paused();
+        if self.held_by_other {
+            self.facts.warnings.push(format!(
+                "domain {} is paused by someone else, and is left so: `xl unpause {0}` lets it run",
+                self.domain.id
+            ));
+        }
+        let now_ns = monotonic_ns();
+        for vcpu in 0..self.domain.vcpus {
+            let info = self.domain.vcpu_info(vcpu);
+            self.online[vcpu as usize] = info.is_some_and(|info| info.online != 0);
+            self.facts.tasks.push(TaskEvent {
+                time_ns: now_ns,
+                task: Task { space: 0, vcpu },
+                what: TaskChange::Named(format!("vCPU {vcpu}")),
+            });
+        }
+        if let Some(image) = image {
+            self.facts.modules = image.module_events(now_ns, 0);
+            self.facts
+                .notes
+                .push(("image".into(), image.path.display().to_string()));
+        }
+        self.note_facts(info);
+        self.warm_up();
+        Ok(())
+    }
+
+    fn note_facts(&mut self, info: DomainInfo) {
+        let kind = if info.is_hvm() { "HVM or PVH" } else { "PV" };
+        let version = self.domain.xen.version().unwrap_or("unknown".into());
+        let mut note = |name: &str, value: String| self.facts.notes.push((name.into(), value));
+        note("domain kind", kind.into());
+        note("Xen version", version);
+        let interface = self.domain.xen.interface_version;
+        note("domctl interface version", format!("{interface:#x}"));
+        note("guest memory", format!("{} MiB", info.total_pages >> 8));
+    }
+
+    /// Reads each stack once, unpaused, for the sake of the mappings.
+    fn warm_up(&mut self) {
+        let mut registers = Registers::default();
+        let mut bytes = [0; 4096];
+        for vcpu in 0..self.domain.vcpus {
+            let Some(paging) = self.domain.vcpu_state(vcpu, &mut registers) else {
+                continue;
+            };
+            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
+            let address = registers.get(stack_pointer).unwrap_or(0);
+            let privcmd = &self.domain.xen.privcmd;
+            self.memory.read(privcmd, &paging, address, &mut bytes);
+        }
+    }
+
+    fn gone(&self) -> SourceError {
+        SourceError(format!("domain {} is gone", self.domain.id))
+    }
+
+    /// Fetches with a pause, under the guardian's eye.
+    fn fetch_frozen(&mut self) -> Result<(), XenError> {
+        if let Some(guardian) = &mut self.guardian {
+            guardian.freezing();
+        }
+        let fetched = self.domain.fetch(true);
+        self.frozen = fetched.is_ok();
+        if let (Err(_), Some(guardian)) = (&fetched, &self.guardian) {
+            guardian.running();
+        }
+        fetched
+    }
+
+    /// What a vCPU is said to have been doing. A vCPU that is ready but has no processor counts as
+    /// running: it was most likely our own dom0 that took its place to ask.
+    fn state_of(&self, info: VcpuInfo) -> State {
+        match info {
+            VcpuInfo { online: 0, .. } => State::Offline,
+            _ if self.held_by_other => State::Paused,
+            VcpuInfo { blocked: 0, .. } => State::Running,
+            _ => State::Blocked,
+        }
+    }
+
+    fn hand_over(&mut self, vcpus: &mut Vcpus) {
+        for vcpu in 0..self.domain.vcpus {
+            let Some(info) = self.domain.vcpu_info(vcpu) else {
+                continue;
+            };
+            let mut registers = Registers::default();
+            let state = self.state_of(info);
+            let paging = self.domain.vcpu_state(vcpu, &mut registers);
+            if state == State::Offline {
+                registers.clear();
+            }
+            self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);
+            vcpus.push(Vcpu {
+                task: Task { space: 0, vcpu },
+                state,
+                registers,
+                handle: u64::from(vcpu),
+            });
+        }
+    }
+
+    /// A vCPU that came online may be in another mode than the one we guessed.
+    fn refresh_modes(&mut self) {
+        for vcpu in 0..self.domain.vcpus {
+            let info = self.domain.vcpu_info(vcpu);
+            let is_online = info.is_some_and(|info| info.online != 0);
+            let was_online = std::mem::replace(&mut self.online[vcpu as usize], is_online);
+            if is_online && !was_online {
+                self.domain.refresh_mode(vcpu);
+            }
+        }
+    }
+
+    /// Whether the guest will run again, by what the last fetch said.
+    fn life(&mut self) -> Life {
+        let id = self.domain.id;
+        let Some(info) = self.domain.info() else {
+            return Life::Ended(match self.suspended {
+                true => format!("domain {id} was saved or migrated away"),
+                false => format!("domain {id} was destroyed"),
+            });
+        };
+        self.suspended = info.is_shut_down() && info.shutdown_reason() == SHUTDOWN_SUSPEND;
+        match info.shutdown_reason() {
+            _ if info.is_dying() => Life::Ended(format!("domain {id} was destroyed")),
+            _ if !info.is_shut_down() => Life::Alive,
+            SHUTDOWN_SUSPEND => Life::Alive, // until it is gone, or runs again
+            SHUTDOWN_REBOOT => Life::Ended(format!(
+                "domain {id} rebooted: if it comes back, it has another number, see `xl list`"
+            )),
+            SHUTDOWN_CRASH => Life::Crashed(format!("domain {id} crashed")),
+            SHUTDOWN_WATCHDOG => Life::Crashed(format!("domain {id}'s watchdog ended it")),
+            _ => Life::Ended(format!("domain {id} shut down")),
+        }
+    }
+}
+
+impl StopWorld for XenSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        let by_us = self.guardian.is_some() && !self.held_by_other;
+        if by_us {
+            self.fetch_frozen().map_err(told)?;
+        } else {
+            self.domain.fetch(false).map_err(told)?;
+        }
+        let Some(info) = self.domain.info() else {
+            let _ = self.resume();
+            return Err(self.gone());
+        };
+        let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
+        let just_released = was_held && !self.held_by_other && self.guardian.is_some();
+        // Registers of a domain that another has just resumed do not belong together.
+        if !info.is_shut_down() && !just_released {
+            self.hand_over(vcpus);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        match self.pagings.get(vcpu.handle as usize) {
+            Some(paging) if self.frozen || self.held_by_other => {
+                let privcmd = &self.domain.xen.privcmd;
+                self.memory.read(privcmd, paging, address, into)
+            }
+            _ => 0,
+        }
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        if !std::mem::take(&mut self.frozen) {
+            return Ok(());
+        }
+        let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
+        let resumed = if ours { self.domain.unpause() } else { Ok(()) };
+        if let Some(guardian) = &self.guardian {
+            guardian.running();
+        }
+        match resumed {
+            // Destroyed while we looked at it, which the next look at its life tells.
+            Err(error) if error.is_gone() => Ok(()),
+            other => other.map_err(told),
+        }
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        self.refresh_modes();
+        if self.memory.is_stale() {
+            self.memory.forget();
+            self.warm_up();
+        }
+        Ok(self.life())
+    }
+}

@@ -1,0 +1,92 @@
+//! From what the user wrote to a domain: a number or a name, checked before anything is touched.
+
+use super::domain::Xen;
+use super::libxl::{StoredConfiguration, stored_configuration};
+use super::xenstore::Xenstore;
+use crate::source::SourceError;
+use crate::sys::xen::domctl::DomainInfo;
+
+/// A domain that is there and can be recorded.
+#[derive(Debug)]
+pub struct Found {
+    /// The way to Xen.
+    pub xen: Xen,
+    /// Its number.
+    pub id: u16,
+    /// Its name, or empty where xenstore doesn't tell.
+    pub name: String,
+    /// What Xen says about it.
+    pub info: DomainInfo,
+    /// What libxl stored about it.
+    pub stored: Option<StoredConfiguration>,
+}
+
+/// Numbers from here on stand for something else (DOMID_FIRST_RESERVED of xen.h).
+const FIRST_RESERVED: u16 = 0x7ff0;
+
+/// Finds the domain that `target` names: by its number, else by its name.
+///
+/// # Errors
+/// Why there is no such domain, or why it can't be recorded, and what to do.
+pub fn find(target: &str) -> Result<Found, SourceError> {
+    let id = match target.parse::<u32>() {
+        Ok(number) => number_to_id(number)?,
+        Err(_) => name_to_id(target)?,
+    };
+    if id == 0 {
+        return Err(SourceError(
+            "cannot record domain 0: it is the one that we run in, and pausing it would pause us; \
+             profile it with `perf record -a`"
+                .into(),
+        ));
+    }
+    let mut xen = Xen::open().map_err(|error| SourceError(error.to_string()))?;
+    let info = xen
+        .domain_info(id)
+        .map_err(|error| SourceError(error.to_string()))?;
+    if info.is_dying() {
+        return Err(SourceError(format!(
+            "cannot record domain {id}: it is being destroyed"
+        )));
+    }
+    if xen.address_bits(id) == Some(32) {
+        return Err(SourceError(format!(
+            "cannot record domain {id}: it is a 32-bit guest, and only 64-bit ones are supported"
+        )));
+    }
+    let mut store = Xenstore::connect().ok();
+    let name = store.as_mut().and_then(|store| store.domain_name(id).ok());
+    let uuid = store.as_mut().and_then(|store| store.domain_uuid(id).ok());
+    Ok(Found {
+        xen,
+        id,
+        name: name.unwrap_or_default(),
+        info,
+        stored: stored_configuration(id, uuid.as_deref()),
+    })
+}
+
+fn number_to_id(number: u32) -> Result<u16, SourceError> {
+    u16::try_from(number)
+        .ok()
+        .filter(|id| *id < FIRST_RESERVED)
+        .ok_or_else(|| {
+            SourceError(format!(
+                "cannot record domain {number}: domain numbers end at {}; see `xl list`",
+                FIRST_RESERVED - 1
+            ))
+        })
+}
+
+fn name_to_id(name: &str) -> Result<u16, SourceError> {
+    let mut store = Xenstore::connect().map_err(|error| SourceError(error.to_string()))?;
+    store
+        .domain_by_name(name)
+        .map_err(|error| SourceError(error.to_string()))?
+        .ok_or_else(|| {
+            SourceError(format!(
+                "there is no domain called `{name}`; see `xl list` for those that there are, or write \
+                 pid:N for a process, -- COMMAND to start one"
+            ))
+        })
+}
