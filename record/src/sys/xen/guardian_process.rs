@@ -99,7 +99,7 @@ impl ChildProcess {
             });
         }
         drop(lifeline);
-        settle_child();
+        settle_child(listen.as_raw_fd());
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(listen.as_raw_fd())));
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(0) }
@@ -115,8 +115,9 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Cuts the child's ties: its own session, no signals from the terminal, no standard streams.
-fn settle_child() {
+/// Cuts the child's ties: its own session, no signals from the terminal, and none of the parent's
+/// descriptors but the lifeline, lest it hold the output open.
+fn settle_child(lifeline: RawFd) {
     // SAFETY: no argument; fails harmlessly.
     unsafe { libc::setsid() };
     for signal in [
@@ -138,6 +139,14 @@ fn settle_child() {
         for stream in 0..3 {
             // SAFETY: replacing a standard stream of this single-threaded child.
             unsafe { libc::dup2(null, stream) };
+        }
+    }
+    let lifeline = lifeline.max(3) as u32;
+    for (first, last) in [(3, lifeline - 1), (lifeline + 1, u32::MAX)] {
+        if first <= last {
+            // SAFETY: these are the parent's descriptors, whose owners don't exist in this child: it
+            // never runs their destructors. A kernel before 5.9 refuses, which does no harm.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
 }
