@@ -171,7 +171,7 @@ fn open_source(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
 
 fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
     let source = match args.ptrace {
-        true => process::open_ptrace(process, plan, Vec::new()),
+        true => process::open_ptrace(process, Vec::new()),
         false => process::open(process, plan),
     };
     source.map_err(anyhow::Error::new)

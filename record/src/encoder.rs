@@ -217,7 +217,11 @@ impl<W: Write> Encoder<W> {
         match news {
             News::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
             News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
-            News::Cleared => self.modules.push(module_event(ModuleChange::Cleared)),
+            News::Cleared => {
+                self.modules.push(module_event(ModuleChange::Cleared));
+                // What was mapped instead may be gone before the next regular look.
+                self.observe(time_ns);
+            }
             News::CopiedFrom(space) => {
                 self.modules
                     .push(module_event(ModuleChange::CopiedFrom(space)));

@@ -7,6 +7,7 @@ use crate::session::{Control, Ending};
 use crate::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::signal;
 use crate::walk::{self, Beyond};
 use std::sync::atomic::Ordering;
 use uprof::cold::LossReason;
@@ -14,6 +15,8 @@ use uprof::{Arch, State, Stop};
 
 /// Losses and the source's own news are passed on this often.
 const HOUSEKEEPING_NS: u64 = 250_000_000;
+/// The longest sleep in one piece.
+const NAP_NS: u64 = 20_000_000;
 /// Bytes copied at a time while the guest is frozen; the budget is checked in between.
 const PIECE_BYTES: usize = 4096;
 /// Bytes copied from a second stack.
@@ -44,16 +47,12 @@ pub fn stop_world(
     control: &Control,
 ) -> Ending {
     let mut round = Round::new(source.facts().target.arch, sink, take);
+    if let Some(ending) = look(source, sink) {
+        return ending;
+    }
     let mut pace = Pace::new(monotonic_ns(), take.period_ns, take.most_overhead);
     loop {
-        while !sleep_until(pace.wake_ns) && control.stop_asked().is_none() {
-            match source.between(sink) {
-                Ok(Life::Alive) => {}
-                Ok(life) => return Ending::of_life(life),
-                Err(error) => return Ending::Failed(error),
-            }
-        }
-        if let Some(ending) = control.ending(monotonic_ns()) {
+        if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             return ending;
         }
         let now_ns = monotonic_ns();
@@ -62,9 +61,9 @@ pub fn stop_world(
             Ok(frozen_ns) => frozen_ns,
             Err(error) => {
                 // The guest may just be going away: that is the better message.
-                return match source.between(sink) {
-                    Ok(Life::Alive) | Err(_) => Ending::Failed(error),
-                    Ok(life) => Ending::of_life(life),
+                return match look(source, sink) {
+                    Some(Ending::Failed(_)) | None => Ending::Failed(error),
+                    Some(ending) => ending,
                 };
             }
         };
@@ -75,12 +74,44 @@ pub fn stop_world(
         }
         if pace.housekeeping_due(now_ns) {
             sink.tell_losses();
-            match source.between(sink) {
-                Ok(Life::Alive) => {}
-                Ok(life) => return Ending::of_life(life),
-                Err(error) => return Ending::Failed(error),
+            if let Some(ending) = look(source, sink) {
+                return ending;
             }
         }
+    }
+}
+
+/// Lets the source look after its guest; returns the ending if there was one.
+fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
+    match source.between(sink) {
+        Ok(Life::Alive) => None,
+        Ok(life) => Some(Ending::of_life(life)),
+        Err(error) => Some(Ending::Failed(error)),
+    }
+}
+
+/// Sleeps until `wake_ns`, in short pieces, so that a child that reports something does not wait
+/// long and someone who asks to stop doesn't either.
+fn wait(
+    source: &mut dyn StopWorld,
+    sink: &mut Sink,
+    wake_ns: u64,
+    control: &Control,
+) -> Option<Ending> {
+    loop {
+        if signal::take_wake()
+            && let Some(ending) = look(source, sink)
+        {
+            return Some(ending);
+        }
+        let now_ns = monotonic_ns();
+        if let Some(ending) = control.ending(now_ns) {
+            return Some(ending);
+        }
+        if now_ns >= wake_ns {
+            return None;
+        }
+        sleep_until(wake_ns.min(now_ns + NAP_NS));
     }
 }
 

@@ -10,6 +10,8 @@ mod records;
 mod registers;
 mod stopped;
 mod threads;
+mod tracees;
+mod watch;
 
 pub use command::Command;
 pub use perf::open as open_perf;
@@ -45,7 +47,7 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
                  sysctl kernel.perf_event_paranoid=1, or run as root",
                 errno.desc()
             );
-            stopped::open(process, plan, vec![warning])
+            stopped::open(process, vec![warning])
         }
         Err(Refusal::Failed(error)) => Err(error),
     }

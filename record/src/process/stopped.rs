@@ -1,9 +1,357 @@
-//! placeholder
-use super::Process;
-use crate::session::Plan;
-use crate::source::{Source, SourceError};
+//! Samples a process by stopping its running threads with ptrace, where perf events are forbidden.
+//!
+//! Blocked threads are left alone: to stop one would interrupt its system call. When the recorder
+//! dies, the kernel detaches the threads and lets them run on.
 
-/// placeholder
-pub fn open(_: Process, _: &Plan, warnings: Vec<String>) -> Result<Source, SourceError> {
-    Err(SourceError(warnings.join("; ")))
+use super::command::Child;
+use super::tracees::{Stand, Threads, Tracee};
+use super::watch::Watcher;
+use super::{Process, registers, threads};
+use crate::ring::Sink;
+use crate::slot::News;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::ptrace::listen;
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::signal::Signal;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::io::IoSliceMut;
+use uprof::cold::{Target, TargetKind};
+use uprof::{Registers, State, Task};
+
+/// A thread that was running is expected to stop within this time; else it is left out.
+const STOP_WITHIN_NS: u64 = 5_000_000;
+/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a stop that we asked for, or a group stop.
+const EVENT_STOP: i32 = 128;
+
+/// Opens a process by ptrace. Must be called on the thread that will sample.
+///
+/// # Errors
+/// Why the process can't be traced.
+pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceError> {
+    let (child, pid, name) = match process {
+        Process::Running(pid) => (None, pid, threads::name(pid, pid)),
+        Process::Started(command) => {
+            let child = command.start()?;
+            let pid = child.pid();
+            (Some(child), pid, command.arguments.join(" "))
+        }
+    };
+    let mut traced = Threads::new();
+    attach(pid, &mut traced)?;
+    let now_ns = monotonic_ns();
+    let (tasks, modules) = match child {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => (
+            threads::events(pid, now_ns),
+            threads::module_events(pid, now_ns),
+        ),
+    };
+    let facts = Facts {
+        target: Target {
+            kind: TargetKind::Process,
+            id: pid as u64,
+            name,
+            arch: registers::ARCH,
+            vcpus: tasks.len() as u32,
+        },
+        trigger: "timer, ptrace".into(),
+        on_cpu_only: true,
+        freezes: true,
+        notes: vec![("kernel frames".into(), "not visible to ptrace".into())],
+        warnings,
+        tasks,
+        modules,
+    };
+    let source = StoppedSource {
+        facts,
+        threads: traced,
+        child,
+        started: false,
+        life: Life::Alive,
+        reported: Vec::with_capacity(Vcpus::MOST),
+    };
+    Ok(Source {
+        hot: Hot::StopWorld(Box::new(source)),
+        observer: Some(Box::new(Watcher::new(pid))),
+    })
+}
+
+/// Seizes all threads of `pid`, also those that start meanwhile.
+fn attach(pid: i32, traced: &mut Threads) -> Result<(), SourceError> {
+    let options = Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC;
+    loop {
+        let mut added = false;
+        for tid in threads::of(pid) {
+            if !traced.add(Task {
+                space: pid as u32,
+                vcpu: tid as u32,
+            }) {
+                continue;
+            }
+            added = true;
+            match ptrace::seize(Pid::from_raw(tid), options) {
+                // A thread that a traced one has just started is traced already.
+                Ok(()) => {}
+                Err(Errno::EPERM) if traced.all().len() > 1 => {}
+                Err(Errno::ESRCH) => drop(traced.remove(Pid::from_raw(tid))),
+                Err(error) => {
+                    let doing = format!("cannot trace process {pid}");
+                    let advice = "it is not yours, or a debugger has it already; run as root, or \
+                                  see kernel.yama.ptrace_scope";
+                    return Err(SourceError::system(doing, error, advice));
+                }
+            }
+        }
+        if !added {
+            break;
+        }
+    }
+    match traced.is_empty() {
+        true => Err(SourceError(format!(
+            "process {pid} ended before it could be recorded"
+        ))),
+        false => Ok(()),
+    }
+}
+
+struct StoppedSource {
+    facts: Facts,
+    threads: Threads,
+    child: Option<Child>,
+    started: bool,
+    life: Life,
+    /// What threads reported while a stop was awaited.
+    reported: Vec<WaitStatus>,
+}
+
+impl StopWorld for StoppedSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        for tracee in self.threads.all() {
+            if tracee.stand == Stand::Free
+                && tracee.is_running()
+                && ptrace::interrupt(tracee.tid()).is_ok()
+            {
+                tracee.stand = Stand::Asked;
+            }
+        }
+        let deadline_ns = monotonic_ns() + STOP_WITHIN_NS;
+        for tracee in self.threads.all() {
+            if tracee.stand == Stand::Asked {
+                let other = wait_for_stop(tracee, deadline_ns);
+                self.reported.extend(other);
+            }
+            if let Stand::Stopped(_) = tracee.stand
+                && let Some(registers) = read_registers(tracee.tid())
+            {
+                let handle = u64::from(tracee.task.space);
+                vcpus.push(Vcpu {
+                    task: tracee.task,
+                    state: State::Running,
+                    registers,
+                    handle,
+                });
+            }
+        }
+        if !self.reported.is_empty() {
+            crate::sys::signal::wake_sampler();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        let Ok(base) = usize::try_from(address) else {
+            return 0;
+        };
+        let remote = [RemoteIoVec {
+            base,
+            len: into.len(),
+        }];
+        let pid = Pid::from_raw(vcpu.task.space as i32);
+        process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote).unwrap_or(0)
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.threads.all().iter_mut().for_each(go_on);
+        Ok(())
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        if !std::mem::replace(&mut self.started, true)
+            && let Some(child) = &mut self.child
+        {
+            child.go()?;
+        }
+        while let Some(status) = self.reported.pop() {
+            self.saw(status, sink);
+        }
+        loop {
+            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+            match waitpid(None, Some(flags)) {
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(status) => self.saw(status, sink),
+            }
+        }
+        if self.threads.is_empty() && self.life == Life::Alive {
+            self.life = Life::Ended(String::new());
+        }
+        // The clone allocates only once the guest has ended.
+        Ok(match &self.life {
+            Life::Alive => Life::Alive,
+            Life::Ended(how) if how.is_empty() => {
+                Life::Ended(format!("process {} ended", self.facts.target.id))
+            }
+            life => life.clone(),
+        })
+    }
+}
+
+impl StoppedSource {
+    /// Something happened to a thread while it was on its own.
+    fn saw(&mut self, status: WaitStatus, sink: &mut Sink) {
+        let Some(tid) = status.pid() else { return };
+        let now_ns = monotonic_ns();
+        if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
+            if let Some(task) = self.threads.remove(tid) {
+                sink.note(now_ns, task, News::Ended, &[]);
+            }
+            if let Some(child) = self
+                .child
+                .as_mut()
+                .filter(|child| child.pid() == tid.as_raw())
+            {
+                self.life = child.saw(status);
+            }
+            return;
+        }
+        if let WaitStatus::PtraceEvent(_, _, event) = status {
+            self.event(tid, event, sink);
+        }
+        if let Some(tracee) = self.threads.get(tid) {
+            tracee.stand = stand_of(status);
+            go_on(tracee);
+        } else {
+            // Reported before its parent's clone was: it is added then, and may run until then.
+            let _ = ptrace::cont(tid, None);
+        }
+    }
+
+    fn event(&mut self, tid: Pid, event: i32, sink: &mut Sink) {
+        let now_ns = monotonic_ns();
+        let parent = self.threads.get(tid).map(|tracee| tracee.task);
+        if event == Event::PTRACE_EVENT_EXEC as i32 {
+            let task = Task {
+                space: tid.as_raw() as u32,
+                vcpu: tid.as_raw() as u32,
+            };
+            self.threads.keep_leader(task);
+            sink.note(now_ns, task, News::Cleared, &[]);
+            return;
+        }
+        let thread = event == Event::PTRACE_EVENT_CLONE as i32;
+        let process =
+            event == Event::PTRACE_EVENT_FORK as i32 || event == Event::PTRACE_EVENT_VFORK as i32;
+        let Some(parent) = parent.filter(|_| thread || process) else {
+            return;
+        };
+        let Ok(new) = ptrace::getevent(tid) else {
+            return;
+        };
+        let vcpu = new as u32;
+        let space = if thread { parent.space } else { vcpu };
+        self.threads.add(Task { space, vcpu });
+        if process {
+            sink.note(
+                now_ns,
+                Task { space, vcpu },
+                News::CopiedFrom(parent.space),
+                &[],
+            );
+        }
+    }
+}
+
+/// What a stop means for the thread.
+fn stand_of(status: WaitStatus) -> Stand {
+    match status {
+        WaitStatus::Stopped(_, signal) => Stand::Stopped(Some(signal)),
+        WaitStatus::PtraceEvent(_, signal, EVENT_STOP) if signal != Signal::SIGTRAP => {
+            Stand::GroupStopped
+        }
+        _ => Stand::Stopped(None),
+    }
+}
+
+/// Waits for the stop that was asked for. Returns what the thread reported instead, if it did: it
+/// then stays where it is until that is dealt with.
+fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
+    loop {
+        match waitpid(
+            tracee.tid(),
+            Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
+        ) {
+            Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => std::thread::yield_now(),
+            Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
+                tracee.stand = stand_of(status);
+                return None;
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(status) => {
+                tracee.stand = Stand::Free;
+                return Some(status);
+            }
+        }
+    }
+}
+
+/// Lets a stopped thread run, with the signal that it was about to get.
+fn go_on(tracee: &mut Tracee) {
+    match tracee.stand {
+        Stand::Stopped(signal) => drop(ptrace::cont(tracee.tid(), signal)),
+        Stand::GroupStopped => drop(listen(tracee.tid())),
+        Stand::Free | Stand::Asked => return,
+    }
+    tracee.stand = Stand::Free;
+}
+
+#[cfg(target_arch = "x86_64")]
+fn read_registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    let mut registers = Registers::default();
+    for (number, value) in [
+        (3, all.rbx),
+        (6, all.rbp),
+        (7, all.rsp),
+        (10, all.r10),
+        (12, all.r12),
+        (13, all.r13),
+        (14, all.r14),
+        (15, all.r15),
+        (16, all.rip),
+    ] {
+        registers.set(number, value);
+    }
+    Some(registers)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn read_registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    let mut registers = Registers::default();
+    for number in 19..=30u8 {
+        registers.set(number, all.regs[usize::from(number)]);
+    }
+    registers.set(31, all.sp);
+    registers.set(32, all.pc);
+    Some(registers)
 }

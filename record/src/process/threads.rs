@@ -19,6 +19,20 @@ pub fn of(pid: i32) -> Vec<i32> {
     tids
 }
 
+/// Processes that the threads of `pid` started and that still run.
+pub fn children(pid: i32) -> Vec<i32> {
+    let read = |tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+    let lists: Vec<String> = of(pid)
+        .into_iter()
+        .filter_map(|tid| read(tid).ok())
+        .collect();
+    lists
+        .iter()
+        .flat_map(|list| list.split_whitespace())
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
 /// Name of a thread (at most 15 bytes, `comm`); empty when it is gone.
 pub fn name(pid: i32, tid: i32) -> String {
     let comm = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();

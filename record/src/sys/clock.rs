@@ -1,7 +1,5 @@
 //! The monotonic clock, and sleeping until a deadline of it.
 
-use nix::errno::Errno;
-
 /// Time of `CLOCK_MONOTONIC` in nanoseconds.
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
@@ -23,15 +21,14 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Sleeps until `deadline_ns` of the monotonic clock; says whether it was reached (`false`: a
-/// signal came first).
-pub fn sleep_until(deadline_ns: u64) -> bool {
+/// Sleeps until `deadline_ns` of the monotonic clock, or until a signal comes.
+pub fn sleep_until(deadline_ns: u64) {
     let time = libc::timespec {
         tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: `time` is valid for the call; with TIMER_ABSTIME the remainder may be null.
-    let result = unsafe {
+    unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,
             libc::TIMER_ABSTIME,
@@ -39,5 +36,4 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
             std::ptr::null_mut(),
         )
     };
-    Errno::from_raw(result) != Errno::EINTR
 }

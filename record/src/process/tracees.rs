@@ -1,0 +1,174 @@
+//! The threads under ptrace: a table of fixed size, and whether each one runs.
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::Pid;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use uprof::Task;
+
+/// Most threads under ptrace; later ones run unwatched.
+const MOST: usize = 1024;
+
+/// Where a thread under ptrace stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// On its own.
+    Free,
+    /// It was asked to stop.
+    Asked,
+    /// It has stopped; when it goes on, it gets this signal.
+    Stopped(Option<Signal>),
+    /// It has stopped as its whole process did, by SIGSTOP or its like, and has to stay so.
+    GroupStopped,
+}
+
+/// One thread.
+#[derive(Debug)]
+pub struct Tracee {
+    /// Process and thread id.
+    pub task: Task,
+    /// Where it stands.
+    pub stand: Stand,
+    /// `/proc/PID/task/TID/stat`, kept open; `None` where it could not be opened.
+    stat: Option<File>,
+}
+
+impl Tracee {
+    /// The thread id as the system takes it.
+    pub fn tid(&self) -> Pid {
+        Pid::from_raw(self.task.vcpu as i32)
+    }
+
+    /// Whether the thread is executing or ready to (state R of proc_pid_stat(5)).
+    pub fn is_running(&self) -> bool {
+        let mut text = [0; 128];
+        let read = self
+            .stat
+            .as_ref()
+            .and_then(|stat| stat.read_at(&mut text, 0).ok());
+        let text = &text[..read.unwrap_or(0)];
+        // The name before the state may hold anything, also parentheses.
+        let name_end = text.iter().rposition(|&byte| byte == b')');
+        name_end.and_then(|end| text.get(end + 2)) == Some(&b'R')
+    }
+}
+
+/// The threads under ptrace.
+#[derive(Debug)]
+pub struct Threads {
+    all: Vec<Tracee>,
+}
+
+impl Threads {
+    /// Room for all that there may be.
+    pub fn new() -> Self {
+        Threads {
+            all: Vec::with_capacity(MOST),
+        }
+    }
+
+    /// Adds a thread, if it isn't known and there is room; says whether it was added.
+    pub fn add(&mut self, task: Task) -> bool {
+        let known = self.all.iter().any(|tracee| tracee.task.vcpu == task.vcpu);
+        let room = self.all.len() < MOST;
+        if !known && room {
+            self.all.push(Tracee {
+                task,
+                stand: Stand::Free,
+                stat: open_stat(task),
+            });
+        }
+        !known && room
+    }
+
+    /// Forgets a thread, and returns what it was.
+    pub fn remove(&mut self, tid: Pid) -> Option<Task> {
+        let at = self.all.iter().position(|tracee| tracee.tid() == tid)?;
+        Some(self.all.swap_remove(at).task)
+    }
+
+    /// Forgets all threads of `task`'s process but `task` itself: it executed another program.
+    pub fn keep_leader(&mut self, task: Task) {
+        self.all
+            .retain(|tracee| tracee.task.space != task.space || tracee.task == task);
+        self.add(task);
+    }
+
+    /// The thread with this id.
+    pub fn get(&mut self, tid: Pid) -> Option<&mut Tracee> {
+        self.all.iter_mut().find(|tracee| tracee.tid() == tid)
+    }
+
+    /// All threads.
+    pub fn all(&mut self) -> &mut [Tracee] {
+        &mut self.all
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+}
+
+/// Opens a thread's `stat` without allocating.
+fn open_stat(task: Task) -> Option<File> {
+    let mut path = [0; 64];
+    write!(
+        &mut path[..],
+        "/proc/{}/task/{}/stat\0",
+        task.space,
+        task.vcpu
+    )
+    .ok()?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let opened: Result<_, Errno> = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    opened.ok().map(File::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_runs_is_told_from_one_that_sleeps() {
+        let own = std::process::id();
+        let tid = nix::unistd::gettid().as_raw() as u32;
+        let mut threads = Threads::new();
+        assert!(threads.add(Task {
+            space: own,
+            vcpu: tid
+        }));
+        assert!(
+            !threads.add(Task {
+                space: own,
+                vcpu: tid
+            }),
+            "known already"
+        );
+        assert!(
+            threads.all()[0].is_running(),
+            "the thread that asks is running"
+        );
+
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            let _ = wait.recv();
+        });
+        let vcpu = told.recv().unwrap();
+        threads.add(Task { space: own, vcpu });
+        let asleep = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            !threads.all()[1].is_running()
+        });
+        assert!(asleep);
+        drop(end);
+        sleeper.join().unwrap();
+    }
+}
