@@ -38,6 +38,7 @@ mod recover;
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
 pub use error::{DecodeError, Fault, OpenError};
+pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use index::IndexEntry;
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use recording::{Blocks, Recording};

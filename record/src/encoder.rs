@@ -5,6 +5,7 @@
 
 use crate::build_id;
 use crate::histogram::Histogram;
+use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
 use crate::session::Progress;
 use crate::slot::{News, Note, Slot};
@@ -16,8 +17,8 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, TaskChange,
-    TaskEvent,
+    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind,
+    TaskChange, TaskEvent,
 };
 use uprof::{State, Writer};
 
@@ -36,6 +37,8 @@ pub struct Encoder<W: Write> {
     modules: Vec<ModuleEvent>,
     losses: Vec<Loss>,
     build_ids: HashMap<String, Vec<u8>>,
+    /// With a process as target, kernel frames are of this machine's kernel.
+    kernel: Option<KernelNames>,
 }
 
 /// What the encoder counted.
@@ -121,7 +124,14 @@ impl<W: Write> Encoder<W> {
             modules: facts.modules.clone(),
             losses: Vec::new(),
             build_ids: HashMap::new(),
+            kernel: None,
         };
+        if facts.target.kind == TargetKind::Process {
+            encoder.kernel = Some(KernelNames::default());
+            encoder
+                .modules
+                .push(kernel::module_event(clock.monotonic_ns));
+        }
         encoder.find_build_ids();
         writer.tasks(&encoder.tasks)?;
         writer.modules(&encoder.modules)?;
@@ -174,10 +184,14 @@ impl<W: Write> Encoder<W> {
     /// Takes all that is in the ring; says whether there was something.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> bool {
         let mut worked = false;
-        let Encoder { writer, .. } = self;
+        let Encoder { writer, kernel, .. } = self;
         let mut failure = None;
         while let Some(result) = drain.sample(|slot| {
             tally.count(slot);
+            if let Some(kernel) = kernel {
+                let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
+                addresses.for_each(|address| kernel.add(address));
+            }
             writer
                 .as_mut()
                 .map_or(Ok(()), |writer| writer.sample(&slot.sample()))
@@ -301,6 +315,9 @@ impl<W: Write> Encoder<W> {
         writer.tasks(&self.tasks)?;
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
+        if let Some(part) = self.kernel.as_mut().and_then(KernelNames::part) {
+            writer.image_part(&part, monotonic_ns())?;
+        }
         self.tasks.clear();
         self.modules.clear();
         self.losses.clear();

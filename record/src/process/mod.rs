@@ -4,6 +4,7 @@
 //! the threads with ptrace.
 
 mod command;
+pub mod kernel;
 mod maps;
 mod perf;
 mod records;

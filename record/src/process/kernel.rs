@@ -1,0 +1,165 @@
+//! Names of the kernel functions that were sampled, for the recording: elsewhere the addresses
+//! would mean nothing.
+//!
+//! Enters: sampled addresses. Leaves: parts of an image table with the functions that hold them.
+//! Source: `/proc/kallsyms`, whose lines are `address type name`, then a tab and `[module]`.
+
+use super::registers::ARCH;
+use crate::build_id;
+use std::collections::HashSet;
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::{ImageIdentity, ImagePart, Symbol};
+
+/// First address of the kernel's half of an address space, on x86-64 and AArch64.
+pub const KERNEL_HALF: u64 = 1 << 63;
+/// How the kernel is called where an image has its path.
+pub const KERNEL_PATH: &str = "[kernel]";
+/// Most addresses remembered; those of later functions stay without a name.
+const MOST_ADDRESSES: usize = 1 << 20;
+
+/// Gathers sampled kernel addresses and names them.
+#[derive(Debug, Default)]
+pub struct KernelNames {
+    seen: HashSet<u64>,
+    new: Vec<u64>,
+    /// Function starts and names, in order; `None` until the first kernel address comes.
+    table: Option<Vec<(u64, String)>>,
+    told: HashSet<u64>,
+}
+
+impl KernelNames {
+    /// Remembers an address, if it is one of the kernel.
+    pub fn add(&mut self, address: u64) {
+        let room = self.seen.len() < MOST_ADDRESSES;
+        if address >= KERNEL_HALF && room && self.seen.insert(address) {
+            self.new.push(address);
+        }
+    }
+
+    /// The functions that hold addresses which came since the last call; `None` where there are none.
+    pub fn part(&mut self) -> Option<ImagePart> {
+        if self.new.is_empty() {
+            return None;
+        }
+        let table = self.table.get_or_insert_with(|| {
+            parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+        });
+        let mut found: Vec<usize> = self
+            .new
+            .drain(..)
+            .filter_map(|address| {
+                table
+                    .partition_point(|(start, _)| *start <= address)
+                    .checked_sub(1)
+            })
+            .filter(|&index| self.told.insert(table[index].0))
+            .collect();
+        if found.is_empty() {
+            return None;
+        }
+        found.sort_unstable();
+        let mut part = ImagePart::new(ImageIdentity {
+            path: KERNEL_PATH.into(),
+            build_id: own_build_id(),
+            arch: ARCH,
+            load_bias: 0,
+            origin: "kallsyms".into(),
+        });
+        for index in found {
+            let (address, name) = &table[index];
+            let end = table.get(index + 1).map_or(*address, |(next, _)| *next);
+            let symbol = Symbol {
+                address: *address,
+                size_bytes: end - address,
+                name,
+            };
+            if !part.push(symbol) {
+                break;
+            }
+        }
+        Some(part)
+    }
+}
+
+/// The kernel as a module of every process of this machine (address space 0).
+pub fn module_event(now_ns: u64) -> ModuleEvent {
+    let mapping = Mapping {
+        start: KERNEL_HALF,
+        length: KERNEL_HALF - 1,
+        file_offset: 0,
+        path: KERNEL_PATH.into(),
+        build_id: own_build_id(),
+    };
+    ModuleEvent {
+        time_ns: now_ns,
+        space: 0,
+        what: ModuleChange::Mapped(mapping),
+    }
+}
+
+fn own_build_id() -> Vec<u8> {
+    let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
+    build_id::of_notes(&notes).unwrap_or_default()
+}
+
+/// Function starts and names. Empty where the addresses are hidden (all zero).
+fn parse(text: &str) -> Vec<(u64, String)> {
+    let mut table: Vec<(u64, String)> = text
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            let code = matches!(words.next()?, "t" | "T" | "w" | "W");
+            let name = words.next()?.replace('\t', " ");
+            (code && address >= KERNEL_HALF).then_some((address, name))
+        })
+        .collect();
+    // Stable: of several names for one address the first stays, as in the kernel's own traces.
+    table.sort_by_key(|(address, _)| *address);
+    table.dedup_by_key(|(address, _)| *address);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "ffffffff81000000 T _stext\nffffffff81000010 t b\n\
+        ffffffff81000010 T alias\nffffffff81000030 D data\nffffffffc0000000 t f\t[net]\n\
+        0000000000000000 A percpu\nnonsense\n";
+
+    #[test]
+    fn functions_are_named_once() {
+        let mut names = KernelNames {
+            table: Some(parse(TEXT)),
+            ..KernelNames::default()
+        };
+        for address in [
+            0xffff_ffff_8100_0012,
+            0xffff_ffff_8100_0018,
+            0xffff_ffff_c000_0001,
+            5,
+        ] {
+            names.add(address);
+        }
+        let part = names.part().unwrap();
+        let found: Vec<_> = part
+            .symbols()
+            .map(|symbol| (symbol.address, symbol.name))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (0xffff_ffff_8100_0010, "b"),
+                (0xffff_ffff_c000_0000, "f [net]")
+            ]
+        );
+        names.add(0xffff_ffff_8100_0011);
+        assert!(names.part().is_none(), "named already");
+    }
+
+    #[test]
+    fn hidden_addresses_name_nothing() {
+        assert!(parse("0000000000000000 T _stext\n0000000000000000 t b\n").is_empty());
+    }
+}
