@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Prints an .uprof recording as dump text (format-spec.md, section 10).
+
+    read_uprof.py FILE
+
+A second reader of the format, written from format-spec.md alone, without looking at the Rust code:
+where the two print different lines, one of them or the page is wrong. "§" cites a section of the
+page. This file reads the preamble and walks the blocks; uprof_py/ reads what is in them.
+
+Exit status: 0 when the recording was printed, damaged or not; 1 when it was refused; 2 for wrong
+usage. Needs Python 3.8 or later and the package zstandard: made with 0.25.0, and tried with the
+0.20.0 of Debian 12.
+"""
+
+import struct
+import sys
+import zlib
+from typing import NamedTuple
+
+import zstandard
+
+from uprof_py.numbers import Malformed
+from uprof_py.records import COLD_PAYLOADS, image_lines
+from uprof_py.samples import SampleBlock
+
+MAGIC = b"\x89UPROF\r\n"
+SYNC = b"\xf5uBLK\x1a\r\n"
+PREAMBLE = struct.Struct("<8sHHI16s")
+HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
+CRITICAL = 1
+
+# Tables of names; a number is a place in the list.
+CODECS = ["plain", "zstd"]
+BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", "spans",
+               "image", "end", "index"]
+
+# Limits (§11).
+MOST_PAYLOAD_BYTES = 16 << 20
+MOST_COLD_BYTES = 1 << 20
+
+
+class Refused(Exception):
+    """The file is none that this reader may read; ends the program."""
+
+
+def name_or_number(names, number):
+    return names[number] if number < len(names) and names[number] else str(number)
+
+
+class Header(NamedTuple):
+    """A block header: its offset in the file, then its fields in order (§3)."""
+
+    offset: int
+    sync: bytes
+    block_type: int
+    flags: int
+    codec: int
+    encoding: int
+    reserved: int
+    stored_bytes: int
+    raw_bytes: int
+    first_ns: int
+    last_ns: int
+    samples_before: int
+    samples: int
+    sequence: int
+    payload_crc: int
+    header_crc: int
+
+    @property
+    def end(self):
+        return self.offset + HEADER.size + self.stored_bytes
+
+    def line(self):
+        return (f"block seq={self.sequence} type={name_or_number(BLOCK_TYPES, self.block_type)}"
+                f" offset={self.offset} stored={self.stored_bytes} raw={self.raw_bytes}"
+                f" codec={name_or_number(CODECS, self.codec)} samples={self.samples}"
+                f" first={self.first_ns} last={self.last_ns}")
+
+
+def read_header(data, offset):
+    """The header at `offset`, or None if there is none whose sync and CRC are right."""
+    if len(data) - offset < HEADER.size:
+        return None
+    header = Header(offset, *HEADER.unpack_from(data, offset))
+    crc = zlib.crc32(data[offset:offset + HEADER.size - 4])
+    return header if header.sync == SYNC and header.header_crc == crc else None
+
+
+def decompress(header, stored):
+    """The payload of a block with a known codec (§3)."""
+    raw = stored
+    if CODECS[header.codec] == "zstd":
+        try:
+            raw = zstandard.ZstdDecompressor().stream_reader(stored).read(header.raw_bytes + 1)
+        except zstandard.ZstdError as error:
+            raise Malformed(f"payload: {error}") from error
+    if len(raw) != header.raw_bytes:
+        raise Malformed(f"payload: is not {header.raw_bytes} bytes when decompressed")
+    return raw
+
+
+def record_lines(header, stored):
+    """The lines of a block's records; all or none of them, except in a sample block."""
+    name = BLOCK_TYPES[header.block_type]
+    wanted_encoding = 1 if name in COLD_PAYLOADS else 0
+    if header.encoding != wanted_encoding:
+        raise Malformed(f"encoding {header.encoding} is not known for {name}")
+    payload = decompress(header, stored)
+    if name == "samples":
+        yield from SampleBlock(payload, header.samples).lines()
+    elif name == "image":
+        yield from list(image_lines(payload))
+    else:
+        yield from list(COLD_PAYLOADS[name](payload))
+
+
+def block_lines(data, header):
+    yield header.line()
+    is_known = name_or_number(BLOCK_TYPES, header.block_type) != str(header.block_type)
+    if not is_known and header.flags & CRITICAL:
+        raise Refused(f"block {header.sequence} at offset {header.offset} is of the critical type"
+                      f" {header.block_type}, which this reader doesn't know")
+    if not is_known or header.codec >= len(CODECS):
+        return
+    try:
+        yield from record_lines(header, data[header.offset + HEADER.size:header.end])
+    except Malformed as error:
+        yield f"error block {header.sequence} at offset {header.offset}: {error}"
+
+
+class Damage(NamedTuple):
+    kind: str
+    offset: int
+    size: int
+
+    def line(self):
+        return f"damage kind={self.kind} offset={self.offset} bytes={self.size}"
+
+
+def judge(data, at):
+    """What stands at `at`: "sound" or a kind of damage; and the header, if it can be trusted."""
+    header = read_header(data, at)
+    if header is None:
+        return "header", None
+    most_raw = MOST_COLD_BYTES if header.encoding == 1 else MOST_PAYLOAD_BYTES
+    if header.stored_bytes > MOST_PAYLOAD_BYTES or header.raw_bytes > most_raw:
+        return "header", None
+    if header.end > len(data):
+        return "truncated", header
+    if zlib.crc32(data[at + HEADER.size:header.end]) != header.payload_crc:
+        return "payload", header
+    return "sound", header
+
+
+def next_sync(data, at):
+    """Rule 3. The cut sync at a file's end matters only to who follows a growing file."""
+    found = data.find(SYNC, at)
+    return found if found >= 0 else len(data)
+
+
+def walk(data, at):
+    """The Headers of the sound blocks from `at` on, and the Damage between them (§9)."""
+    expected, ended, stretch = 0, False, None
+    while at < len(data):
+        verdict, header = judge(data, at)
+        if verdict == "sound" and header.sequence >= expected:
+            if stretch:
+                yield Damage(stretch.kind, stretch.offset, at - stretch.offset)
+            elif header.sequence > expected:
+                yield Damage("missing", at, 0)
+            yield header
+            expected, stretch, at = header.sequence + 1, None, header.end
+            ended = ended or name_or_number(BLOCK_TYPES, header.block_type) == "end"
+            continue
+        kind = "repeated" if verdict == "sound" else verdict
+        if at == 0:
+            kind = "preamble"
+        stretch = stretch or Damage(kind, at, 0)
+        if verdict == "truncated":
+            stretch = stretch._replace(kind=kind)
+        at = header.end if verdict == "sound" else next_sync(data, at + 1)
+    if stretch:
+        yield Damage(stretch.kind, stretch.offset, at - stretch.offset)
+    elif not ended:
+        yield Damage("unfinished", at, 0)
+
+
+def read_preamble(data):
+    """(uuid, version) of a sound preamble, else None (§2)."""
+    if len(data) < PREAMBLE.size:
+        return None
+    magic, major, minor, crc, uuid = PREAMBLE.unpack_from(data)
+    if magic != MAGIC or zlib.crc32(PREAMBLE.pack(magic, major, minor, 0, uuid)) != crc:
+        return None
+    if major != 1:
+        raise Refused(f"the format's version is {major}.{minor}, this reader knows 1")
+    return uuid.hex(), f"{major}.{minor}"
+
+
+def dump(data):
+    """The lines of the dump text (§10)."""
+    preamble = read_preamble(data)
+    found = walk(data, PREAMBLE.size if preamble else 0)
+    if not preamble:
+        found = list(found)
+        if not any(isinstance(one, Header) for one in found):
+            raise Refused("not an .uprof recording: no preamble and no sound block")
+    uuid, version = preamble or ("-", "-")
+    yield f"recording uuid={uuid} version={version}"
+    for one in found:
+        if isinstance(one, Damage):
+            yield one.line()
+        else:
+            yield from block_lines(data, one)
+
+
+def main(arguments):
+    if len(arguments) != 2:
+        print("usage: read_uprof.py FILE", file=sys.stderr)
+        return 2
+    path = arguments[1]
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        for line in dump(data):
+            sys.stdout.buffer.write(line.encode("utf-8") + b"\n")
+        sys.stdout.buffer.flush()
+    except (Refused, OSError) as error:
+        sys.stdout.buffer.flush()
+        print(f"read_uprof.py: {path}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,1 @@
+"""What the blocks of an .uprof recording hold; see ../read_uprof.py."""

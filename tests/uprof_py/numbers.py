@@ -1,0 +1,136 @@
+"""Numbers and text as they stand in payloads (§1, §6.1), and as dump text writes them (§10)."""
+
+MASK_64 = (1 << 64) - 1
+MOST_ELEMENTS = 1 << 20  # a Vec can't have more elements than its block has bytes (§11)
+
+
+class Malformed(Exception):
+    """A payload doesn't follow the page; ends its block."""
+
+
+class Bytes:
+    """Reads one piece of a payload from front to back; `what` names the piece in errors."""
+
+    def __init__(self, data, what):
+        self.data, self.what, self.at = data, what, 0
+
+    def left(self):
+        return len(self.data) - self.at
+
+    def fail(self, message):
+        raise Malformed(f"{self.what}, byte {self.at}: {message}")
+
+    def take(self, count):
+        if count > self.left():
+            self.fail(f"{count} bytes are wanted, {self.left()} are left")
+        self.at += count
+        return self.data[self.at - count:self.at]
+
+    def byte(self):
+        return self.take(1)[0]
+
+    def varint(self):
+        """A varint (§1)."""
+        value = 0
+        for shift in range(0, 64, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        if byte >= 0x80 or value > MASK_64:
+            self.fail("a varint beyond 64 bits")
+        return value
+
+    def delta(self):
+        """A delta (§1), to be added with `wrapping`."""
+        return unzigzag(self.varint())
+
+    def text(self, count):
+        try:
+            return self.take(count).decode("utf-8")
+        except UnicodeDecodeError as error:
+            self.fail(f"text is not UTF-8: {error.reason}")
+
+
+class Absent:
+    """Stands for a column that was left out: every entry is 0 (§5.1)."""
+
+    def byte(self):
+        return 0
+
+    varint = delta = byte
+
+
+class Bincode(Bytes):
+    """Reads records in bincode 2's standard configuration (§6.1)."""
+
+    def integer(self, size=8):
+        """u16, u32 or u64, of `size` bytes when in full."""
+        first = self.byte()
+        if first < 251:
+            return first
+        width = {0xFB: 2, 0xFC: 4, 0xFD: 8}.get(first, 9)
+        if width > size:
+            self.fail(f"marker {first:02x} in an integer of {size} bytes")
+        return int.from_bytes(self.take(width), "little")
+
+    def u32(self):
+        return self.integer(4)
+
+    def i64(self):
+        return unzigzag(self.integer())
+
+    def flag(self):
+        """bool, and the first byte of an Option."""
+        value = self.byte()
+        if value > 1:
+            self.fail(f"{value} where only 0 or 1 can be")
+        return value == 1
+
+    def string(self):
+        return self.text(self.integer())
+
+    def vec(self, read, most=MOST_ELEMENTS):
+        count = self.integer()
+        if count > min(most, self.left()):
+            self.fail(f"{count} elements, with {self.left()} bytes left and {most} allowed")
+        return [read(self) for _ in range(count)]
+
+    def byte_vec(self):
+        return self.take(self.integer())
+
+    def option(self, read):
+        return read(self) if self.flag() else None
+
+    def variant(self, names):
+        number = self.u32()
+        if number >= len(names):
+            self.fail(f"unknown variant {number} (known: {', '.join(names)})")
+        return names[number]
+
+    def task(self):
+        return (self.u32(), self.u32())
+
+
+def unzigzag(value):
+    return (value >> 1) ^ -(value & 1)
+
+
+def wrapping(value):
+    return value & MASK_64
+
+
+def quote(text):
+    def escaped(char):
+        if char in '"\\':
+            return "\\" + char
+        return f"\\u{ord(char):04x}" if char < " " or "\x7f" <= char <= "\x9f" else char
+    return '"' + "".join(map(escaped, text)) + '"'
+
+
+def known(value, form=str):
+    return "-" if value is None else form(value)
+
+
+def task_text(task):
+    return f"{task[0]}/{task[1]}"
