@@ -1,0 +1,183 @@
+//! What a report rests on: how many samples there were, which of them count, and everything that
+//! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
+
+use std::collections::BTreeMap;
+use uprof::cold::{Loss, LossReason};
+use uprof::{Damage, State, Stop};
+
+/// What of a file could not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Damages {
+    /// Each stretch of damage in words, at most [`Damages::LISTED`] of them.
+    pub stretches: Vec<String>,
+    /// How many stretches there were.
+    pub count: u64,
+    /// Samples known to be lost with them.
+    pub samples: u64,
+    /// Stretches of which nobody can tell how many samples went.
+    pub uncounted: u64,
+    /// Optional blocks of types that this version doesn't know.
+    pub unknown_blocks: u64,
+    /// Blocks with sound checksums that can't be decoded, in words.
+    pub undecodable: Vec<String>,
+}
+
+impl Damages {
+    /// How many stretches are kept in words.
+    pub const LISTED: usize = 20;
+
+    /// Counts one stretch.
+    pub fn add(&mut self, damage: &Damage) {
+        self.count += 1;
+        match damage.samples {
+            Some(samples) => self.samples = self.samples.saturating_add(samples),
+            None => self.uncounted += 1,
+        }
+        if self.stretches.len() < Self::LISTED {
+            self.stretches.push(damage.to_string());
+        }
+    }
+
+    /// Whether everything could be read.
+    pub fn is_none(&self) -> bool {
+        self.count == 0 && self.undecodable.is_empty()
+    }
+}
+
+/// Counts of samples, and of what is missing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Account {
+    /// Samples read from the file.
+    pub read: u64,
+    /// Samples that the view shows.
+    pub counted: u64,
+    /// Samples left out because of time, vCPU or thread.
+    pub outside: u64,
+    /// Samples left out because of their state, by state.
+    pub by_state: BTreeMap<State, u64>,
+    /// Samples left out by `--focus` and `--ignore`.
+    pub unfocused: u64,
+    /// Counted samples whose stack was cut, by reason.
+    pub cut: BTreeMap<Stop, u64>,
+    /// Counted samples taken after their deadline.
+    pub late: u64,
+    /// Counted samples without any frame.
+    pub empty: u64,
+    /// Samples of blocks that can't be decoded.
+    pub undecoded: u64,
+    /// Samples that the recorder could not keep, by reason.
+    pub lost: BTreeMap<LossReason, u64>,
+    /// Samples lost with damaged parts of the file.
+    pub damaged: u64,
+    /// Stretches of damage.
+    pub damages: u64,
+    /// The recording has no end record: the recorder was killed, or the file was cut.
+    pub unfinished: u64,
+    /// Lengths of the recordings, in seconds, added up.
+    pub seconds: f64,
+}
+
+/// Whether a stack that stopped so misses outer frames.
+pub fn is_cut(stop: Stop) -> bool {
+    !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
+}
+
+impl Account {
+    /// Counts what a recorder reports as lost.
+    pub fn add_losses(&mut self, losses: &[Loss]) {
+        for loss in losses {
+            let sum = self.lost.entry(loss.reason).or_default();
+            *sum = sum.saturating_add(loss.count);
+        }
+    }
+
+    /// Adds another account to this one.
+    pub fn add(&mut self, other: &Account) {
+        self.read += other.read;
+        self.counted += other.counted;
+        self.outside += other.outside;
+        self.unfocused += other.unfocused;
+        self.late += other.late;
+        self.empty += other.empty;
+        self.undecoded += other.undecoded;
+        self.damaged = self.damaged.saturating_add(other.damaged);
+        self.damages += other.damages;
+        self.unfinished += other.unfinished;
+        self.seconds += other.seconds;
+        add_map(&mut self.by_state, &other.by_state);
+        add_map(&mut self.cut, &other.cut);
+        add_map(&mut self.lost, &other.lost);
+    }
+
+    /// Whether samples are missing that should be there: reason enough for exit status 1.
+    pub fn is_incomplete(&self) -> bool {
+        let events_only = |reason: &LossReason| *reason == LossReason::EventsLost;
+        let lost = self.lost.iter().any(|(reason, count)| *count > 0 && !events_only(reason));
+        lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
+    }
+
+    /// One line for each thing worth knowing; the first gives the samples counted.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.counted_line()];
+        let blocked: u64 = self.by_state.values().sum();
+        if blocked > 0 {
+            let parts = self.by_state.iter().map(|(state, n)| format!("{n} {}", state.name()));
+            let parts: Vec<String> = parts.collect();
+            lines.push(format!("not counted: {} (see --state)", parts.join(", ")));
+        }
+        if self.outside + self.unfocused > 0 {
+            let filtered = self.outside + self.unfocused;
+            lines.push(format!("not counted: {filtered} left out by filters"));
+        }
+        let cut: u64 = self.cut.values().sum();
+        if cut > 0 {
+            let parts = self.cut.iter().map(|(stop, n)| format!("{} {n}", stop.name()));
+            let parts: Vec<String> = parts.collect();
+            let share = share(cut, self.counted);
+            lines.push(format!("stacks cut short: {cut} ({share}): {}", parts.join(", ")));
+        }
+        if self.empty > 0 {
+            lines.push(format!("samples without any frame: {}", self.empty));
+        }
+        for (reason, count) in self.lost.iter().filter(|(_, count)| **count > 0) {
+            lines.push(format!("lost: {count} {}", reason.describe()));
+        }
+        if self.damages > 0 {
+            let line = format!("damaged: {} places in the file", self.damages);
+            lines.push(format!("{line}, at least {} samples gone", self.damaged));
+        }
+        if self.undecoded > 0 {
+            lines.push(format!("undecodable: {} samples", self.undecoded));
+        }
+        if self.unfinished > 0 {
+            lines.push("the recording has no end: its last second may be missing".to_owned());
+        }
+        lines
+    }
+
+    fn counted_line(&self) -> String {
+        let per_second = self.counted as f64 / self.seconds;
+        match self.seconds > 0.0 {
+            true => format!(
+                "{} samples in {:.1} s ({per_second:.1} a second)",
+                self.counted, self.seconds
+            ),
+            false => format!("{} samples", self.counted),
+        }
+    }
+}
+
+fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
+    for (key, count) in other {
+        let sum = sums.entry(*key).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+}
+
+/// `part` of `whole` as a percentage with one decimal.
+pub fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),
+    }
+}

@@ -1,0 +1,335 @@
+//! A recording, opened: the bytes of a file or a pipe go in; what is known about the whole of it
+//! and the places of its sample blocks come out. Samples are decoded later, block by block, so
+//! that memory does not grow with the recording.
+
+mod error;
+mod spool;
+
+pub use error::RecordingError;
+
+use crate::account::Damages;
+use crate::mapped::{Mapped, map};
+use crate::spaces::Spaces;
+use crate::tasks::TaskNames;
+use std::path::Path;
+use uprof::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TargetKind, TaskEvent};
+use uprof::{Block, Item, Payload, SampleBlock};
+
+/// An opened recording.
+#[derive(Debug)]
+pub struct Recording {
+    name: String,
+    bytes: Bytes,
+    uuid: Option<[u8; 16]>,
+    start_ns: u64,
+    metadata: Metadata,
+    spaces: Spaces,
+    tasks: TaskNames,
+    clocks: Vec<ClockPair>,
+    losses: Vec<Loss>,
+    spans: Vec<Span>,
+    images: Vec<Vec<u8>>,
+    end: Option<End>,
+    sizes: Sizes,
+    damages: Damages,
+    blocks: Vec<SampleBlockPlace>,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Mapped),
+    Owned(Vec<u8>),
+}
+
+/// Where a block of samples is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleBlockPlace {
+    /// Offset of its header in the file.
+    pub offset: u64,
+    /// Samples inside.
+    pub samples: u32,
+    /// Earliest time inside.
+    pub first_ns: u64,
+    /// Latest time inside.
+    pub last_ns: u64,
+}
+
+/// How many bytes the parts of the file take.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sizes {
+    /// The whole file.
+    pub file_bytes: u64,
+    /// Sample blocks, as stored.
+    pub sample_bytes: u64,
+    /// Sample blocks, decompressed.
+    pub sample_raw_bytes: u64,
+    /// Embedded images.
+    pub image_bytes: u64,
+    /// Sound blocks.
+    pub blocks: u64,
+}
+
+/// Embedded image parts beyond this many bytes are left out: the report then shows offsets.
+const IMAGE_BYTES_MAX: usize = 1 << 30;
+
+impl Recording {
+    /// Opens the recording at `path`, or standard input for `-`.
+    ///
+    /// # Errors
+    /// [`RecordingError`]: it can't be read, or isn't a recording that this version understands.
+    /// Damage inside is no error; see [`Recording::damages`].
+    pub fn open(path: &Path) -> Result<Self, RecordingError> {
+        if path == Path::new("-") {
+            let bytes = Bytes::Mapped(spool::spool(std::io::stdin().lock())?);
+            return Recording::load("standard input".into(), bytes);
+        }
+        if is_pipe(path) {
+            let opened = std::fs::File::open(path);
+            let file = opened.map_err(|source| RecordingError::Spool { source })?;
+            let bytes = Bytes::Mapped(spool::spool(file)?);
+            return Recording::load(path.display().to_string(), bytes);
+        }
+        Recording::load(path.display().to_string(), Bytes::Mapped(map(path)?))
+    }
+
+    /// Opens a recording in memory; `name` is what messages call it.
+    ///
+    /// # Errors
+    /// As for [`Recording::open`].
+    pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, RecordingError> {
+        Recording::load(name.to_owned(), Bytes::Owned(bytes))
+    }
+
+    fn load(name: String, bytes: Bytes) -> Result<Self, RecordingError> {
+        let mut recording = Recording {
+            name,
+            bytes,
+            uuid: None,
+            start_ns: u64::MAX,
+            metadata: Metadata::default(),
+            spaces: Spaces::default(),
+            tasks: TaskNames::default(),
+            clocks: Vec::new(),
+            losses: Vec::new(),
+            spans: Vec::new(),
+            images: Vec::new(),
+            end: None,
+            sizes: Sizes::default(),
+            damages: Damages::default(),
+            blocks: Vec::new(),
+        };
+        let cold = recording.scan()?;
+        let whole_guest = recording.metadata.target.kind != TargetKind::Process;
+        recording.spaces = Spaces::new(cold.modules, whole_guest);
+        recording.tasks = TaskNames::new(cold.tasks);
+        if recording.start_ns == u64::MAX {
+            let first = recording.blocks.iter().map(|block| block.first_ns).min();
+            recording.start_ns = first.unwrap_or(0);
+        }
+        Ok(recording)
+    }
+
+    fn scan(&mut self) -> Result<ColdEvents, RecordingError> {
+        // The bytes are put back below: a block borrows them while `self` is being filled.
+        let bytes = std::mem::replace(&mut self.bytes, Bytes::Owned(Vec::new()));
+        let scanned = self.scan_bytes(bytes.as_slice());
+        self.bytes = bytes;
+        scanned
+    }
+
+    fn scan_bytes(&mut self, bytes: &[u8]) -> Result<ColdEvents, RecordingError> {
+        let opened = uprof::Recording::open(bytes).map_err(|source| RecordingError::Open {
+            name: self.name.clone(),
+            source,
+        })?;
+        self.uuid = opened.uuid();
+        self.sizes.file_bytes = bytes.len() as u64;
+        let mut cold = ColdEvents::default();
+        for item in opened.blocks() {
+            match item {
+                Item::Damage(damage) => self.damages.add(&damage),
+                Item::Block(block) => self.take_block(&block, &mut cold)?,
+            }
+        }
+        Ok(cold)
+    }
+
+    fn take_block(
+        &mut self,
+        block: &Block<'_>,
+        cold: &mut ColdEvents,
+    ) -> Result<(), RecordingError> {
+        self.sizes.blocks += 1;
+        if block.known_type() == Some(uprof::BlockType::Samples) {
+            self.sizes.sample_bytes += block.file_bytes();
+            self.sizes.sample_raw_bytes += u64::from(block.raw_bytes);
+            self.blocks.push(SampleBlockPlace {
+                offset: block.offset,
+                samples: block.samples,
+                first_ns: block.first_ns,
+                last_ns: block.last_ns,
+            });
+            return Ok(());
+        }
+        match block.payload() {
+            Ok(Payload::Metadata(metadata)) => {
+                self.metadata = metadata;
+                self.start_ns = block.first_ns;
+            }
+            Ok(Payload::Tasks(events)) => cold.tasks.extend(events),
+            Ok(Payload::Modules(events)) => cold.modules.extend(events),
+            Ok(Payload::Clocks(pairs)) => self.clocks.extend(pairs),
+            Ok(Payload::Losses(losses)) => self.losses.extend(losses),
+            Ok(Payload::Spans(spans)) => self.spans.extend(spans),
+            Ok(Payload::Image(part)) => {
+                self.sizes.image_bytes += block.file_bytes();
+                let kept: usize = self.images.iter().map(Vec::len).sum();
+                if kept + part.len() <= IMAGE_BYTES_MAX {
+                    self.images.push(part);
+                }
+            }
+            Ok(Payload::End(end)) => self.end = Some(end),
+            Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
+            Ok(Payload::Samples(_) | Payload::Index(_)) => {}
+            Err(error) if block.known_type().is_none() => {
+                return Err(RecordingError::Critical {
+                    name: self.name.clone(),
+                    source: error,
+                });
+            }
+            Err(error) => self.damages.undecodable.push(error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Decodes the samples of a block.
+    ///
+    /// # Errors
+    /// What is wrong with the block, in words with its place.
+    pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
+        let opened = uprof::Recording::open(self.bytes.as_slice());
+        let opened = opened.map_err(|error| error.to_string())?;
+        let block = opened
+            .block_at(place.offset)
+            .ok_or_else(|| format!("the block at byte {} has changed", place.offset))?;
+        match block.payload() {
+            Ok(Payload::Samples(samples)) => Ok(samples),
+            Ok(_) => Err(format!("the block at byte {} has changed", place.offset)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What messages call the recording: its path.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Identity of the recording; `None` where the preamble is damaged.
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        self.uuid
+    }
+
+    /// When the recording began, in nanoseconds of its monotonic clock.
+    pub fn start_ns(&self) -> u64 {
+        self.start_ns
+    }
+
+    /// When it ended: the end record's time, else the last sample's.
+    pub fn end_ns(&self) -> u64 {
+        let last = self.blocks.iter().map(|block| block.last_ns).max();
+        let end = self.end.as_ref().map(|end| end.time_ns);
+        end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
+    }
+
+    /// How long was recorded, in seconds.
+    pub fn seconds(&self) -> f64 {
+        (self.end_ns() - self.start_ns) as f64 / 1e9
+    }
+
+    /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, where a clock pair says.
+    pub fn start_realtime_ns(&self) -> Option<i64> {
+        let pair = self.clocks.first()?;
+        let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
+        Some(pair.realtime_ns.wrapping_sub(behind))
+    }
+
+    /// What was recorded, where and how.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// Which image is where, and when.
+    pub fn spaces(&self) -> &Spaces {
+        &self.spaces
+    }
+
+    /// Names of vCPUs or threads.
+    pub fn tasks(&self) -> &TaskNames {
+        &self.tasks
+    }
+
+    /// Clock readings.
+    pub fn clocks(&self) -> &[ClockPair] {
+        &self.clocks
+    }
+
+    /// Samples that could not be kept.
+    pub fn losses(&self) -> &[Loss] {
+        &self.losses
+    }
+
+    /// Intervals of a function trace.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// Parts of embedded images (format-spec.md, section 7).
+    pub fn images(&self) -> &[Vec<u8>] {
+        &self.images
+    }
+
+    /// Why it ended; `None` where it was cut.
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// How many bytes its parts take.
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    /// What of the file could not be read.
+    pub fn damages(&self) -> &Damages {
+        &self.damages
+    }
+
+    /// Its sample blocks, in file order.
+    pub fn blocks(&self) -> &[SampleBlockPlace] {
+        &self.blocks
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+}
+
+#[derive(Default)]
+struct ColdEvents {
+    tasks: Vec<TaskEvent>,
+    modules: Vec<ModuleEvent>,
+}
+
+impl Bytes {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+fn is_pipe(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+}

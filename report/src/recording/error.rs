@@ -1,0 +1,36 @@
+//! Why a recording can't be opened.
+
+use crate::mapped::MapError;
+
+/// Why a recording can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The file can't be read.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// It isn't a recording that this version understands.
+    #[error("cannot open {name}: {source}")]
+    Open {
+        /// The recording asked for.
+        name: String,
+        /// What is wrong with it.
+        source: uprof::OpenError,
+    },
+    /// It holds something that may not be ignored.
+    #[error("cannot read {name}: {source}")]
+    Critical {
+        /// The recording asked for.
+        name: String,
+        /// What is not known.
+        source: uprof::DecodeError,
+    },
+    /// A piped recording can't be kept for reading.
+    #[error(
+        "cannot keep the recording that comes through the pipe: {source}; \
+         set TMPDIR to a folder with room, or write the recording to a file"
+    )]
+    Spool {
+        /// What the system said.
+        source: std::io::Error,
+    },
+}

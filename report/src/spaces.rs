@@ -1,0 +1,367 @@
+//! Address spaces over time: which image was mapped at an address when a sample was taken.
+//! Module events go in; a module and an offset in its file come out.
+//!
+//! A space has generations: one begins empty when a process runs another program, or as a copy of
+//! another space at a fork. Within a generation the latest mapping that covers an address wins.
+
+use crate::words::WordMap;
+use std::collections::{BTreeMap, HashMap};
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+
+/// Number of a module in [`Spaces::modules`].
+pub type ModuleId = u32;
+
+/// An image file as the recorder saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// Path, or a name in brackets.
+    pub path: String,
+    /// GNU build-id, empty where there is none.
+    pub build_id: Vec<u8>,
+}
+
+impl Module {
+    /// The last part of the path.
+    pub fn short_name(&self) -> &str {
+        let path = self.path.trim_end_matches(" (deleted)");
+        match path.rsplit_once('/') {
+            Some((_, name)) if !name.is_empty() => name,
+            _ => path,
+        }
+    }
+}
+
+/// Where an address leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The module, if one was mapped there.
+    pub module: Option<ModuleId>,
+    /// Offset in the module's file, or the address itself without a module.
+    pub offset: u64,
+    /// Whether the address belongs to the kernel's half.
+    pub kernel: bool,
+}
+
+/// One mapping, for lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// Offset in the file of `start`.
+    pub file_offset: u64,
+    /// The image.
+    pub module: ModuleId,
+    /// When it was mapped.
+    pub since_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    since_ns: u64,
+    /// Whose mappings, at which time, it began with.
+    copied: Option<(u32, u64)>,
+    /// By start; then by age.
+    regions: Vec<Region>,
+    /// The highest end among the regions up to each.
+    reach: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    generations: Vec<Generation>,
+    /// Times of all its events, sorted.
+    events_ns: Vec<u64>,
+}
+
+/// All address spaces of a recording.
+#[derive(Debug, Default)]
+pub struct Spaces {
+    modules: Vec<Module>,
+    spaces: WordMap<u32, Space>,
+    /// The target is a guest: all its addresses, of both halves, are of space 0.
+    whole_guest: bool,
+}
+
+/// Forks of forks are followed so far: a recording may claim circles.
+const COPIES_MAX: usize = 256;
+
+/// Whether `address` is in the upper half, which kernels keep for themselves on both architectures.
+pub fn is_kernel_address(address: u64) -> bool {
+    address >> 63 != 0
+}
+
+impl Spaces {
+    /// Sorts the module events of a recording. `whole_guest`: space 0 holds all addresses, not
+    /// only the kernel's.
+    pub fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
+        events.sort_by_key(|event| event.time_ns);
+        let mut spaces = Spaces {
+            whole_guest,
+            ..Spaces::default()
+        };
+        let mut numbers = HashMap::new();
+        let mut by_space: BTreeMap<u32, Space> = BTreeMap::new();
+        for event in events {
+            let space = by_space.entry(event.space).or_default();
+            space.events_ns.push(event.time_ns);
+            let copied = match event.what {
+                ModuleChange::Mapped(mapping) => {
+                    let module = spaces.module_id(&mut numbers, &mapping);
+                    space.map(event.time_ns, &mapping, module);
+                    continue;
+                }
+                ModuleChange::Cleared => None,
+                ModuleChange::CopiedFrom(parent) => Some((parent, event.time_ns)),
+            };
+            space.generations.push(Generation {
+                since_ns: event.time_ns,
+                copied,
+                ..Generation::default()
+            });
+        }
+        for (number, mut space) in by_space {
+            space.generations.iter_mut().for_each(Generation::index);
+            spaces.spaces.insert(number, space);
+        }
+        spaces
+    }
+
+    fn module_id(&mut self, numbers: &mut HashMap<Module, u32>, mapping: &Mapping) -> ModuleId {
+        let module = Module {
+            path: mapping.path.clone(),
+            build_id: mapping.build_id.clone(),
+        };
+        let next = self.modules.len() as u32;
+        *numbers.entry(module).or_insert_with_key(|module| {
+            self.modules.push(module.clone());
+            next
+        })
+    }
+
+    /// Adds a mapping that holds from the beginning, where the recording itself knows none.
+    pub fn assume(&mut self, space: u32, mapping: &Mapping) -> ModuleId {
+        let mut numbers = HashMap::new();
+        let known = self.modules.iter().cloned().enumerate();
+        numbers.extend(known.map(|(number, module)| (module, number as u32)));
+        let module = self.module_id(&mut numbers, mapping);
+        let space = self.spaces.entry(space).or_default();
+        space.map(0, mapping, module);
+        space.generations.iter_mut().for_each(Generation::index);
+        module
+    }
+
+    /// All modules ever mapped; a [`ModuleId`] is an index.
+    pub fn modules(&self) -> &[Module] {
+        &self.modules
+    }
+
+    /// The space that `address` of a sample of `space` is looked up in.
+    pub fn space_of(&self, space: u32, address: u64) -> u32 {
+        if self.whole_guest || is_kernel_address(address) {
+            0
+        } else {
+            space
+        }
+    }
+
+    /// A number that stays the same while the mappings of `space` do.
+    pub fn epoch(&self, space: u32, time_ns: u64) -> u32 {
+        let events = self.spaces.get(&space).map(|space| &space.events_ns[..]);
+        let events = events.unwrap_or(&[]);
+        events.partition_point(|event_ns| *event_ns <= time_ns) as u32
+    }
+
+    /// Where `address` led for a sample of `space` at `time_ns`.
+    pub fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
+        let kernel = is_kernel_address(address);
+        let region = self.region(self.space_of(space, address), time_ns, address);
+        match region {
+            Some(region) => Place {
+                module: Some(region.module),
+                offset: (address - region.start).wrapping_add(region.file_offset),
+                kernel,
+            },
+            None => Place {
+                module: None,
+                offset: address,
+                kernel,
+            },
+        }
+    }
+
+    /// The mapping that covered `address` of `space` at `time_ns`.
+    pub fn region(&self, space: u32, time_ns: u64, address: u64) -> Option<Region> {
+        let (mut space, mut time_ns) = (space, time_ns);
+        for _ in 0..COPIES_MAX {
+            let generations = &self.spaces.get(&space)?.generations;
+            let after = generations.partition_point(|found| found.since_ns <= time_ns);
+            // A sample may bear an earlier time than the event that explains it, when both come
+            // from different CPUs.
+            let generation = generations.get(after.saturating_sub(1))?;
+            if let Some(region) = generation.find(time_ns, address) {
+                return Some(region);
+            }
+            (space, time_ns) = generation.copied?;
+        }
+        None
+    }
+
+    /// Every mapping of every space, in order of space and address.
+    pub fn regions(&self) -> Vec<(u32, Region)> {
+        let mut all: Vec<(u32, Region)> = Vec::new();
+        for (number, space) in &self.spaces {
+            let regions = space.generations.iter().flat_map(|one| &one.regions);
+            all.extend(regions.map(|region| (*number, *region)));
+        }
+        all.sort_by_key(|(number, region)| (*number, region.start, region.since_ns));
+        all
+    }
+
+    /// Whether anything is mapped anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.modules.is_empty()
+    }
+}
+
+impl Space {
+    fn map(&mut self, time_ns: u64, mapping: &Mapping, module: ModuleId) {
+        if self.generations.is_empty() {
+            self.generations.push(Generation::default());
+        }
+        if let Some(generation) = self.generations.last_mut() {
+            generation.regions.push(Region {
+                start: mapping.start,
+                end: mapping.start.saturating_add(mapping.length),
+                file_offset: mapping.file_offset,
+                module,
+                since_ns: time_ns,
+            });
+        }
+    }
+}
+
+impl Generation {
+    fn index(&mut self) {
+        // Stable: of two mappings at one time, the one told later wins.
+        self.regions.sort_by_key(|region| (region.start, region.since_ns));
+        let mut reach = 0;
+        let ends = self.regions.iter().map(|region| {
+            reach = reach.max(region.end);
+            reach
+        });
+        self.reach = ends.collect();
+    }
+
+    /// The latest mapping over `address` that was there at `time_ns`; where none was, the first
+    /// that came.
+    fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
+        let after = self.regions.partition_point(|region| region.start <= address);
+        let mut then: Option<Region> = None;
+        let mut later: Option<Region> = None;
+        for index in (0..after).rev() {
+            if self.reach[index] <= address {
+                break;
+            }
+            let region = self.regions[index];
+            if address >= region.end {
+                continue;
+            }
+            if region.since_ns <= time_ns {
+                if then.is_none_or(|found| found.since_ns < region.since_ns) {
+                    then = Some(region);
+                }
+            } else if later.is_none_or(|found| region.since_ns < found.since_ns) {
+                later = Some(region);
+            }
+        }
+        then.or(later)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(time_ns: u64, space: u32, what: ModuleChange) -> ModuleEvent {
+        ModuleEvent {
+            time_ns,
+            space,
+            what,
+        }
+    }
+
+    fn mapped(start: u64, length: u64, path: &str) -> ModuleChange {
+        ModuleChange::Mapped(Mapping {
+            start,
+            length,
+            file_offset: 0x100,
+            path: path.into(),
+            build_id: Vec::new(),
+        })
+    }
+
+    fn name_at(spaces: &Spaces, space: u32, time_ns: u64, address: u64) -> Option<String> {
+        let place = spaces.place(space, time_ns, address);
+        place
+            .module
+            .map(|id| format!("{}+{:x}", spaces.modules()[id as usize].path, place.offset))
+    }
+
+    #[test]
+    fn the_latest_mapping_wins_from_its_time_on() {
+        let spaces = Spaces::new(
+            vec![
+                event(10, 7, mapped(0x1000, 0x3000, "a")),
+                event(20, 7, mapped(0x2000, 0x1000, "b")),
+            ],
+            false,
+        );
+        assert_eq!(name_at(&spaces, 7, 15, 0x2010).as_deref(), Some("a+1110"));
+        assert_eq!(name_at(&spaces, 7, 20, 0x2010).as_deref(), Some("b+110"));
+        assert_eq!(name_at(&spaces, 7, 20, 0x3010).as_deref(), Some("a+2110"));
+        assert_eq!(name_at(&spaces, 7, 20, 0x4000), None);
+        assert_eq!(name_at(&spaces, 8, 20, 0x2010), None);
+        assert_ne!(spaces.epoch(7, 19), spaces.epoch(7, 20));
+    }
+
+    #[test]
+    fn exec_clears_and_fork_copies_what_was_there_then() {
+        let spaces = Spaces::new(
+            vec![
+                event(10, 1, mapped(0x1000, 0x1000, "sh")),
+                event(20, 2, ModuleChange::CopiedFrom(1)),
+                event(25, 1, mapped(0x1000, 0x1000, "later")),
+                event(30, 2, ModuleChange::Cleared),
+                event(31, 2, mapped(0x8000, 0x1000, "xz")),
+            ],
+            false,
+        );
+        assert_eq!(name_at(&spaces, 2, 26, 0x1000).as_deref(), Some("sh+100"));
+        assert_eq!(name_at(&spaces, 1, 26, 0x1000).as_deref(), Some("later+100"));
+        assert_eq!(name_at(&spaces, 2, 40, 0x1000), None);
+        assert_eq!(name_at(&spaces, 2, 40, 0x8004).as_deref(), Some("xz+104"));
+    }
+
+    #[test]
+    fn kernel_addresses_are_looked_up_in_space_0() {
+        let kernel = mapped(0xffff_ffff_8100_0000, 0x1000, "[kernel]");
+        let spaces = Spaces::new(vec![event(0, 0, kernel)], false);
+        let place = spaces.place(44, 9, 0xffff_ffff_8100_0010);
+        assert!(place.kernel);
+        assert_eq!(place.module, Some(0));
+    }
+
+    #[test]
+    fn circles_of_copies_end() {
+        let spaces = Spaces::new(
+            vec![
+                event(10, 1, ModuleChange::CopiedFrom(2)),
+                event(10, 2, ModuleChange::CopiedFrom(1)),
+            ],
+            false,
+        );
+        assert_eq!(name_at(&spaces, 1, 20, 0x1000), None);
+    }
+}
