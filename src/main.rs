@@ -5,8 +5,22 @@
 
 #[cfg(feature = "record")]
 mod demo;
+#[cfg(feature = "report")]
+mod dump;
+#[cfg(feature = "report")]
+mod export;
+#[cfg(feature = "report")]
+mod info;
+#[cfg(feature = "report")]
+mod output;
+#[cfg(feature = "report")]
+mod progress;
 #[cfg(feature = "record")]
 mod record;
+#[cfg(feature = "report")]
+mod report;
+#[cfg(feature = "report")]
+mod selection;
 mod terminal;
 #[cfg(feature = "record")]
 mod workload;
@@ -35,6 +49,14 @@ enum Command {
     /// Record a bundled workload for 3 s and draw it
     #[cfg(feature = "record")]
     Demo(demo::Args),
+    #[cfg(feature = "report")]
+    Report(report::Args),
+    #[cfg(feature = "report")]
+    Export(export::Args),
+    #[cfg(feature = "report")]
+    Info(info::Args),
+    #[cfg(feature = "report")]
+    Dump(dump::Args),
     /// The workload that `demo` records
     #[cfg(feature = "record")]
     #[command(hide = true)]
@@ -57,6 +79,14 @@ fn main() -> ExitCode {
         Command::Record(args) => record::run(args),
         #[cfg(feature = "record")]
         Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "report")]
+        Command::Report(args) => report::run(args),
+        #[cfg(feature = "report")]
+        Command::Export(args) => export::run(args),
+        #[cfg(feature = "report")]
+        Command::Info(args) => info::run(&args),
+        #[cfg(feature = "report")]
+        Command::Dump(args) => dump::run(&args),
         #[cfg(feature = "record")]
         Command::Workload(args) => workload::run(args),
     };

@@ -1,6 +1,7 @@
 //! What a report rests on: how many samples there were, which of them count, and everything that
 //! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
 
+use crate::recording::Recording;
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason};
 use uprof::{Damage, State, Stop};
@@ -91,6 +92,16 @@ impl Account {
         }
     }
 
+    /// Adds what is known of a whole recording.
+    pub fn add_recording(&mut self, recording: &Recording) {
+        self.add_losses(recording.losses());
+        let damages = recording.damages();
+        self.damages += damages.count + damages.undecodable.len() as u64;
+        self.damaged = self.damaged.saturating_add(damages.samples);
+        self.unfinished += u64::from(recording.end().is_none());
+        self.seconds += recording.seconds();
+    }
+
     /// Adds another account to this one.
     pub fn add(&mut self, other: &Account) {
         self.read += other.read;
@@ -112,7 +123,10 @@ impl Account {
     /// Whether samples are missing that should be there: reason enough for exit status 1.
     pub fn is_incomplete(&self) -> bool {
         let events_only = |reason: &LossReason| *reason == LossReason::EventsLost;
-        let lost = self.lost.iter().any(|(reason, count)| *count > 0 && !events_only(reason));
+        let lost = self
+            .lost
+            .iter()
+            .any(|(reason, count)| *count > 0 && !events_only(reason));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
@@ -121,7 +135,10 @@ impl Account {
         let mut lines = vec![self.counted_line()];
         let blocked: u64 = self.by_state.values().sum();
         if blocked > 0 {
-            let parts = self.by_state.iter().map(|(state, n)| format!("{n} {}", state.name()));
+            let parts = self
+                .by_state
+                .iter()
+                .map(|(state, n)| format!("{n} {}", state.name()));
             let parts: Vec<String> = parts.collect();
             lines.push(format!("not counted: {} (see --state)", parts.join(", ")));
         }
@@ -131,10 +148,16 @@ impl Account {
         }
         let cut: u64 = self.cut.values().sum();
         if cut > 0 {
-            let parts = self.cut.iter().map(|(stop, n)| format!("{} {n}", stop.name()));
+            let parts = self
+                .cut
+                .iter()
+                .map(|(stop, n)| format!("{} {n}", stop.name()));
             let parts: Vec<String> = parts.collect();
             let share = share(cut, self.counted);
-            lines.push(format!("stacks cut short: {cut} ({share}): {}", parts.join(", ")));
+            lines.push(format!(
+                "stacks cut short: {cut} ({share}): {}",
+                parts.join(", ")
+            ));
         }
         if self.empty > 0 {
             lines.push(format!("samples without any frame: {}", self.empty));

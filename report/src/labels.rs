@@ -124,7 +124,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 
 fn is_steering(letter: char) -> bool {
     letter.is_control()
-        || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}')
+        || matches!(
+            letter,
+            '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+        )
         || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }

@@ -3,9 +3,23 @@
 //! no guest; same input, same bytes out.
 
 mod mapped;
+mod words;
 
+pub mod recording;
+pub mod spaces;
+pub mod tasks;
 pub mod images;
 pub mod unwind;
 pub mod symbols;
+pub mod library;
+pub mod symbolizer;
+pub mod filter;
+pub mod labels;
+pub mod tree;
+pub mod gather;
+pub mod account;
+pub mod survey;
+pub mod views;
+pub mod export;
 
 pub use mapped::{MapError, Mapped, map};

@@ -13,6 +13,7 @@ use crate::spaces::Spaces;
 use crate::tasks::TaskNames;
 use std::path::Path;
 use uprof::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TargetKind, TaskEvent};
+use uprof::image::ImagePart;
 use uprof::{Block, Item, Payload, SampleBlock};
 
 /// An opened recording.
@@ -28,7 +29,8 @@ pub struct Recording {
     clocks: Vec<ClockPair>,
     losses: Vec<Loss>,
     spans: Vec<Span>,
-    images: Vec<Vec<u8>>,
+    images: Vec<ImagePart>,
+    image_raw_bytes: u64,
     end: Option<End>,
     sizes: Sizes,
     damages: Damages,
@@ -70,7 +72,7 @@ pub struct Sizes {
 }
 
 /// Embedded image parts beyond this many bytes are left out: the report then shows offsets.
-const IMAGE_BYTES_MAX: usize = 1 << 30;
+const IMAGE_BYTES_MAX: u64 = 1 << 30;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -113,6 +115,7 @@ impl Recording {
             losses: Vec::new(),
             spans: Vec::new(),
             images: Vec::new(),
+            image_raw_bytes: 0,
             end: None,
             sizes: Sizes::default(),
             damages: Damages::default(),
@@ -183,8 +186,8 @@ impl Recording {
             Ok(Payload::Spans(spans)) => self.spans.extend(spans),
             Ok(Payload::Image(part)) => {
                 self.sizes.image_bytes += block.file_bytes();
-                let kept: usize = self.images.iter().map(Vec::len).sum();
-                if kept + part.len() <= IMAGE_BYTES_MAX {
+                self.image_raw_bytes += u64::from(block.raw_bytes);
+                if self.image_raw_bytes <= IMAGE_BYTES_MAX {
                     self.images.push(part);
                 }
             }
@@ -284,7 +287,7 @@ impl Recording {
     }
 
     /// Parts of embedded images (format-spec.md, section 7).
-    pub fn images(&self) -> &[Vec<u8>] {
+    pub fn images(&self) -> &[ImagePart] {
         &self.images
     }
 

@@ -36,8 +36,10 @@ impl Module {
 pub struct Place {
     /// The module, if one was mapped there.
     pub module: Option<ModuleId>,
-    /// Offset in the module's file, or the address itself without a module.
+    /// Offset in the module's file; the guest's address itself where it is `absolute`.
     pub offset: u64,
+    /// The address is of space 0, where nothing moves, or of no module.
+    pub absolute: bool,
     /// Whether the address belongs to the kernel's half.
     pub kernel: bool,
 }
@@ -55,6 +57,15 @@ pub struct Region {
     pub module: ModuleId,
     /// When it was mapped.
     pub since_ns: u64,
+}
+
+impl Region {
+    /// The offset in the file of an address inside.
+    pub fn file_offset_of(&self, address: u64) -> u64 {
+        address
+            .wrapping_sub(self.start)
+            .wrapping_add(self.file_offset)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -176,19 +187,56 @@ impl Spaces {
     /// Where `address` led for a sample of `space` at `time_ns`.
     pub fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
         let kernel = is_kernel_address(address);
-        let region = self.region(self.space_of(space, address), time_ns, address);
+        let space = self.space_of(space, address);
+        let region = self.region(space, time_ns, address);
         match region {
-            Some(region) => Place {
+            Some(region) if space != 0 => Place {
                 module: Some(region.module),
-                offset: (address - region.start).wrapping_add(region.file_offset),
+                offset: region.file_offset_of(address),
+                absolute: false,
                 kernel,
             },
-            None => Place {
-                module: None,
+            found => Place {
+                module: found.map(|region| region.module),
                 offset: address,
+                absolute: true,
                 kernel,
             },
         }
+    }
+
+    /// What an absolute place's address is in its module's file.
+    pub fn file_offset(&self, place: Place) -> u64 {
+        let region = match place.absolute {
+            true => self.region(0, u64::MAX, place.offset),
+            false => None,
+        };
+        region.map_or(place.offset, |region| region.file_offset_of(place.offset))
+    }
+
+    /// The mappings of `space` at `time_ns`, those of the kernel included; a later one may lie
+    /// over an earlier one.
+    pub fn regions_at(&self, space: u32, time_ns: u64) -> Vec<Region> {
+        let mut found = Vec::new();
+        let mut wanted = [(space, time_ns), (0, time_ns)].into_iter();
+        let mut next = wanted.next();
+        for _ in 0..COPIES_MAX {
+            let Some((space, time_ns)) = next else {
+                break;
+            };
+            let generations = self.spaces.get(&space).map(|space| &space.generations);
+            let generation = generations.and_then(|generations| {
+                let after = generations.partition_point(|found| found.since_ns <= time_ns);
+                generations.get(after.saturating_sub(1))
+            });
+            if let Some(generation) = generation {
+                let there = generation.regions.iter();
+                found.extend(there.filter(|region| region.since_ns <= time_ns));
+            }
+            let copied = generation.and_then(|generation| generation.copied);
+            next = copied.or_else(|| wanted.next().filter(|(zero, _)| *zero != space));
+        }
+        found
     }
 
     /// The mapping that covered `address` of `space` at `time_ns`.
@@ -245,7 +293,8 @@ impl Space {
 impl Generation {
     fn index(&mut self) {
         // Stable: of two mappings at one time, the one told later wins.
-        self.regions.sort_by_key(|region| (region.start, region.since_ns));
+        self.regions
+            .sort_by_key(|region| (region.start, region.since_ns));
         let mut reach = 0;
         let ends = self.regions.iter().map(|region| {
             reach = reach.max(region.end);
@@ -257,7 +306,9 @@ impl Generation {
     /// The latest mapping over `address` that was there at `time_ns`; where none was, the first
     /// that came.
     fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
-        let after = self.regions.partition_point(|region| region.start <= address);
+        let after = self
+            .regions
+            .partition_point(|region| region.start <= address);
         let mut then: Option<Region> = None;
         let mut later: Option<Region> = None;
         for index in (0..after).rev() {
@@ -339,7 +390,10 @@ mod tests {
             false,
         );
         assert_eq!(name_at(&spaces, 2, 26, 0x1000).as_deref(), Some("sh+100"));
-        assert_eq!(name_at(&spaces, 1, 26, 0x1000).as_deref(), Some("later+100"));
+        assert_eq!(
+            name_at(&spaces, 1, 26, 0x1000).as_deref(),
+            Some("later+100")
+        );
         assert_eq!(name_at(&spaces, 2, 40, 0x1000), None);
         assert_eq!(name_at(&spaces, 2, 40, 0x8004).as_deref(), Some("xz+104"));
     }

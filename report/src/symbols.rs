@@ -59,6 +59,19 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
+    /// Takes symbols that travelled with a recording: address, size in bytes (0 if nobody said)
+    /// and name.
+    pub fn from_symbols<'a>(symbols: impl Iterator<Item = (u64, u64, &'a str)>) -> SymbolTable {
+        let candidates = symbols.map(|(address, size_bytes, name)| Candidate {
+            address,
+            size_bytes,
+            limit: u64::MAX,
+            rank: 1,
+            name,
+        });
+        SymbolTable::build(candidates.collect(), Vec::new())
+    }
+
     /// Number of symbols.
     pub fn len(&self) -> usize {
         self.entries.len()

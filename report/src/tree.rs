@@ -113,7 +113,12 @@ impl StackTree {
     /// The same samples with every stack turned over: innermost frames first.
     pub fn reversed(&self) -> StackTree {
         let mut turned = StackTree::default();
-        for (number, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.count > 0) {
+        for (number, node) in self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.count > 0)
+        {
             let path = self.outwards(number as NodeId);
             let leaf = path.fold(ROOT, |at, label| turned.child(at, label));
             turned.add(leaf, node.count);

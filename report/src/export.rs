@@ -1,0 +1,3 @@
+//! Exports: a profile in the formats of other programs.
+
+pub mod folded;

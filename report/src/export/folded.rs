@@ -1,0 +1,80 @@
+//! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a
+//! space, and the number of samples. What flamegraph.pl, inferno and speedscope read.
+
+use crate::gather::Profile;
+use crate::labels::{LabelId, Labels};
+use crate::tree::{NodeId, ROOT, StackTree};
+use std::io::{self, Write};
+
+/// How frames are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FoldedOptions {
+    /// Add `_[k]` to kernel frames and `_[i]` to inlined ones.
+    pub marks: bool,
+}
+
+/// Writes all stacks, sorted.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> io::Result<()> {
+    for line in lines(&profile.tree, &profile.labels, options) {
+        out.write_all(line.as_bytes())?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// All stacks with samples, sorted as bytes. Stacks whose frames have the same names though
+/// different modules are one.
+pub fn lines(tree: &StackTree, labels: &Labels, options: FoldedOptions) -> Vec<String> {
+    let names: Vec<String> = (0..labels.len() as LabelId)
+        .map(|label| frame_name(labels, label, options))
+        .collect();
+    let leaves = tree.nodes().iter().enumerate();
+    let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
+    let mut stacks: Vec<(String, u64)> = leaves
+        .map(|(number, node)| (stack(tree, &names, number as NodeId), node.count))
+        .collect();
+    stacks.sort();
+    stacks.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 += later.1;
+        }
+        same
+    });
+    let lines = stacks.into_iter().map(|(mut line, count)| {
+        line.push_str(&format!(" {count}"));
+        line
+    });
+    lines.collect()
+}
+
+fn stack(tree: &StackTree, names: &[String], leaf: NodeId) -> String {
+    let mut path: Vec<LabelId> = tree.outwards(leaf).collect();
+    path.reverse();
+    let mut line = String::new();
+    for (index, label) in path.iter().enumerate() {
+        if index > 0 {
+            line.push(';');
+        }
+        line.push_str(names.get(*label as usize).map_or("", |name| name));
+    }
+    line
+}
+
+fn frame_name(labels: &Labels, label: LabelId, options: FoldedOptions) -> String {
+    let found = labels.get(label);
+    // `;` would end the frame.
+    let mut name = labels.name(label).replace(';', ":");
+    if name.is_empty() {
+        name.push_str("[unnamed]");
+    }
+    match (options.marks, found.kernel, found.inlined) {
+        (true, true, _) => name.push_str("_[k]"),
+        (true, false, true) => name.push_str("_[i]"),
+        _ => {}
+    }
+    name
+}

@@ -1,0 +1,334 @@
+//! From blocks of samples to one stack tree: blocks are decoded, walked and counted in parallel, a
+//! batch at a time, then joined in file order, so that the result is the same with any number of
+//! threads and memory does not grow with the recording.
+
+mod block;
+mod naming;
+
+use crate::account::Account;
+use crate::filter::Filter;
+use crate::labels::{LabelId, Labels};
+use crate::library::Library;
+use crate::recording::Recording;
+use crate::symbolizer::Symbolizer;
+use crate::tree::{NodeId, ROOT, StackTree};
+use crate::words::WordMap;
+use block::BlockStacks;
+use naming::Naming;
+use rayon::prelude::*;
+use uprof::{State, Stop, Task};
+
+/// How fine the frames of a view are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Functions.
+    #[default]
+    Function,
+    /// Source lines.
+    Line,
+    /// Images.
+    Module,
+    /// Instructions.
+    Address,
+    /// Instructions, with function and line kept apart: for exports.
+    Place,
+}
+
+/// What to gather.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which samples and frames.
+    pub filter: Filter,
+    /// How fine.
+    pub by: By,
+    /// Show inlined functions as frames.
+    pub inlines: bool,
+    /// Readable names.
+    pub demangle: bool,
+    /// A frame with the vCPU's or thread's name under every stack.
+    pub by_task: bool,
+    /// A frame with the recording's name under every stack.
+    pub by_recording: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            filter: Filter::default(),
+            by: By::Function,
+            inlines: true,
+            demangle: true,
+            by_task: false,
+            by_recording: false,
+        }
+    }
+}
+
+/// A sample that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// Which of the recordings it is from.
+    pub recording: usize,
+    /// When, in nanoseconds from the start of its recording.
+    pub since_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// What that was doing.
+    pub state: State,
+    /// Why its stack ends.
+    pub stop: Stop,
+    /// Its stack.
+    pub node: NodeId,
+}
+
+/// What was gathered.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// Stacks with counts.
+    pub tree: StackTree,
+    /// Their labels.
+    pub labels: Labels,
+    /// What the counts rest on.
+    pub account: Account,
+    /// Things to tell the user: images refused, blocks that can't be decoded.
+    pub warnings: Vec<String>,
+}
+
+/// Takes samples one by one, in file order, with the profile as far as it is gathered.
+pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
+
+/// Is told how many samples are done, of how many.
+pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
+
+/// Blocks that are in memory at one time.
+const BATCH: usize = 16;
+
+/// Gathers the samples of `recordings`.
+pub fn gather(
+    recordings: &[&Recording],
+    library: &Library,
+    options: &Options,
+    progress: &Progress<'_>,
+    mut each: Option<&mut Each<'_>>,
+) -> Profile {
+    let mut profile = Profile {
+        labels: Labels::new(),
+        ..Profile::default()
+    };
+    let mut flags = Vec::new();
+    let mut done = 0;
+    let blocks = recordings.iter().flat_map(|recording| recording.blocks());
+    let total = blocks.map(|block| u64::from(block.samples)).sum();
+    for (number, recording) in recordings.iter().enumerate() {
+        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let mut gathering = Gathering {
+            recording,
+            number,
+            options,
+            naming: Naming::new(recording, &symbolizer, options),
+            flags: std::mem::take(&mut flags),
+            base: ROOT,
+        };
+        gathering.begin(&mut profile);
+        for batch in recording.blocks().chunks(BATCH) {
+            let stacks: Vec<BlockStacks> = batch
+                .par_iter()
+                .map(|place| BlockStacks::read(recording, place, &options.filter))
+                .collect();
+            gathering.naming.add(&stacks, &mut profile.labels);
+            for stacks in &stacks {
+                gathering.join(stacks, &mut profile, &mut each);
+            }
+            done += batch
+                .iter()
+                .map(|block| u64::from(block.samples))
+                .sum::<u64>();
+            progress(done, total);
+        }
+        flags = gathering.flags;
+        profile.warnings.extend(symbolizer.mismatches());
+        profile.account.add_recording(recording);
+    }
+    profile
+}
+
+/// What the regular expressions say of a label.
+#[derive(Debug, Clone, Copy)]
+struct Flags {
+    focus: bool,
+    ignore: bool,
+    hide: bool,
+}
+
+/// What is known of the stacks down to a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passed {
+    focus: bool,
+    ignore: bool,
+}
+
+struct Gathering<'a> {
+    recording: &'a Recording,
+    number: usize,
+    options: &'a Options,
+    naming: Naming<'a>,
+    /// By label number.
+    flags: Vec<Flags>,
+    /// Where the stacks of this recording begin.
+    base: NodeId,
+}
+
+/// A local node's place in the tree, and what was passed on the way.
+type Joined = Option<(NodeId, Passed)>;
+
+impl Gathering<'_> {
+    fn begin(&mut self, profile: &mut Profile) {
+        if self.options.by_recording {
+            let name = self.recording.name();
+            let short = name.rsplit_once('/').map_or(name, |(_, short)| short);
+            let label = naming::plain(&mut profile.labels, short);
+            self.base = profile.tree.child(ROOT, label);
+        }
+    }
+
+    /// Adds the stacks of one block.
+    fn join(
+        &mut self,
+        stacks: &BlockStacks,
+        profile: &mut Profile,
+        each: &mut Option<&mut Each<'_>>,
+    ) {
+        self.weigh(&profile.labels);
+        profile.account.add(&stacks.account);
+        if let Some(fault) = &stacks.fault {
+            profile.warnings.push(fault.clone());
+        }
+        let mut roots: WordMap<NodeId, Vec<Joined>> = WordMap::default();
+        let filtered = self.options.filter.focus.is_some();
+        for row in &stacks.rows {
+            let root = self.root_of(row.task, row.time_ns, profile);
+            let joined = roots
+                .entry(root)
+                .or_insert_with(|| vec![None; stacks.nodes.len()]);
+            let (node, passed) = self.node(stacks, joined, root, row.node, profile);
+            if passed.ignore || filtered && !passed.focus {
+                profile.account.unfocused += 1;
+                continue;
+            }
+            profile.account.counted += 1;
+            if crate::account::is_cut(row.stop) {
+                *profile.account.cut.entry(row.stop).or_default() += 1;
+            }
+            profile.account.late += u64::from(row.late);
+            profile.account.empty += u64::from(row.node.is_none());
+            profile.tree.add(node, 1);
+            if let Some(each) = each {
+                let sampled = Sampled {
+                    recording: self.number,
+                    since_ns: row.time_ns.saturating_sub(self.recording.start_ns()),
+                    task: row.task,
+                    state: row.state,
+                    stop: row.stop,
+                    node,
+                };
+                each(&sampled, profile);
+            }
+        }
+    }
+
+    fn root_of(&mut self, task: Task, time_ns: u64, profile: &mut Profile) -> NodeId {
+        if !self.options.by_task {
+            return self.base;
+        }
+        let name = task_name(self.recording, task, time_ns);
+        let label = naming::plain(&mut profile.labels, &name);
+        profile.tree.child(self.base, label)
+    }
+
+    /// The node of a local stack in the tree.
+    fn node(
+        &mut self,
+        stacks: &BlockStacks,
+        joined: &mut [Joined],
+        root: NodeId,
+        leaf: Option<u32>,
+        profile: &mut Profile,
+    ) -> (NodeId, Passed) {
+        let Some(leaf) = leaf else {
+            let label = naming::plain(&mut profile.labels, "[no frame]");
+            return (profile.tree.child(root, label), Passed::default());
+        };
+        // Upwards to what is joined already, then down again.
+        let mut path = Vec::new();
+        let mut at = Some(leaf);
+        let mut here = (root, Passed::default());
+        while let Some(local) = at {
+            if let Some(known) = joined[local as usize] {
+                here = known;
+                break;
+            }
+            path.push(local);
+            at = stacks.nodes[local as usize].0;
+        }
+        for local in path.into_iter().rev() {
+            let place = stacks.places[stacks.nodes[local as usize].1 as usize];
+            for index in self.naming.range(place) {
+                here = self.step(here, self.naming.label(index), profile);
+            }
+            joined[local as usize] = Some(here);
+        }
+        if here.0 == root {
+            let label = naming::plain(&mut profile.labels, "[hidden]");
+            here.0 = profile.tree.child(root, label);
+        }
+        here
+    }
+
+    fn step(
+        &mut self,
+        from: (NodeId, Passed),
+        label: LabelId,
+        profile: &mut Profile,
+    ) -> (NodeId, Passed) {
+        let (parent, mut passed) = from;
+        if let Some(flags) = self.flags.get(label as usize) {
+            passed.focus |= flags.focus;
+            passed.ignore |= flags.ignore;
+            if flags.hide {
+                return (parent, passed);
+            }
+        }
+        let again =
+            self.options.by == By::Module && parent != ROOT && profile.tree.label(parent) == label;
+        if again {
+            return (parent, passed);
+        }
+        (profile.tree.child(parent, label), passed)
+    }
+
+    /// Asks the regular expressions about labels that are new.
+    fn weigh(&mut self, labels: &Labels) {
+        let filter = &self.options.filter;
+        if filter.focus.is_none() && filter.ignore.is_none() && filter.hide.is_none() {
+            return;
+        }
+        for id in self.flags.len()..labels.len() {
+            let name = labels.name(id as LabelId);
+            let says =
+                |rule: &Option<regex::Regex>| rule.as_ref().is_some_and(|rule| rule.is_match(name));
+            self.flags.push(Flags {
+                focus: says(&filter.focus),
+                ignore: says(&filter.ignore),
+                hide: says(&filter.hide),
+            });
+        }
+    }
+}
+
+/// What a vCPU or thread is called: its name, else its number.
+pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
+    match recording.tasks().name_at(task, time_ns) {
+        Some(name) => name.to_owned(),
+        None => format!("vcpu {}", task.vcpu),
+    }
+}

@@ -1,0 +1,168 @@
+//! One block of samples on its way: its rows and its own small stack table, with addresses turned
+//! into places by the mappings of their time.
+
+use crate::account::Account;
+use crate::filter::{Filter, Verdict};
+use crate::recording::{Recording, SampleBlockPlace};
+use crate::spaces::Place;
+use crate::words::WordMap;
+use uprof::{FrameKind, Row, SampleBlock, State, Stop, Task};
+
+/// Stacks of one block.
+#[derive(Debug, Default)]
+pub(super) struct BlockStacks {
+    /// Distinct places, in order of first use.
+    pub places: Vec<Place>,
+    /// Parent and place of each local node; a parent stands before its children.
+    pub nodes: Vec<(Option<u32>, u32)>,
+    /// Samples that may count, in file order.
+    pub rows: Vec<LocalRow>,
+    /// Samples read and left out.
+    pub account: Account,
+    /// Why some rows could not be read.
+    pub fault: Option<String>,
+}
+
+/// One sample with a stack of its block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalRow {
+    pub time_ns: u64,
+    pub task: Task,
+    pub state: State,
+    pub stop: Stop,
+    pub late: bool,
+    /// Local number of the innermost frame.
+    pub node: Option<u32>,
+}
+
+/// A sample is late beyond so many nanoseconds after its deadline: two ticks of a slow clock.
+const LATE_NS: u64 = 1_000_000;
+
+/// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
+type View = (u32, u32, u32);
+
+struct Reader<'a> {
+    recording: &'a Recording,
+    block: &'a SampleBlock,
+    stacks: BlockStacks,
+    places: WordMap<Place, u32>,
+    /// For each view, the local node of each node of the block.
+    known: WordMap<View, Vec<Option<u32>>>,
+}
+
+impl BlockStacks {
+    /// Reads the block at `place`. What can't be decoded is counted, never an error.
+    pub fn read(recording: &Recording, place: &SampleBlockPlace, filter: &Filter) -> Self {
+        let samples = u64::from(place.samples);
+        if !filter.may_have(recording, place.first_ns, place.last_ns) {
+            let mut skipped = BlockStacks::default();
+            skipped.account.read = samples;
+            skipped.account.outside = samples;
+            return skipped;
+        }
+        let block = match recording.samples(place) {
+            Ok(block) => block,
+            Err(fault) => {
+                let mut lost = BlockStacks::default();
+                lost.account.undecoded = samples;
+                lost.fault = Some(fault);
+                return lost;
+            }
+        };
+        let mut reader = Reader {
+            recording,
+            block: &block,
+            stacks: BlockStacks::default(),
+            places: WordMap::default(),
+            known: WordMap::default(),
+        };
+        reader.read(place, filter);
+        reader.stacks
+    }
+}
+
+impl Reader<'_> {
+    fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
+        let mut rows = self.block.rows();
+        loop {
+            match rows.next_row() {
+                Ok(Some(row)) => self.take(&row, filter),
+                Ok(None) => return,
+                Err(fault) => {
+                    let read = self.stacks.account.read;
+                    self.stacks.account.undecoded = u64::from(place.samples).saturating_sub(read);
+                    let what = format!("the block at byte {}: {fault}", place.offset);
+                    self.stacks.fault = Some(what);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, row: &Row<'_>, filter: &Filter) {
+        let account = &mut self.stacks.account;
+        account.read += 1;
+        match filter.verdict(self.recording, row) {
+            Verdict::Counts => {}
+            Verdict::Outside => {
+                account.outside += 1;
+                return;
+            }
+            Verdict::WrongState => {
+                *account.by_state.entry(row.state).or_default() += 1;
+                return;
+            }
+        }
+        let node = row.node.map(|node| self.local(row, node));
+        self.stacks.rows.push(LocalRow {
+            time_ns: row.time_ns,
+            task: row.task,
+            state: row.state,
+            stop: row.stop,
+            late: row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS),
+            node,
+        });
+    }
+
+    /// The local node of a node of the block, as `row` sees it.
+    fn local(&mut self, row: &Row<'_>, leaf: u32) -> u32 {
+        let spaces = self.recording.spaces();
+        let space = row.task.space;
+        let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
+        let view = (space, own, spaces.epoch(0, row.time_ns));
+        let nodes = self.block.nodes();
+        let known = self
+            .known
+            .entry(view)
+            .or_insert_with(|| vec![None; nodes.len()]);
+        let mut path = Vec::new();
+        let mut parent = None;
+        let mut at = Some(leaf);
+        while let Some(node) = at {
+            if let Some(local) = known[node as usize] {
+                parent = Some(local);
+                break;
+            }
+            path.push(node);
+            at = nodes[node as usize].parent;
+        }
+        for node in path.into_iter().rev() {
+            let frame = nodes[node as usize].frame;
+            let looked_up = match frame.kind {
+                FrameKind::Exact => frame.address,
+                FrameKind::Return => frame.lookup_address(),
+            };
+            let place = spaces.place(space, row.time_ns, looked_up);
+            let next = self.stacks.places.len() as u32;
+            let number = *self.places.entry(place).or_insert(next);
+            if number == next {
+                self.stacks.places.push(place);
+            }
+            let local = self.stacks.nodes.len() as u32;
+            self.stacks.nodes.push((parent, number));
+            known[node as usize] = Some(local);
+            parent = Some(local);
+        }
+        parent.unwrap_or(0)
+    }
+}

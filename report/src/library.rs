@@ -1,0 +1,149 @@
+//! Finds the image of a module: among those given by hand, where the recorder saw it, and in the
+//! folders of separate debug files. An image whose build-id is another one is refused, and named.
+
+use crate::images::{BuildId, Image, ImageError};
+use crate::spaces::Module;
+use crate::symbols::{SymbolTable, TextError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where debug files split off by distributions are.
+const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
+
+/// Images and symbol lists to look in.
+#[derive(Debug, Default)]
+pub struct Library {
+    given: Vec<Arc<Image>>,
+    texts: Vec<SymbolTable>,
+    /// Don't look at files that the user didn't name.
+    pub only_given: bool,
+    /// Take an image in spite of another build-id.
+    pub force: bool,
+}
+
+/// What a library has for a module.
+#[derive(Debug, Clone, Default)]
+pub struct ImageFound {
+    /// The image.
+    pub image: Option<Arc<Image>>,
+    /// The debug file that was split off it.
+    pub debug: Option<Arc<Image>>,
+    /// Why an image that was there isn't used, or is used in spite of it.
+    pub mismatch: Option<String>,
+}
+
+/// Why a symbol list can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SymbolsError {
+    /// The file can't be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It names no function.
+    #[error(transparent)]
+    Text(#[from] TextError),
+}
+
+impl Library {
+    /// Adds an image by hand.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it isn't one.
+    pub fn add_image(&mut self, path: &Path) -> Result<(), ImageError> {
+        self.given.push(Arc::new(Image::open(path)?));
+        Ok(())
+    }
+
+    /// Adds a symbol list as `nm -n` prints it, with guest addresses.
+    ///
+    /// # Errors
+    /// [`SymbolsError`] if it can't be read or names no function.
+    pub fn add_symbols(&mut self, path: &Path) -> Result<(), SymbolsError> {
+        let bytes = std::fs::read(path).map_err(|source| SymbolsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let text = String::from_utf8_lossy(&bytes);
+        let table = SymbolTable::from_text(&path.display().to_string(), &text)?;
+        self.texts.push(table);
+        Ok(())
+    }
+
+    /// Images added by hand.
+    pub fn given(&self) -> &[Arc<Image>] {
+        &self.given
+    }
+
+    /// Symbol lists added by hand.
+    pub fn texts(&self) -> &[SymbolTable] {
+        &self.texts
+    }
+
+    /// The image of `module`. `alone`: the guest has no other module, so that any image given by
+    /// hand is meant for it.
+    pub fn find(&self, module: &Module, alone: bool) -> ImageFound {
+        let mut found = self.find_image(module, alone);
+        if !self.only_given {
+            found.debug = debug_file(module, found.image.as_deref());
+        }
+        found
+    }
+
+    fn find_image(&self, module: &Module, alone: bool) -> ImageFound {
+        let mut found = ImageFound::default();
+        for image in &self.given {
+            let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
+            let same_name = image.path().and_then(Path::file_name)
+                == Some(std::ffi::OsStr::new(module.short_name()));
+            if same_id || ((same_name || alone) && self.accept(image, module, &mut found)) {
+                found.image = Some(image.clone());
+                return found;
+            }
+        }
+        let path = Path::new(&module.path);
+        if self.only_given || !path.is_absolute() || module.path.ends_with(" (deleted)") {
+            return found;
+        }
+        if let Ok(image) = Image::open(path)
+            && self.accept(&image, module, &mut found)
+        {
+            found.image = Some(Arc::new(image));
+        }
+        found
+    }
+
+    /// Whether the build-ids allow `image` for `module`; what is wrong goes into `found`.
+    fn accept(&self, image: &Image, module: &Module, found: &mut ImageFound) -> bool {
+        let Some(id) = image.build_id() else {
+            return true;
+        };
+        if module.build_id.is_empty() || id.0 == module.build_id {
+            return true;
+        }
+        let wanted = BuildId(module.build_id.clone());
+        let verb = if self.force { "used" } else { "not used" };
+        found.mismatch = Some(format!(
+            "{} is {verb}: its build-id is {id}, the recorded one is {wanted}",
+            image.name()
+        ));
+        self.force
+    }
+}
+
+fn debug_file(module: &Module, image: Option<&Image>) -> Option<Arc<Image>> {
+    let own = image.and_then(Image::build_id).map(|id| id.0.clone());
+    let id = match module.build_id.is_empty() {
+        true => own?,
+        false => module.build_id.clone(),
+    };
+    let text = BuildId(id.clone()).to_string();
+    let (folder, rest) = text.split_at_checked(2)?;
+    let path = format!("{DEBUG_FOLDER}/{folder}/{rest}.debug");
+    let debug = Image::open(Path::new(&path)).ok()?;
+    let same = debug.build_id().is_some_and(|found| found.0 == id);
+    same.then(|| Arc::new(debug))
+}

@@ -1,0 +1,328 @@
+//! `info`: what was recorded, where, when and how, and how well that went.
+
+use crate::account::{Account, is_cut, share};
+use crate::labels::printable;
+use crate::recording::Recording;
+use crate::survey::{Survey, Times};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use uprof::cold::{Metadata, TargetKind};
+
+/// Writes everything that is known about `recording`.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(recording: &Recording, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
+    let mut page = Page { out };
+    what(recording, &mut page)?;
+    samples(recording, survey, &mut page)?;
+    times(survey, recording, &mut page)?;
+    missing(recording, survey, &mut page)?;
+    sizes(recording, survey, &mut page)
+}
+
+struct Page<'a> {
+    out: &'a mut dyn Write,
+}
+
+impl Page<'_> {
+    fn line(&mut self, name: &str, value: impl AsRef<str>) -> io::Result<()> {
+        writeln!(self.out, "{name:<16}{}", printable(value.as_ref()))
+    }
+
+    /// A line only if there is something to say.
+    fn some(&mut self, name: &str, value: impl AsRef<str>) -> io::Result<()> {
+        match value.as_ref().is_empty() {
+            true => Ok(()),
+            false => self.line(name, value),
+        }
+    }
+}
+
+fn what(recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
+    let Metadata {
+        recorder,
+        host,
+        target,
+        notes,
+        ..
+    } = recording.metadata();
+    page.line("recording", recording.name())?;
+    if let Some(uuid) = recording.uuid() {
+        let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
+        page.line("identity", digits.collect::<String>())?;
+    }
+    let mut name = format!("{} ({}", target.name, target.kind.name());
+    match target.kind {
+        TargetKind::Process | TargetKind::XenDomain => name.push_str(&format!(" {})", target.id)),
+        _ => name.push(')'),
+    }
+    page.line("target", name.trim_start())?;
+    page.line("architecture", target.arch.name())?;
+    if target.vcpus > 0 {
+        page.line("vCPUs", target.vcpus.to_string())?;
+    }
+    if let Some(realtime_ns) = recording.start_realtime_ns() {
+        page.line("started", format!("{} UTC", calendar(realtime_ns)))?;
+    }
+    page.line("length", format!("{:.3} s", recording.seconds()))?;
+    page.some("command", recorder.command_line.join(" "))?;
+    page.some("recorder", &recorder.program)?;
+    let processor = match host.processors {
+        0 => host.processor.clone(),
+        count => format!("{count} × {}", host.processor),
+    };
+    let parts = [host.name.as_str(), host.system.as_str(), processor.as_str()];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    page.some("host", parts.join(", "))?;
+    for (name, value) in notes {
+        page.line(&printable(name), value)?;
+    }
+    match recording.end() {
+        Some(end) => page.line("ended", &end.message)?,
+        None => page.line(
+            "ended",
+            "no end record: the recorder was killed, or the file was cut",
+        )?,
+    }
+    let totals = recording.end().map_or(&[][..], |end| &end.totals);
+    for (name, value) in totals {
+        page.line(&printable(name), value.to_string())?;
+    }
+    Ok(())
+}
+
+fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+    let sampling = &recording.metadata().sampling;
+    let states = survey
+        .states
+        .iter()
+        .map(|(state, n)| format!("{n} {}", state.name()));
+    let states: Vec<String> = states.collect();
+    page.line(
+        "samples",
+        format!("{} ({})", survey.samples, states.join(", ")),
+    )?;
+    let requested = match sampling.rate_millihertz {
+        0 => "not told".to_owned(),
+        rate => format!("{} Hz", rate as f64 / 1000.0),
+    };
+    let scope = match sampling.on_cpu_only {
+        true => " per vCPU or thread, while it runs",
+        false => " per vCPU or thread",
+    };
+    page.line("rate requested", requested + scope)?;
+    page.some("trigger", &sampling.trigger)?;
+    let seconds = recording.seconds();
+    if seconds > 0.0 {
+        let per_second = survey.samples as f64 / seconds;
+        let tasks = survey.tasks.len().max(1);
+        let each = per_second / tasks as f64;
+        let achieved = format!("{per_second:.1} samples/s in all; {each:.1}/s for each of {tasks}");
+        page.line("rate achieved", achieved)?;
+    }
+    let names: BTreeSet<&str> = survey
+        .tasks
+        .keys()
+        .filter_map(|task| recording.tasks().last_name(*task))
+        .collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
+    let more = names.len().saturating_sub(8);
+    names.truncate(8);
+    let more = if more > 0 {
+        format!(" … and {more} more")
+    } else {
+        String::new()
+    };
+    page.some("threads", names.join(", ") + &more)?;
+    let kinds = [
+        ("registers", survey.with_registers),
+        ("raw stacks", survey.with_stack),
+    ];
+    for (name, count) in kinds.iter().filter(|(_, count)| *count > 0) {
+        page.line(
+            name,
+            format!("{count} samples ({})", share(*count, survey.samples)),
+        )?;
+    }
+    if survey.samples > 0 {
+        let mean = survey.frames as f64 / survey.samples as f64;
+        page.line(
+            "frames",
+            format!("{mean:.1} a sample on average, as recorded"),
+        )?;
+    }
+    Ok(())
+}
+
+fn times(survey: &Survey, recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
+    let percentiles = |times: &Times| {
+        let at = |share| duration(times.percentile_ns(share).unwrap_or(0));
+        let max = duration(times.max_ns);
+        format!(
+            "p50 {}, p99 {}, max {max} ({} samples)",
+            at(0.5),
+            at(0.99),
+            times.count
+        )
+    };
+    if survey.cost.count > 0 {
+        page.line("freeze time", percentiles(&survey.cost))?;
+        let seconds = recording.seconds();
+        if seconds > 0.0 {
+            let frozen = survey.cost.sum_ns as f64 / 1e9;
+            let percent = frozen * 100.0 / seconds;
+            page.line(
+                "frozen",
+                format!("{frozen:.4} s in all, {percent:.3}% of the time"),
+            )?;
+        }
+    }
+    if survey.late.count > 0 {
+        page.line("late by", percentiles(&survey.late))?;
+    }
+    Ok(())
+}
+
+fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+    let mut account = Account::default();
+    account.add_losses(recording.losses());
+    let lost = account.lost.iter().filter(|(_, count)| **count > 0);
+    let lost: Vec<String> = lost
+        .map(|(reason, count)| format!("{count} {}", reason.describe()))
+        .collect();
+    let lost = if lost.is_empty() {
+        "none".to_owned()
+    } else {
+        lost.join("; ")
+    };
+    page.line("lost", lost)?;
+    let cut = survey.stops.iter().filter(|(stop, _)| is_cut(**stop));
+    let cut: Vec<String> = cut
+        .map(|(stop, n)| format!("{n} {}", stop.name()))
+        .collect();
+    let cut = if cut.is_empty() {
+        "none".to_owned()
+    } else {
+        cut.join(", ")
+    };
+    page.line("stacks cut", cut)?;
+    let damages = recording.damages();
+    let damage = match damages.is_none() && survey.undecoded == 0 {
+        true => "none".to_owned(),
+        false => format!(
+            "{} places, at least {} samples gone",
+            damages.count + (damages.undecodable.len() + survey.faults.len()) as u64,
+            damages.samples + survey.undecoded
+        ),
+    };
+    page.line("damage", damage)?;
+    for stretch in damages
+        .stretches
+        .iter()
+        .chain(&damages.undecodable)
+        .chain(&survey.faults)
+    {
+        page.line("", stretch)?;
+    }
+    if damages.unknown_blocks > 0 {
+        let count = damages.unknown_blocks;
+        page.line("skipped", format!("{count} blocks of a newer version"))?;
+    }
+    Ok(())
+}
+
+fn sizes(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+    let sizes = recording.sizes();
+    let per_sample = match survey.samples {
+        0 => String::new(),
+        samples => format!(
+            ", {:.1} a sample",
+            sizes.sample_bytes as f64 / samples as f64
+        ),
+    };
+    page.line(
+        "file",
+        format!("{} bytes in {} blocks", sizes.file_bytes, sizes.blocks),
+    )?;
+    let packed = format!(
+        "{} bytes{per_sample}; {} decompressed",
+        sizes.sample_bytes, sizes.sample_raw_bytes
+    );
+    page.line("sample blocks", packed)?;
+    if sizes.image_bytes > 0 {
+        page.line("embedded images", format!("{} bytes", sizes.image_bytes))?;
+    }
+    if !recording.spans().is_empty() {
+        page.line("spans", recording.spans().len().to_string())?;
+    }
+    let modules = recording.spaces().modules();
+    page.line("modules", modules.len().to_string())?;
+    for module in modules.iter().take(MODULES_LISTED) {
+        let id: String = module
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let id = if id.is_empty() {
+            "no build-id".to_owned()
+        } else {
+            id
+        };
+        page.line("", format!("{}  {id}", module.path))?;
+    }
+    Ok(())
+}
+
+/// A browser maps hundreds.
+const MODULES_LISTED: usize = 40;
+
+/// A duration for people, three digits.
+pub fn duration(time_ns: u64) -> String {
+    let time = time_ns as f64;
+    match time_ns {
+        0..1_000 => format!("{time_ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", time / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", time / 1e6),
+        _ => format!("{:.2} s", time / 1e9),
+    }
+}
+
+/// `2026-11-20 22:31:51` for nanoseconds since 1970-01-01 00:00 UTC; by the civil calendar
+/// algorithm of Howard Hinnant's `chrono`-compatible date notes (days from a March-based year).
+pub fn calendar(realtime_ns: i64) -> String {
+    let seconds = realtime_ns.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}",
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_fall_where_the_calendar_has_them() {
+        assert_eq!(calendar(0), "1970-01-01 00:00:00");
+        assert_eq!(calendar(1_499_764_364_000_000_000), "2017-07-11 09:12:44");
+        assert_eq!(calendar(951_827_696_000_000_000), "2000-02-29 12:34:56");
+        assert_eq!(calendar(-1), "1969-12-31 23:59:59");
+    }
+}

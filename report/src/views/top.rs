@@ -1,0 +1,105 @@
+//! `--top`: functions by the samples that were in them.
+
+use crate::account::share;
+use crate::gather::Profile;
+use crate::labels::LabelId;
+use std::io::{self, Write};
+
+/// What to show.
+#[derive(Debug, Clone, Copy)]
+pub struct TopOptions {
+    /// Most lines; 0 for all.
+    pub rows: usize,
+    /// Least share of the samples, 0 to 1, that a function must have in its stacks.
+    pub least_share: f64,
+}
+
+impl Default for TopOptions {
+    fn default() -> Self {
+        TopOptions {
+            rows: 30,
+            least_share: 0.0,
+        }
+    }
+}
+
+/// One function's samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopRow {
+    /// The function.
+    pub label: LabelId,
+    /// Samples whose innermost frame it was.
+    pub own: u64,
+    /// Samples in whose stack it was.
+    pub total: u64,
+}
+
+/// All functions, most own samples first, then most in all, then by name.
+pub fn rows(profile: &Profile) -> Vec<TopRow> {
+    let counts = profile.tree.by_label(&profile.labels);
+    let rows = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
+    let mut rows: Vec<TopRow> = rows
+        .map(|(label, (own, total))| TopRow {
+            label: label as LabelId,
+            own: *own,
+            total: *total,
+        })
+        .collect();
+    let labels = &profile.labels;
+    rows.sort_by(|a, b| {
+        let counts = (b.own, b.total).cmp(&(a.own, a.total));
+        let names = labels.name(a.label).cmp(labels.name(b.label));
+        let modules = labels.module_name(a.label).cmp(labels.module_name(b.label));
+        counts.then(names).then(modules)
+    });
+    rows
+}
+
+/// Writes the table.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
+    for line in profile.account.lines() {
+        writeln!(out, "{line}")?;
+    }
+    let all = rows(profile);
+    let counted = profile.account.counted;
+    let least = (options.least_share * counted as f64).ceil() as u64;
+    let most = match options.rows {
+        0 => usize::MAX,
+        rows => rows,
+    };
+    let shown = all.iter().filter(|row| row.total >= least).take(most);
+    writeln!(out)?;
+    writeln!(out, "     self        %      total        %  function")?;
+    let mut lines = 0;
+    for row in shown {
+        let labels = &profile.labels;
+        let module = match labels.module_name(row.label) {
+            "" => String::new(),
+            module if labels.get(row.label).unknown => {
+                let _ = module;
+                String::new()
+            }
+            module => format!("  [{module}]"),
+        };
+        let (own, total) = (share(row.own, counted), share(row.total, counted));
+        let name = labels.name(row.label);
+        let mark = if labels.get(row.label).inlined {
+            " (inlined)"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "{:>9} {own:>8}  {:>9} {total:>8}  {name}{mark}{module}",
+            row.own, row.total
+        )?;
+        lines += 1;
+    }
+    if lines < all.len() {
+        writeln!(out, "… and {} more (--rows 0 shows all)", all.len() - lines)?;
+    }
+    Ok(())
+}

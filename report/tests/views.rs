@@ -1,0 +1,140 @@
+//! What views and exports say about a recording whose truth is known.
+
+mod made;
+
+use made::{open, small};
+use uniprof_report::export::folded;
+use uniprof_report::gather::{By, Options, Profile, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
+use uniprof_report::views::{flame, info, top, tree};
+
+fn profile(recording: &Recording, options: &Options) -> Profile {
+    let mut library = Library::default();
+    library.only_given = true;
+    gather(&[recording], &library, options, &|_, _| {}, None)
+}
+
+fn folded(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    folded::write(profile, folded::FoldedOptions::default(), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn stacks_have_their_functions_and_counts() {
+    let recording = open(small());
+    let profile = profile(&recording, &Options::default());
+    let expected = "main;0x404210 1\n\
+                    main;hash 1\n\
+                    main;parse 2\n\
+                    main;parse;sys_read;copy 1\n\
+                    main;walk;hash 1\n\
+                    main;walk;walk;walk 1\n";
+    assert_eq!(folded(&profile), expected);
+    assert_eq!(profile.account.counted, 7);
+    assert_eq!(profile.account.by_state.values().sum::<u64>(), 1);
+}
+
+#[test]
+fn filters_choose_samples_and_frames() {
+    let recording = open(small());
+    let mut options = Options::default();
+    options.filter.focus = Some(regex::Regex::new("walk").unwrap());
+    options.filter.hide = Some(regex::Regex::new("^main$").unwrap());
+    assert_eq!(
+        folded(&profile(&recording, &options)),
+        "walk;hash 1\nwalk;walk;walk 1\n"
+    );
+    options.filter.ignore = Some(regex::Regex::new("hash").unwrap());
+    assert_eq!(folded(&profile(&recording, &options)), "walk;walk;walk 1\n");
+    let mut options = Options {
+        by_task: true,
+        ..Options::default()
+    };
+    options.filter.from_ns = Some(1_000_000);
+    options.filter.to_ns = Some(3_000_000);
+    let expected = "worker-7;main;parse 1\nworker-8;main;hash 1\n";
+    assert_eq!(folded(&profile(&recording, &options)), expected);
+    options.filter.vcpus.insert(8);
+    assert_eq!(
+        folded(&profile(&recording, &options)),
+        "worker-8;main;hash 1\n"
+    );
+    let by_module = Options {
+        by: By::Module,
+        ..Options::default()
+    };
+    let expected = "app 5\napp;[kernel] 1\napp;[unknown] 1\n";
+    assert_eq!(folded(&profile(&recording, &by_module)), expected);
+}
+
+#[test]
+fn a_recursive_function_counts_each_sample_once() {
+    let recording = open(small());
+    let profile = profile(&recording, &Options::default());
+    let rows = top::rows(&profile);
+    let walk = rows
+        .iter()
+        .find(|row| profile.labels.name(row.label) == "walk");
+    assert_eq!(walk.map(|row| (row.own, row.total)), Some((1, 2)));
+    let main = rows
+        .iter()
+        .find(|row| profile.labels.name(row.label) == "main");
+    assert_eq!(main.map(|row| (row.own, row.total)), Some((0, 7)));
+}
+
+#[test]
+fn text_views_show_what_they_rest_on() {
+    let recording = open(small());
+    let profile = profile(&recording, &Options::default());
+    let mut out = Vec::new();
+    top::write(&profile, top::TopOptions::default(), &mut out).unwrap();
+    tree::write(&profile, tree::TreeOptions::default(), &mut out).unwrap();
+    info::write(&recording, &survey(&recording, &|_, _| {}), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    println!("{text}");
+    for part in [
+        "7 samples in 0.0 s",
+        "not counted: 1 blocked",
+        "42.9%",
+        "copy  [[kernel]]",
+        "2017-07-11 09:12:44 UTC",
+        "p50 1.5 us",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let names = [
+        "<script>alert(1)</script>",
+        "a;b\n\u{1b}[31mc",
+        "\"'&é日本語",
+    ];
+    let samples = [made::Made {
+        at_ms: 1,
+        thread: 1,
+        state: uprof::State::Running,
+        stack: &[2, 1, 0],
+    }];
+    let recording = open(made::recording(&names, &[], &samples));
+    let profile = profile(&recording, &Options::default());
+    let expected = "<script>alert(1)</script>;a:b\u{fffd}\u{fffd}[31mc;\"'&é日本語 1\n";
+    assert_eq!(folded(&profile), expected);
+    let drawing = flame::FlameOptions {
+        title: "<b>".into(),
+        subtitle: String::new(),
+        reverse: false,
+        icicle: false,
+        least_share: 0.0,
+    };
+    let mut svg = Vec::new();
+    flame::write(&profile, &drawing, &mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    assert!(!svg.contains("<script>alert"));
+    assert!(!svg.contains("<b>"));
+    assert!(svg.contains("&lt;script&gt;alert(1)"));
+}

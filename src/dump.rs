@@ -1,0 +1,52 @@
+//! `uniprof dump`: every record of a recording, one line each.
+
+use crate::Outcome;
+use crate::output::write_to_stdout;
+use anyhow::Context;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use uniprof_report::views::dump::{self, DumpOptions};
+use uprof::StreamReader;
+
+/// Print every record, one line each (format-spec.md states the form)
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The recording; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    file: PathBuf,
+    /// Lines of samples only
+    #[arg(long)]
+    samples: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let options = DumpOptions {
+        samples_only: args.samples,
+    };
+    let input: Box<dyn Read> = match args.file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            let opened = File::open(&args.file);
+            Box::new(opened.with_context(|| format!("cannot open {}", args.file.display()))?)
+        }
+    };
+    let describe = || format!("cannot read {}", args.file.display());
+    let mut reader = StreamReader::open(BufReader::new(input)).with_context(describe)?;
+    let mut sound = true;
+    write_to_stdout(|out| {
+        while let Some(item) = reader.next_item()? {
+            sound &= dump::write_item(&item, options, out)?;
+            if !options.samples_only {
+                // Someone may be watching a recording grow through a pipe.
+                out.flush()?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(match sound {
+        true => Outcome::Done,
+        false => Outcome::Lossy,
+    })
+}

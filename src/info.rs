@@ -1,0 +1,31 @@
+//! `uniprof info`: what was recorded, where, when and how well.
+
+use crate::Outcome;
+use crate::output::write_to_stdout;
+use crate::progress::Progress;
+use std::path::PathBuf;
+use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
+use uniprof_report::views::info;
+
+/// Say what was recorded, where, when, and what is missing
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The recording; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    file: PathBuf,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let recording = Recording::open(&args.file)?;
+    let progress = Progress::new();
+    let found = survey(&recording, &|done, total| progress.tell(done, total));
+    write_to_stdout(|out| info::write(&recording, &found, out))?;
+    let damaged = !recording.damages().is_none() || found.undecoded > 0;
+    let lost = recording.losses().iter().any(|loss| loss.count > 0);
+    Ok(match damaged || lost || recording.end().is_none() {
+        true => Outcome::Lossy,
+        false => Outcome::Done,
+    })
+}

@@ -1,0 +1,46 @@
+//! A progress bar for work that takes longer than a second, on a terminal only.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::OnceCell;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// Shows how far a report has got.
+pub struct Progress {
+    started: Instant,
+    bar: OnceCell<ProgressBar>,
+    is_terminal: bool,
+}
+
+/// Nobody needs a bar for less.
+const QUIET: Duration = Duration::from_secs(1);
+
+impl Progress {
+    /// Starts the clock.
+    pub fn new() -> Self {
+        Progress {
+            started: Instant::now(),
+            bar: OnceCell::new(),
+            is_terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// `done` of `total` samples are read.
+    pub fn tell(&self, done: u64, total: u64) {
+        if !self.is_terminal || self.started.elapsed() < QUIET {
+            return;
+        }
+        let bar = self.bar.get_or_init(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+            let form = "{bar:40} {pos} of {len} samples, {eta} left";
+            if let Ok(style) = ProgressStyle::with_template(form) {
+                bar.set_style(style);
+            }
+            bar.with_elapsed(self.started.elapsed())
+        });
+        bar.set_position(done);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    }
+}

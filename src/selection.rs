@@ -1,0 +1,229 @@
+//! Flags that all views and exports share: which recordings, samples and frames.
+
+use crate::progress::Progress;
+use crate::terminal;
+use anyhow::{Context, anyhow};
+use clap::ValueEnum;
+use regex::Regex;
+use std::path::PathBuf;
+use uniprof_report::filter::Filter;
+use uniprof_report::gather::{By, Each, Options, Profile, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uprof::State;
+
+/// How fine frames are.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ByFlag {
+    /// Functions
+    Function,
+    /// Source lines
+    Line,
+    /// Images
+    Module,
+    /// Instructions
+    Address,
+}
+
+/// vCPU states that can be asked for.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum StateFlag {
+    /// Executing (the default)
+    Running,
+    /// Waiting
+    Blocked,
+    /// Not brought up
+    Offline,
+    /// Paused by someone else
+    Paused,
+    /// All of them
+    All,
+}
+
+/// Which recordings, samples and frames.
+#[derive(Debug, clap::Args)]
+pub struct Selection {
+    /// Recordings; `-` is standard input. Several are added up
+    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    pub files: Vec<PathBuf>,
+    /// Only samples from this time on, from the start of the recording: 1.5, 1.5s, 200ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    pub from: Option<u64>,
+    /// Only samples before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    pub to: Option<u64>,
+    /// Only this vCPU or thread id; may be repeated
+    #[arg(long, value_name = "N", help_heading = "Which samples")]
+    pub vcpu: Vec<u32>,
+    /// Only vCPUs or threads whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    pub thread: Option<Regex>,
+    /// Which states count; may be repeated
+    #[arg(long, value_name = "STATE", help_heading = "Which samples")]
+    pub state: Vec<StateFlag>,
+    /// Only running samples, which is the default
+    #[arg(long, conflicts_with = "state", help_heading = "Which samples")]
+    pub on_cpu: bool,
+    /// Only stacks with a matching frame
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    pub focus: Option<Regex>,
+    /// No stacks with a matching frame
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    pub ignore: Option<Regex>,
+    /// Leave matching frames out of their stacks
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which frames")]
+    pub hide: Option<Regex>,
+    /// What a frame is
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "function",
+        help_heading = "Which frames"
+    )]
+    pub by: ByFlag,
+    /// Leave inlined functions out
+    #[arg(long, help_heading = "Which frames")]
+    pub no_inlines: bool,
+    /// Begin each stack with the name of its vCPU or thread
+    #[arg(long, help_heading = "Which frames")]
+    pub by_thread: bool,
+    /// Names as the linker wrote them
+    #[arg(long, help_heading = "Which frames")]
+    pub no_demangle: bool,
+    /// An image of the guest; may be repeated
+    #[arg(long, value_name = "IMAGE", help_heading = "Symbols")]
+    pub elf: Vec<PathBuf>,
+    /// Symbols as `nm -n` prints them; may be repeated
+    #[arg(long, value_name = "FILE", help_heading = "Symbols")]
+    pub symbols: Vec<PathBuf>,
+    /// Take an image although its build-id is another one
+    #[arg(long, help_heading = "Symbols")]
+    pub force: bool,
+    /// Don't look for images on this machine
+    #[arg(long, help_heading = "Symbols")]
+    pub no_search: bool,
+}
+
+impl Selection {
+    /// Opens the recordings.
+    pub fn recordings(&self) -> anyhow::Result<Vec<Recording>> {
+        let stdin = self
+            .files
+            .iter()
+            .filter(|file| file.as_os_str() == "-")
+            .count();
+        if stdin > 1 {
+            return Err(anyhow!(
+                "standard input (-) can be read only once; name it once"
+            ));
+        }
+        let opened = self.files.iter().map(|file| {
+            let recording = Recording::open(file);
+            recording.map_err(|error| match file.as_os_str() == "run.uprof" {
+                true => anyhow!("{error}; give the recording's name, or record one first"),
+                false => anyhow!(error),
+            })
+        });
+        opened.collect()
+    }
+
+    /// The images and symbol lists given by hand.
+    pub fn library(&self) -> anyhow::Result<Library> {
+        let mut library = Library::default();
+        library.only_given = self.no_search;
+        library.force = self.force;
+        for path in &self.elf {
+            library.add_image(path).context("cannot use --elf")?;
+        }
+        for path in &self.symbols {
+            library.add_symbols(path).context("cannot use --symbols")?;
+        }
+        Ok(library)
+    }
+
+    /// What to gather.
+    pub fn options(&self, recordings: usize) -> Options {
+        let states = self.state.iter().flat_map(|state| match state {
+            StateFlag::Running => vec![State::Running],
+            StateFlag::Blocked => vec![State::Blocked],
+            StateFlag::Offline => vec![State::Offline],
+            StateFlag::Paused => vec![State::Paused],
+            StateFlag::All => State::ALL.to_vec(),
+        });
+        Options {
+            filter: Filter {
+                from_ns: self.from,
+                to_ns: self.to,
+                vcpus: self.vcpu.iter().copied().collect(),
+                thread: self.thread.clone(),
+                states: states.collect(),
+                focus: self.focus.clone(),
+                ignore: self.ignore.clone(),
+                hide: self.hide.clone(),
+            },
+            by: match self.by {
+                ByFlag::Function => By::Function,
+                ByFlag::Line => By::Line,
+                ByFlag::Module => By::Module,
+                ByFlag::Address => By::Address,
+            },
+            inlines: !self.no_inlines,
+            demangle: !self.no_demangle,
+            by_task: self.by_thread,
+            by_recording: recordings > 1,
+        }
+    }
+
+    /// Gathers, with a progress bar, and says on standard error what was odd.
+    pub fn gather(
+        &self,
+        recordings: &[Recording],
+        options: &Options,
+        each: Option<&mut Each<'_>>,
+    ) -> anyhow::Result<Profile> {
+        let library = self.library()?;
+        let progress = Progress::new();
+        let tell = |done, total| progress.tell(done, total);
+        let recordings: Vec<&Recording> = recordings.iter().collect();
+        let profile = gather(&recordings, &library, options, &tell, each);
+        for warning in &profile.warnings {
+            say(&format!("warning: {warning}"));
+        }
+        for recording in &recordings {
+            for stretch in &recording.damages().stretches {
+                say(&format!("warning: {}: {stretch}", recording.name()));
+            }
+        }
+        Ok(profile)
+    }
+}
+
+/// A line on standard error.
+pub fn say(line: &str) {
+    terminal::say(format_args!("uniprof: {line}"));
+}
+
+/// Says on standard error what an output without room for it can't: what the counts rest on.
+pub fn say_account(profile: &Profile) {
+    profile.account.lines().iter().for_each(|line| say(line));
+}
+
+fn parse_regex(text: &str) -> Result<Regex, regex::Error> {
+    Regex::new(text)
+}
+
+/// Nanoseconds of `1.5`, `1.5s`, `200ms`, `30us` or `2m`.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    let unit_ns = match unit {
+        "" | "s" => 1e9,
+        "ms" => 1e6,
+        "us" => 1e3,
+        "ns" => 1.0,
+        "m" | "min" => 60e9,
+        _ => return Err("use a number with s, ms, us, ns or m".to_owned()),
+    };
+    let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
+    Ok((number * unit_ns) as u64)
+}
