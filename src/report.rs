@@ -74,10 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> FlameOptions {
-    let names: Vec<&str> = recordings
-        .iter()
-        .map(|recording| title(recording))
-        .collect();
+    let names: Vec<&str> = recordings.iter().map(title).collect();
     FlameOptions {
         title: uniprof_report::labels::printable(&names.join(" + ")).into_owned(),
         subtitle: profile.account.lines().join("; "),

@@ -107,10 +107,10 @@ const NAME_BYTES_MAX: usize = 4096;
 
 /// `text` without what could steer a terminal, break a line or turn its direction.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let end = match text.len() > NAME_BYTES_MAX {
-        true => text.floor_char_boundary(NAME_BYTES_MAX),
-        false => text.len(),
-    };
+    let mut end = text.len().min(NAME_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
     let kept = &text[..end];
     if end == text.len() && !kept.contains(is_steering) {
         return Cow::Borrowed(text);
