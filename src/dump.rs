@@ -36,6 +36,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut reader = StreamReader::open(BufReader::new(input)).with_context(describe)?;
     let mut sound = true;
     write_to_stdout(|out| {
+        if !options.samples_only {
+            dump::write_preamble(reader.uuid(), reader.version(), out)?;
+        }
         while let Some(item) = reader.next_item()? {
             sound &= dump::write_item(&item, options, out)?;
             if !options.samples_only {

@@ -4,7 +4,7 @@
 use crate::recording::Recording;
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason};
-use uprof::{Damage, State, Stop};
+use uprof::{Damage, DamageKind, State, Stop};
 
 /// What of a file could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,11 +29,11 @@ impl Damages {
 
     /// Counts one stretch.
     pub fn add(&mut self, damage: &Damage) {
-        self.count += 1;
-        match damage.samples {
-            Some(samples) => self.samples = self.samples.saturating_add(samples),
-            None => self.uncounted += 1,
-        }
+        // That the end is missing is told by itself, see `Account::unfinished`.
+        self.count += u64::from(damage.kind != DamageKind::Unfinished);
+        let samples = damage.samples.unwrap_or(damage.samples_at_least);
+        self.samples = self.samples.saturating_add(samples);
+        self.uncounted += u64::from(damage.samples.is_none());
         if self.stretches.len() < Self::LISTED {
             self.stretches.push(damage.to_string());
         }

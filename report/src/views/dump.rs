@@ -1,14 +1,11 @@
-//! `dump`: one line a record, in file order; format-spec.md, "Dump text", states the form, which
-//! does not change within a major version of the format.
-//!
-//! A line is a word and then `name=value` pairs with a space between them. Numbers are decimal,
-//! addresses, registers and identities lower-case hexadecimal without a prefix; what is not known
-//! is `-`. Texts are quoted, with `\"`, `\\` and, for every byte outside printable ASCII, `\xHH`.
+//! `dump`: one line a record, in the order of the file. format-spec.md, section 10, states the
+//! form; other readers of the format are compared by it, line by line.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use uprof::cold::{EndReason, LossReason, ModuleChange, TaskChange};
-use uprof::{Block, Found, FrameKind, Item, Payload, Row, SampleBlock};
+use uprof::cold::{Metadata, ModuleChange, TaskChange};
+use uprof::image::ImagePart;
+use uprof::{Block, Codec, Found, FrameKind, Item, Payload, Row, SampleBlock, Task};
 
 /// What to write.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,24 +14,30 @@ pub struct DumpOptions {
     pub samples_only: bool,
 }
 
+/// Writes the line of the preamble; `None` where it is damaged.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write_preamble(
+    uuid: Option<[u8; 16]>,
+    version: Option<(u16, u16)>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let uuid = uuid.map_or("-".to_owned(), |uuid| hexadecimal(&uuid));
+    let version = version.map_or("-".to_owned(), |(major, minor)| format!("{major}.{minor}"));
+    writeln!(out, "recording uuid={uuid} version={version}")
+}
+
 /// Writes the lines of one item of a recording; `true` if it was sound.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write_item(item: &Item<'_>, options: DumpOptions, out: &mut dyn Write) -> io::Result<bool> {
     match item {
+        Item::Damage(_) if options.samples_only => Ok(false),
         Item::Damage(damage) => {
-            let samples = damage
-                .samples
-                .map_or("-".to_owned(), |samples| samples.to_string());
-            let (offset, bytes) = (damage.offset, damage.bytes);
-            let what = quoted(&damage.to_string());
-            if !options.samples_only {
-                writeln!(
-                    out,
-                    "damage offset={offset} bytes={bytes} samples={samples} what={what}"
-                )?;
-            }
+            let (kind, offset, bytes) = (damage.kind.name(), damage.offset, damage.bytes);
+            writeln!(out, "damage kind={kind} offset={offset} bytes={bytes}")?;
             Ok(false)
         }
         Item::Block(block) => write_block(block, options, out),
@@ -42,31 +45,40 @@ pub fn write_item(item: &Item<'_>, options: DumpOptions, out: &mut dyn Write) ->
 }
 
 fn write_block(block: &Block<'_>, options: DumpOptions, out: &mut dyn Write) -> io::Result<bool> {
+    let codec = Codec::from_number(block.codec);
     if !options.samples_only {
-        let kind = block.known_type().map_or("unknown", uprof::BlockType::name);
+        let name = |name: Option<&str>, number: u16| name.map_or(number.to_string(), str::to_owned);
+        let kind = block.known_type().map(uprof::BlockType::name);
         writeln!(
             out,
-            "block sequence={} type={kind} offset={} bytes={} raw={} first={} last={} samples={}",
+            "block seq={} type={} offset={} stored={} raw={} codec={} samples={} first={} last={}",
             block.sequence,
+            name(kind, block.block_type),
             block.offset,
-            block.file_bytes(),
+            block.stored().len(),
             block.raw_bytes,
+            name(codec.map(Codec::name), u16::from(block.codec)),
+            block.samples,
             block.first_ns,
-            block.last_ns,
-            block.samples
+            block.last_ns
         )?;
+    }
+    if block.known_type().is_none() || codec.is_none() {
+        return Ok(!block.critical && codec.is_some());
     }
     match block.payload() {
         Ok(Payload::Samples(samples)) => write_samples(block, &samples, options, out),
         Ok(_) if options.samples_only => Ok(true),
         Ok(payload) => write_cold(&payload, out).map(|()| true),
-        Err(error) => {
-            if !options.samples_only {
-                writeln!(out, "fault what={}", quoted(&error.to_string()))?;
-            }
-            Ok(false)
-        }
+        Err(error) => write_error(&error.to_string(), options, out),
     }
+}
+
+fn write_error(message: &str, options: DumpOptions, out: &mut dyn Write) -> io::Result<bool> {
+    if !options.samples_only {
+        writeln!(out, "error {}", crate::labels::printable(message))?;
+    }
+    Ok(false)
 }
 
 fn write_samples(
@@ -86,26 +98,18 @@ fn write_samples(
                 out.write_all(line.as_bytes())?;
             }
             Ok(None) => return Ok(true),
-            Err(fault) => {
-                if !options.samples_only {
-                    let what = block.error(fault).to_string();
-                    writeln!(out, "fault what={}", quoted(&what))?;
-                }
-                return Ok(false);
-            }
+            Err(fault) => return write_error(&block.error(fault).to_string(), options, out),
         }
     }
 }
 
 fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
-    let known = |value: Option<u64>| value.map_or("-".to_owned(), |value| value.to_string());
     put(
         line,
         format_args!(
-            "sample time={} task={}/{} state={} stop={} cost={} late={} frames=",
+            "sample time={} task={} state={} stop={} cost={} late={} chain=",
             row.time_ns,
-            row.task.space,
-            row.task.vcpu,
+            task(Some(row.task)),
             row.state.name(),
             row.stop.name(),
             known(row.cost_ns),
@@ -115,13 +119,14 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
     let mut separator = "";
     for frame in block.chain(row.node) {
         let kind = match frame.kind {
-            FrameKind::Exact => "e",
-            FrameKind::Return => "r",
+            FrameKind::Exact => 'e',
+            FrameKind::Return => 'r',
         };
         let found = match frame.found {
-            Found::FramePointer => "f",
-            Found::Cfi => "c",
-            Found::Scan => "s",
+            Found::FramePointer => 'f',
+            Found::Cfi => 'c',
+            Found::Scan => 's',
+            Found::TrapFrame => 't',
         };
         put(
             line,
@@ -129,27 +134,30 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
         );
         separator = ",";
     }
-    if separator.is_empty() {
-        line.push('-');
-    }
-    line.push_str(" registers=");
-    let mut separator = "";
+    line.push_str(if separator.is_empty() {
+        "- regs="
+    } else {
+        " regs="
+    });
+    separator = "";
     for (number, value) in row.registers.iter().flat_map(|registers| registers.iter()) {
         put(line, format_args!("{separator}{number}:{value:x}"));
         separator = ",";
     }
-    if separator.is_empty() {
-        line.push('-');
-    }
+    line.push_str(if separator.is_empty() {
+        "- stack="
+    } else {
+        " stack="
+    });
     match row.stack {
         Some(stack) => {
             let sum = crc32fast::hash(stack.bytes);
             put(
                 line,
-                format_args!(" stack={:x}+{}:{sum:08x}", stack.address, stack.bytes.len()),
+                format_args!("{:x}+{}:{sum:08x}", stack.address, stack.bytes.len()),
             );
         }
-        None => line.push_str(" stack=-"),
+        None => line.push('-'),
     }
 }
 
@@ -160,46 +168,17 @@ fn put(line: &mut String, text: std::fmt::Arguments<'_>) {
 
 fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
     match payload {
-        Payload::Metadata(found) => {
-            let command = found.recorder.command_line.join(" ");
-            let (target, host, sampling) = (&found.target, &found.host, &found.sampling);
-            writeln!(
-                out,
-                "metadata program={} command={} host={} system={} processor={} processors={} \
-                 target={} kind={} id={} arch={} vcpus={} rate_millihertz={} trigger={} \
-                 most_frames={} stack_bytes={} on_cpu_only={}",
-                quoted(&found.recorder.program),
-                quoted(&command),
-                quoted(&host.name),
-                quoted(&host.system),
-                quoted(&host.processor),
-                host.processors,
-                quoted(&target.name),
-                quoted(target.kind.name()),
-                target.id,
-                target.arch.name(),
-                target.vcpus,
-                sampling.rate_millihertz,
-                quoted(&sampling.trigger),
-                sampling.most_frames,
-                sampling.stack_bytes,
-                u8::from(sampling.on_cpu_only)
-            )?;
-            for (name, value) in &found.notes {
-                writeln!(out, "note name={} value={}", quoted(name), quoted(value))?;
-            }
-            Ok(())
-        }
+        Payload::Metadata(metadata) => write_metadata(metadata, out),
         Payload::Tasks(events) => events.iter().try_for_each(|event| {
-            let (time, task) = (event.time_ns, event.task);
             let what = match &event.what {
                 TaskChange::Named(name) => format!("named={}", quoted(name)),
-                TaskChange::Ended => "ended=1".to_owned(),
+                TaskChange::Ended => "ended".to_owned(),
             };
             writeln!(
                 out,
-                "task time={time} task={}/{} {what}",
-                task.space, task.vcpu
+                "task time={} task={} {what}",
+                event.time_ns,
+                task(Some(event.task))
             )
         }),
         Payload::Modules(events) => events.iter().try_for_each(|event| {
@@ -211,130 +190,166 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
             )
         }),
         Payload::Clocks(pairs) => pairs.iter().try_for_each(|pair| {
-            let guest = pair.guest.map_or("-".to_owned(), |guest| guest.to_string());
             let (monotonic, realtime) = (pair.monotonic_ns, pair.realtime_ns);
+            let guest = known(pair.guest);
             writeln!(
                 out,
                 "clock monotonic={monotonic} realtime={realtime} guest={guest}"
             )
         }),
         Payload::Losses(losses) => losses.iter().try_for_each(|loss| {
-            let task = loss
-                .task
-                .map(|task| format!("{}/{}", task.space, task.vcpu));
             writeln!(
                 out,
                 "loss first={} last={} task={} reason={} count={}",
                 loss.first_ns,
                 loss.last_ns,
-                task.as_deref().unwrap_or("-"),
-                reason(loss.reason),
+                task(loss.task),
+                loss.reason.name(),
                 loss.count
             )
         }),
-        other => write_rare(other, out),
-    }
-}
-
-fn write_rare(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
-    match payload {
         Payload::Spans(spans) => spans.iter().try_for_each(|span| {
-            let start = span
-                .start_ns
-                .map_or("-".to_owned(), |start| start.to_string());
             writeln!(
                 out,
-                "span task={}/{} start={start} duration={} depth={} name={}",
-                span.task.space,
-                span.task.vcpu,
+                "span task={} start={} duration={} depth={} name={}",
+                task(Some(span.task)),
+                known(span.start_ns),
                 span.duration_ns,
                 span.depth,
                 quoted(&span.name)
             )
         }),
-        Payload::Image(part) => {
-            let identity = &part.identity;
-            writeln!(
-                out,
-                "image path={} build_id={} arch={} load_bias={:x} origin={} symbols={}",
-                quoted(&identity.path),
-                hexadecimal(&identity.build_id),
-                identity.arch.name(),
-                identity.load_bias,
-                quoted(&identity.origin),
-                part.symbols().count()
-            )
-        }
+        Payload::Image(part) => write_image(part, out),
         Payload::End(end) => {
-            let reason = end_reason(end.reason);
-            let message = quoted(&end.message);
+            let (reason, message) = (end.reason.name(), quoted(&end.message));
             writeln!(
                 out,
                 "end time={} reason={reason} message={message}",
                 end.time_ns
             )?;
-            end.totals.iter().try_for_each(|(name, value)| {
+            let mut totals = end.totals.iter();
+            totals.try_for_each(|(name, value)| {
                 writeln!(out, "total name={} value={value}", quoted(name))
             })
         }
-        Payload::Index(entries) => writeln!(out, "index entries={}", entries.len()),
-        Payload::Unknown(number) => writeln!(out, "unknown type={number}"),
-        _ => Ok(()),
+        Payload::Index(entries) => entries.iter().try_for_each(|entry| {
+            writeln!(
+                out,
+                "entry offset={} type={} first={} last={} samples={}",
+                entry.offset, entry.block_type, entry.first_ns, entry.last_ns, entry.samples
+            )
+        }),
+        Payload::Samples(_) | Payload::Unknown(_) => Ok(()),
     }
+}
+
+fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
+    let Metadata {
+        recorder,
+        host,
+        target,
+        sampling,
+        notes,
+    } = metadata;
+    let words: Vec<String> = recorder
+        .command_line
+        .iter()
+        .map(|word| quoted(word))
+        .collect();
+    let (program, words) = (quoted(&recorder.program), words.join(","));
+    writeln!(out, "recorder program={program} command_line=[{words}]")?;
+    writeln!(
+        out,
+        "host name={} system={} processor={} processors={}",
+        quoted(&host.name),
+        quoted(&host.system),
+        quoted(&host.processor),
+        host.processors
+    )?;
+    writeln!(
+        out,
+        "target kind={} id={} name={} arch={} vcpus={}",
+        target.kind.name(),
+        target.id,
+        quoted(&target.name),
+        target.arch.name(),
+        target.vcpus
+    )?;
+    writeln!(
+        out,
+        "sampling rate_millihertz={} trigger={} most_frames={} stack_bytes={} on_cpu_only={}",
+        sampling.rate_millihertz,
+        quoted(&sampling.trigger),
+        sampling.most_frames,
+        sampling.stack_bytes,
+        if sampling.on_cpu_only { "yes" } else { "no" }
+    )?;
+    let mut notes = notes.iter();
+    notes.try_for_each(|(name, value)| {
+        writeln!(out, "note name={} value={}", quoted(name), quoted(value))
+    })
+}
+
+fn write_image(part: &ImagePart, out: &mut dyn Write) -> io::Result<()> {
+    let identity = &part.identity;
+    writeln!(
+        out,
+        "image path={} build_id={} machine={} load_bias={:x} origin={}",
+        quoted(&identity.path),
+        hexadecimal(&identity.build_id),
+        identity.arch.name(),
+        identity.load_bias,
+        quoted(&identity.origin)
+    )?;
+    part.symbols().try_for_each(|symbol| {
+        let (address, size) = (symbol.address, symbol.size_bytes);
+        writeln!(
+            out,
+            "symbol address={address:x} size={size} name={}",
+            quoted(symbol.name)
+        )
+    })
 }
 
 fn module_change(what: &ModuleChange) -> String {
     match what {
         ModuleChange::Mapped(mapping) => format!(
-            "start={:x} length={:x} file_offset={:x} path={} build_id={}",
+            "mapped start={:x} length={:x} file_offset={:x} path={} build_id={}",
             mapping.start,
             mapping.length,
             mapping.file_offset,
             quoted(&mapping.path),
             hexadecimal(&mapping.build_id)
         ),
-        ModuleChange::Cleared => "cleared=1".to_owned(),
+        ModuleChange::Cleared => "cleared".to_owned(),
         ModuleChange::CopiedFrom(parent) => format!("copied_from={parent}"),
     }
 }
 
-fn end_reason(reason: EndReason) -> &'static str {
-    match reason {
-        EndReason::Duration => "duration",
-        EndReason::Stopped => "stopped",
-        EndReason::TargetEnded => "target-ended",
-        EndReason::TargetCrashed => "target-crashed",
-        EndReason::SourceFailed => "source-failed",
-        EndReason::InputEnded => "input-ended",
-    }
+fn known(value: Option<u64>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
-fn reason(reason: LossReason) -> &'static str {
-    match reason {
-        LossReason::RingFull => "ring-full",
-        LossReason::KernelBuffer => "kernel-buffer",
-        LossReason::ReadFailed => "read-failed",
-        LossReason::Deadline => "deadline",
-        LossReason::EventsLost => "events-lost",
-    }
+fn task(task: Option<Task>) -> String {
+    task.map_or("-".to_owned(), |task| {
+        format!("{}/{}", task.space, task.vcpu)
+    })
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
-    match bytes.is_empty() {
-        true => "-".to_owned(),
-        false => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
-    for byte in text.bytes() {
-        match byte {
-            b'"' => out.push_str("\\\""),
-            b'\\' => out.push_str("\\\\"),
-            b' '..=b'~' => out.push(char::from(byte)),
-            _ => put(&mut out, format_args!("\\x{byte:02x}")),
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            // U+0000 to U+001F and U+007F to U+009F.
+            _ if letter.is_control() => put(&mut out, format_args!("\\u{:04x}", u32::from(letter))),
+            _ => out.push(letter),
         }
     }
     out.push('"');
@@ -346,7 +361,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_texts_are_one_ascii_line() {
-        assert_eq!(quoted("a \"b\"\\\n\u{e9}"), r#""a \"b\"\\\x0a\xc3\xa9""#);
+    fn quoted_texts_are_one_line() {
+        let quoted = quoted("a \"b\"\\\n\u{9f}é");
+        assert_eq!(quoted, "\"a \\\"b\\\"\\\\\\u000a\\u009fé\"");
     }
 }
