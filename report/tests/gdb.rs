@@ -4,77 +4,17 @@
 //!
 //! `UNIPROF_GDB_STOPS` sets the number of stops per program.
 
-mod dump;
+mod stops;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use dump::{Dump, Stopped};
+use stops::driver::{PROGRAMS, missing};
+use stops::oracle::Oracle;
+use stops::{Dump, Stopped};
 use uniprof_report::unwind::{Cache, Options, Unwinder};
 use uprof::FrameKind;
 
 /// The share of stops at which every frame must be the same.
 const AGREE_MIN: f64 = 0.995;
-
-const PROGRAMS: &[(&str, &str, &[&str])] = &[
-    ("c-O0", "work.c", &["gcc", "-O0", "-g"]),
-    ("c-O2", "work.c", &["gcc", "-O2", "-g"]),
-    (
-        "c-O2-fp",
-        "work.c",
-        &["gcc", "-O2", "-fno-omit-frame-pointer"],
-    ),
-    (
-        "c-O2-nofp",
-        "work.c",
-        &["gcc", "-O2", "-fomit-frame-pointer", "-no-pie"],
-    ),
-    (
-        "c-Os-cet",
-        "work.c",
-        &["gcc", "-Os", "-fcf-protection=full", "-mno-red-zone"],
-    ),
-    ("cpp-O0", "work.cpp", &["g++", "-O0", "-g"]),
-    ("cpp-O2", "work.cpp", &["g++", "-O2", "-g"]),
-    ("rust-debug", "work.rs", &["rustc", "--edition=2024", "-g"]),
-    ("rust-O", "work.rs", &["rustc", "--edition=2024", "-O"]),
-];
-
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gdb")
-}
-
-fn build(folder: &Path, name: &str, source: &str, compiler: &[&str]) -> PathBuf {
-    let program = folder.join(name);
-    let status = Command::new(compiler[0])
-        .args(&compiler[1..])
-        .arg("-o")
-        .arg(&program)
-        .arg(sources().join(source))
-        .status()
-        .unwrap_or_else(|error| panic!("cannot run {}: {error}", compiler[0]));
-    assert!(status.success(), "{} does not build {source}", compiler[0]);
-    program
-}
-
-fn stop_under_gdb(program: &Path, go_to: &str, stops: usize, seed: usize) -> Dump {
-    let out = program.with_extension("jsonl");
-    let log = Command::new("gdb")
-        .arg("-nx")
-        .arg("-batch")
-        .arg("-x")
-        .arg(sources().join("stops.py"))
-        .arg(program)
-        .env("STOPS", stops.to_string())
-        .env("SEED", seed.to_string())
-        .env("GO_TO", go_to)
-        .env("OUT", &out)
-        .output()
-        .expect("cannot run gdb");
-    let messages = String::from_utf8_lossy(&log.stderr).into_owned();
-    Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
-}
 
 /// What one stop came to.
 enum Verdict {
@@ -126,8 +66,8 @@ fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdict {
 
 #[test]
 fn frames_equal_gdbs_on_real_programs() {
-    if Command::new("gdb").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no gdb to compare with (apt-get install gdb)");
+    if let Some(reason) = missing() {
+        eprintln!("skipped: {reason}");
         return;
     }
     let stops = std::env::var("UNIPROF_GDB_STOPS")
@@ -136,15 +76,9 @@ fn frames_equal_gdbs_on_real_programs() {
     let stops = stops.unwrap_or(600);
     let folder = tempfile::tempdir().unwrap();
     let mut failures = Vec::new();
-    for (seed, (name, source, compiler)) in PROGRAMS.iter().enumerate() {
-        // Rust's and C++'s names depend on the compiler; theirs are reached by stepping alone.
-        let go_to = if source.ends_with(".c") {
-            "on_signal,work_leaf,formatted"
-        } else {
-            ""
-        };
-        let program = build(folder.path(), name, source, compiler);
-        let dump = stop_under_gdb(&program, go_to, stops, seed);
+    for (seed, program) in PROGRAMS.iter().enumerate() {
+        let dump = program.stop(folder.path(), stops, seed);
+        let name = program.name;
         let unwinder = dump.unwinder();
         let mut cache = Cache::new();
         let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
@@ -169,7 +103,7 @@ fn frames_equal_gdbs_on_real_programs() {
         }
         assert!(dump.stops.len() >= 500.min(stops), "{name}: too few stops");
         if share < AGREE_MIN {
-            failures.push(*name);
+            failures.push(name);
         }
     }
     assert!(

@@ -12,22 +12,57 @@ const ENTRIES: usize = 2048;
 pub(super) enum Action {
     /// Nothing is known of this code.
     NoRule,
+    /// The rule says that there is no caller.
+    Root,
     /// Carry out the rule `rule` of module `module` in full.
     Full { module: u32, rule: u32 },
-    /// The common case. Offsets are in bytes from the CFA; `None` means that the register kept
-    /// its value.
-    Plain {
-        cfa_register: u8,
-        cfa_offset: i32,
-        return_address: Option<i32>,
-        frame_pointer: Option<i32>,
-    },
+    /// The common case.
+    Plain(Plain),
+}
+
+/// A rule that fits in a cache entry: CFA is a register plus a number, and what was saved lies
+/// near it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plain {
+    pub(super) cfa_offset: i32,
+    pub(super) cfa_register: u8,
+    /// Where the return address lies.
+    pub(super) return_address: Slot,
+    /// Where the frame pointer lies.
+    pub(super) frame_pointer: Slot,
+    /// Other registers, and where they lie; those at the end may be [`Slot::KEPT`].
+    pub(super) others: [(u8, Slot); OTHERS_MAX],
+}
+
+/// Registers besides the frame pointer that a [`Plain`] rule can restore. A third would make the
+/// entry larger than half a cache line.
+pub(super) const OTHERS_MAX: usize = 2;
+
+/// A place on the stack in words from the CFA, or that the register kept its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(i16);
+
+impl Slot {
+    /// The register kept its value.
+    pub(super) const KEPT: Slot = Slot(i16::MIN);
+
+    /// The slot at `offset_bytes` from the CFA, if it is a whole word that is near enough.
+    pub(super) fn at(offset_bytes: i32) -> Option<Slot> {
+        let words = i16::try_from(offset_bytes / 8).ok()?;
+        (offset_bytes % 8 == 0 && words != i16::MIN).then_some(Slot(words))
+    }
+
+    /// Its address.
+    #[inline]
+    pub(super) fn address(self, cfa: u64) -> u64 {
+        cfa.wrapping_add((i64::from(self.0) * 8).cast_unsigned())
+    }
 }
 
 /// Rules by pc, for one thread.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    keys: Vec<(u64, Action)>,
+    keys: Box<[(u64, Action); ENTRIES]>,
     /// Of which unwinder the entries are.
     owner: u64,
 }
@@ -35,7 +70,7 @@ pub struct Cache {
 impl Default for Cache {
     fn default() -> Self {
         Cache {
-            keys: vec![(EMPTY, Action::NoRule); ENTRIES],
+            keys: Box::new([(EMPTY, Action::NoRule); ENTRIES]),
             owner: 0,
         }
     }
@@ -68,9 +103,9 @@ impl Cache {
     ) -> Action {
         // The kind takes the place of the top bit, which repeats the one below it.
         let key = address << 1 | u64::from(kind == FrameKind::Return);
-        // Fibonacci hashing: 2^64 divided by the golden ratio.
-        let slot = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - ENTRIES.trailing_zeros());
-        let entry = &mut self.keys[slot as usize & (ENTRIES - 1)];
+        // The next load waits for this, so it has to be short rather than thorough.
+        let slot = (address ^ address >> 11) as usize & (ENTRIES - 1);
+        let entry = &mut self.keys[slot];
         if entry.0 != key {
             *entry = (key, find());
         }

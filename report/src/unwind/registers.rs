@@ -19,17 +19,21 @@ impl Default for Registers {
     }
 }
 
-impl From<&uprof::Registers> for Registers {
-    fn from(recorded: &uprof::Registers) -> Self {
+impl Registers {
+    /// Those of the `recorded` registers that are in the bit set `needed`.
+    pub(super) fn select(recorded: &uprof::Registers, needed: u64) -> Registers {
         let mut registers = Registers::default();
-        recorded
-            .iter()
-            .for_each(|(number, value)| registers.set(number, value));
+        let mut left = recorded.mask() & needed;
+        while left != 0 {
+            let number = left.trailing_zeros() as u8;
+            left &= left - 1;
+            if let Some(value) = recorded.get(number) {
+                registers.set(number, value);
+            }
+        }
         registers
     }
-}
 
-impl Registers {
     /// The value of register `number`, if it is known.
     #[inline]
     pub(super) fn get(&self, number: u8) -> Option<u64> {

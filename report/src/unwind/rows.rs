@@ -6,18 +6,42 @@ use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
 use super::table::{NO_RULE, RuleTable, Skipped};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Rows of one image beyond this many are left out; librustc_driver has less than a million.
 const ROWS_MAX: usize = 32_000_000;
 /// No processor has more registers to restore; each row repeats all of them.
 const SAVES_MAX: usize = 64;
 
+/// Multiplies and folds. Rules are few, so that even a forged collision costs little.
+#[derive(Default)]
+struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let word = word
+                .first_chunk::<8>()
+                .map_or(0, |word| u64::from_le_bytes(*word));
+            let mixed = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+            self.0 = (mixed >> 64) as u64 ^ mixed as u64;
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The table while it grows.
 pub(super) struct Rows {
     table: RuleTable,
-    known: HashMap<(Cfa, bool, u8, Vec<Save>), u32>,
+    known: HashMap<Vec<u64>, u32, BuildHasherDefault<WordHasher>>,
     known_expressions: HashMap<Vec<u8>, u32>,
     context: UnwindContext<usize>,
+    /// Of the row at hand; kept for their room.
+    key: Vec<u64>,
+    saves: Vec<Save>,
 }
 
 type Row = gimli::UnwindTableRow<usize>;
@@ -29,7 +53,9 @@ impl Rows {
                 base,
                 ..RuleTable::default()
             },
-            known: HashMap::new(),
+            known: HashMap::default(),
+            key: Vec::new(),
+            saves: Vec::new(),
             known_expressions: HashMap::new(),
             context: UnwindContext::new(),
         }
@@ -125,7 +151,8 @@ impl Rows {
                 Cfa::Expression(self.expression(section, expression)?)
             }
         };
-        let mut saves = Vec::new();
+        let mut saves = std::mem::take(&mut self.saves);
+        saves.clear();
         for (register, rule) in row.registers() {
             let Some(register) = register_number(register.0) else {
                 continue;
@@ -134,22 +161,38 @@ impl Rows {
                 saves.push(Save { register, place });
             }
         }
-        saves.sort_by_key(|save| save.register);
-        let next = u32::try_from(self.table.rules.len()).ok()?;
-        let key = (cfa, is_trap, return_register, saves);
-        if let Some(known) = self.known.get(&key) {
+        saves.sort_unstable_by_key(|save| save.register);
+        let number = self.intern(cfa, is_trap, return_register, &saves);
+        self.saves = saves;
+        number
+    }
+
+    fn intern(
+        &mut self,
+        cfa: Cfa,
+        is_trap: bool,
+        return_register: u8,
+        saves: &[Save],
+    ) -> Option<u32> {
+        self.key.clear();
+        self.key
+            .push(u64::from(is_trap) << 8 | u64::from(return_register));
+        self.key.push(cfa.word());
+        self.key.extend(saves.iter().map(|save| save.word()));
+        if let Some(known) = self.known.get(&self.key) {
             return Some(*known);
         }
+        let number = u32::try_from(self.table.rules.len()).ok()?;
         self.table.rules.push(Rule {
             cfa,
             is_trap,
             return_register,
             saves_start: u32::try_from(self.table.saves.len()).ok()?,
-            saves_count: u8::try_from(key.3.len()).ok()?,
+            saves_count: u8::try_from(saves.len()).ok()?,
         });
-        self.table.saves.extend_from_slice(&key.3);
-        self.known.insert(key, next);
-        Some(next)
+        self.table.saves.extend_from_slice(saves);
+        self.known.insert(self.key.clone(), number);
+        Some(number)
     }
 
     /// Where a register is: `Some(None)` if it kept its value, `None` if that can't be expressed.

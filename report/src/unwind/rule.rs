@@ -50,3 +50,35 @@ pub(super) struct Rule {
     pub(super) saves_start: u32,
     pub(super) saves_count: u8,
 }
+
+// One word for each, which differs where they do: what tables are interned and stored by.
+
+impl Cfa {
+    pub(super) fn word(self) -> u64 {
+        match self {
+            Cfa::Register {
+                register,
+                offset_bytes,
+            } => word(0, register, offset_bytes as u32),
+            Cfa::Expression(offset) => word(1, 0, offset),
+        }
+    }
+}
+
+impl Save {
+    pub(super) fn word(self) -> u64 {
+        let (kind, number) = match self.place {
+            Place::Lost => (0, 0),
+            Place::AtCfa(offset) => (1, offset as u32),
+            Place::IsCfa(offset) => (2, offset as u32),
+            Place::Register(register) => (3, u32::from(register)),
+            Place::AtExpression(offset) => (4, offset),
+            Place::IsExpression(offset) => (5, offset),
+        };
+        word(kind, self.register, number)
+    }
+}
+
+fn word(kind: u64, register: u8, number: u32) -> u64 {
+    kind << 40 | u64::from(register) << 32 | u64::from(number)
+}

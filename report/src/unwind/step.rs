@@ -1,13 +1,13 @@
 //! One step from a frame to its caller, by each of the ways there are. Registers of the frame go
 //! in; those of the caller come out, or the reason why not.
 
-use super::cache::Action;
+use super::cache::{Action, OTHERS_MAX, Plain, Slot};
 use super::cpu::Cpu;
 use super::expression::evaluate;
 use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
-use super::rule::{Cfa, Place};
+use super::rule::{Cfa, Place, Save};
 use super::table::RuleTable;
 use uprof::{Found, FrameKind, Stop};
 
@@ -36,10 +36,17 @@ pub(super) enum StepError {
     BadRule,
 }
 
-/// The rule `number` in its short form, if it has one. Registers that no rule needs (`needed` is
+/// The rule `number` in a short form, if it has one. Registers that no rule needs (`needed` is
 /// a bit set) may be left as they are.
 pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Option<Action> {
     let rule = table.rule(number)?;
+    let lost = Save {
+        register: rule.return_register,
+        place: Place::Lost,
+    };
+    if table.saves(rule).contains(&lost) {
+        return Some(Action::Root);
+    }
     let Cfa::Register {
         register,
         offset_bytes,
@@ -50,33 +57,36 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
     if rule.is_trap || rule.return_register != C::RETURN_ADDRESS {
         return None;
     }
-    let (mut return_address, mut frame_pointer) = (None, None);
+    let mut short = Plain {
+        cfa_offset: offset_bytes,
+        cfa_register: register,
+        return_address: Slot::KEPT,
+        frame_pointer: Slot::KEPT,
+        others: [(0, Slot::KEPT); OTHERS_MAX],
+    };
+    let mut others = short.others.iter_mut();
     for save in table.saves(rule) {
-        match (save.register, save.place) {
-            (register, Place::AtCfa(at)) if register == C::RETURN_ADDRESS => {
-                return_address = Some(at);
-            }
-            (register, Place::AtCfa(at)) if register == C::FRAME_POINTER => {
-                frame_pointer = Some(at);
-            }
-            (register, _) if register == C::RETURN_ADDRESS || register == C::FRAME_POINTER => {
-                return None;
-            }
-            (register, _) if register == C::STACK_POINTER => return None,
-            (register, _) if needed >> register & 1 == 1 => return None,
-            _ => {}
+        let is_special =
+            [C::RETURN_ADDRESS, C::FRAME_POINTER, C::STACK_POINTER].contains(&save.register);
+        if !is_special && needed >> save.register & 1 == 0 {
+            continue;
+        }
+        let Place::AtCfa(at) = save.place else {
+            return None;
+        };
+        let slot = Slot::at(at)?;
+        match save.register {
+            register if register == C::RETURN_ADDRESS => short.return_address = slot,
+            register if register == C::FRAME_POINTER => short.frame_pointer = slot,
+            register if register == C::STACK_POINTER => return None,
+            register => *others.next()? = (register, slot),
         }
     }
     // Where calls push the return address, a rule that doesn't say where it is can't be right.
-    if return_address.is_none() && C::RETURN_ADDRESS == C::PROGRAM_COUNTER {
+    if short.return_address == Slot::KEPT && C::RETURN_ADDRESS == C::PROGRAM_COUNTER {
         return None;
     }
-    Some(Action::Plain {
-        cfa_register: register,
-        cfa_offset: offset_bytes,
-        return_address,
-        frame_pointer,
-    })
+    Some(Action::Plain(short))
 }
 
 /// Carries out the rule `number` with everything it says.

@@ -4,7 +4,7 @@
 //! stack holds.
 
 use super::aarch64::Aarch64;
-use super::cache::{Action, Cache};
+use super::cache::{Action, Cache, Plain, Slot};
 use super::cpu::Cpu;
 use super::memory::Memory;
 use super::modules::{Module, Modules};
@@ -53,9 +53,13 @@ impl Unwinder {
         // Only has to differ between unwinders; what it is never shows.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let modules = Modules::new(modules);
+        let special = match arch {
+            Arch::X86_64 => special::<X86_64>(),
+            Arch::Aarch64 => special::<Aarch64>(),
+        };
         let needed = modules
             .iter()
-            .fold(0, |all, one| all | one.rules.registers_needed());
+            .fold(special, |all, one| all | one.rules.registers_needed());
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Unwinder {
             modules,
@@ -91,8 +95,8 @@ impl Unwinder {
             frames,
         };
         match self.arch {
-            Arch::X86_64 => walk.run::<X86_64>(Registers::from(registers)),
-            Arch::Aarch64 => walk.run::<Aarch64>(Registers::from(registers)),
+            Arch::X86_64 => walk.run::<X86_64>(Registers::select(registers, self.needed)),
+            Arch::Aarch64 => walk.run::<Aarch64>(Registers::select(registers, self.needed)),
         }
     }
 
@@ -187,51 +191,55 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             .cache
             .action(pc, kind, || unwinder.find_action::<C>(pc, kind))
         {
-            Action::Plain {
-                cfa_register,
-                cfa_offset,
-                return_address,
-                frame_pointer,
-            } => {
-                let cfa = registers
-                    .get(cfa_register)
-                    .map(|base| base.wrapping_add(i64::from(cfa_offset).cast_unsigned()));
-                let saved = |offset: i32| {
-                    let at = cfa?.wrapping_add(i64::from(offset).cast_unsigned());
-                    self.memory.word(at)
-                };
-                let caller = match return_address {
-                    Some(offset) => saved(offset),
-                    None => registers.get(C::RETURN_ADDRESS),
-                };
-                let (Some(cfa), Some(caller)) = (cfa, caller) else {
-                    return self.without_rule::<C>(
-                        registers,
-                        pc,
-                        floor,
-                        self.unreadable(cfa, floor),
-                    );
-                };
-                if let Some(offset) = frame_pointer {
-                    match saved(offset) {
-                        Some(value) => registers.set(C::FRAME_POINTER, value),
-                        None => registers.forget(C::FRAME_POINTER),
-                    }
-                }
-                if C::RETURN_ADDRESS != C::PROGRAM_COUNTER {
-                    registers.set(C::RETURN_ADDRESS, caller);
-                }
-                registers.set(C::STACK_POINTER, cfa);
-                registers.set(C::PROGRAM_COUNTER, C::strip(caller));
-                Ok(Step {
-                    kind: FrameKind::Return,
-                    found: Found::Cfi,
-                    floor: cfa,
-                })
-            }
+            Action::Plain(rule) => self.plain::<C>(registers, rule, pc, floor),
+            Action::Root => Err(Stop::Complete),
             Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
             Action::NoRule => self.without_rule::<C>(registers, pc, floor, Stop::BadPointer),
         }
+    }
+
+    #[inline]
+    fn plain<C: Cpu>(
+        &self,
+        registers: &mut Registers,
+        rule: Plain,
+        pc: u64,
+        floor: u64,
+    ) -> Result<Step, Stop> {
+        // Said one by one, so that the processor can guess which it is and need not wait.
+        let base = match rule.cfa_register {
+            register if register == C::STACK_POINTER => registers.get(C::STACK_POINTER),
+            register if register == C::FRAME_POINTER => registers.get(C::FRAME_POINTER),
+            register => registers.get(register),
+        };
+        let cfa = base.map(|base| base.wrapping_add(i64::from(rule.cfa_offset).cast_unsigned()));
+        let caller = match (cfa, rule.return_address) {
+            (_, Slot::KEPT) => registers.get(C::RETURN_ADDRESS),
+            (cfa, slot) => cfa.and_then(|cfa| self.memory.word(slot.address(cfa))),
+        };
+        let (Some(cfa), Some(caller)) = (cfa, caller) else {
+            return self.without_rule::<C>(registers, pc, floor, unreadable(cfa, floor));
+        };
+        let frame_pointer = (C::FRAME_POINTER, rule.frame_pointer);
+        for (register, slot) in [frame_pointer].into_iter().chain(rule.others) {
+            if slot == Slot::KEPT {
+                continue;
+            }
+            match self.memory.word(slot.address(cfa)) {
+                Some(value) => registers.set(register, value),
+                None => registers.forget(register),
+            }
+        }
+        if C::RETURN_ADDRESS != C::PROGRAM_COUNTER {
+            registers.set(C::RETURN_ADDRESS, caller);
+        }
+        registers.set(C::STACK_POINTER, cfa);
+        registers.set(C::PROGRAM_COUNTER, C::strip(caller));
+        Ok(Step {
+            kind: FrameKind::Return,
+            found: Found::Cfi,
+            floor: cfa,
+        })
     }
 
     fn full<C: Cpu>(
@@ -248,19 +256,10 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let end = match step::full::<C>(&module.rules, rule, registers, self.memory) {
             Ok(step) => return Ok(step),
             Err(StepError::Root) => return Err(Stop::Complete),
-            Err(StepError::Unreadable { cfa }) => self.unreadable(Some(cfa), floor),
+            Err(StepError::Unreadable { cfa }) => unreadable(Some(cfa), floor),
             Err(StepError::BadRule) => Stop::BadRule,
         };
         self.without_rule::<C>(registers, pc, floor, end)
-    }
-
-    /// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the
-    /// CFA is none.
-    fn unreadable(&self, cfa: Option<u64>, floor: u64) -> Stop {
-        match cfa {
-            Some(cfa) if cfa >= floor => Stop::Window,
-            _ => Stop::BadRule,
-        }
     }
 
     /// A step where call frame information doesn't help. `end` is why, and what the stack ends
@@ -299,5 +298,19 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Err(other) if end == Stop::BadPointer => Err(other),
             Err(_) => Err(end),
         }
+    }
+}
+
+/// The registers that every step needs, as a bit set.
+fn special<C: Cpu>() -> u64 {
+    1 << C::STACK_POINTER | 1 << C::FRAME_POINTER | 1 << C::RETURN_ADDRESS | 1 << C::PROGRAM_COUNTER
+}
+
+/// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the CFA is
+/// none.
+fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
+    match cfa {
+        Some(cfa) if cfa >= floor => Stop::Window,
+        _ => Stop::BadRule,
     }
 }

@@ -61,7 +61,7 @@ int main() {
             group.parts.push_back(std::make_unique<Square>(i + round % 10));
         sink += static_cast<unsigned long>(group.area(2));
         try {
-            sink += deep<unsigned long>(round, 5);
+            sink += deep<unsigned long>(round, 24);
         } catch (const std::exception &error) {
             sink += std::string(error.what()).size();
         }

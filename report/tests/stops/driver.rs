@@ -1,0 +1,106 @@
+//! Builds the programs of tests/gdb and stops them under gdb.
+
+use super::Dump;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A way to build one of the programs.
+pub struct Program {
+    pub name: &'static str,
+    pub source: &'static str,
+    pub compiler: &'static [&'static str],
+}
+
+const fn program(
+    name: &'static str,
+    source: &'static str,
+    compiler: &'static [&'static str],
+) -> Program {
+    Program {
+        name,
+        source,
+        compiler,
+    }
+}
+
+pub const PROGRAMS: &[Program] = &[
+    program("c-O0", "work.c", &["gcc", "-O0", "-g"]),
+    program("c-O2", "work.c", &["gcc", "-O2", "-g"]),
+    program(
+        "c-O2-fp",
+        "work.c",
+        &["gcc", "-O2", "-fno-omit-frame-pointer"],
+    ),
+    program(
+        "c-O2-nofp",
+        "work.c",
+        &["gcc", "-O2", "-fomit-frame-pointer", "-no-pie"],
+    ),
+    program(
+        "c-Os-cet",
+        "work.c",
+        &["gcc", "-Os", "-fcf-protection=full", "-mno-red-zone"],
+    ),
+    program("cpp-O0", "work.cpp", &["g++", "-O0", "-g"]),
+    program("cpp-O2", "work.cpp", &["g++", "-O2", "-g"]),
+    program("rust-debug", "work.rs", &["rustc", "--edition=2024", "-g"]),
+    program("rust-O", "work.rs", &["rustc", "--edition=2024", "-O"]),
+];
+
+/// Why there can be no stops, if so.
+pub fn missing() -> Option<String> {
+    ["gdb", "gcc", "g++", "rustc"].into_iter().find_map(|tool| {
+        let error = Command::new(tool).arg("--version").output().err()?;
+        Some(format!(
+            "{tool} does not run ({error}); apt-get install gdb g++"
+        ))
+    })
+}
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gdb")
+}
+
+impl Program {
+    /// Builds it in `folder` and stops it `stops` times.
+    pub fn stop(&self, folder: &Path, stops: usize, seed: usize) -> Dump {
+        let program = self.build(folder);
+        let out = program.with_extension("jsonl");
+        // Rust's and C++'s names depend on the compiler; theirs are reached by stepping alone.
+        let go_to = if self.source == "work.c" {
+            "on_signal,work_leaf,formatted"
+        } else {
+            ""
+        };
+        let log = Command::new("gdb")
+            .args(["-nx", "-batch", "-x"])
+            .arg(sources().join("stops.py"))
+            .arg(program)
+            .env("STOPS", stops.to_string())
+            .env("SEED", seed.to_string())
+            .env("GO_TO", go_to)
+            .env("OUT", &out)
+            .output()
+            .expect("cannot run gdb");
+        let messages = String::from_utf8_lossy(&log.stderr).into_owned();
+        Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
+    }
+
+    fn build(&self, folder: &Path) -> PathBuf {
+        let program = folder.join(self.name);
+        let status = Command::new(self.compiler[0])
+            .args(&self.compiler[1..])
+            .arg("-o")
+            .arg(&program)
+            .arg(sources().join(self.source))
+            .status()
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.compiler[0]));
+        assert!(
+            status.success(),
+            "{} does not build {}",
+            self.compiler[0],
+            self.source
+        );
+        program
+    }
+}
