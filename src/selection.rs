@@ -99,6 +99,9 @@ pub struct Selection {
     /// Take an image although its build-id is another one
     #[arg(long, help_heading = "Symbols")]
     pub force: bool,
+    /// Guess the caller where unwinding finds none: the next word that looks like one
+    #[arg(long, help_heading = "Which frames")]
+    pub scan: bool,
     /// Don't look for images on this machine
     #[arg(long, help_heading = "Symbols")]
     pub no_search: bool,
@@ -169,6 +172,10 @@ impl Selection {
             },
             inlines: !self.no_inlines,
             demangle: !self.no_demangle,
+            unwind: uniprof_report::unwind::Options {
+                scan: self.scan,
+                ..Default::default()
+            },
             by_task: self.by_thread,
             by_recording: recordings > 1,
         }

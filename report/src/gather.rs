@@ -12,6 +12,7 @@ use crate::library::Library;
 use crate::recording::Recording;
 use crate::symbolizer::Symbolizer;
 use crate::tree::{NodeId, ROOT, StackTree};
+use crate::unwinders::Unwinders;
 use crate::words::WordMap;
 use block::BlockStacks;
 use naming::Naming;
@@ -45,6 +46,8 @@ pub struct Options {
     pub inlines: bool,
     /// Readable names.
     pub demangle: bool,
+    /// How samples with raw stack bytes are unwound.
+    pub unwind: crate::unwind::Options,
     /// A frame with the vCPU's or thread's name under every stack.
     pub by_task: bool,
     /// A frame with the recording's name under every stack.
@@ -58,6 +61,7 @@ impl Default for Options {
             by: By::Function,
             inlines: true,
             demangle: true,
+            unwind: crate::unwind::Options::default(),
             by_task: false,
             by_recording: false,
         }
@@ -121,6 +125,7 @@ pub fn gather(
     let total = blocks.map(|block| u64::from(block.samples)).sum();
     for (number, recording) in recordings.iter().enumerate() {
         let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let mut gathering = Gathering {
             recording,
             number,
@@ -133,7 +138,7 @@ pub fn gather(
         for batch in recording.blocks().chunks(BATCH) {
             let stacks: Vec<BlockStacks> = batch
                 .par_iter()
-                .map(|place| BlockStacks::read(recording, place, &options.filter))
+                .map(|place| BlockStacks::read(recording, &unwinders, place, &options.filter))
                 .collect();
             gathering.naming.add(&stacks, &mut profile.labels);
             for stacks in &stacks {

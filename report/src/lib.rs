@@ -13,6 +13,7 @@ pub mod unwind;
 pub mod symbols;
 pub mod library;
 pub mod symbolizer;
+mod unwinders;
 pub mod filter;
 pub mod labels;
 pub mod tree;

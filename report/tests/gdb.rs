@@ -7,9 +7,9 @@
 mod stops;
 
 use std::collections::BTreeMap;
+use stops::Stopped;
 use stops::driver::{PROGRAMS, missing};
 use stops::oracle::Oracle;
-use stops::{Dump, Stopped};
 use uniprof_report::unwind::{Cache, Options, Unwinder};
 use uprof::FrameKind;
 
@@ -64,6 +64,19 @@ fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdict {
     Verdict::Differs(at, text)
 }
 
+/// Where framehop and gdb differ, and we are with gdb: what framehop can't do.
+fn why_the_oracle_differs(stop: &Stopped, theirs: &[u64]) -> &'static str {
+    let same = theirs.iter().zip(&stop.frames);
+    let same = same.take_while(|(ours, gdb)| **ours == gdb.pc).count();
+    let at = same.saturating_sub(1);
+    match stop.frames.get(at) {
+        Some(frame) if frame.is_signal => "at a signal frame, whose registers it doesn't restore",
+        Some(_) if stop.frames[..=at].iter().any(|frame| frame.is_signal) => "above a signal frame",
+        Some(_) if theirs.len() > stop.frames.len() => "beyond the root, by frame pointer",
+        _ => "elsewhere",
+    }
+}
+
 #[test]
 fn frames_equal_gdbs_on_real_programs() {
     if let Some(reason) = missing() {
@@ -83,12 +96,24 @@ fn frames_equal_gdbs_on_real_programs() {
         let mut cache = Cache::new();
         let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
         let mut differences = Vec::new();
+        let mut oracle = Oracle::new(&dump.modules);
+        let mut oracle_differs: BTreeMap<&str, usize> = BTreeMap::new();
         for stop in &dump.stops {
             match compare(&unwinder, &mut cache, stop) {
                 Verdict::Same(end) => *ends.entry(end.name()).or_default() += 1,
                 Verdict::Differs(at, text) => differences.push(format!("frame {at}: {text}")),
             }
         }
+        for stop in &dump.stops {
+            let mut theirs = Vec::new();
+            oracle.unwind(&stop.registers, &stop.memory(), &mut theirs);
+            if !theirs.iter().eq(stop.frames.iter().map(|frame| &frame.pc)) {
+                *oracle_differs
+                    .entry(why_the_oracle_differs(stop, &theirs))
+                    .or_default() += 1;
+            }
+        }
+        println!("{name}: framehop differs from gdb: {oracle_differs:?}");
         let frames: usize = dump.stops.iter().map(|stop| stop.frames.len()).sum();
         let signals = dump.stops.iter().filter(|stop| stop.is_in_signal()).count();
         let share = 1.0 - differences.len() as f64 / dump.stops.len() as f64;

@@ -5,8 +5,10 @@ use crate::account::Account;
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
+use crate::unwind::Cache;
+use crate::unwinders::{Unwinders, View};
 use crate::words::WordMap;
-use uprof::{FrameKind, Row, SampleBlock, State, Stop, Task};
+use uprof::{Frame, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
 #[derive(Debug, Default)]
@@ -38,9 +40,6 @@ pub(super) struct LocalRow {
 /// A sample is late beyond so many nanoseconds after its deadline: two ticks of a slow clock.
 const LATE_NS: u64 = 1_000_000;
 
-/// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
-type View = (u32, u32, u32);
-
 struct Reader<'a> {
     recording: &'a Recording,
     block: &'a SampleBlock,
@@ -48,11 +47,23 @@ struct Reader<'a> {
     places: WordMap<Place, u32>,
     /// For each view, the local node of each node of the block.
     known: WordMap<View, Vec<Option<u32>>>,
+    unwinders: &'a Unwinders<'a>,
+    cache: Cache,
+    /// Frames of the sample at hand: as recorded, and as unwound.
+    chain: Vec<Frame>,
+    frames: Vec<Frame>,
+    /// Local nodes of unwound stacks, by parent and place.
+    unwound: WordMap<(Option<u32>, u32), u32>,
 }
 
 impl BlockStacks {
     /// Reads the block at `place`. What can't be decoded is counted, never an error.
-    pub fn read(recording: &Recording, place: &SampleBlockPlace, filter: &Filter) -> Self {
+    pub fn read(
+        recording: &Recording,
+        unwinders: &Unwinders<'_>,
+        place: &SampleBlockPlace,
+        filter: &Filter,
+    ) -> Self {
         let samples = u64::from(place.samples);
         if !filter.may_have(recording, place.first_ns, place.last_ns) {
             let mut skipped = BlockStacks::default();
@@ -75,6 +86,11 @@ impl BlockStacks {
             stacks: BlockStacks::default(),
             places: WordMap::default(),
             known: WordMap::default(),
+            unwinders,
+            cache: Cache::new(),
+            chain: Vec::new(),
+            frames: Vec::new(),
+            unwound: WordMap::default(),
         };
         reader.read(place, filter);
         reader.stacks
@@ -113,12 +129,16 @@ impl Reader<'_> {
                 return;
             }
         }
-        let node = row.node.map(|node| self.local(row, node));
+        let unwound = self.unwind(row);
+        let node = match unwound {
+            Some(_) => self.local_unwound(row),
+            None => row.node.map(|node| self.local(row, node)),
+        };
         self.stacks.rows.push(LocalRow {
             time_ns: row.time_ns,
             task: row.task,
             state: row.state,
-            stop: row.stop,
+            stop: unwound.unwrap_or(row.stop),
             late: row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS),
             node,
         });
@@ -126,10 +146,7 @@ impl Reader<'_> {
 
     /// The local node of a node of the block, as `row` sees it.
     fn local(&mut self, row: &Row<'_>, leaf: u32) -> u32 {
-        let spaces = self.recording.spaces();
-        let space = row.task.space;
-        let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
-        let view = (space, own, spaces.epoch(0, row.time_ns));
+        let view = self.unwinders.view(row);
         let nodes = self.block.nodes();
         let known = self
             .known
@@ -147,22 +164,55 @@ impl Reader<'_> {
             at = nodes[node as usize].parent;
         }
         for node in path.into_iter().rev() {
-            let frame = nodes[node as usize].frame;
-            let looked_up = match frame.kind {
-                FrameKind::Exact => frame.address,
-                FrameKind::Return => frame.lookup_address(),
-            };
-            let place = spaces.place(space, row.time_ns, looked_up);
-            let next = self.stacks.places.len() as u32;
-            let number = *self.places.entry(place).or_insert(next);
-            if number == next {
-                self.stacks.places.push(place);
-            }
+            let number = self.place(row, nodes[node as usize].frame);
             let local = self.stacks.nodes.len() as u32;
             self.stacks.nodes.push((parent, number));
-            known[node as usize] = Some(local);
+            if let Some(known) = self.known.get_mut(&view) {
+                known[node as usize] = Some(local);
+            }
             parent = Some(local);
         }
         parent.unwrap_or(0)
+    }
+
+    /// The number of the place that `frame` of `row` is at.
+    fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
+        let spaces = self.recording.spaces();
+        let place = spaces.place(row.task.space, row.time_ns, frame.lookup_address());
+        let next = self.stacks.places.len() as u32;
+        let number = *self.places.entry(place).or_insert(next);
+        if number == next {
+            self.stacks.places.push(place);
+        }
+        number
+    }
+
+    /// Unwinds a sample with raw stack bytes into `self.frames`.
+    fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
+        row.stack?;
+        self.chain.clear();
+        let nodes = self.block.nodes();
+        let mut at = row.node;
+        while let Some(node) = at {
+            self.chain.push(nodes[node as usize].frame);
+            at = nodes[node as usize].parent;
+        }
+        self.unwinders
+            .unwind(&mut self.cache, row, &self.chain, &mut self.frames)
+    }
+
+    /// The local node of the stack in `self.frames`.
+    fn local_unwound(&mut self, row: &Row<'_>) -> Option<u32> {
+        let mut parent = None;
+        for index in (0..self.frames.len()).rev() {
+            let place = self.place(row, self.frames[index]);
+            let next = self.stacks.nodes.len() as u32;
+            let local = *self.unwound.entry((parent, place)).or_insert(next);
+            if local == next {
+                self.stacks.nodes.push((parent, place));
+            }
+            parent = Some(local);
+        }
+        parent
     }
 }

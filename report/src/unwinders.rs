@@ -1,0 +1,235 @@
+//! Unwinders for a whole recording: samples with registers and raw stack bytes go in, stacks come
+//! out. There is one unwinder for each state of an address space, and one table of rules for each
+//! image; both are made when first asked for.
+
+use crate::recording::Recording;
+use crate::spaces::{ModuleId, Region, is_kernel_address};
+use crate::symbolizer::Symbolizer;
+use crate::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
+use crate::words::WordMap;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use uprof::cold::TargetKind;
+use uprof::{Found, Frame, Row, Stop};
+
+/// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
+pub(crate) type View = (u32, u32, u32);
+
+/// Unwinds the samples of one recording.
+#[derive(Debug)]
+pub(crate) struct Unwinders<'a> {
+    recording: &'a Recording,
+    symbolizer: &'a Symbolizer<'a>,
+    options: Options,
+    by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
+    /// By module.
+    rules: Vec<OnceLock<Arc<RuleTable>>>,
+}
+
+impl<'a> Unwinders<'a> {
+    /// Unwinders for `recording`, whose images `symbolizer` finds.
+    pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'a>, options: Options) -> Self {
+        let modules = recording.spaces().modules().iter();
+        Unwinders {
+            recording,
+            symbolizer,
+            options,
+            by_view: Mutex::default(),
+            rules: modules.map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    /// The mappings that `row` is seen under.
+    pub fn view(&self, row: &Row<'_>) -> View {
+        let (spaces, space) = (self.recording.spaces(), row.task.space);
+        let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
+        (space, own, spaces.epoch(0, row.time_ns))
+    }
+
+    /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if it has no raw
+    /// stack, or if the recorded `chain` is the better one.
+    pub fn unwind(
+        &self,
+        cache: &mut Cache,
+        row: &Row<'_>,
+        chain: &[Frame],
+        frames: &mut Vec<Frame>,
+    ) -> Option<Stop> {
+        let (registers, stack) = (row.registers?, row.stack?);
+        let memory = Stack {
+            base: stack.address,
+            bytes: stack.bytes,
+        };
+        frames.clear();
+        // A process's registers are those it left for the kernel: the kernel's frames come first.
+        let is_process = self.recording.metadata().target.kind == TargetKind::Process;
+        let kernel = chain
+            .iter()
+            .take_while(|frame| is_kernel_address(frame.address));
+        frames.extend(kernel.filter(|_| is_process));
+        let kernel = frames.len();
+        let unwinder = self.unwinder(self.view(row), row.time_ns);
+        let mut stop = unwinder.unwind(cache, registers, &memory, self.options, frames);
+        if stop == Stop::Window && extend(frames, kernel, chain) {
+            stop = row.stop;
+        }
+        let is_better = stop == Stop::Complete
+            || frames.len() > chain.len()
+            || frames.iter().any(|frame| frame.found == Found::Cfi);
+        (is_better && frames.len() > kernel).then_some(stop)
+    }
+
+    fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
+        let mut known = self.by_view.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwinder = known.entry(view).or_insert_with(|| {
+            let regions = visible(self.recording.spaces().regions_at(view.0, time_ns));
+            let modules = regions
+                .into_iter()
+                .map(|region| self.module(region))
+                .collect();
+            Arc::new(Unwinder::new(
+                self.recording.metadata().target.arch,
+                modules,
+            ))
+        });
+        Arc::clone(unwinder)
+    }
+
+    fn module(&self, region: Region) -> Module {
+        let image = self.symbolizer.found(region.module).image.as_ref();
+        let bias = image.and_then(|image| image.bias_of_mapping(region.start, region.file_offset));
+        Module {
+            start: region.start,
+            end: region.end,
+            bias: bias.unwrap_or(0),
+            rules: match bias {
+                Some(_) => self.rules(region.module),
+                None => Arc::default(),
+            },
+            image: image.filter(|_| bias.is_some()).cloned(),
+        }
+    }
+
+    fn rules(&self, module: ModuleId) -> Arc<RuleTable> {
+        let Some(known) = self.rules.get(module as usize) else {
+            return Arc::default();
+        };
+        let rules = known.get_or_init(|| {
+            let found = self.symbolizer.found(module);
+            let compile = |image| RuleTable::compile(image, found.debug.as_deref());
+            Arc::new(found.image.as_deref().map(compile).unwrap_or_default())
+        });
+        Arc::clone(rules)
+    }
+}
+
+/// Where the stack bytes end, the recorded chain may go on: it was walked on the whole stack.
+/// Appends what it has beyond the last frame, if it has that frame.
+fn extend(frames: &mut Vec<Frame>, kernel: usize, chain: &[Frame]) -> bool {
+    let Some(last) = frames.get(kernel..).and_then(|unwound| unwound.last()) else {
+        return false;
+    };
+    let Some(at) = chain
+        .iter()
+        .rposition(|frame| frame.address == last.address)
+    else {
+        return false;
+    };
+    frames.extend_from_slice(&chain[at + 1..]);
+    true
+}
+
+/// What is seen of mappings that lie over one another: of two, the later.
+fn visible(mut regions: Vec<Region>) -> Vec<Region> {
+    regions.sort_by_key(|region| region.since_ns);
+    let mut seen: BTreeMap<u64, Region> = BTreeMap::new();
+    for region in regions {
+        let below = seen
+            .range(..region.start)
+            .next_back()
+            .map(|(_, below)| *below);
+        if let Some(below) = below.filter(|below| below.end > region.start) {
+            seen.insert(
+                below.start,
+                Region {
+                    end: region.start,
+                    ..below
+                },
+            );
+            keep_end(&mut seen, below, region.end);
+        }
+        while let Some((start, covered)) = seen
+            .range(region.start..region.end)
+            .next()
+            .map(|(start, covered)| (*start, *covered))
+        {
+            seen.remove(&start);
+            keep_end(&mut seen, covered, region.end);
+        }
+        if region.start < region.end {
+            seen.insert(region.start, region);
+        }
+    }
+    seen.into_values().collect()
+}
+
+/// Keeps the part of `region` from `start` on.
+fn keep_end(seen: &mut BTreeMap<u64, Region>, region: Region, start: u64) {
+    if region.end > start {
+        let file_offset = region.file_offset_of(start);
+        seen.insert(
+            start,
+            Region {
+                start,
+                file_offset,
+                ..region
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, end: u64, module: u32) -> Region {
+        Region {
+            start,
+            end,
+            file_offset: start,
+            module,
+            since_ns: u64::from(module),
+        }
+    }
+
+    #[test]
+    fn a_later_mapping_cuts_a_hole() {
+        let seen = visible(vec![region(5, 7, 1), region(0, 10, 0), region(9, 12, 2)]);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|region| (region.start, region.end, region.file_offset, region.module))
+            .collect();
+        assert_eq!(
+            seen,
+            [(0, 5, 0, 0), (5, 7, 5, 1), (7, 9, 7, 0), (9, 12, 9, 2)]
+        );
+    }
+
+    #[test]
+    fn a_chain_goes_on_where_the_bytes_end() {
+        let chain = [
+            Frame::exact(1),
+            Frame::return_address(3),
+            Frame::return_address(4),
+        ];
+        let mut frames = vec![
+            Frame::exact(1),
+            Frame::return_address(2),
+            Frame::return_address(3),
+        ];
+        assert!(extend(&mut frames, 0, &chain));
+        assert_eq!(frames.last(), Some(&Frame::return_address(4)));
+        let mut foreign = vec![Frame::exact(9)];
+        assert!(!extend(&mut foreign, 0, &chain));
+    }
+}
