@@ -2,17 +2,13 @@
 
 use crate::Outcome;
 use crate::output::write_to;
-use crate::selection::{Selection, say_account};
-use clap::ValueEnum;
-use std::path::PathBuf;
-use uniprof_report::export::folded;
-
-/// Formats of other programs.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
-    /// One line a stack, for flamegraph.pl and inferno
-    Folded,
-}
+use crate::progress::Progress;
+use crate::selection::{Selection, say_account, say_warnings};
+use anyhow::anyhow;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use uniprof_report::export::{FORMATS, Request};
 
 /// Write a recording in the format of another program
 #[derive(Debug, clap::Args)]
@@ -20,8 +16,8 @@ pub struct Args {
     #[command(flatten)]
     selection: Selection,
     /// Which format
-    #[arg(long, short, value_name = "FORMAT")]
-    format: Format,
+    #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
+    format: String,
     /// Where to; `-` is standard output
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
@@ -30,16 +26,43 @@ pub struct Args {
     marks: bool,
 }
 
+fn formats() -> PossibleValuesParser {
+    let values = FORMATS
+        .iter()
+        .map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::new(values)
+}
+
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    let recordings = args.selection.recordings()?;
-    let options = args.selection.options(recordings.len());
-    let profile = args.selection.gather(&recordings, &options, None)?;
-    say_account(&profile);
-    let form = folded::FoldedOptions { marks: args.marks };
-    match args.format {
-        Format::Folded => write_to(&args.output, |out| folded::write(&profile, form, out))?,
+    let format = FORMATS.iter().find(|format| format.name == args.format);
+    let format = format.ok_or_else(|| anyhow!("no format is called {}", args.format))?;
+    if format.is_binary && args.output == Path::new("-") && std::io::stdout().is_terminal() {
+        let name = format.name;
+        return Err(anyhow!(
+            "{name} is binary: not for a terminal; add -o FILE or pipe it on"
+        ));
     }
+    let recordings = args.selection.recordings()?;
+    let recordings: Vec<_> = recordings.iter().collect();
+    let progress = Progress::new();
+    let request = Request {
+        recordings: &recordings,
+        library: &args.selection.library()?,
+        options: &args.selection.options(recordings.len()),
+        progress: &|done, total| progress.tell(done, total),
+        marks: args.marks,
+    };
+    let mut gathered = None;
+    write_to(&args.output, |out| {
+        gathered = Some((format.write)(&request, out)?);
+        Ok(())
+    })?;
+    let Some(profile) = gathered else {
+        return Ok(Outcome::Done);
+    };
+    say_warnings(&recordings, &profile);
+    say_account(&profile);
     Ok(match profile.account.is_incomplete() {
         true => Outcome::Lossy,
         false => Outcome::Done,

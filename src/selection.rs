@@ -193,15 +193,20 @@ impl Selection {
         let tell = |done, total| progress.tell(done, total);
         let recordings: Vec<&Recording> = recordings.iter().collect();
         let profile = gather(&recordings, &library, options, &tell, each);
-        for warning in &profile.warnings {
-            say(&format!("warning: {warning}"));
-        }
-        for recording in &recordings {
-            for stretch in &recording.damages().stretches {
-                say(&format!("warning: {}: {stretch}", recording.name()));
-            }
-        }
+        say_warnings(&recordings, &profile);
         Ok(profile)
+    }
+}
+
+/// Says on standard error what was odd about recordings.
+pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
+    for warning in &profile.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    for recording in recordings {
+        for stretch in &recording.damages().stretches {
+            say(&format!("warning: {}: {stretch}", recording.name()));
+        }
     }
 }
 

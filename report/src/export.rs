@@ -1,3 +1,112 @@
-//! Exports: a profile in the formats of other programs.
+//! Exports: recordings in the formats of other programs. [`FORMATS`] is the table of them.
 
+pub mod csv;
+pub mod firefox;
 pub mod folded;
+pub mod json;
+pub mod perf_script;
+pub mod pprof;
+pub mod speedscope;
+pub mod uniprof_text;
+
+use crate::gather::{self, By, Each, Options, Profile, Progress};
+use crate::library::Library;
+use crate::recording::Recording;
+use std::io::{self, Write};
+
+/// One format.
+pub struct Format {
+    /// What `--format` calls it.
+    pub name: &'static str,
+    /// Who reads it.
+    pub about: &'static str,
+    /// Whether it shouldn't be put on a terminal.
+    pub is_binary: bool,
+    /// Writes it; what was gathered for it comes back.
+    pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
+}
+
+/// All formats.
+pub const FORMATS: &[Format] = &[
+    Format {
+        name: "pprof",
+        about: "protobuf for go tool pprof",
+        is_binary: true,
+        write: pprof::write,
+    },
+    Format {
+        name: "firefox",
+        about: "JSON for profiler.firefox.com",
+        is_binary: false,
+        write: firefox::write,
+    },
+    Format {
+        name: "speedscope",
+        about: "JSON for speedscope.app",
+        is_binary: false,
+        write: speedscope::write,
+    },
+    Format {
+        name: "folded",
+        about: "a line a stack, for flamegraph.pl, inferno and speedscope",
+        is_binary: false,
+        write: folded::write_request,
+    },
+    Format {
+        name: "perf-script",
+        about: "what perf script prints, for stackcollapse-perf.pl and inferno-collapse-perf",
+        is_binary: false,
+        write: perf_script::write,
+    },
+    Format {
+        name: "uniprof-text",
+        about: "the output of the original C tool, for stackcollapse.pl",
+        is_binary: false,
+        write: uniprof_text::write,
+    },
+    Format {
+        name: "json",
+        about: "everything, for scripts",
+        is_binary: false,
+        write: json::write,
+    },
+    Format {
+        name: "csv",
+        about: "functions and their samples, for spreadsheets",
+        is_binary: false,
+        write: csv::write,
+    },
+];
+
+/// What to export.
+pub struct Request<'a> {
+    /// Recordings to add up.
+    pub recordings: &'a [&'a Recording],
+    /// Images and symbol lists.
+    pub library: &'a Library,
+    /// Which samples and frames.
+    pub options: &'a Options,
+    /// Told how far the work is.
+    pub progress: &'a Progress<'a>,
+    /// Mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows.
+    pub marks: bool,
+}
+
+impl Request<'_> {
+    /// Gathers as the request says.
+    pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
+        let (recordings, library) = (self.recordings, self.library);
+        gather::gather(recordings, library, options, self.progress, each)
+    }
+
+    /// Options for formats that have places for function, line and address of their own, and for
+    /// threads and recordings too.
+    pub(crate) fn placed(&self) -> Options {
+        Options {
+            by: By::Place,
+            by_task: false,
+            by_recording: false,
+            ..self.options.clone()
+        }
+    }
+}

@@ -23,6 +23,10 @@ pub struct Label {
     pub line: u32,
     /// Offset in the image's file, or address without an image; 0 unless asked for.
     pub offset: u64,
+    /// Bytes of the frame's own address from the start of its function; 0 unless asked for.
+    pub into_bytes: u64,
+    /// The frame's own address is one more than `offset` says; `false` unless asked for.
+    pub is_return: bool,
     /// Of the kernel's half of the address space.
     pub kernel: bool,
     /// Inlined into the frame that stands before it.

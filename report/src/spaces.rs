@@ -42,6 +42,15 @@ pub struct Place {
     pub absolute: bool,
     /// Whether the address belongs to the kernel's half.
     pub kernel: bool,
+    /// The frame's own address is one more: a return address is looked up inside the call.
+    pub is_return: bool,
+}
+
+impl Place {
+    /// The frame's own address or offset.
+    pub fn own_offset(self) -> u64 {
+        self.offset.wrapping_add(u64::from(self.is_return))
+    }
 }
 
 /// One mapping, for lists.
@@ -195,12 +204,14 @@ impl Spaces {
                 offset: region.file_offset_of(address),
                 absolute: false,
                 kernel,
+                is_return: false,
             },
             found => Place {
                 module: found.map(|region| region.module),
                 offset: address,
                 absolute: true,
                 kernel,
+                is_return: false,
             },
         }
     }

@@ -1,6 +1,7 @@
 //! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a
 //! space, and the number of samples. What flamegraph.pl, inferno and speedscope read.
 
+use crate::export::Request;
 use crate::gather::Profile;
 use crate::labels::{LabelId, Labels};
 use crate::tree::{NodeId, ROOT, StackTree};
@@ -11,6 +12,19 @@ use std::io::{self, Write};
 pub struct FoldedOptions {
     /// Add `_[k]` to kernel frames and `_[i]` to inlined ones.
     pub marks: bool,
+}
+
+/// Writes the stacks that a request asks for.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let profile = request.gather(request.options, None);
+    let options = FoldedOptions {
+        marks: request.marks,
+    };
+    write(&profile, options, out)?;
+    Ok(profile)
 }
 
 /// Writes all stacks, sorted.

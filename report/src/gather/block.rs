@@ -8,7 +8,7 @@ use crate::spaces::Place;
 use crate::unwind::Cache;
 use crate::unwinders::{Unwinders, View};
 use crate::words::WordMap;
-use uprof::{Frame, Row, SampleBlock, State, Stop, Task};
+use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
 #[derive(Debug, Default)]
@@ -178,7 +178,10 @@ impl Reader<'_> {
     /// The number of the place that `frame` of `row` is at.
     fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
         let spaces = self.recording.spaces();
-        let place = spaces.place(row.task.space, row.time_ns, frame.lookup_address());
+        let place = Place {
+            is_return: frame.kind == FrameKind::Return,
+            ..spaces.place(row.task.space, row.time_ns, frame.lookup_address())
+        };
         let next = self.stacks.places.len() as u32;
         let number = *self.places.entry(place).or_insert(next);
         if number == next {

@@ -87,6 +87,7 @@ impl<'a> Naming<'a> {
         let module = self.module(place);
         let path = module.map_or("", |module| module.path.as_str());
         let bare = self.bare_name(place);
+        let into_bytes = named.into_bytes + u64::from(place.is_return);
         let function = named.function.as_deref();
         let with_line = |name: &str| match (&named.file, named.line) {
             (Some(file), line) => format!("{name} ({}:{line})", short(file)),
@@ -97,7 +98,7 @@ impl<'a> Naming<'a> {
             By::Line => with_line(function.unwrap_or(&bare)),
             By::Module => module.map_or("[unknown]", Module::short_name).to_owned(),
             By::Address => match function {
-                Some(function) => format!("{function}+{:#x}", named.into_bytes),
+                Some(function) => format!("{function}+{into_bytes:#x}"),
                 None => bare.clone(),
             },
         };
@@ -114,6 +115,8 @@ impl<'a> Naming<'a> {
             file: file_id,
             line: file.map_or(0, |_| named.line),
             offset: if exact { place.offset } else { 0 },
+            into_bytes: if exact { into_bytes } else { 0 },
+            is_return: exact && place.is_return,
             kernel: place.kernel,
             inlined: named.inlined && self.by != By::Module,
             unknown: named.function.is_none(),

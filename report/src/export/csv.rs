@@ -1,0 +1,40 @@
+//! Functions and their samples as comma-separated values (RFC 4180, with a header line).
+
+use crate::export::Request;
+use crate::gather::Profile;
+use crate::views::top;
+use std::io::{self, Write};
+
+/// Writes one line a function, in the order of `--top`.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let profile = request.gather(request.options, None);
+    out.write_all(b"function,module,self,total,self_share,total_share\r\n")?;
+    let whole = profile.account.counted.max(1) as f64;
+    for row in top::rows(&profile) {
+        let labels = &profile.labels;
+        let label = labels.get(row.label);
+        let name = field(labels.name(row.label));
+        let module = field(labels.text(label.module));
+        let (own, total) = (row.own as f64 / whole, row.total as f64 / whole);
+        let counts = format!("{},{},{own:.6},{total:.6}", row.own, row.total);
+        write!(out, "{name},{module},{counts}\r\n")?;
+    }
+    Ok(profile)
+}
+
+fn field(text: &str) -> String {
+    // A spreadsheet would take these for a formula.
+    let is_formula = text.starts_with(['=', '+', '-', '@']);
+    let guarded = if is_formula {
+        format!("'{text}")
+    } else {
+        text.to_owned()
+    };
+    match guarded.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", guarded.replace('"', "\"\"")),
+        false => guarded,
+    }
+}

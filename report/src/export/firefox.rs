@@ -1,0 +1,122 @@
+//! The Firefox profiler's processed format: a thread for each vCPU or thread, with times, and a
+//! category for kernel and user frames.
+
+use crate::export::Request;
+use crate::gather::{Profile, Sampled, task_name};
+use crate::labels::printable;
+use crate::recording::Recording;
+use crate::tree::{NodeId, ROOT};
+use crate::words::WordMap;
+use fxprof_processed_profile as fx;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use uprof::Task;
+
+/// Writes the file.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    // A thread's table is sorted by time, which a reader of a running stream can't be sure of.
+    let mut samples: BTreeMap<(usize, Task), Vec<(u64, NodeId)>> = BTreeMap::new();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let thread = samples
+            .entry((sampled.recording, sampled.task))
+            .or_default();
+        thread.push((sampled.since_ns, sampled.node));
+    };
+    let mut options = request.options.clone();
+    (options.by_task, options.by_recording) = (false, false);
+    let profile = request.gather(&options, Some(&mut take));
+    let first = request.recordings.first();
+    let mut made = fx::Profile::new(
+        &first.map_or(String::new(), |first| title(first)),
+        reference(first.copied()),
+        interval(first.copied()),
+    );
+    made.set_symbolicated(true);
+    let categories = [
+        made.add_category("User", fx::CategoryColor::Yellow),
+        made.add_category("Kernel", fx::CategoryColor::Orange),
+    ];
+    for (number, recording) in request.recordings.iter().enumerate() {
+        let mine = samples.iter_mut().filter(|((of, _), _)| *of == number);
+        let mut threads: BTreeMap<Task, &mut Vec<(u64, NodeId)>> =
+            mine.map(|((_, task), samples)| (*task, samples)).collect();
+        let spaces: BTreeSet<u32> = threads.keys().map(|task| task.space).collect();
+        for space in spaces {
+            let start = fx::Timestamp::from_nanos_since_reference(0);
+            let process = made.add_process(&title(recording), space, start);
+            let own = threads.iter_mut().filter(|(task, _)| task.space == space);
+            for (task, samples) in own {
+                // A main thread would be shown under its process's name.
+                let thread = made.add_thread(process, task.vcpu, start, false);
+                let name = task_name(recording, *task, u64::MAX);
+                made.set_thread_name(thread, &printable(&name));
+                samples.sort_by_key(|(since_ns, _)| *since_ns);
+                add_samples(&mut made, thread, &profile, samples, categories);
+            }
+        }
+    }
+    serde_json::to_writer(&mut *out, &made).map_err(io::Error::from)?;
+    out.write_all(b"\n")?;
+    Ok(profile)
+}
+
+fn add_samples(
+    made: &mut fx::Profile,
+    thread: fx::ThreadHandle,
+    profile: &Profile,
+    samples: &[(u64, NodeId)],
+    categories: [fx::CategoryHandle; 2],
+) {
+    let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
+    for (since_ns, node) in samples {
+        let mut path = Vec::new();
+        let mut at = *node;
+        while at != ROOT && !stacks.contains_key(&at) {
+            path.push(at);
+            at = profile.tree.nodes()[at as usize].parent;
+        }
+        let mut stack = stacks.get(&at).copied();
+        for step in path.into_iter().rev() {
+            let label = profile.tree.label(step);
+            let kernel = profile.labels.get(label).kernel;
+            let name = made.intern_string(profile.labels.name(label));
+            let info = fx::FrameInfo {
+                frame: fx::Frame::Label(name),
+                category_pair: categories[usize::from(kernel)].into(),
+                flags: fx::FrameFlags::empty(),
+            };
+            let frame = made.intern_frame(thread, info);
+            let next = made.intern_stack(thread, stack, frame);
+            stacks.insert(step, next);
+            stack = Some(next);
+        }
+        let time = fx::Timestamp::from_nanos_since_reference(*since_ns);
+        made.add_sample(thread, time, stack, fx::CpuDelta::ZERO, 1);
+    }
+}
+
+fn title(recording: &Recording) -> String {
+    let name = &recording.metadata().target.name;
+    let name = if name.is_empty() {
+        recording.name()
+    } else {
+        name
+    };
+    printable(name).into_owned()
+}
+
+fn reference(recording: Option<&Recording>) -> fx::ReferenceTimestamp {
+    let started_ns = recording
+        .and_then(Recording::start_realtime_ns)
+        .unwrap_or(0);
+    fx::ReferenceTimestamp::from_millis_since_unix_epoch(started_ns as f64 / 1e6)
+}
+
+fn interval(recording: Option<&Recording>) -> fx::SamplingInterval {
+    let rate = recording.map_or(0, |one| one.metadata().sampling.rate_millihertz);
+    let interval_ns = 1_000_000_000_000_u64.checked_div(rate);
+    fx::SamplingInterval::from_nanos(interval_ns.unwrap_or(1_000_000))
+}

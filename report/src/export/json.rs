@@ -1,0 +1,115 @@
+//! Everything about a profile as one JSON object, for scripts: what it rests on, every label, every
+//! stack with its count.
+
+use crate::export::Request;
+use crate::gather::Profile;
+use crate::labels::LabelId;
+use crate::recording::Recording;
+use crate::tree::NodeId;
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// Counts up when the meaning of a field changes.
+const VERSION: u32 = 1;
+
+/// Writes the object: `format`, `version`, `recordings`, `account`, `labels` (by number) and
+/// `stacks`, each with `frames` (label numbers, outermost first) and `count`.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let profile = request.gather(request.options, None);
+    let recordings: Vec<Value> = request.recordings.iter().map(|one| about(one)).collect();
+    let head = json!({
+        "format": "uniprof-profile",
+        "version": VERSION,
+        "recordings": recordings,
+        "account": account(&profile),
+    });
+    // Written piece by piece: a million stacks need not be in memory twice.
+    let head = head.to_string();
+    let open = head.strip_suffix('}').unwrap_or(&head);
+    write!(out, "{open},\"labels\":[")?;
+    for label in 0..profile.labels.len() as LabelId {
+        let separator = if label == 0 { "\n" } else { ",\n" };
+        write!(out, "{separator}{}", label_value(&profile, label))?;
+    }
+    out.write_all(b"],\"stacks\":[")?;
+    let mut separator = "\n";
+    let nodes = profile.tree.nodes().iter().enumerate();
+    for (number, node) in nodes.filter(|(_, node)| node.count > 0) {
+        let mut frames: Vec<LabelId> = profile.tree.outwards(number as NodeId).collect();
+        frames.reverse();
+        let stack = json!({"frames": frames, "count": node.count});
+        write!(out, "{separator}{stack}")?;
+        separator = ",\n";
+    }
+    out.write_all(b"]}\n")?;
+    Ok(profile)
+}
+
+/// A recording in a few fields.
+pub(crate) fn about(recording: &Recording) -> Value {
+    let metadata = recording.metadata();
+    let uuid = recording.uuid().map(|uuid| {
+        let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect::<String>()
+    });
+    json!({
+        "name": recording.name(),
+        "uuid": uuid,
+        "target": metadata.target.name,
+        "target_kind": metadata.target.kind.name(),
+        "host": metadata.host.name,
+        "architecture": metadata.target.arch.name(),
+        "started_ns_since_1970": recording.start_realtime_ns(),
+        "seconds": recording.seconds(),
+        "rate_hz": metadata.sampling.rate_millihertz as f64 / 1000.0,
+    })
+}
+
+/// What the counts rest on.
+pub(crate) fn account(profile: &Profile) -> Value {
+    let account = &profile.account;
+    let by_state = account.by_state.iter();
+    let by_state: Map<String, Value> = by_state
+        .map(|(state, n)| (state.name().to_owned(), json!(n)))
+        .collect();
+    let cut = account.cut.iter();
+    let cut: Map<String, Value> = cut
+        .map(|(stop, n)| (stop.name().to_owned(), json!(n)))
+        .collect();
+    let lost = account.lost.iter();
+    let lost: Map<String, Value> = lost
+        .map(|(reason, n)| (reason.name().to_owned(), json!(n)))
+        .collect();
+    json!({
+        "read": account.read,
+        "counted": account.counted,
+        "filtered": account.outside + account.unfocused,
+        "other_states": by_state,
+        "cut_stacks": cut,
+        "late": account.late,
+        "without_frames": account.empty,
+        "lost": lost,
+        "lost_with_damage": account.damaged,
+        "damaged_places": account.damages,
+        "undecodable": account.undecoded,
+        "unfinished_recordings": account.unfinished,
+        "seconds": account.seconds,
+    })
+}
+
+fn label_value(profile: &Profile, id: LabelId) -> Value {
+    let labels = &profile.labels;
+    let label = labels.get(id);
+    json!({
+        "name": labels.name(id),
+        "module": labels.text(label.module),
+        "file": labels.text(label.file),
+        "line": label.line,
+        "kernel": label.kernel,
+        "inlined": label.inlined,
+        "unknown": label.unknown,
+    })
+}

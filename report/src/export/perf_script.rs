@@ -1,0 +1,66 @@
+//! What `perf script` prints (tools/perf/Documentation/perf-script.txt, fields comm, tid, time,
+//! event, ip, sym, symoff, dso): one paragraph a sample, innermost frame first.
+
+use crate::export::Request;
+use crate::gather::{Profile, Sampled, task_name};
+use crate::labels::{LabelId, printable};
+use crate::recording::Recording;
+use std::io::{self, Write};
+
+/// Writes the text, sample by sample.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let mut result = Ok(());
+    let mut line = String::new();
+    let mut take = |sampled: &Sampled, profile: &Profile| {
+        if result.is_ok() {
+            line.clear();
+            let recording = request.recordings[sampled.recording];
+            put_sample(&mut line, recording, sampled, profile);
+            result = out.write_all(line.as_bytes());
+        }
+    };
+    let profile = request.gather(&request.placed(), Some(&mut take));
+    result.map(|()| profile)
+}
+
+fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profile: &Profile) {
+    let time_ns = sampled.since_ns.saturating_add(recording.start_ns());
+    let comm = task_name(recording, sampled.task, time_ns);
+    let comm = printable(&comm).replace(char::is_whitespace, "_");
+    let task = sampled.task;
+    let (seconds, micros) = (time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000);
+    let event = match recording.metadata().sampling.trigger.as_str() {
+        "" => "samples",
+        trigger => trigger,
+    };
+    let event =
+        printable(event).replace(|letter: char| letter.is_whitespace() || letter == ':', "-");
+    line.push_str(&format!(
+        "{comm} {}/{} {seconds}.{micros:06}: 1 {event}: \n",
+        task.space, task.vcpu
+    ));
+    for label in profile.tree.outwards(sampled.node) {
+        put_frame(line, profile, label);
+    }
+    line.push('\n');
+}
+
+fn put_frame(line: &mut String, profile: &Profile, id: LabelId) {
+    let labels = &profile.labels;
+    let label = labels.get(id);
+    let address = label.offset.wrapping_add(u64::from(label.is_return));
+    let module = match (label.inlined, labels.text(label.module)) {
+        (true, _) => "inlined",
+        (false, "") => "[unknown]",
+        (false, module) => module,
+    };
+    let symbol = match (label.unknown, label.inlined) {
+        (true, _) => "[unknown]".to_owned(),
+        (false, true) => labels.name(id).to_owned(),
+        (false, false) => format!("{}+{:#x}", labels.name(id), label.into_bytes),
+    };
+    line.push_str(&format!("\t{address:16x} {symbol} ({module})\n"));
+}

@@ -1,0 +1,261 @@
+//! pprof's gzipped protobuf (github.com/google/pprof, proto/profile.proto), with mappings,
+//! build-ids, lines, inlined functions, and labels for vCPU or thread and recording.
+
+mod message;
+
+use crate::export::Request;
+use crate::gather::{Profile, Sampled, task_name};
+use crate::labels::{Label, LabelId, printable};
+use crate::recording::Recording;
+use crate::tree::NodeId;
+use flate2::{Compression, GzBuilder};
+use message as pb;
+use prost::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use uprof::Task;
+
+/// Writes the file.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let mut counts: BTreeMap<(usize, Task, NodeId), i64> = BTreeMap::new();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let key = (sampled.recording, sampled.task, sampled.node);
+        *counts.entry(key).or_default() += 1;
+    };
+    let profile = request.gather(&request.placed(), Some(&mut take));
+    let mut builder = Builder::new(request, &profile);
+    builder.head();
+    for ((recording, task, node), count) in counts {
+        builder.sample(recording, task, node, count);
+    }
+    // No file name and no time in the gzip header: same input, same bytes.
+    let mut packed = GzBuilder::new().write(out, Compression::default());
+    packed.write_all(&builder.made.encode_to_vec())?;
+    packed.finish()?;
+    Ok(profile)
+}
+
+/// Frames of one place: the function, then what was inlined into it.
+type Group = (u32, u64, bool, Vec<LabelId>);
+
+struct Builder<'a> {
+    request: &'a Request<'a>,
+    profile: &'a Profile,
+    made: pb::Profile,
+    strings: HashMap<String, i64>,
+    functions: HashMap<(i64, i64), u64>,
+    locations: HashMap<Group, u64>,
+    mappings: HashMap<u32, u64>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(request: &'a Request<'a>, profile: &'a Profile) -> Self {
+        let mut builder = Builder {
+            request,
+            profile,
+            made: pb::Profile::default(),
+            strings: HashMap::new(),
+            functions: HashMap::new(),
+            locations: HashMap::new(),
+            mappings: HashMap::new(),
+        };
+        // The first text is the empty one, as the format wants.
+        builder.text("");
+        builder
+    }
+
+    fn text(&mut self, text: &str) -> i64 {
+        if let Some(&number) = self.strings.get(text) {
+            return number;
+        }
+        let number = self.made.string_table.len() as i64;
+        self.made.string_table.push(text.to_owned());
+        self.strings.insert(text.to_owned(), number);
+        number
+    }
+
+    fn head(&mut self) {
+        let samples = pb::ValueType {
+            kind: self.text("samples"),
+            unit: self.text("count"),
+        };
+        self.made.sample_type.push(samples);
+        let recordings = self.request.recordings;
+        let longest = recordings
+            .iter()
+            .map(|one| one.end_ns() - one.start_ns())
+            .max();
+        self.made.duration_nanos = longest.unwrap_or(0) as i64;
+        let first = recordings.first();
+        self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
+        let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
+        if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {
+            let kind = self.text("cpu");
+            let unit = self.text("nanoseconds");
+            self.made.period_type = Some(pb::ValueType { kind, unit });
+            self.made.period = period as i64;
+        }
+        for line in self.profile.account.lines() {
+            let comment = self.text(&line);
+            self.made.comment.push(comment);
+        }
+    }
+
+    fn sample(&mut self, recording: usize, task: Task, node: NodeId, count: i64) {
+        let mut locations = Vec::new();
+        for group in self.groups(node) {
+            locations.push(self.location(group));
+        }
+        let source = self.request.recordings[recording];
+        let name = task_name(source, task, u64::MAX);
+        let mut labels = vec![
+            self.text_label("thread", &printable(&name)),
+            self.number_label("vcpu", i64::from(task.vcpu)),
+        ];
+        if task.space != 0 {
+            labels.push(self.number_label("process", i64::from(task.space)));
+        }
+        if self.request.recordings.len() > 1 {
+            labels.push(self.text_label("recording", &printable(source.name())));
+        }
+        self.made.sample.push(pb::Sample {
+            location_id: locations,
+            value: vec![count],
+            label: labels,
+        });
+    }
+
+    fn text_label(&mut self, key: &str, text: &str) -> pb::Label {
+        pb::Label {
+            key: self.text(key),
+            str: self.text(text),
+            num: 0,
+        }
+    }
+
+    fn number_label(&mut self, key: &str, num: i64) -> pb::Label {
+        pb::Label {
+            key: self.text(key),
+            str: 0,
+            num,
+        }
+    }
+
+    /// The stack at `node`, innermost first, with inlined functions beside their place.
+    fn groups(&self, node: NodeId) -> Vec<Group> {
+        let mut groups = Vec::new();
+        let mut inner: Vec<LabelId> = Vec::new();
+        for id in self.profile.tree.outwards(node) {
+            let label = self.profile.labels.get(id);
+            inner.push(id);
+            if !label.inlined {
+                let lines = std::mem::take(&mut inner);
+                groups.push((label.module, label.offset, label.is_return, lines));
+            }
+        }
+        if let Some(&last) = inner.last() {
+            // The function itself was hidden: its inlined ones stand for it.
+            let label = self.profile.labels.get(last);
+            groups.push((label.module, label.offset, label.is_return, inner));
+        }
+        groups
+    }
+
+    fn location(&mut self, group: Group) -> u64 {
+        if let Some(&number) = self.locations.get(&group) {
+            return number;
+        }
+        let (module, offset, is_return, labels) = &group;
+        let mapping_id = self.mapping(*module);
+        let mut lines = Vec::new();
+        for id in labels {
+            let label = self.profile.labels.get(*id);
+            let function_id = self.function(*id, label);
+            lines.push(pb::Line {
+                function_id,
+                line: i64::from(label.line),
+            });
+        }
+        let number = self.made.location.len() as u64 + 1;
+        let mapping = mapping_id.checked_sub(1);
+        let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
+        let own = offset.wrapping_add(u64::from(*is_return));
+        // Places are offsets in their file; pprof wants addresses as they were mapped.
+        let address = match mapping {
+            Some(mapping) if own < mapping.memory_start => own
+                .wrapping_sub(mapping.file_offset)
+                .wrapping_add(mapping.memory_start),
+            _ => own,
+        };
+        self.made.location.push(pb::Location {
+            id: number,
+            mapping_id,
+            address,
+            line: lines,
+        });
+        self.locations.insert(group, number);
+        number
+    }
+
+    fn function(&mut self, id: LabelId, label: Label) -> u64 {
+        let name = self.text(self.profile.labels.name(id));
+        let file = self.text(self.profile.labels.text(label.file));
+        let next = self.made.function.len() as u64 + 1;
+        let number = *self.functions.entry((name, file)).or_insert(next);
+        if number == next {
+            self.made.function.push(pb::Function {
+                id: number,
+                name,
+                system_name: name,
+                filename: file,
+                start_line: 0,
+            });
+        }
+        number
+    }
+
+    /// The mapping of a module, where it was first seen; 0 for code of no module.
+    fn mapping(&mut self, module: u32) -> u64 {
+        if let Some(&number) = self.mappings.get(&module) {
+            return number;
+        }
+        let path = self.profile.labels.text(module).to_owned();
+        let mut recordings = self.request.recordings.iter();
+        let found = recordings.find_map(|recording| find_region(recording, &path));
+        let Some((region, build_id)) = found else {
+            return 0;
+        };
+        let number = self.made.mapping.len() as u64 + 1;
+        let mapping = pb::Mapping {
+            id: number,
+            memory_start: region.start,
+            memory_limit: region.end,
+            file_offset: region.file_offset,
+            filename: self.text(&path),
+            build_id: self.text(&build_id),
+            has_functions: true,
+            has_filenames: true,
+            has_line_numbers: true,
+            has_inline_frames: true,
+        };
+        self.made.mapping.push(mapping);
+        self.mappings.insert(module, number);
+        number
+    }
+}
+
+fn find_region(recording: &Recording, path: &str) -> Option<(crate::spaces::Region, String)> {
+    let spaces = recording.spaces();
+    let modules = spaces.modules();
+    let number = modules.iter().position(|module| module.path == path)?;
+    let build_id = modules[number].build_id.iter();
+    let build_id = build_id.map(|byte| format!("{byte:02x}")).collect();
+    let regions = spaces.regions();
+    let (_, region) = regions
+        .into_iter()
+        .find(|(_, region)| region.module as usize == number)?;
+    Some((region, build_id))
+}

@@ -1,0 +1,97 @@
+//! speedscope's own format (https://www.speedscope.app/file-format-schema.json): one sampled
+//! profile for each vCPU or thread, its samples in time order, each of weight 1.
+
+use crate::export::Request;
+use crate::gather::{Profile, Sampled, task_name};
+use crate::labels::LabelId;
+use crate::tree::NodeId;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use uprof::Task;
+
+/// Writes the file.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let mut threads: BTreeMap<(usize, Task), Vec<(u64, NodeId)>> = BTreeMap::new();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let thread = threads
+            .entry((sampled.recording, sampled.task))
+            .or_default();
+        thread.push((sampled.since_ns, sampled.node));
+    };
+    let mut options = request.options.clone();
+    (options.by_task, options.by_recording) = (false, false);
+    let profile = request.gather(&options, Some(&mut take));
+    let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));
+    let head = json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": concat!("uniprof ", env!("CARGO_PKG_VERSION")),
+        "name": request.recordings.first().map_or("", |recording| recording.name()),
+        "shared": {"frames": frames.collect::<Vec<Value>>()},
+    });
+    let head = head.to_string();
+    let open = head.strip_suffix('}').unwrap_or(&head);
+    write!(out, "{open},\"profiles\":[")?;
+    let mut separator = "\n";
+    for ((recording, task), samples) in &mut threads {
+        // Stable: samples of one moment stay in the order in which they were taken.
+        samples.sort_by_key(|(since_ns, _)| *since_ns);
+        let recording = &request.recordings[*recording];
+        let name = format!("{} ({})", task_name(recording, *task, u64::MAX), task.vcpu);
+        let name = Value::from(crate::labels::printable(&name).into_owned());
+        let count = samples.len();
+        write!(
+            out,
+            "{separator}{{\"type\":\"sampled\",\"name\":{name},\"unit\":\"none\",\
+             \"startValue\":0,\"endValue\":{count},\"samples\":["
+        )?;
+        write_samples(&profile, samples, out)?;
+        let weights = vec!["1"; count].join(",");
+        write!(out, "],\"weights\":[{weights}]}}")?;
+        separator = ",\n";
+    }
+    out.write_all(b"]}\n")?;
+    Ok(profile)
+}
+
+fn write_samples(
+    profile: &Profile,
+    samples: &[(u64, NodeId)],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut line = String::new();
+    for (index, (_, node)) in samples.iter().enumerate() {
+        let mut stack: Vec<LabelId> = profile.tree.outwards(*node).collect();
+        stack.reverse();
+        line.clear();
+        line.push_str(if index == 0 { "[" } else { ",[" });
+        for (depth, label) in stack.iter().enumerate() {
+            line.push_str(if depth == 0 { "" } else { "," });
+            line.push_str(&label.to_string());
+        }
+        line.push(']');
+        out.write_all(line.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn frame(profile: &Profile, id: LabelId) -> Value {
+    let labels = &profile.labels;
+    let label = labels.get(id);
+    let mut frame = json!({"name": labels.name(id)});
+    // speedscope shows one place only: the source file where it is known, else the image.
+    match (labels.text(label.file), labels.text(label.module)) {
+        ("", "") => {}
+        ("", module) => frame["file"] = module.into(),
+        (file, _) => {
+            frame["file"] = file.into();
+            if label.line > 0 {
+                frame["line"] = label.line.into();
+            }
+        }
+    }
+    frame
+}

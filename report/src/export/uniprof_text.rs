@@ -1,0 +1,57 @@
+//! The text of the original C tool, byte for byte: a heading, then for each sample its frames,
+//! innermost first, a count, and an empty line. stackcollapse.pl reads it.
+//!
+//! The count is 0 where a frame could not be read. A frame is `name+0xoffset`; at the very start of
+//! a function, and where no name is known, it is the address.
+
+use crate::export::Request;
+use crate::gather::{Profile, Sampled};
+use crate::labels::LabelId;
+use crate::views::info::calendar;
+use std::io::{self, Write};
+use uprof::Stop;
+
+/// Writes the text, sample by sample.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let mut options = request.placed();
+    // The original knows neither.
+    (options.inlines, options.demangle) = (false, false);
+    let first = request.recordings.first();
+    let id = first.map_or(0, |first| first.metadata().target.id);
+    let started_ns = first
+        .and_then(|first| first.start_realtime_ns())
+        .unwrap_or(0);
+    let started = calendar(started_ns);
+    out.write_all(b"#unikernel stack tracer using libxencall hypercall interface\n")?;
+    writeln!(out, "#tracing domid {id} on {started} UTC (+0000)\n")?;
+    let mut result = Ok(());
+    let mut take = |sampled: &Sampled, profile: &Profile| {
+        if result.is_err() {
+            return;
+        }
+        let mut lines = String::new();
+        for label in profile.tree.outwards(sampled.node) {
+            lines.push_str(&frame(profile, label));
+            lines.push('\n');
+        }
+        let whole = !matches!(sampled.stop, Stop::Unreadable | Stop::BadPointer);
+        lines.push_str(if whole { "1\n\n" } else { "0\n\n" });
+        result = out.write_all(lines.as_bytes());
+    };
+    let profile = request.gather(&options, Some(&mut take));
+    result.map(|()| profile)
+}
+
+fn frame(profile: &Profile, id: LabelId) -> String {
+    let label = profile.labels.get(id);
+    match label.unknown || label.into_bytes == 0 {
+        true => format!(
+            "{:#x}",
+            label.offset.wrapping_add(u64::from(label.is_return))
+        ),
+        false => format!("{}+{:#x}", profile.labels.name(id), label.into_bytes),
+    }
+}

@@ -1,0 +1,304 @@
+//! Every export is read by the program that it is for, where that can run here, and its numbers
+//! are those of our own table.
+
+mod made;
+
+use made::{open, small};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::process::Command;
+use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::gather::{Options, Profile, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::views::top;
+
+fn library() -> Library {
+    let mut library = Library::default();
+    library.only_given = true;
+    library
+}
+
+fn export(name: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
+    let format = FORMATS.iter().find(|format| format.name == name).unwrap();
+    let request = Request {
+        recordings,
+        library: &library(),
+        options,
+        progress: &|_, _| {},
+        marks: false,
+    };
+    let mut out = Vec::new();
+    (format.write)(&request, &mut out).unwrap();
+    out
+}
+
+/// Own and total samples by function name.
+fn truth(recording: &Recording) -> BTreeMap<String, (u64, u64)> {
+    let profile: Profile = gather(
+        &[recording],
+        &library(),
+        &Options::default(),
+        &|_, _| {},
+        None,
+    );
+    let rows = top::rows(&profile);
+    let named = rows.iter().map(|row| {
+        let name = profile.labels.name(row.label).to_owned();
+        (name, (row.own, row.total))
+    });
+    named.collect()
+}
+
+/// Own and total samples by function name, of stacks with outermost frames first.
+fn count(stacks: &[(Vec<String>, u64)]) -> BTreeMap<String, (u64, u64)> {
+    let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    for (stack, samples) in stacks {
+        let mut seen: Vec<&String> = stack.iter().collect();
+        seen.sort();
+        seen.dedup();
+        for name in seen {
+            counts.entry(name.clone()).or_default().1 += samples;
+        }
+        counts.get_mut(stack.last().unwrap()).unwrap().0 += samples;
+    }
+    counts
+}
+
+#[test]
+fn go_tool_pprof_counts_as_we_do() {
+    if Command::new("go").arg("version").output().is_err() {
+        println!("skipped: no go here to run `go tool pprof` (Debian's golang-go has it)");
+        return;
+    }
+    let recording = open(small());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("made.pb.gz");
+    std::fs::write(&path, export("pprof", &[&recording], &Options::default())).unwrap();
+    let run = |flags: &[&str]| {
+        let mut go = Command::new("go");
+        go.args(["tool", "pprof", "-symbolize=none"]).args(flags);
+        let output = go.arg(&path).env("HOME", folder.path()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        text
+    };
+    let top = run(&["-top", "-nodecount=1000", "-nodefraction=0"]);
+    let mut found = BTreeMap::new();
+    for line in top
+        .lines()
+        .skip_while(|line| !line.contains("flat%"))
+        .skip(1)
+    {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let number = |field: &str| field.parse::<u64>().unwrap();
+        found.insert(
+            fields[5..].join(" "),
+            (number(fields[0]), number(fields[3])),
+        );
+    }
+    assert_eq!(found, truth(&recording), "{top}");
+    let traces = run(&["-traces"]);
+    assert!(traces.contains("worker-8"), "{traces}");
+    let deep: Vec<&str> = traces.lines().map(str::trim).collect();
+    let stack = ["1   copy", "sys_read", "parse", "main"];
+    assert!(deep.windows(4).any(|lines| lines == stack), "{traces}");
+}
+
+#[test]
+fn inferno_collapses_perf_script_to_our_folded_stacks() {
+    use inferno::collapse::Collapse;
+    let recording = open(small());
+    let text = export("perf-script", &[&recording], &Options::default());
+    let mut folder = inferno::collapse::perf::Folder::default();
+    let mut out = Vec::new();
+    folder.collapse(&text[..], &mut out).unwrap();
+    let mut collapsed: Vec<String> = String::from_utf8(out)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    collapsed.sort();
+    let options = Options {
+        by_task: true,
+        ..Options::default()
+    };
+    let folded = String::from_utf8(export("folded", &[&recording], &options)).unwrap();
+    // perf has no other name for what nobody knows.
+    let ours: Vec<String> = folded
+        .lines()
+        .map(|line| line.replace("0x404210", "[unknown]"))
+        .collect();
+    assert_eq!(collapsed, ours);
+}
+
+/// What speedscope's published schema (file-format-schema.json) allows of a sampled profile.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Speedscope {
+    #[serde(rename = "$schema")]
+    schema: String,
+    exporter: String,
+    #[allow(dead_code)]
+    name: String,
+    shared: Shared,
+    profiles: Vec<Sampled>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shared {
+    frames: Vec<SpeedscopeFrame>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(dead_code)]
+struct SpeedscopeFrame {
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+    col: Option<u32>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Sampled {
+    r#type: String,
+    name: String,
+    unit: String,
+    start_value: u64,
+    end_value: u64,
+    samples: Vec<Vec<usize>>,
+    weights: Vec<u64>,
+}
+
+#[test]
+fn speedscope_fits_its_schema_and_counts_as_we_do() {
+    let recording = open(small());
+    let text = export("speedscope", &[&recording], &Options::default());
+    let read: Speedscope = serde_json::from_slice(&text).unwrap();
+    assert!(read.schema.ends_with("file-format-schema.json"));
+    assert!(read.exporter.starts_with("uniprof "));
+    let mut stacks = Vec::new();
+    let names: Vec<&str> = read.profiles.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["worker-7 (7)", "worker-8 (8)"]);
+    for profile in &read.profiles {
+        assert_eq!(
+            (profile.r#type.as_str(), profile.unit.as_str()),
+            ("sampled", "none")
+        );
+        assert_eq!(profile.samples.len(), profile.weights.len());
+        assert_eq!(
+            profile.end_value - profile.start_value,
+            profile.weights.iter().sum::<u64>()
+        );
+        for (sample, weight) in profile.samples.iter().zip(&profile.weights) {
+            let frames = sample
+                .iter()
+                .map(|frame| read.shared.frames[*frame].name.clone());
+            stacks.push((frames.collect(), *weight));
+        }
+    }
+    assert_eq!(count(&stacks), truth(&recording));
+}
+
+/// Follows the tables of a processed profile as the Firefox profiler does: sample, stack with
+/// prefix, frame, function, name.
+#[test]
+fn firefox_profile_tables_lead_to_our_counts() {
+    let recording = open(small());
+    let text = export("firefox", &[&recording], &Options::default());
+    let read: Value = serde_json::from_slice(&text).unwrap();
+    let threads = read["threads"].as_array().unwrap();
+    let names: Vec<&str> = threads
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["worker-7", "worker-8"]);
+    let categories = &read["meta"]["categories"];
+    assert!(
+        categories
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|one| one["name"] == "Kernel")
+    );
+    let mut stacks = Vec::new();
+    for thread in threads {
+        let at = |table: &str, column: &str, row: u64| thread[table][column][row as usize].clone();
+        for stack in thread["samples"]["stack"].as_array().unwrap() {
+            let mut frames = Vec::new();
+            let mut next = stack.as_u64();
+            while let Some(stack) = next {
+                let frame = at("stackTable", "frame", stack).as_u64().unwrap();
+                let func = at("frameTable", "func", frame).as_u64().unwrap();
+                let name = at("funcTable", "name", func).as_u64().unwrap() as usize;
+                let strings = match &thread["stringArray"] {
+                    Value::Array(_) => &thread["stringArray"],
+                    _ => &read["shared"]["stringArray"],
+                };
+                frames.push(strings[name].as_str().unwrap().to_owned());
+                next = at("stackTable", "prefix", stack).as_u64();
+            }
+            frames.reverse();
+            stacks.push((frames, 1));
+        }
+    }
+    assert_eq!(count(&stacks), truth(&recording));
+}
+
+#[test]
+fn the_original_text_is_byte_for_byte() {
+    let recording = open(small());
+    let mut options = Options::default();
+    options.filter.to_ns = Some(2_000_000);
+    let text = export("uniprof-text", &[&recording], &options);
+    let expected = "#unikernel stack tracer using libxencall hypercall interface\n\
+        #tracing domid 7 on 2017-07-11 09:12:44 UTC (+0000)\n\n\
+        parse+0x10\nmain+0x10\n1\n\nparse+0x10\nmain+0x10\n1\n\n";
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
+}
+
+#[test]
+fn json_and_csv_say_what_the_table_says() {
+    let recording = open(small());
+    let text = export("json", &[&recording], &Options::default());
+    let read: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(read["account"]["counted"], 7);
+    assert_eq!(read["account"]["other_states"]["blocked"], 1);
+    let label = |id: &Value| read["labels"][id.as_u64().unwrap() as usize]["name"].clone();
+    let stacks = read["stacks"].as_array().unwrap().iter().map(|stack| {
+        let frames = stack["frames"].as_array().unwrap().iter();
+        let frames = frames.map(|id| label(id).as_str().unwrap().to_owned());
+        (frames.collect(), stack["count"].as_u64().unwrap())
+    });
+    assert_eq!(count(&stacks.collect::<Vec<_>>()), truth(&recording));
+    let text = String::from_utf8(export("csv", &[&recording], &Options::default())).unwrap();
+    assert!(
+        text.contains("hash,/made/app,2,2,0.285714,0.285714\r\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_same_bytes_with_one_thread_and_with_two() {
+    let recording = open(small());
+    let with_threads = |threads: usize, name: &str| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| export(name, &[&recording, &recording], &Options::default()))
+    };
+    for format in FORMATS {
+        let (one, two) = (with_threads(1, format.name), with_threads(2, format.name));
+        assert!(
+            one == two,
+            "{} differs with the number of threads",
+            format.name
+        );
+        assert!(!one.is_empty());
+    }
+}
