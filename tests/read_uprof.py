@@ -27,12 +27,12 @@ MAGIC = b"\x89UPROF\r\n"
 SYNC = b"\xf5uBLK\x1a\r\n"
 PREAMBLE = struct.Struct("<8sHHI16s")
 HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
-CRITICAL = 1
 
 # Tables of names; a number is a place in the list.
 CODECS = ["plain", "zstd"]
 BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", "spans",
                "image", "end", "index"]
+END, INDEX = 9, 10
 
 # Limits (§11).
 MOST_PAYLOAD_BYTES = 16 << 20
@@ -117,11 +117,7 @@ def record_lines(header, stored):
 
 def block_lines(data, header):
     yield header.line()
-    is_known = name_or_number(BLOCK_TYPES, header.block_type) != str(header.block_type)
-    if not is_known and header.flags & CRITICAL:
-        raise Refused(f"block {header.sequence} at offset {header.offset} is of the critical type"
-                      f" {header.block_type}, which this reader doesn't know")
-    if not is_known or header.codec >= len(CODECS):
+    if header.block_type not in range(1, len(BLOCK_TYPES)) or header.codec >= len(CODECS):
         return
     try:
         yield from record_lines(header, data[header.offset + HEADER.size:header.end])
@@ -139,18 +135,26 @@ class Damage(NamedTuple):
 
 
 def judge(data, at):
-    """What stands at `at`: "sound" or a kind of damage; and the header, if it can be trusted."""
+    """"sound", or the kind of damage that stands at `at`; and the header, if it can be trusted."""
     header = read_header(data, at)
     if header is None:
         return "header", None
     most_raw = MOST_COLD_BYTES if header.encoding == 1 else MOST_PAYLOAD_BYTES
     if header.stored_bytes > MOST_PAYLOAD_BYTES or header.raw_bytes > most_raw:
         return "header", None
-    if header.end > len(data):
-        return "truncated", header
-    if zlib.crc32(data[at + HEADER.size:header.end]) != header.payload_crc:
+    payload = data[at + HEADER.size:header.end]
+    if len(payload) < header.stored_bytes or zlib.crc32(payload) != header.payload_crc:
         return "payload", header
     return "sound", header
+
+
+def is_cut(data, at):
+    """Whether the file ends inside the block at `at`; asked only if no sound block follows."""
+    left = len(data) - at
+    if left < HEADER.size:
+        return data.startswith(SYNC[:left], at)
+    verdict, header = judge(data, at)
+    return verdict == "payload" and header.end > len(data)
 
 
 def next_sync(data, at):
@@ -161,27 +165,25 @@ def next_sync(data, at):
 
 def walk(data, at):
     """The Headers of the sound blocks from `at` on, and the Damage between them (§9)."""
-    expected, ended, stretch = 0, False, None
+    expected, ended = 0, False
+    stretch = Damage("preamble", 0, 0) if at == 0 else None
     while at < len(data):
         verdict, header = judge(data, at)
         if verdict == "sound" and header.sequence >= expected:
             if stretch:
-                yield Damage(stretch.kind, stretch.offset, at - stretch.offset)
+                yield stretch._replace(size=at - stretch.offset)
             elif header.sequence > expected:
                 yield Damage("missing", at, 0)
             yield header
+            ended = ended or header.block_type in (END, INDEX)
             expected, stretch, at = header.sequence + 1, None, header.end
-            ended = ended or name_or_number(BLOCK_TYPES, header.block_type) == "end"
-            continue
-        kind = "repeated" if verdict == "sound" else verdict
-        if at == 0:
-            kind = "preamble"
-        stretch = stretch or Damage(kind, at, 0)
-        if verdict == "truncated":
-            stretch = stretch._replace(kind=kind)
-        at = header.end if verdict == "sound" else next_sync(data, at + 1)
+        else:
+            kind = "repeated" if verdict == "sound" else verdict
+            stretch = stretch or Damage(kind, at, 0)
+            at = header.end if verdict == "sound" else next_sync(data, at + 1)
     if stretch:
-        yield Damage(stretch.kind, stretch.offset, at - stretch.offset)
+        kind = "truncated" if is_cut(data, stretch.offset) else stretch.kind
+        yield Damage(kind, stretch.offset, at - stretch.offset)
     elif not ended:
         yield Damage("unfinished", at, 0)
 
@@ -201,11 +203,9 @@ def read_preamble(data):
 def dump(data):
     """The lines of the dump text (§10)."""
     preamble = read_preamble(data)
-    found = walk(data, PREAMBLE.size if preamble else 0)
-    if not preamble:
-        found = list(found)
-        if not any(isinstance(one, Header) for one in found):
-            raise Refused("not an .uprof recording: no preamble and no sound block")
+    found = list(walk(data, PREAMBLE.size if preamble else 0))
+    if not any(isinstance(one, Header) for one in found):
+        raise Refused("not an .uprof recording, or nothing is left of it: no sound block")
     uuid, version = preamble or ("-", "-")
     yield f"recording uuid={uuid} version={version}"
     for one in found:

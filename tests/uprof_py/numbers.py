@@ -53,7 +53,7 @@ class Bytes:
 
 
 class Absent:
-    """Stands for a column that was left out: every entry is 0 (§5.1)."""
+    """Stands for a column with an entry per row that was left out: they are all 0 (§5.1)."""
 
     def byte(self):
         return 0

@@ -16,40 +16,52 @@ MOST_IMAGE_SECTIONS = 66
 MOST_INDEX_ENTRIES = 32768
 
 
-def read_sections(payload, what, most=None):
-    """`varint tag, varint length, length bytes` up to the payload's end (§6.2, §7)."""
-    sections, source = {}, Bytes(payload, what)
+def read_sections(payload, what):
+    """(tag, bytes) of the sections that fill a payload, in order (§6.2, §7)."""
+    sections, source = [], Bytes(payload, what)
     while source.left():
         tag, length = source.varint(), source.varint()
-        if tag in sections or len(sections) == most:
-            source.fail(f"section {tag} stands twice, or is one of more than {most}")
-        sections[tag] = source.take(length)
+        sections.append((tag, source.take(length)))
     return sections
+
+
+def recorder_lines(record):
+    program, arguments = record.string(), record.vec(Bincode.string)
+    return [f"recorder program={quote(program)} command_line=[{','.join(map(quote, arguments))}]"]
+
+
+def host_lines(record):
+    return [f"host name={quote(record.string())} system={quote(record.string())}"
+            f" processor={quote(record.string())} processors={record.u32()}"]
+
+
+def target_lines(record):
+    return [f"target kind={record.variant(TARGET_KINDS)} id={record.integer()}"
+            f" name={quote(record.string())} arch={record.variant(ARCHITECTURES)}"
+            f" vcpus={record.u32()}"]
+
+
+def sampling_lines(record):
+    return [f"sampling rate_millihertz={record.integer()} trigger={quote(record.string())}"
+            f" most_frames={record.u32()} stack_bytes={record.u32()}"
+            f" on_cpu_only={'yes' if record.flag() else 'no'}"]
+
+
+def note_lines(record):
+    return record.vec(lambda note: f"note name={quote(note.string())} value={quote(note.string())}")
+
+
+METADATA_SECTIONS = {1: recorder_lines, 2: host_lines, 3: target_lines, 4: sampling_lines,
+                     5: note_lines}
 
 
 def metadata_lines(payload):
     """§6.2. A missing section has empty texts and zeros, which is what zero bytes decode to."""
-    sections = read_sections(payload, "metadata")
-
-    def section(tag, what):
-        return Bincode(sections.get(tag, bytes(16)), what)
-
-    recorder = section(1, "recorder")
-    yield (f"recorder program={quote(recorder.string())}"
-           f" command_line=[{','.join(map(quote, recorder.vec(Bincode.string)))}]")
-    host = section(2, "host")
-    yield (f"host name={quote(host.string())} system={quote(host.string())}"
-           f" processor={quote(host.string())} processors={host.u32()}")
-    target = section(3, "target")
-    yield (f"target kind={target.variant(TARGET_KINDS)} id={target.integer()}"
-           f" name={quote(target.string())} arch={target.variant(ARCHITECTURES)}"
-           f" vcpus={target.u32()}")
-    sampling = section(4, "sampling")
-    yield (f"sampling rate_millihertz={sampling.integer()} trigger={quote(sampling.string())}"
-           f" most_frames={sampling.u32()} stack_bytes={sampling.u32()}"
-           f" on_cpu_only={'yes' if sampling.flag() else 'no'}")
-    yield from section(5, "notes").vec(
-        lambda note: f"note name={quote(note.string())} value={quote(note.string())}")
+    found = {tag: read(Bincode(bytes(16), "")) for tag, read in METADATA_SECTIONS.items()}
+    for tag, section in read_sections(payload, "metadata"):
+        if tag in METADATA_SECTIONS:
+            found[tag] = METADATA_SECTIONS[tag](Bincode(section, f"metadata section {tag}"))
+    return [line for lines in found.values() for line in lines]
 
 
 def task_line(record):
@@ -92,12 +104,19 @@ def span_line(record):
             f" duration={record.integer()} depth={record.u32()} name={quote(record.string())}")
 
 
-def end_lines(record):
-    """§6.8: the line of the end and those of its totals."""
+def end_lines(payload):
+    """§6.8. There is one end; of more, the first counts."""
+    ends = Bincode(payload, "end").vec(end_record)
+    if not ends:
+        raise Malformed("end: there is no record")
+    return ends[0]
+
+
+def end_record(record):
     line = (f"end time={record.integer()} reason={record.variant(END_REASONS)}"
             f" message={quote(record.string())}")
     totals = record.vec(lambda total: f"total name={quote(total.string())} value={total.integer()}")
-    return "\n".join([line] + totals)
+    return [line] + totals
 
 
 def entry_line(record):
@@ -107,16 +126,23 @@ def entry_line(record):
 
 
 def image_lines(payload):
-    sections = read_sections(payload, "image", MOST_IMAGE_SECTIONS)
-    if next(iter(sections), None) != 1:
+    sections = read_sections(payload, "image")
+    tags = [tag for tag, _ in sections]
+    if tags[:1] != [1]:
         raise Malformed("image: the identity is not the first section")
+    if len(tags) > min(len(set(tags)), MOST_IMAGE_SECTIONS):
+        raise Malformed(f"image: a tag stands twice, or over {MOST_IMAGE_SECTIONS} sections")
+    sections = dict(sections)
     identity = Bytes(sections[1], "identity")
     path = identity.text(identity.varint())
     build_id = identity.take(identity.varint())
     machine, load_bias = identity.varint(), identity.varint()
+    if machine not in MACHINES:
+        identity.fail(f"machine {machine} is not known")
     origin = identity.text(identity.varint())
     yield (f"image path={quote(path)} build_id={build_id.hex()}"
-           f" machine={MACHINES.get(machine, machine)} load_bias={load_bias:x} origin={quote(origin)}")
+           f" machine={MACHINES[machine]}"
+           f" load_bias={load_bias:x} origin={quote(origin)}")
     if 2 in sections:
         yield from symbol_lines(Bytes(sections[2], "symbols"))
 
@@ -144,6 +170,6 @@ COLD_PAYLOADS = {
     "clocks": vec_of(clock_line),
     "losses": vec_of(loss_line),
     "spans": vec_of(span_line),
-    "end": vec_of(end_lines),
+    "end": end_lines,
     "index": vec_of(entry_line, most=MOST_INDEX_ENTRIES),
 }

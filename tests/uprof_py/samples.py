@@ -19,6 +19,8 @@ FOUND = ["f", "c", "s", "t"]
  REGISTER_MASKS, REGISTER_MASK, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
  STACK_BYTES) = range(1, 18)
 REGISTER = 64
+KNOWN_COLUMNS = [*range(TASKS, STACK_BYTES + 1), *range(REGISTER, REGISTER + 64)]
+ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH]
 CRITICAL = 1
 
 # Limits (§11).
@@ -32,7 +34,7 @@ MOST_BLOCK_STACK_BYTES = 64 << 20
 
 
 def read_columns(payload):
-    """The columns of a sample block, by id (§5.1)."""
+    """The columns of a sample block by id, with what a left out one stands for (§5.1)."""
     directory = Bytes(payload, "column directory")
     count = directory.varint()
     if count > MOST_COLUMNS:
@@ -42,17 +44,19 @@ def read_columns(payload):
     for number, flags, length in entries:
         if number > 0xFFFF or number in columns:
             directory.fail(f"column id {number} is beyond 16 bits or stands twice")
-        is_known = TASKS <= number <= STACK_BYTES or REGISTER <= number < REGISTER + 64
-        if flags & CRITICAL and not is_known:
+        if flags & CRITICAL and number not in KNOWN_COLUMNS:
             directory.fail(f"critical column {number} is not known")
         columns[number] = Bytes(directory.take(length), f"column {number}")
+    for number in KNOWN_COLUMNS:
+        absent = Absent() if number in ROW_COLUMNS else Bytes(b"", f"absent column {number}")
+        columns.setdefault(number, absent)
     return columns
 
 
 def read_list(column, read, most):
-    """A table's entries, up to the end of its column; a table that is left out is empty."""
+    """A table's entries, up to the end of its column."""
     entries = []
-    while column and column.left():
+    while column.left():
         if len(entries) == most:
             column.fail(f"more than {most} entries")
         entries.append(read(column))
@@ -66,21 +70,26 @@ def read_task(column):
     return task
 
 
+def frame_kind(value):
+    """What an address is and how its frame was found, as two letters (§5.2, §10)."""
+    kind, found = value & 15, value >> 4
+    if kind >= len(FRAME_KINDS) or found >= len(FOUND):
+        raise Malformed(f"column node-kind: unknown value {value:#04x}")
+    return FRAME_KINDS[kind] + FOUND[found]
+
+
 class StackTable:
     """The forest whose paths are the block's chains (§5.2)."""
 
     def __init__(self, columns):
-        kinds = columns.get(NODE_KIND)
-        self.kinds = kinds.data if kinds else b""
-        if len(self.kinds) > MOST_NODES:
-            kinds.fail(f"{len(self.kinds)} nodes (at most {MOST_NODES})")
-        parents = columns.get(NODE_PARENT, Absent())
-        deltas = columns.get(NODE_ADDRESS, Absent())
-        self.parents, self.addresses, self.depths = [], [], []
-        for node in range(len(self.kinds)):
-            back = parents.varint()
+        kinds = columns[NODE_KIND].data
+        if len(kinds) > MOST_NODES:
+            raise Malformed(f"{len(kinds)} nodes (at most {MOST_NODES})")
+        self.frames, self.parents, self.addresses, self.depths = [], [], [], []
+        for node, kind in enumerate(kinds):
+            back = columns[NODE_PARENT].varint()
             if back > node:
-                parents.fail(f"node {node} goes back {back}")
+                columns[NODE_PARENT].fail(f"node {node} goes back {back}")
             parent = node - back - 1  # -1 for an outermost frame
             if parent >= 0:
                 base, depth = self.addresses[parent], self.depths[parent] + 1
@@ -89,19 +98,17 @@ class StackTable:
             if depth > MOST_FRAMES:
                 raise Malformed(f"stack table: node {node} is deeper than {MOST_FRAMES}")
             self.parents.append(parent)
-            self.addresses.append(wrapping(base + deltas.delta()))
             self.depths.append(depth)
+            self.addresses.append(wrapping(base + columns[NODE_ADDRESS].delta()))
+            self.frames.append(f"{self.addresses[node]:x}:{frame_kind(kind)}")
 
     def chain(self, entry):
         """The frames of a row of the column chain, as text."""
-        if entry > len(self.kinds):
-            raise Malformed(f"chain: node {entry - 1} of {len(self.kinds)}")
+        if entry > len(self.frames):
+            raise Malformed(f"column chain: node {entry - 1} of {len(self.frames)}")
         frames, node = [], entry - 1
         while node >= 0:
-            kind, found = self.kinds[node] & 15, self.kinds[node] >> 4
-            if kind >= len(FRAME_KINDS) or found >= len(FOUND):
-                raise Malformed(f"node {node} is of unknown kind {self.kinds[node]:#04x}")
-            frames.append(f"{self.addresses[node]:x}:{FRAME_KINDS[kind]}{FOUND[found]}")
+            frames.append(self.frames[node])
             node = self.parents[node]
         return ",".join(frames) or "-"
 
@@ -114,32 +121,27 @@ class SampleBlock:
             raise Malformed(f"{samples} samples (at most {MOST_SAMPLES})")
         self.samples = samples
         self.columns = read_columns(payload)
-        self.tasks = read_list(self.columns.get(TASKS), read_task, MOST_TASKS)
-        self.masks = read_list(self.columns.get(REGISTER_MASKS), Bytes.varint, MOST_MASKS)
+        self.tasks = read_list(self.columns[TASKS], read_task, MOST_TASKS)
+        self.masks = read_list(self.columns[REGISTER_MASKS], Bytes.varint, MOST_MASKS)
         self.stack_table = StackTable(self.columns)
         self.registers_before = {}  # (task index, register) -> value
         self.stack_before = {}  # task index -> (address, bytes)
         self.stack_bytes = 0
 
-    def column(self, number):
-        return self.columns.get(number, Absent())
-
     def lines(self):
-        if self.samples and TIME not in self.columns:
-            raise Malformed("there is no column time")
-        time = self.column(TIME).varint()
+        time = self.columns[TIME].varint() if self.samples else 0
         for _ in range(self.samples):
-            time = wrapping(time + self.column(TIME).delta())
+            time = wrapping(time + self.columns[TIME].delta())
             yield self.row(time)
 
     def row(self, time):
-        index = self.column(TASK).varint()
+        index = self.columns[TASK].varint()
         if index >= len(self.tasks):
             raise Malformed(f"column task: task {index} of {len(self.tasks)}")
         state = self.named(STATE, STATES)
         stop = self.named(STOP, STOPS)
         cost, late = (self.plus_one(column) for column in (COST, LATE))
-        chain = self.stack_table.chain(self.column(CHAIN).varint())
+        chain = self.stack_table.chain(self.columns[CHAIN].varint())
         registers = self.registers(index)
         stack = self.stack(index)
         return (f"sample time={time} task={task_text(self.tasks[index])} state={state} stop={stop}"
@@ -147,13 +149,13 @@ class SampleBlock:
                 f" stack={stack}")
 
     def named(self, number, names):
-        value = self.column(number).byte()
+        value = self.columns[number].byte()
         if value >= len(names):
             raise Malformed(f"column {number}: unknown value {value}")
         return names[value]
 
     def plus_one(self, number):
-        value = self.column(number).varint()
+        value = self.columns[number].varint()
         return value - 1 if value else None
 
     def registers(self, task):
@@ -166,7 +168,7 @@ class SampleBlock:
         fields = []
         for number in (n for n in range(64) if self.masks[entry] >> n & 1):
             before = self.registers_before.get((task, number), 0)
-            value = wrapping(before + self.column(REGISTER + number).delta())
+            value = wrapping(before + self.columns[REGISTER + number].delta())
             self.registers_before[task, number] = value
             fields.append(f"{number}:{value:x}")
         return ",".join(fields) or "-"
@@ -180,16 +182,14 @@ class SampleBlock:
         if length > MOST_STACK_BYTES or self.stack_bytes > MOST_BLOCK_STACK_BYTES:
             raise Malformed(f"raw stacks: {length} bytes in a row, {self.stack_bytes} in the block")
         before_address, before = self.stack_before.get(task, (0, b""))
-        address = wrapping(before_address + self.column(STACK_ADDRESS).delta())
+        address = wrapping(before_address + self.columns[STACK_ADDRESS].delta())
         stack = self.fill_stack(wrapping(address - before_address), before, length)
         self.stack_before[task] = (address, stack)
         return f"{address:x}+{length}:{zlib.crc32(stack):08x}"
 
     def fill_stack(self, offset, before, length):
         """The bytes of a stack that begins `offset` bytes above the one before."""
-        runs = self.columns.get(STACK_RUNS) or Bytes(b"", "column stack-runs")
-        literals = self.columns.get(STACK_BYTES) or Bytes(b"", "column stack-bytes")
-        stack = bytearray()
+        runs, stack = self.columns[STACK_RUNS], bytearray()
         while len(stack) < length:
             same, literal = runs.varint(), runs.varint()
             if not 0 < same + literal <= length - len(stack):
@@ -198,5 +198,5 @@ class SampleBlock:
             if same and start + same > len(before):
                 runs.fail(f"{same} bytes repeated from {start} of {len(before)}")
             stack += before[start:start + same]
-            stack += literals.take(literal)
+            stack += self.columns[STACK_BYTES].take(literal)
         return bytes(stack)
