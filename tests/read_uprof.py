@@ -89,15 +89,25 @@ def read_header(data, offset):
 
 def decompress(header, stored):
     """The payload of a block with a known codec (§3)."""
-    raw = stored
-    if CODECS[header.codec] == "zstd":
-        try:
-            raw = zstandard.ZstdDecompressor().stream_reader(stored).read(header.raw_bytes + 1)
-        except zstandard.ZstdError as error:
-            raise Malformed(f"payload: {error}") from error
+    raw = unzstd(stored, header.raw_bytes) if CODECS[header.codec] == "zstd" else stored
     if len(raw) != header.raw_bytes:
         raise Malformed(f"payload: is not {header.raw_bytes} bytes when decompressed")
     return raw
+
+
+def unzstd(stored, wanted_bytes):
+    """One whole zstd frame, read by small pieces so that a wrong one can't become huge."""
+    frame, raw, at = zstandard.ZstdDecompressor().decompressobj(), bytearray(), 0
+    try:
+        for at in range(0, len(stored), 1024):
+            raw += frame.decompress(stored[at:at + 1024])
+            if frame.eof or len(raw) > wanted_bytes:
+                break
+    except zstandard.ZstdError as error:
+        raise Malformed(f"payload: {error}") from error
+    if not frame.eof or frame.unused_data or at + 1024 < len(stored):
+        raise Malformed("payload: is not one zstd frame of the right length")
+    return bytes(raw)
 
 
 def record_lines(header, stored):
