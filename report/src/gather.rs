@@ -172,11 +172,11 @@ struct Passed {
     ignore: bool,
 }
 
-struct Gathering<'a> {
+struct Gathering<'a, 's> {
     recording: &'a Recording,
     number: usize,
     options: &'a Options,
-    naming: Naming<'a>,
+    naming: Naming<'a, 's>,
     /// By label number.
     flags: Vec<Flags>,
     /// Where the stacks of this recording begin.
@@ -186,7 +186,7 @@ struct Gathering<'a> {
 /// A local node's place in the tree, and what was passed on the way.
 type Joined = Option<(NodeId, Passed)>;
 
-impl Gathering<'_> {
+impl Gathering<'_, '_> {
     fn begin(&mut self, profile: &mut Profile) {
         if self.options.by_recording {
             let name = self.recording.name();

@@ -4,6 +4,7 @@
 
 mod mapped;
 mod words;
+mod arena;
 
 pub mod recording;
 pub mod spaces;

@@ -3,7 +3,7 @@
 
 use crate::images::{BuildId, Image, ImageError};
 use crate::spaces::Module;
-use crate::symbols::{SymbolTable, TextError};
+use crate::symbols::{LineStore, SymbolTable, TextError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
 pub struct Library {
     given: Vec<Arc<Image>>,
     texts: Vec<SymbolTable>,
+    lines: LineStore,
     /// Don't look at files that the user didn't name.
     pub only_given: bool,
     /// Take an image in spite of another build-id.
@@ -76,6 +77,11 @@ impl Library {
     /// Images added by hand.
     pub fn given(&self) -> &[Arc<Image>] {
         &self.given
+    }
+
+    /// Keeps what is unpacked to name source lines.
+    pub(crate) fn line_store(&self) -> &LineStore {
+        &self.lines
     }
 
     /// Symbol lists added by hand.

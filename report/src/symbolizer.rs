@@ -5,7 +5,7 @@ use crate::images::{Image, ImageAddress};
 use crate::library::{ImageFound, Library};
 use crate::recording::Recording;
 use crate::spaces::{Module, Place};
-use crate::symbols::{SymbolTable, demangle};
+use crate::symbols::{Line, Lines, SymbolTable, demangle};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -29,16 +29,17 @@ pub struct Named {
 pub struct Symbolizer<'a> {
     recording: &'a Recording,
     library: &'a Library,
-    modules: Vec<ModuleSymbols>,
+    modules: Vec<ModuleSymbols<'a>>,
     /// Embedded tables of guest addresses that belong to no mapping.
     loose: Vec<SymbolTable>,
     demangle: bool,
 }
 
 #[derive(Debug, Default)]
-struct ModuleSymbols {
+struct ModuleSymbols<'a> {
     found: OnceLock<ImageFound>,
     table: OnceLock<SymbolTable>,
+    lines: OnceLock<Option<Lines<'a>>>,
     /// Symbols that travelled with the recording, and their load bias.
     embedded: Option<(SymbolTable, u64)>,
 }
@@ -47,7 +48,7 @@ impl<'a> Symbolizer<'a> {
     /// A symbolizer for `recording`.
     pub fn new(recording: &'a Recording, library: &'a Library, demangle: bool) -> Self {
         let modules = recording.spaces().modules();
-        let mut symbols: Vec<ModuleSymbols> =
+        let mut symbols: Vec<ModuleSymbols<'a>> =
             modules.iter().map(|_| ModuleSymbols::default()).collect();
         let mut loose = Vec::new();
         for ((path, build_id, bias), table) in embedded_tables(recording) {
@@ -72,13 +73,47 @@ impl<'a> Symbolizer<'a> {
 
     /// The functions at `place`, outermost first; at least one.
     pub fn name(&self, place: Place) -> Vec<Named> {
-        let found = self.find(place);
-        let named = found.map(|(name, into_bytes)| Named {
-            function: Some(self.readable(name)),
-            into_bytes,
-            ..Named::default()
+        let symbol = self.find(place);
+        let into_bytes = symbol.map_or(0, |(_, into_bytes)| into_bytes);
+        let lines = self.lines(place);
+        if lines.is_empty() {
+            let function = symbol.map(|(name, _)| self.readable(name));
+            return vec![Named {
+                function,
+                into_bytes,
+                ..Named::default()
+            }];
+        }
+        let named = lines.into_iter().enumerate().map(|(number, line)| {
+            // The linker knows the parts of a function that a compiler has split; DWARF knows
+            // what was inlined.
+            let outermost = symbol.filter(|_| number == 0).map(|(name, _)| name);
+            let function = outermost.or(line.function.as_deref());
+            Named {
+                function: function.map(|name| self.readable(name)),
+                into_bytes,
+                file: line.file,
+                line: line.line,
+                inlined: number > 0,
+            }
         });
-        vec![named.unwrap_or_default()]
+        named.collect()
+    }
+
+    /// What DWARF says of `place`, outermost first.
+    fn lines(&self, place: Place) -> Vec<Line> {
+        let of_module = || {
+            let symbols = self.modules.get(place.module? as usize)?;
+            let image = self.image(place)?;
+            let address = self.image_address(image, place)?;
+            let lines = symbols.lines.get_or_init(|| {
+                let found = symbols.found.get()?;
+                let (store, search) = (self.library.line_store(), !self.library.only_given);
+                Lines::new(store, image, found.debug.as_ref(), search)
+            });
+            Some(lines.as_ref()?.find(address))
+        };
+        of_module().unwrap_or_default()
     }
 
     fn readable(&self, name: &str) -> String {
@@ -106,7 +141,7 @@ impl<'a> Symbolizer<'a> {
 
     fn find_embedded<'s>(
         &self,
-        symbols: &'s ModuleSymbols,
+        symbols: &'s ModuleSymbols<'a>,
         place: Place,
     ) -> Option<(&'s str, u64)> {
         let (table, bias) = symbols.embedded.as_ref()?;

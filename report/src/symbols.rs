@@ -4,10 +4,12 @@
 
 mod demangle;
 mod elf;
+mod lines;
 mod ocaml;
 mod text;
 
 pub use demangle::demangle;
+pub use lines::{Line, LineStore, Lines};
 pub use text::TextError;
 
 use crate::images::ImageAddress;

@@ -17,18 +17,18 @@ pub(crate) type View = (u32, u32, u32);
 
 /// Unwinds the samples of one recording.
 #[derive(Debug)]
-pub(crate) struct Unwinders<'a> {
+pub(crate) struct Unwinders<'a, 's> {
     recording: &'a Recording,
-    symbolizer: &'a Symbolizer<'a>,
+    symbolizer: &'a Symbolizer<'s>,
     options: Options,
     by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
     /// By module.
     rules: Vec<OnceLock<Arc<RuleTable>>>,
 }
 
-impl<'a> Unwinders<'a> {
+impl<'a, 's> Unwinders<'a, 's> {
     /// Unwinders for `recording`, whose images `symbolizer` finds.
-    pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'a>, options: Options) -> Self {
+    pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'s>, options: Options) -> Self {
         let modules = recording.spaces().modules().iter();
         Unwinders {
             recording,

@@ -40,14 +40,14 @@ pub(super) struct LocalRow {
 /// A sample is late beyond so many nanoseconds after its deadline: two ticks of a slow clock.
 const LATE_NS: u64 = 1_000_000;
 
-struct Reader<'a> {
+struct Reader<'a, 's> {
     recording: &'a Recording,
     block: &'a SampleBlock,
     stacks: BlockStacks,
     places: WordMap<Place, u32>,
     /// For each view, the local node of each node of the block.
     known: WordMap<View, Vec<Option<u32>>>,
-    unwinders: &'a Unwinders<'a>,
+    unwinders: &'a Unwinders<'a, 's>,
     cache: Cache,
     /// Frames of the sample at hand: as recorded, and as unwound.
     chain: Vec<Frame>,
@@ -60,7 +60,7 @@ impl BlockStacks {
     /// Reads the block at `place`. What can't be decoded is counted, never an error.
     pub fn read(
         recording: &Recording,
-        unwinders: &Unwinders<'_>,
+        unwinders: &Unwinders<'_, '_>,
         place: &SampleBlockPlace,
         filter: &Filter,
     ) -> Self {
@@ -97,7 +97,7 @@ impl BlockStacks {
     }
 }
 
-impl Reader<'_> {
+impl Reader<'_, '_> {
     fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
         let mut rows = self.block.rows();
         loop {

@@ -11,9 +11,9 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Labels of all places seen so far.
-pub(super) struct Naming<'a> {
+pub(super) struct Naming<'a, 's> {
     recording: &'a Recording,
-    symbolizer: &'a Symbolizer<'a>,
+    symbolizer: &'a Symbolizer<'s>,
     by: By,
     inlines: bool,
     /// Each place's labels, as a range of `labels`.
@@ -21,10 +21,10 @@ pub(super) struct Naming<'a> {
     labels: Vec<LabelId>,
 }
 
-impl<'a> Naming<'a> {
+impl<'a, 's> Naming<'a, 's> {
     pub fn new(
         recording: &'a Recording,
-        symbolizer: &'a Symbolizer<'a>,
+        symbolizer: &'a Symbolizer<'s>,
         options: &Options,
     ) -> Self {
         Naming {
