@@ -8,8 +8,8 @@ where the two print different lines, one of them or the page is wrong. "§" cite
 page. This file reads the preamble and walks the blocks; uprof_py/ reads what is in them.
 
 Exit status: 0 when the recording was printed, damaged or not; 1 when it was refused; 2 for wrong
-usage. Needs Python 3.8 or later and the package zstandard: made with 0.25.0, and tried with the
-0.20.0 of Debian 12.
+usage. Needs Python 3 and the package zstandard: tried with Python 3.11, and with 0.25.0 and the
+0.20.0 (Debian 12) of the package.
 """
 
 import struct

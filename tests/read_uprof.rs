@@ -20,7 +20,7 @@ fn python() -> &'static str {
         .into_iter()
         .find(has_zstandard)
         .expect(
-            "tests/read_uprof.py needs Python 3.8 or later with the package zstandard: \
+            "tests/read_uprof.py needs Python 3 with the package zstandard: \
          apt-get install python3-zstandard, or python3 -m pip install zstandard",
         )
 }
