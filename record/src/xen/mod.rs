@@ -7,8 +7,11 @@
 
 pub mod domain;
 pub mod guardian;
+pub mod image;
 pub mod libxl;
 pub mod memory;
 pub mod page_tables;
+pub mod source;
+pub mod target;
 pub mod vcpu;
 pub mod xenstore;

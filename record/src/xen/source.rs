@@ -4,7 +4,7 @@
 //! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` the
 //! domain is never paused.
 
-use super::domain::{Domain, Xen};
+use super::domain::Domain;
 use super::guardian::Guardian;
 use super::image::Image;
 use super::memory::GuestMemory;
