@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::process::{self, Command, Process};
 use uniprof_record::session::Ending;
+use uniprof_record::xen::{self, image::Image, target as domain};
 use uniprof_record::{Plan, Progress, Source, Summary};
 
 /// Where recordings go, and come from, when nothing else is said.
@@ -21,6 +22,8 @@ pub const DEFAULT_FILE: &str = "run.uprof";
 #[derive(clap::Args, Debug, Clone)]
 #[command(after_help = "\
 Examples:
+  uniprof record -d 30s 7                      Xen domain 7, from dom0
+  uniprof record -F 997 web                    the Xen domain called web
   uniprof record pid:1234                      until ctrl-C
   uniprof record -F 997 -d 5s -o a.uprof pid:1234
   uniprof record -- ./server --port 80         a command, until it ends
@@ -69,7 +72,12 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub ptrace: bool,
 
-    /// pid:N for a process
+    /// The guest's kernel image with its symbols (default: the one that libxl's configuration of a
+    /// Xen domain names)
+    #[arg(long, value_name = "IMAGE")]
+    pub elf: Option<PathBuf>,
+
+    /// A Xen domain by number or name, or pid:N for a process
     #[arg(
         value_name = "TARGET",
         required_unless_present = "command",
@@ -166,7 +174,23 @@ fn open_source(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
         })?;
         return open_process(args, Process::Running(pid), plan);
     }
-    bail!("unknown target `{target}`: use pid:N for a process, or -- COMMAND to start one")
+    open_domain(args, target, plan)
+}
+
+/// Opens a Xen domain by number or name. Forks, so that no thread may run yet.
+fn open_domain(args: &Args, target: &str, plan: &Plan) -> anyhow::Result<Source> {
+    let found = domain::find(target)?;
+    let kernel = found
+        .stored
+        .as_ref()
+        .and_then(|stored| stored.kernel.clone());
+    let image = match (&args.elf, kernel) {
+        (Some(path), _) => Some(Image::open(path).map_err(anyhow::Error::msg)?),
+        // A compressed kernel is no ELF: the recording then goes without.
+        (None, Some(path)) => Image::open(&path).ok(),
+        (None, None) => None,
+    };
+    Ok(xen::source::open(found, image, plan)?)
 }
 
 fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {

@@ -40,7 +40,8 @@ impl Image {
     /// A message that says what is wrong with the file.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let file = File::open(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
+        let file =
+            File::open(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let segments = read_segments(&file).ok_or_else(|| {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;

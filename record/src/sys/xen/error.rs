@@ -58,7 +58,7 @@ impl fmt::Display for XenError {
         let reason = match *errno {
             libc::ESRCH => "there is no such domain".to_owned(),
             libc::EPERM | libc::EACCES => "permission denied".to_owned(),
-            errno => std::io::Error::from_raw_os_error(errno).to_string(),
+            errno => nix::errno::Errno::from_raw(errno).desc().to_owned(),
         };
         write!(f, "cannot {call} {subject}: {reason}{}", self.remedy())
     }
