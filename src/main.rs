@@ -5,6 +5,8 @@
 
 #[cfg(feature = "record")]
 mod demo;
+#[cfg(feature = "record")]
+mod doctor;
 #[cfg(feature = "report")]
 mod dump;
 #[cfg(feature = "report")]
@@ -57,6 +59,8 @@ enum Command {
     Info(info::Args),
     #[cfg(feature = "report")]
     Dump(dump::Args),
+    #[cfg(feature = "record")]
+    Doctor(doctor::Args),
     /// The workload that `demo` records
     #[cfg(feature = "record")]
     #[command(hide = true)]
@@ -87,6 +91,8 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         #[cfg(feature = "report")]
         Command::Dump(args) => dump::run(&args),
+        #[cfg(feature = "record")]
+        Command::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "record")]
         Command::Workload(args) => workload::run(args),
     };

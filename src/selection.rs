@@ -36,6 +36,8 @@ pub enum StateFlag {
     Offline,
     /// Paused by someone else
     Paused,
+    /// Able to execute, but without a processor
+    Ready,
     /// All of them
     All,
 }
@@ -151,6 +153,7 @@ impl Selection {
             StateFlag::Blocked => vec![State::Blocked],
             StateFlag::Offline => vec![State::Offline],
             StateFlag::Paused => vec![State::Paused],
+            StateFlag::Ready => vec![State::Ready],
             StateFlag::All => State::ALL.to_vec(),
         });
         Options {

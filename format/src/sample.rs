@@ -56,6 +56,8 @@ tags! {
         Offline = 2 "offline",
         /// Paused by someone other than the recorder.
         Paused = 3 "paused",
+        /// Able to execute, but without a processor since the sample before.
+        Ready = 4 "ready",
     }
 }
 

@@ -42,12 +42,17 @@ impl Xen {
         Ok(xen)
     }
 
-    /// Asks about domain 0, which is always there, with one version after the other: the known ones,
-    /// newest first, then newer ones, since what we use has not changed since Xen 4.7.
+    /// Asks about domain 0, which is always there, with one version after the other: the one that
+    /// belongs to this Xen by name, the other known ones, newest first, then newer ones, since what we
+    /// use has not changed since Xen 4.7.
     fn probe_interface_version(&mut self) -> Result<u32, XenError> {
+        let by_name = self.version_number().and_then(|number| {
+            let minor = (number & 0xffff) as u32;
+            (number >> 16 == 4).then(|| domctl::version_of_xen(minor))?
+        });
         let known = domctl::KNOWN_VERSIONS.rev();
         let newer = domctl::KNOWN_VERSIONS.end() + 1..=domctl::LAST_VERSION_TRIED;
-        for version in known.chain(newer) {
+        for version in by_name.into_iter().chain(known).chain(newer) {
             self.interface_version = version;
             let question = Domctl::new(domctl::GET_DOMAIN_INFO, version, 0);
             match self.domctl("ask about", question) {
@@ -145,18 +150,25 @@ impl Xen {
         }
     }
 
+    /// XENVER_version: the major number in bits 16 and up, the minor one below.
+    fn version_number(&mut self) -> Option<u64> {
+        let mut buffer = HypercallBuffer::new(1).ok()?;
+        self.hypercalls += 1;
+        self.privcmd
+            .hypercall(privcmd::XEN_VERSION, [0; 5], &mut buffer)
+            .ok()
+    }
+
     /// Version of Xen, as `4.17.5`.
     pub fn version(&mut self) -> Option<String> {
         const EXTRA_BYTES: usize = 16; // xen_extraversion_t of version.h
+        let number = self.version_number()?;
         let mut buffer = HypercallBuffer::new(EXTRA_BYTES).ok()?;
-        let call = |command, buffer: &mut HypercallBuffer| {
-            let arguments = [command, buffer.address(0), 0, 0, 0];
-            self.privcmd
-                .hypercall(privcmd::XEN_VERSION, arguments, buffer)
-                .ok()
-        };
-        let number = call(0, &mut buffer)?; // XENVER_version
-        call(1, &mut buffer)?; // XENVER_extraversion
+        let arguments = [1, buffer.address(0), 0, 0, 0]; // XENVER_extraversion
+        self.hypercalls += 1;
+        self.privcmd
+            .hypercall(privcmd::XEN_VERSION, arguments, &mut buffer)
+            .ok()?;
         let extra = buffer.bytes()[..EXTRA_BYTES].split(|byte| *byte == 0);
         let extra = String::from_utf8_lossy(extra.into_iter().next()?);
         Some(format!(

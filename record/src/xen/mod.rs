@@ -12,6 +12,7 @@ pub mod libxl;
 pub mod memory;
 pub mod page_tables;
 pub mod source;
+pub mod doctor;
 pub mod target;
 pub mod vcpu;
 pub mod xenstore;

@@ -34,6 +34,8 @@ struct XenSource {
     guardian: Option<Guardian>,
     pagings: Vec<Paging>,
     online: Vec<bool>,
+    /// Processor time of each vCPU at the sample before.
+    cpu_time_ns: Vec<u64>,
     /// Someone else's pause was seen at the last sample.
     held_by_other: bool,
     /// We have paused the domain and not resumed it yet.
@@ -78,6 +80,7 @@ pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, S
         guardian,
         pagings: vec![Paging::Unsupported; vcpus as usize],
         online: vec![false; vcpus as usize],
+        cpu_time_ns: vec![0; vcpus as usize],
         held_by_other: false,
         frozen: false,
         suspended: false,
@@ -171,14 +174,18 @@ impl XenSource {
         fetched
     }
 
-    /// What a vCPU is said to have been doing. A vCPU that is ready but has no processor counts as
-    /// running: it was most likely our own dom0 that took its place to ask.
-    fn state_of(&self, info: VcpuInfo) -> State {
+    /// What a vCPU is said to have been doing. Whether it executes at this very moment would be the
+    /// wrong question: our own dom0 may have taken its processor to ask it. So a vCPU that had
+    /// processor time since the sample before is running; one that had none waits for a processor.
+    fn state_of(&mut self, vcpu: u32, info: VcpuInfo) -> State {
+        let before_ns = std::mem::replace(&mut self.cpu_time_ns[vcpu as usize], info.cpu_time_ns);
         match info {
             VcpuInfo { online: 0, .. } => State::Offline,
             _ if self.held_by_other => State::Paused,
-            VcpuInfo { blocked: 0, .. } => State::Running,
-            _ => State::Blocked,
+            VcpuInfo { blocked: 1.., .. } => State::Blocked,
+            VcpuInfo { running: 1.., .. } => State::Running,
+            _ if info.cpu_time_ns > before_ns => State::Running,
+            _ => State::Ready,
         }
     }
 
@@ -188,9 +195,10 @@ impl XenSource {
                 continue;
             };
             let mut registers = Registers::default();
-            let state = self.state_of(info);
+            let state = self.state_of(vcpu, info);
             let paging = self.domain.vcpu_state(vcpu, &mut registers);
-            if state == State::Offline {
+            // What stands still anyway needs no stack, and the others wait for less.
+            if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
             self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);

@@ -21,6 +21,15 @@ pub const GET_HVM_CONTEXT_PARTIAL: u32 = 55;
 
 /// Interface versions known by name: Xen 4.7 to 4.22. Others are tried too.
 pub const KNOWN_VERSIONS: std::ops::RangeInclusive<u32> = 0x0b..=0x18;
+/// The interface version of Xen 4.`minor`, where we know it.
+pub fn version_of_xen(minor: u32) -> Option<u32> {
+    const SINCE_4_7: [u32; 16] = [
+        0x0b, 0x0c, 0x0d, 0x0f, 0x10, 0x11, 0x12, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x17, 0x17,
+        0x18,
+    ];
+    SINCE_4_7.get(minor.checked_sub(7)? as usize).copied()
+}
+
 /// The newest version that is worth trying.
 pub const LAST_VERSION_TRIED: u32 = 0x40;
 

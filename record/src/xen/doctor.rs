@@ -1,0 +1,307 @@
+//! What stands between this machine and a good recording of a Xen domain.
+//!
+//! Enters: a target, or none. Leaves: findings in the order in which they were looked into. Looks at a
+//! domain for a moment (a few samples); changes nothing.
+
+use super::domain::{Domain, Xen};
+use super::image::Image;
+use super::memory::GuestMemory;
+use super::page_tables::Paging;
+use super::target::{self, Found};
+use std::path::Path;
+use std::time::Duration;
+use uprof::Registers;
+
+/// One thing that was looked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found, and what to do about it.
+    pub text: String,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Recording works, but not at its best.
+    Poor,
+    /// Recording can't work.
+    Bad,
+}
+
+/// What the doctor found, and what it would type.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Findings, in order.
+    pub findings: Vec<Finding>,
+    /// The command that records, if that can work.
+    pub command: Option<String>,
+}
+
+impl Report {
+    fn say(&mut self, verdict: Verdict, text: impl Into<String>) {
+        let text = text.into();
+        self.findings.push(Finding { verdict, text });
+    }
+}
+
+/// Looks at the host: is this dom0, may we ask Xen?
+pub fn examine_host() -> Report {
+    let mut report = Report::default();
+    match Xen::open() {
+        Ok(mut xen) => {
+            say_version(&mut report, &mut xen);
+            report.say(Verdict::Good, "we may control domains");
+            report.command = Some("uniprof doctor DOMAIN, for one of `xl list`".into());
+        }
+        Err(error) => report.say(Verdict::Bad, error.to_string()),
+    }
+    report
+}
+
+/// Looks at one domain, and at the image that is said to be its kernel.
+pub fn examine_domain(target: &str, elf: Option<&Path>) -> Report {
+    let mut report = Report::default();
+    let mut found = match target::find(target) {
+        Ok(found) => found,
+        Err(error) => {
+            report.say(Verdict::Bad, error.0);
+            return report;
+        }
+    };
+    say_version(&mut report, &mut found.xen);
+    say_domain(&mut report, &found);
+    let image = say_image(&mut report, &found, elf);
+    let id = found.id;
+    let mut command = format!("uniprof record -F 99 -d 30s {id}");
+    match Domain::open(found.xen, id) {
+        Ok(domain) => {
+            let stacks = Patient::new(domain).examine(&mut report, image.as_ref());
+            if !stacks {
+                command = format!("uniprof record -F 99 -d 30s --stack {id}");
+            }
+            report.command = Some(command);
+        }
+        Err(error) => report.say(Verdict::Bad, error.to_string()),
+    }
+    report
+}
+
+fn say_version(report: &mut Report, xen: &mut Xen) {
+    let version = xen.version().unwrap_or_else(|| "unknown".into());
+    let interface = xen.interface_version;
+    report.say(
+        Verdict::Good,
+        format!("Xen {version}, domctl interface {interface:#x}"),
+    );
+}
+
+fn say_domain(report: &mut Report, found: &Found) {
+    let info = &found.info;
+    let stored = found.stored.as_ref();
+    let kind = stored.and_then(|stored| stored.kind.as_deref());
+    let kind = match (kind, info.is_hvm()) {
+        (Some(kind), _) => kind.to_uppercase(),
+        (None, true) => "HVM or PVH".into(),
+        (None, false) => "PV".into(),
+    };
+    report.say(
+        Verdict::Good,
+        format!(
+            "domain {} `{}`: {kind}, {}, {} of {} vCPUs online, {} MiB",
+            found.id,
+            found.name,
+            super::vcpu::NATIVE.name(),
+            info.online_vcpus,
+            info.max_vcpu_id.wrapping_add(1),
+            info.total_pages >> 8
+        ),
+    );
+    if info.is_paused() {
+        report.say(
+            Verdict::Poor,
+            format!("it is paused: `xl unpause {}`", found.id),
+        );
+    }
+    if info.is_shut_down() {
+        report.say(Verdict::Bad, "it has shut down: there is nothing to sample");
+    }
+}
+
+fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<Image> {
+    let stored = found.stored.as_ref();
+    let path = elf.or_else(|| stored?.kernel.as_deref());
+    let Some(path) = path else {
+        report.say(
+            Verdict::Poor,
+            "no image known: libxl's configuration names none; give it with --elf, when recording or \
+             when reporting",
+        );
+        return None;
+    };
+    match Image::open(path) {
+        Ok(image) => {
+            report.say(Verdict::Good, format!("image {}", path.display()));
+            Some(image)
+        }
+        Err(problem) => {
+            report.say(Verdict::Poor, problem);
+            None
+        }
+    }
+}
+
+/// Times that the doctor looks at the vCPUs.
+const LOOKS: u32 = 20;
+/// Time between looks.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Bytes of text that are compared with the image.
+const TEXT_BYTES: usize = 64;
+
+/// A domain under examination.
+struct Patient {
+    domain: Domain,
+    memory: GuestMemory,
+    registers: Registers,
+}
+
+/// What a few looks at the vCPUs showed.
+#[derive(Default)]
+struct Looks {
+    running: u32,
+    with_chain: u32,
+    text_compared: u32,
+    text_differs: u32,
+    unreadable: u32,
+    untranslatable: u32,
+}
+
+impl Patient {
+    fn new(domain: Domain) -> Self {
+        Patient {
+            memory: GuestMemory::new(domain.id),
+            domain,
+            registers: Registers::default(),
+        }
+    }
+
+    /// Takes a few looks and says what they showed; false if stacks have no frame pointers.
+    fn examine(&mut self, report: &mut Report, image: Option<&Image>) -> bool {
+        let mut looks = Looks::default();
+        for _ in 0..LOOKS {
+            if let Err(error) = self.domain.fetch(false) {
+                report.say(Verdict::Bad, error.to_string());
+                return true;
+            }
+            for vcpu in 0..self.domain.vcpus {
+                self.look(vcpu, image, &mut looks);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        looks.say(report, image.is_some());
+        looks.running == 0 || looks.with_chain * 2 > looks.running
+    }
+
+    fn look(&mut self, vcpu: u32, image: Option<&Image>, looks: &mut Looks) {
+        let info = self.domain.vcpu_info(vcpu);
+        if !info.is_some_and(|info| info.online != 0 && info.blocked == 0) {
+            return;
+        }
+        let Some(paging) = self.domain.vcpu_state(vcpu, &mut self.registers) else {
+            return;
+        };
+        looks.running += 1;
+        if paging == Paging::Unsupported {
+            looks.untranslatable += 1;
+            return;
+        }
+        let (ip, sp, fp) = self.domain.kind.arch.special_registers();
+        let register = |number| self.registers.get(number).unwrap_or(0);
+        let (ip, sp, fp) = (register(ip), register(sp), register(fp));
+        self.compare_text(&paging, ip, image, looks);
+        // The saved frame pointer goes up, and the return address is not data on the stack.
+        let mut frame = [0; 16];
+        let near = fp.is_multiple_of(8) && fp.wrapping_sub(sp) < 1 << 20;
+        if near && self.read(&paging, fp, &mut frame) == frame.len() {
+            let word = u128::from_le_bytes(frame);
+            let (saved, caller) = (word as u64, (word >> 64) as u64);
+            let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
+            looks.with_chain += u32::from(plausible);
+        }
+    }
+
+    fn read(&mut self, paging: &Paging, address: u64, into: &mut [u8]) -> usize {
+        let privcmd = &self.domain.xen.privcmd;
+        self.memory.read(privcmd, paging, address, into)
+    }
+
+    fn compare_text(&mut self, paging: &Paging, ip: u64, image: Option<&Image>, looks: &mut Looks) {
+        let mut seen = [0; TEXT_BYTES];
+        let got = self.read(paging, ip, &mut seen);
+        if got == 0 {
+            looks.unreadable += 1;
+            return;
+        }
+        if let Some(expected) = image.and_then(|image| image.text_at(ip, got)) {
+            looks.text_compared += 1;
+            looks.text_differs += u32::from(expected != seen[..expected.len()]);
+        }
+    }
+}
+
+impl Looks {
+    fn say(&self, report: &mut Report, has_image: bool) {
+        let Looks {
+            running,
+            with_chain,
+            ..
+        } = *self;
+        if running == 0 {
+            report.say(
+                Verdict::Poor,
+                format!("no vCPU ran in {LOOKS} looks: there may be little to sample"),
+            );
+            return;
+        }
+        if self.untranslatable > 0 {
+            report.say(
+                Verdict::Poor,
+                "a vCPU is not in 64-bit mode: its stack can't be read, only its ip is taken",
+            );
+        }
+        if self.unreadable > 0 {
+            let text = "the code at a vCPU's ip can't be read: is the guest in another mode?";
+            report.say(Verdict::Poor, text);
+        }
+        match (self.text_compared, self.text_differs) {
+            (0, _) if has_image => report.say(
+                Verdict::Poor,
+                "no vCPU was seen inside the image: is it the guest's, and not moved (nokaslr)?",
+            ),
+            (0, _) => {}
+            (_, 0) => report.say(Verdict::Good, "the image's text is what the guest runs"),
+            (compared, differs) => report.say(
+                Verdict::Poor,
+                format!(
+                    "the image's text differs from the guest's memory at {differs} of {compared} looks: \
+                     it is not the guest's image; give the right one with --elf"
+                ),
+            ),
+        }
+        if with_chain * 2 > running {
+            let text = format!("frame pointers look plausible ({with_chain} of {running} looks)");
+            report.say(Verdict::Good, text);
+        } else {
+            report.say(
+                Verdict::Poor,
+                format!(
+                    "frame pointers don't look plausible ({with_chain} of {running} looks): build the \
+                     guest with -fno-omit-frame-pointer, or record with --stack and unwind by the image"
+                ),
+            );
+        }
+    }
+}

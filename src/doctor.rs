@@ -1,0 +1,55 @@
+//! `uniprof doctor`: what stands in the way of a good recording, and what to type.
+
+use crate::Outcome;
+use std::io::Write;
+use std::path::PathBuf;
+use uniprof_record::xen::doctor::{self, Report, Verdict};
+
+/// Say whether and how a target can be recorded
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  uniprof doctor                     this machine
+  uniprof doctor 7                   Xen domain 7
+  uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
+pub struct Args {
+    /// The image that the guest is said to run
+    #[arg(long, value_name = "IMAGE")]
+    elf: Option<PathBuf>,
+
+    /// A Xen domain by number or name; nothing: this machine
+    #[arg(value_name = "TARGET")]
+    target: Option<String>,
+}
+
+/// Runs the subcommand: 0 if all is well, 1 if something could be better, 2 if recording can't work.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let report = match &args.target {
+        Some(target) => doctor::examine_domain(target, args.elf.as_deref()),
+        None => doctor::examine_host(),
+    };
+    let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error
+    let worst = |verdict| report.findings.iter().any(|found| found.verdict == verdict);
+    if worst(Verdict::Bad) {
+        anyhow::bail!("recording can't work as things are");
+    }
+    Ok(match worst(Verdict::Poor) {
+        true => Outcome::Lossy,
+        false => Outcome::Done,
+    })
+}
+
+fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
+    for finding in &report.findings {
+        let mark = match finding.verdict {
+            Verdict::Good => "ok  ",
+            Verdict::Poor => "poor",
+            Verdict::Bad => "BAD ",
+        };
+        writeln!(out, "{mark}  {}", finding.text)?;
+    }
+    match &report.command {
+        Some(command) => writeln!(out, "\nTry: {command}"),
+        None => Ok(()),
+    }
+}
