@@ -6,8 +6,10 @@ use crate::varint::{self, Cursor};
 
 const FLAG_CRITICAL: u64 = 1;
 
-/// Appends the directory and then the columns; empty columns are left out.
-pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])]) {
+/// Appends the directory and then the columns; empty columns are left out. `parts` gets the lengths
+/// of the directory and of each column.
+pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])], parts: &mut Vec<usize>) {
+    let start = out.len();
     let present = columns.iter().filter(|(_, bytes)| !bytes.is_empty());
     varint::put(out, present.clone().count() as u64);
     for (id, bytes) in present.clone() {
@@ -15,8 +17,11 @@ pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])]) {
         varint::put(out, FLAG_CRITICAL);
         varint::put(out, bytes.len() as u64);
     }
+    parts.clear();
+    parts.push(out.len() - start);
     for (_, bytes) in present {
         out.extend_from_slice(bytes);
+        parts.push(bytes.len());
     }
 }
 

@@ -228,32 +228,34 @@ tags! {
         Time = 3 "time",
         /// vCPU state.
         State = 4 "state",
-        /// Parents of the nodes of the stack table.
-        NodeParent = 5 "node-parent",
-        /// Addresses of the nodes.
-        NodeAddress = 6 "node-address",
-        /// Kinds of the nodes.
-        NodeKind = 7 "node-kind",
-        /// Node of the innermost frame.
-        Chain = 8 "chain",
+        /// How each node of the stack table follows the one before.
+        NodeStep = 5 "node-step",
+        /// Which known successor of its caller a node is.
+        NodePlace = 6 "node-place",
+        /// Addresses of new successors.
+        NodeAddress = 7 "node-address",
+        /// Kinds of new successors.
+        NodeKind = 8 "node-kind",
+        /// Which of the table's chains a row has.
+        Chain = 9 "chain",
         /// Why the walk stopped.
-        Stop = 9 "stop",
+        Stop = 10 "stop",
         /// Freeze or sampling time.
-        Cost = 10 "cost",
+        Cost = 11 "cost",
         /// How late the sample was taken.
-        Late = 11 "late",
+        Late = 12 "late",
         /// Table of register masks.
-        RegisterMasks = 12 "register-masks",
+        RegisterMasks = 13 "register-masks",
         /// Index into the table of register masks.
-        RegisterMask = 13 "register-mask",
+        RegisterMask = 14 "register-mask",
         /// Address of the raw stack bytes.
-        StackAddress = 14 "stack-address",
+        StackAddress = 15 "stack-address",
         /// Length of the raw stack bytes.
-        StackLength = 15 "stack-length",
+        StackLength = 16 "stack-length",
         /// Which stack bytes are as in the task's sample before.
-        StackRuns = 16 "stack-runs",
+        StackRuns = 17 "stack-runs",
         /// The stack bytes which are not.
-        StackBytes = 17 "stack-bytes",
+        StackBytes = 18 "stack-bytes",
     }
 }
 

@@ -7,7 +7,7 @@ use crate::layout::{Column, MAX_ROWS};
 use crate::raw_stack::RawStackReader;
 use crate::registers::RegisterReader;
 use crate::sample::{Frame, RawStack, Registers, State, Stop, Task};
-use crate::trie::{self, Node};
+use crate::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
 
 /// A decoded sample block: its stack table, and rows to be read in order.
@@ -17,7 +17,7 @@ pub struct SampleBlock {
     directory: Directory,
     rows: usize,
     tasks: Vec<Task>,
-    nodes: Vec<Node>,
+    table: StackTable,
     masks: Vec<u64>,
 }
 
@@ -26,17 +26,19 @@ impl SampleBlock {
         at_most_rows("number of samples", rows)?;
         let directory = Directory::parse(&payload)?;
         let column = |column| directory.column(&payload, column);
-        let nodes = trie::decode(
-            &mut column(Column::NodeParent),
-            &mut column(Column::NodeAddress),
-            &mut column(Column::NodeKind),
-        )?;
+        let table = TableReader {
+            steps: column(Column::NodeStep),
+            places: column(Column::NodePlace),
+            addresses: column(Column::NodeAddress),
+            kinds: column(Column::NodeKind),
+        };
+        let table = table.read()?;
         let tasks = decode_tasks(column(Column::Tasks))?;
         let masks = decode_masks(column(Column::RegisterMasks))?;
         Ok(SampleBlock {
             rows,
             tasks,
-            nodes,
+            table,
             masks,
             directory,
             payload,
@@ -55,7 +57,7 @@ impl SampleBlock {
 
     /// The stack table; callers stand before what they called.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+        &self.table.nodes
     }
 
     /// The tasks that rows refer to by [`Row::task_index`].
@@ -65,7 +67,7 @@ impl SampleBlock {
 
     /// The frames of the chain that ends at `node`, innermost first.
     pub fn chain(&self, node: Option<u32>) -> impl Iterator<Item = Frame> + '_ {
-        let at = |index: u32| self.nodes.get(index as usize);
+        let at = |index: u32| self.table.nodes.get(index as usize);
         let first = node.and_then(at);
         std::iter::successors(first, move |node| node.parent.and_then(at)).map(|node| node.frame)
     }
@@ -247,12 +249,16 @@ impl Rows<'_> {
 
     fn node(&mut self) -> Result<Option<u32>, Fault> {
         let value = self.chain.varint()?;
-        match value <= self.block.nodes.len() as u64 {
-            true => Ok(value.checked_sub(1).map(|node| node as u32)),
-            false => Err(Fault::Range {
+        let Some(index) = value.checked_sub(1) else {
+            return Ok(None);
+        };
+        let index = usize::try_from(index).unwrap_or(usize::MAX);
+        match self.block.table.ends.get(index) {
+            Some(&node) => Ok(Some(node)),
+            None => Err(Fault::Range {
                 what: "chain",
                 value,
-                rule: "a node of the stack table, plus one",
+                rule: "a chain of the stack table, plus one",
             }),
         }
     }

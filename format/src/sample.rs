@@ -141,6 +141,11 @@ impl Frame {
         }
     }
 
+    /// Kind and origin in one byte (format-spec.md, section 5.2).
+    pub(crate) fn kind_byte(self) -> u8 {
+        self.kind.number() | self.found.number() << 4
+    }
+
     /// An address inside the instruction that this frame is at: what to look symbols up by.
     pub fn lookup_address(self) -> u64 {
         match self.kind {

@@ -7,8 +7,9 @@ use crate::layout::{Column, MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_ST
 use crate::raw_stack::RawStackBuilder;
 use crate::registers::RegisterBuilder;
 use crate::sample::{Sample, Stop, Task};
-use crate::trie::{TrieBuilder, WordMap};
+use crate::trie::{TrieBuilder, TrieColumns};
 use crate::varint;
+use crate::word_hash::WordMap;
 
 /// A block is closed when it has this many rows.
 const FULL_ROWS: usize = 8192;
@@ -33,7 +34,11 @@ pub(crate) struct BlockBuilder {
     task: Vec<u8>,
     time: Vec<u8>,
     state: Vec<u8>,
+    /// Node of each row.
+    nodes: Vec<Option<u32>>,
+    /// What rows and stack table become when the block is closed.
     chain: Vec<u8>,
+    table: TrieColumns,
     stop: Vec<u8>,
     cost: Vec<u8>,
     late: Vec<u8>,
@@ -79,8 +84,7 @@ impl BlockBuilder {
             Some(cut) if sample.chain.len() > MAX_FRAMES => (cut, Stop::Depth),
             _ => (sample.chain, sample.stop),
         };
-        let node = self.trie.intern(chain);
-        varint::put(&mut self.chain, node.map_or(0, |node| u64::from(node) + 1));
+        self.nodes.push(self.trie.intern(chain));
         self.stop.push(stop.number());
         put_optional(&mut self.cost, sample.cost_ns);
         put_optional(&mut self.late, sample.late_ns);
@@ -104,9 +108,12 @@ impl BlockBuilder {
         number
     }
 
-    /// The payload, before compression.
-    pub fn payload(&self, out: &mut Vec<u8>) {
-        let [parents, addresses, kinds] = self.trie.columns();
+    /// The payload, before compression, and the lengths of its parts.
+    pub fn payload(&mut self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
+        self.trie.columns(&mut self.table);
+        for &node in &self.nodes {
+            varint::put(&mut self.chain, u64::from(self.trie.end_number(node)));
+        }
         let [stack_address, stack_length, stack_runs, stack_bytes] = self.stacks.columns();
         let [mask_table, mask_index] = self.registers.mask_columns();
         let id = Column::number;
@@ -118,9 +125,10 @@ impl BlockBuilder {
             (id(Column::Task), unless_zero(&self.task)),
             (id(Column::Time), &time),
             (id(Column::State), unless_zero(&self.state)),
-            (id(Column::NodeParent), parents),
-            (id(Column::NodeAddress), addresses),
-            (id(Column::NodeKind), kinds),
+            (id(Column::NodeStep), &self.table.steps),
+            (id(Column::NodePlace), &self.table.places),
+            (id(Column::NodeAddress), &self.table.addresses),
+            (id(Column::NodeKind), &self.table.kinds),
             (id(Column::Chain), unless_zero(&self.chain)),
             (id(Column::Stop), unless_zero(&self.stop)),
             (id(Column::Cost), unless_zero(&self.cost)),
@@ -134,7 +142,7 @@ impl BlockBuilder {
         ];
         let registers = self.registers.value_columns().enumerate();
         all.extend(registers.map(|(number, bytes)| (REGISTER_COLUMN + number as u16, bytes)));
-        columns::put(out, &all);
+        columns::put(out, &all, parts);
     }
 
     /// Ready for the next block; keeps its memory.
@@ -142,6 +150,7 @@ impl BlockBuilder {
         self.rows = 0;
         self.tasks.clear();
         self.last_task = None;
+        self.nodes.clear();
         self.trie.clear();
         self.stacks.clear();
         self.registers.clear();

@@ -4,6 +4,7 @@
 
 use crate::block::{Block, encoding_of};
 use crate::cold::{self, ClockPair, End, Loss, Metadata, ModuleEvent, Span, TaskEvent};
+use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::index::{IndexBuilder, IndexEntry};
 use crate::layout::{
@@ -27,8 +28,10 @@ pub struct Writer<W: Write> {
     samples_before: u64,
     block: BlockBuilder,
     index: IndexBuilder,
-    compressor: zstd::bulk::Compressor<'static>,
+    compressor: Compressor,
     payload: Vec<u8>,
+    /// Lengths of the payload's parts, for the compressor.
+    parts: Vec<usize>,
     /// Room for a header, then the payload as stored; grows only.
     frame: Vec<u8>,
 }
@@ -41,7 +44,6 @@ struct Label {
     last_ns: u64,
 }
 
-const LEVEL: i32 = 1;
 /// A shorter payload is not worth a zstd frame.
 const LEAST_COMPRESSED_BYTES: usize = 64;
 
@@ -67,8 +69,9 @@ impl<W: Write> Writer<W> {
             samples_before: 0,
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
-            compressor: zstd::bulk::Compressor::new(LEVEL)?,
+            compressor: Compressor::new()?,
             payload: Vec::new(),
+            parts: Vec::new(),
             frame: Vec::new(),
         };
         writer.write(Preamble::new(uuid).as_bytes())?;
@@ -241,7 +244,7 @@ impl<W: Write> Writer<W> {
         }
         let (first_ns, last_ns) = self.block.time_range_ns();
         self.payload.clear();
-        self.block.payload(&mut self.payload);
+        self.block.payload(&mut self.payload, &mut self.parts);
         let samples = self.block.rows() as u32;
         self.block.clear();
         self.emit(Label {
@@ -350,13 +353,17 @@ impl<W: Write> Writer<W> {
     /// Puts the payload into `self.frame`, compressed where that helps, and says how long it is
     /// there. An index stays plain: its trailer must be the last bytes of the file.
     fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
-        let room = BlockHeader::BYTES + zstd::zstd_safe::compress_bound(self.payload.len());
+        let parts = match block_type {
+            BlockType::Samples => &self.parts[..],
+            _ => &[],
+        };
+        let room = BlockHeader::BYTES + Compressor::bound(self.payload.len(), parts.len());
         if self.frame.len() < room {
             self.frame.resize(room, 0);
         }
         let stored = &mut self.frame[BlockHeader::BYTES..];
         if block_type != BlockType::Index && self.payload.len() >= LEAST_COMPRESSED_BYTES {
-            let length = self.compressor.compress_to_buffer(&self.payload, stored)?;
+            let length = self.compressor.compress(&self.payload, parts, stored)?;
             if length < self.payload.len() {
                 return Ok((Codec::Zstd, length));
             }

@@ -1,0 +1,113 @@
+//! Nanoseconds and bytes per sample: ours beside plain fixed rows with `zstd -1`, in one run.
+//!
+//! `cargo bench -p uprof --bench encode`
+
+mod synthetic;
+
+use criterion::{Criterion, Throughput};
+use std::hint::black_box;
+use std::time::Duration;
+use synthetic::{BLOCK_ROWS, SAMPLES, SEED, Set, put_fixed_row};
+use uprof::cold::{End, EndReason, Metadata};
+use uprof::{Item, Payload, Recording, Writer};
+
+/// Plain fixed rows in blocks, compressed and checksummed. Raw and compressed bytes.
+fn fixed_rows(set: &Set) -> (usize, usize) {
+    let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
+    let mut block = Vec::new();
+    let mut out = Vec::new();
+    let (mut raw, mut stored) = (0, 0);
+    for rows in set.rows.chunks(BLOCK_ROWS) {
+        block.clear();
+        for row in rows {
+            put_fixed_row(&mut block, &set.sample(row));
+        }
+        out.resize(zstd::zstd_safe::compress_bound(block.len()), 0);
+        let length = compressor.compress_to_buffer(&block, &mut out[..]).unwrap();
+        black_box(crc32fast::hash(&out[..length]));
+        raw += block.len();
+        stored += length;
+    }
+    (raw, stored)
+}
+
+fn ours(set: &Set, out: Vec<u8>) -> Vec<u8> {
+    let mut writer = Writer::create(out, [0; 16], &Metadata::default(), 0).unwrap();
+    for row in &set.rows {
+        writer.sample(&set.sample(row)).unwrap();
+    }
+    let end = End {
+        time_ns: 0,
+        reason: EndReason::Duration,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap()
+}
+
+/// Decodes every row; returns how many, and raw bytes of sample blocks.
+fn read(bytes: &[u8]) -> (usize, u64) {
+    let (mut count, mut raw) = (0, 0);
+    for item in Recording::open(bytes).unwrap().blocks() {
+        let Item::Block(block) = item else {
+            panic!("damage")
+        };
+        let Payload::Samples(samples) = block.payload().unwrap() else {
+            continue;
+        };
+        raw += u64::from(block.raw_bytes);
+        let mut rows = samples.rows();
+        while let Some(row) = rows.next_row().unwrap() {
+            black_box(row.time_ns);
+            count += 1;
+        }
+    }
+    (count, raw)
+}
+
+fn main() {
+    let set = Set::new();
+    let per_sample = |bytes: usize| bytes as f64 / SAMPLES as f64;
+    let (fixed_raw, fixed_stored) = fixed_rows(&set);
+    let bytes = ours(&set, Vec::new());
+    let (count, raw) = read(&bytes);
+    assert_eq!(count, set.rows.len());
+    println!(
+        "{SAMPLES} samples, {} stacks, mean depth {:.1}, seed {SEED:#x}",
+        set.stacks.len(),
+        set.mean_depth()
+    );
+    println!("bytes per sample                 raw   compressed");
+    println!(
+        "fixed rows, zstd -1          {:7.1}   {:10.1}   (calibrated to 155 and 23.5)",
+        per_sample(fixed_raw),
+        per_sample(fixed_stored)
+    );
+    println!(
+        "ours, whole file             {:7.1}   {:10.1}   (goal: at most 10)",
+        per_sample(raw as usize),
+        per_sample(bytes.len())
+    );
+
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3))
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("per 500,000 samples");
+    group.throughput(Throughput::Elements(SAMPLES as u64));
+    group.bench_function("fixed rows: encode, compress, checksum", |bencher| {
+        bencher.iter(|| fixed_rows(&set));
+    });
+    let mut room = Vec::with_capacity(bytes.len());
+    group.bench_function("ours: encode, compress, checksum", |bencher| {
+        bencher.iter(|| {
+            room = ours(&set, std::mem::take(&mut room));
+            room.clear();
+        });
+    });
+    group.bench_function("ours: checksum, decompress, decode rows", |bencher| {
+        bencher.iter(|| read(&bytes));
+    });
+    group.finish();
+    criterion.final_summary();
+}
