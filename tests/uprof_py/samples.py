@@ -15,9 +15,9 @@ FRAME_KINDS = ["e", "r"]
 FOUND = ["f", "c", "s", "t"]
 
 # Columns (§5.1).
-(TASKS, TASK, TIME, STATE, NODE_PARENT, NODE_ADDRESS, NODE_KIND, CHAIN, STOP, COST, LATE,
+(TASKS, TASK, TIME, STATE, NODE_STEP, NODE_PLACE, NODE_ADDRESS, NODE_KIND, CHAIN, STOP, COST, LATE,
  REGISTER_MASKS, REGISTER_MASK, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
- STACK_BYTES) = range(1, 18)
+ STACK_BYTES) = range(1, 19)
 REGISTER = 64
 KNOWN_COLUMNS = [*range(TASKS, STACK_BYTES + 1), *range(REGISTER, REGISTER + 64)]
 ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH]
@@ -29,6 +29,7 @@ MOST_COLUMNS = 256
 MOST_TASKS = MOST_MASKS = 16384
 MOST_NODES = 262144
 MOST_FRAMES = 1024
+MOST_SUCCESSORS = 32
 MOST_STACK_BYTES = 256 << 10
 MOST_BLOCK_STACK_BYTES = 64 << 20
 
@@ -82,31 +83,47 @@ class StackTable:
     """The forest whose paths are the block's chains (§5.2)."""
 
     def __init__(self, columns):
-        kinds = columns[NODE_KIND].data
-        if len(kinds) > MOST_NODES:
-            raise Malformed(f"{len(kinds)} nodes (at most {MOST_NODES})")
-        self.frames, self.parents, self.addresses, self.depths = [], [], [], []
-        for node, kind in enumerate(kinds):
-            back = columns[NODE_PARENT].varint()
-            if back > node:
-                columns[NODE_PARENT].fail(f"node {node} goes back {back}")
-            parent = node - back - 1  # -1 for an outermost frame
-            if parent >= 0:
-                base, depth = self.addresses[parent], self.depths[parent] + 1
-            else:
-                base, depth = 0, 1
-            if depth > MOST_FRAMES:
-                raise Malformed(f"stack table: node {node} is deeper than {MOST_FRAMES}")
+        self.columns = columns
+        self.successors = {}  # caller -> the frames (address, kind) found below it
+        self.frames, self.parents, self.chains = [], [], []
+        path = []  # of the node before: its node numbers and frames, outermost first
+        while columns[NODE_STEP].left():
+            node, step = len(self.frames), columns[NODE_STEP].varint()
+            up = step >> 1
+            if up > len(path) or len(path) - up >= MOST_FRAMES or node == MOST_NODES:
+                columns[NODE_STEP].fail(f"node {node} goes {up} up from depth {len(path)}")
+            del path[len(path) - up:]
+            parent, caller = path[-1] if path else (-1, None)
+            frame = self.frame(caller)
+            path.append((node, frame))
             self.parents.append(parent)
-            self.depths.append(depth)
-            self.addresses.append(wrapping(base + columns[NODE_ADDRESS].delta()))
-            self.frames.append(f"{self.addresses[node]:x}:{frame_kind(kind)}")
+            self.frames.append(f"{frame[0]:x}:{frame_kind(frame[1])}")
+            if step & 1:
+                self.chains.append(node)
+
+    def frame(self, caller):
+        """The next node's frame; None is the caller of outermost frames."""
+        known_ones = self.successors.setdefault(caller, [])
+        place = self.columns[NODE_PLACE].varint()
+        if place > len(known_ones):
+            self.columns[NODE_PLACE].fail(f"successor {place} of {len(known_ones)}")
+        if place:
+            return known_ones[place - 1]
+        base = caller[0] if caller else 0
+        address = wrapping(base + self.columns[NODE_ADDRESS].delta())
+        frame = (address, self.columns[NODE_KIND].byte())
+        frame_kind(frame[1])
+        if frame in known_ones:
+            self.columns[NODE_PLACE].fail(f"a known frame {address:x} is told as new")
+        if len(known_ones) < MOST_SUCCESSORS:
+            known_ones.append(frame)
+        return frame
 
     def chain(self, entry):
         """The frames of a row of the column chain, as text."""
-        if entry > len(self.frames):
-            raise Malformed(f"column chain: node {entry - 1} of {len(self.frames)}")
-        frames, node = [], entry - 1
+        if entry > len(self.chains):
+            raise Malformed(f"column chain: chain {entry - 1} of {len(self.chains)}")
+        frames, node = [], self.chains[entry - 1] if entry else -1
         while node >= 0:
             frames.append(self.frames[node])
             node = self.parents[node]
