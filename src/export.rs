@@ -48,8 +48,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let progress = Progress::new();
     let request = Request {
         recordings: &recordings,
-        library: &args.selection.library()?,
-        options: &args.selection.options(recordings.len()),
+        library: &args.selection.selecting.library()?,
+        options: &args.selection.selecting.options(recordings.len()),
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,
     };

@@ -8,6 +8,8 @@ mod demo;
 #[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
+mod diff;
+#[cfg(feature = "report")]
 mod dump;
 #[cfg(feature = "report")]
 mod export;
@@ -54,6 +56,8 @@ enum Command {
     #[cfg(feature = "report")]
     Report(report::Args),
     #[cfg(feature = "report")]
+    Diff(diff::Args),
+    #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
     Info(info::Args),
@@ -85,6 +89,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "report")]
         Command::Report(args) => report::run(args),
+        #[cfg(feature = "report")]
+        Command::Diff(args) => diff::run(args),
         #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
-use crate::selection::{Selection, say};
+use crate::selection::{Selection, parse_share, say};
 use std::path::{Path, PathBuf};
 use uniprof_report::gather::Profile;
 use uniprof_report::recording::Recording;
@@ -40,7 +40,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let recordings = args.selection.recordings()?;
-    let options = args.selection.options(recordings.len());
+    let options = args.selection.selecting.options(recordings.len());
     let profile = args.selection.gather(&recordings, &options, None)?;
     if let Some(out) = &args.flame {
         let path = out
@@ -97,18 +97,5 @@ fn svg_path(recording: &Path) -> PathBuf {
     match recording.as_os_str() == "-" {
         true => PathBuf::from("run.svg"),
         false => recording.with_extension("svg"),
-    }
-}
-
-/// A share between 0 and 1 of `0.5%` or `0.005`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(number) => (number, 0.01),
-        None => (text, 1.0),
-    };
-    let share: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
-    match share * scale {
-        share if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("give a share from 0% to 100%".to_owned()),
     }
 }

@@ -48,6 +48,13 @@ pub struct Selection {
     /// Recordings; `-` is standard input. Several are added up
     #[arg(value_name = "FILE", default_value = "run.uprof")]
     pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub selecting: Selecting,
+}
+
+/// Which samples and frames, and where their symbols are.
+#[derive(Debug, clap::Args)]
+pub struct Selecting {
     /// Only samples from this time on, from the start of the recording: 1.5, 1.5s, 200ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
     pub from: Option<u64>,
@@ -132,6 +139,24 @@ impl Selection {
         opened.collect()
     }
 
+    /// Gathers, with a progress bar, and says on standard error what was odd.
+    pub fn gather(
+        &self,
+        recordings: &[Recording],
+        options: &Options,
+        each: Option<&mut Each<'_>>,
+    ) -> anyhow::Result<Profile> {
+        let library = self.selecting.library()?;
+        let progress = Progress::new();
+        let tell = |done, total| progress.tell(done, total);
+        let recordings: Vec<&Recording> = recordings.iter().collect();
+        let profile = gather(&recordings, &library, options, &tell, each);
+        say_warnings(&recordings, &profile);
+        Ok(profile)
+    }
+}
+
+impl Selecting {
     /// The images and symbol lists given by hand.
     pub fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::default();
@@ -183,22 +208,6 @@ impl Selection {
             by_recording: recordings > 1,
         }
     }
-
-    /// Gathers, with a progress bar, and says on standard error what was odd.
-    pub fn gather(
-        &self,
-        recordings: &[Recording],
-        options: &Options,
-        each: Option<&mut Each<'_>>,
-    ) -> anyhow::Result<Profile> {
-        let library = self.library()?;
-        let progress = Progress::new();
-        let tell = |done, total| progress.tell(done, total);
-        let recordings: Vec<&Recording> = recordings.iter().collect();
-        let profile = gather(&recordings, &library, options, &tell, each);
-        say_warnings(&recordings, &profile);
-        Ok(profile)
-    }
 }
 
 /// Says on standard error what was odd about recordings.
@@ -241,4 +250,17 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
     };
     let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
     Ok((number * unit_ns) as u64)
+}
+
+/// A share between 0 and 1 of `0.5%` or `0.005`.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.strip_suffix('%') {
+        Some(number) => (number, 0.01),
+        None => (text, 1.0),
+    };
+    let share: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
+    match share * scale {
+        share if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("give a share from 0% to 100%".to_owned()),
+    }
 }

@@ -23,5 +23,6 @@ pub mod account;
 pub mod survey;
 pub mod views;
 pub mod export;
+pub mod diff;
 
 pub use mapped::{MapError, Mapped, map};

@@ -43,7 +43,7 @@ fn write_tree(
     let marked = folded::FoldedOptions { marks: true };
     let lines = folded::lines(tree, &profile.labels, marked);
     if lines.is_empty() {
-        return write_empty(profile, options, out);
+        return write_nothing(options, &profile.account.lines(), out);
     }
     let mut drawing = inferno_options(options);
     drawing.notes = profile.account.lines().join("; ");
@@ -68,7 +68,11 @@ pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'st
 }
 
 /// A picture that says that there is nothing in it: a missing file would say less.
-fn write_empty(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_nothing(
+    options: &FlameOptions,
+    why: &[String],
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(out, "<?xml version=\"1.0\" standalone=\"no\"?>")?;
     let size = "width=\"1200\" height=\"120\"";
     writeln!(
@@ -76,7 +80,7 @@ fn write_empty(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -
         "<svg version=\"1.1\" xmlns=\"http://www.w3.org/2000/svg\" {size}>"
     )?;
     let mut lines = vec![options.title.clone(), "no sample to draw".to_owned()];
-    lines.extend(profile.account.lines());
+    lines.extend(why.iter().cloned());
     for (number, line) in lines.iter().enumerate() {
         let y = 20 + 18 * number;
         let text = escape(line);

@@ -1,0 +1,100 @@
+//! Diff: two sets of recordings go in; which functions and call paths take a larger or smaller
+//! share of the on-CPU samples, and how sure that is, come out.
+//!
+//! Shares, not counts, are compared, so that a longer recording is no slower one. Samples follow
+//! one another in time and are not independent, so their spread is measured by a block bootstrap
+//! ([`bootstrap`]); of the many functions asked about, the false discoveries are held down
+//! ([`verdict`]).
+
+mod matching;
+mod series;
+mod random;
+mod student;
+mod bootstrap;
+mod verdict;
+mod rule;
+mod notes;
+pub mod flame;
+pub mod json;
+pub mod table;
+
+pub use bootstrap::{Estimate, Method};
+pub use matching::{Kind, Match};
+pub use rule::{Rule, RuleError};
+pub use series::{Counts, Series, Side};
+pub use verdict::{Change, Verdicts, judge};
+
+use crate::account::Account;
+use crate::filter::Filter;
+use crate::gather::Options;
+use crate::library::Library;
+use crate::recording::Recording;
+
+/// What to compare, and how sure to be.
+#[derive(Debug, Clone)]
+pub struct DiffOptions {
+    /// Which samples and frames; always by function.
+    pub gather: Options,
+    /// How the spread is measured.
+    pub method: Method,
+    /// Most false discoveries among the changes called certain, as a share.
+    pub false_discoveries: f64,
+    /// Least change of a share, 0 to 1, that is worth telling.
+    pub least_change: f64,
+    /// Least share, 0 to 1, of both sides together that a function must have to be asked about.
+    pub least_share: f64,
+}
+
+impl Default for DiffOptions {
+    fn default() -> Self {
+        DiffOptions {
+            gather: Options {
+                filter: Filter::default(),
+                ..Options::default()
+            },
+            method: Method::default(),
+            false_discoveries: 0.05,
+            least_change: 0.001,
+            least_share: 0.001,
+        }
+    }
+}
+
+/// A finished comparison.
+#[derive(Debug)]
+pub struct Diff {
+    /// Counts by block of time.
+    pub series: Series,
+    /// What changed.
+    pub verdicts: Verdicts,
+    /// What each side's counts rest on.
+    pub accounts: [Account; 2],
+    /// Which recordings are compared, in words: A's, then B's.
+    pub names: [Vec<String>; 2],
+    /// What makes the comparison weaker than it looks.
+    pub warnings: Vec<String>,
+    /// The options it was made with.
+    pub options: DiffOptions,
+}
+
+/// Compares `b` with `a`.
+pub fn diff(
+    a: &[&Recording],
+    b: &[&Recording],
+    library: &Library,
+    options: &DiffOptions,
+    progress: &dyn Fn(u64, u64),
+) -> Diff {
+    let (series, accounts, mut warnings) = series::gather(a, b, library, options, progress);
+    let verdicts = judge(&series, options);
+    warnings.extend(notes::warnings(a, b, &accounts));
+    let names = [a, b].map(|side| side.iter().map(|one| notes::describe(one)).collect());
+    Diff {
+        series,
+        verdicts,
+        accounts,
+        names,
+        warnings,
+        options: options.clone(),
+    }
+}

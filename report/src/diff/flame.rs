@@ -1,0 +1,63 @@
+//! Differential flame graphs: the widths of one side, coloured by what changed; red grew, blue
+//! shrank. Drawn both ways, since what is gone has no width in B, and what is new has none in A.
+
+use super::Diff;
+use crate::views::flame::{FlameOptions, inferno_options};
+use inferno::flamegraph;
+use std::io::{self, Write};
+
+/// Whose widths a picture has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Widths {
+    /// A's: shows what is gone.
+    A,
+    /// B's: shows what is new.
+    B,
+}
+
+/// Draws the comparison. The side that doesn't give the widths is scaled to as many samples.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(
+    diff: &Diff,
+    widths: Widths,
+    options: &FlameOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let lines = lines(diff, widths);
+    let mut drawing = inferno_options(options);
+    // Only red, white and blue mean something here.
+    drawing.colors = flamegraph::Palette::default();
+    drawing.negate_differentials = widths == Widths::A;
+    if lines.is_empty() {
+        return crate::views::flame::write_nothing(options, &diff.warnings, out);
+    }
+    flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), out)
+}
+
+fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
+    let series = &diff.series;
+    let totals = [0, 1].map(|side| series.sides[side].total().max(1.0));
+    let (wide, other) = match widths {
+        Widths::A => (0, 1),
+        Widths::B => (1, 0),
+    };
+    let scale = totals[wide] / totals[other];
+    let mut lines = Vec::new();
+    for (number, ends) in series.ends.iter().enumerate().skip(1) {
+        if ends[0] + ends[1] == 0 {
+            continue;
+        }
+        let functions = series.tree.outwards(number as u32);
+        let mut path: Vec<String> = functions
+            .map(|function| series.functions[function as usize].name.replace(';', ":"))
+            .collect();
+        path.reverse();
+        let compared = (ends[other] as f64 * scale).round() as u64;
+        // The second number is the width, the first what it is compared with.
+        lines.push(format!("{} {compared} {}", path.join(";"), ends[wide]));
+    }
+    lines.sort();
+    lines
+}

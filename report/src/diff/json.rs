@@ -1,0 +1,62 @@
+//! The comparison as a JSON object, for scripts.
+
+use super::Diff;
+use super::verdict::{Change, DETECTABLE_AT};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Counts up when the meaning of a field changes.
+const VERSION: u32 = 1;
+
+/// Writes the object. Shares and changes are between 0 and 1.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    let changes: Vec<Value> = diff
+        .verdicts
+        .changes
+        .iter()
+        .map(|change| value(diff, change))
+        .collect();
+    let detectable = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
+    let detectable = detectable.map(|(share, change)| json!({"share": share, "change": change}));
+    let whole = json!({
+        "format": "uniprof-diff",
+        "version": VERSION,
+        "a": diff.names[0],
+        "b": diff.names[1],
+        "samples": diff.accounts.each_ref().map(|account| account.counted),
+        "warnings": diff.warnings,
+        "certain": diff.verdicts.certain,
+        "false_discovery_rate": diff.options.false_discoveries,
+        "least_change": diff.options.least_change,
+        "detectable": detectable.collect::<Vec<Value>>(),
+        "changes": changes,
+    });
+    serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
+    out.write_all(b"\n")
+}
+
+fn value(diff: &Diff, change: &Change) -> Value {
+    let series = &diff.series;
+    let item = &series.items[change.item];
+    let function = &series.functions[item.function as usize];
+    json!({
+        "name": series.item_name(item),
+        "module": function.module,
+        "match": function.kind.name(),
+        "of": item.counted.name(),
+        "samples_a": series.sides[0].count(change.item),
+        "samples_b": series.sides[1].count(change.item),
+        "share_a": change.estimate.a,
+        "share_b": change.estimate.b,
+        "change": change.estimate.change(),
+        "interval": [change.interval.0, change.interval.1],
+        "relative_interval": change.relative.map(|(low, high)| [low, high]),
+        "confidence": change.confidence,
+        "p": change.estimate.p,
+        "certain": change.certain,
+        "detectable": change.detectable,
+    })
+}

@@ -1,0 +1,102 @@
+//! What is compared with what, and what makes a comparison weaker than it looks.
+
+use crate::account::Account;
+use crate::recording::Recording;
+use crate::views::info::calendar;
+use std::collections::BTreeSet;
+use uprof::cold::Metadata;
+
+/// A recording in a line: name, target, build-id, date, host.
+pub(super) fn describe(recording: &Recording) -> String {
+    let metadata = recording.metadata();
+    let mut parts = vec![recording.name().to_owned()];
+    if !metadata.target.name.is_empty() {
+        parts.push(metadata.target.name.clone());
+    }
+    parts.extend(build_id(recording).map(|id| format!("build {id}")));
+    parts.extend(
+        recording
+            .start_realtime_ns()
+            .map(|ns| format!("{} UTC", calendar(ns))),
+    );
+    if !metadata.host.name.is_empty() {
+        parts.push(format!("on {}", metadata.host.name));
+    }
+    parts.push(format!("{:.1} s", recording.seconds()));
+    parts.join(", ")
+}
+
+/// The build-id of the program itself: of the first image that is no kernel and no library.
+fn build_id(recording: &Recording) -> Option<String> {
+    let modules = recording.spaces().modules().iter();
+    let mut programs = modules.filter(|module| {
+        let is_library = module.path.contains(".so") || module.path.starts_with('[');
+        !is_library && !module.build_id.is_empty()
+    });
+    let id = programs.next()?.build_id.iter();
+    Some(id.take(6).map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// What differs between the sides besides the program.
+pub(super) fn warnings(a: &[&Recording], b: &[&Recording], accounts: &[Account; 2]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let sides = [a, b];
+    let mut differ = |what: &str, of: &dyn Fn(&Metadata) -> String| {
+        let [in_a, in_b] = sides.map(|side| {
+            let values = side.iter().map(|one| of(one.metadata()));
+            values.collect::<BTreeSet<String>>()
+        });
+        if in_a != in_b {
+            let words = |set: BTreeSet<String>| set.into_iter().collect::<Vec<_>>().join(", ");
+            warnings.push(format!("{what} differ: {} / {}", words(in_a), words(in_b)));
+        }
+    };
+    differ("requested rates", &|metadata| {
+        format!("{} Hz", metadata.sampling.rate_millihertz as f64 / 1000.0)
+    });
+    differ("triggers", &|metadata| metadata.sampling.trigger.clone());
+    differ("hosts", &|metadata| metadata.host.name.clone());
+    differ("processors", &|metadata| {
+        format!("{} × {}", metadata.host.processors, metadata.host.processor)
+    });
+    differ("systems", &|metadata| metadata.host.system.clone());
+    differ("architectures", &|metadata| {
+        metadata.target.arch.name().to_owned()
+    });
+    let [length_a, length_b] = sides.map(|side| {
+        let seconds: f64 = side.iter().map(|one| one.seconds()).sum();
+        seconds / side.len().max(1) as f64
+    });
+    if length_a.max(length_b) > 1.5 * length_a.min(length_b) {
+        warnings.push(format!("lengths differ: {length_a:.1} s / {length_b:.1} s"));
+    }
+    let [rate_a, rate_b] = accounts
+        .each_ref()
+        .map(|account| match account.seconds > 0.0 {
+            true => account.counted as f64 / account.seconds,
+            false => 0.0,
+        });
+    if rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
+        warnings.push(format!(
+            "on-CPU samples a second differ: {rate_a:.1} / {rate_b:.1}; one side was busier, and \
+             shares say nothing about that"
+        ));
+    }
+    if a.len() < 3 || b.len() < 3 {
+        warnings.push(
+            "fewer than three recordings on a side: differences between runs of the same program \
+             are not measured"
+                .to_owned(),
+        );
+    }
+    for (name, account) in ["A", "B"].iter().zip(accounts) {
+        if account.is_incomplete() {
+            let lines = account.lines();
+            warnings.push(format!("{name} is incomplete: {}", lines[1..].join("; ")));
+        }
+        if account.counted < 1000 {
+            warnings.push(format!("{name} has only {} samples", account.counted));
+        }
+    }
+    warnings
+}

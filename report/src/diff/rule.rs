@@ -1,0 +1,167 @@
+//! `--fail-if`: a change that must not happen, such as `netfront_rx>+5%` or `any>+2%`.
+
+use super::Diff;
+use super::series::Counted;
+use super::verdict::Change;
+
+/// A change that must not happen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// The function; `None` for any.
+    function: Option<String>,
+    /// Whether growing fails, or shrinking.
+    grows: bool,
+    /// By how much: a share of A's share, or of all samples.
+    by: f64,
+    unit: Unit,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Of the function's own share in A.
+    Relative,
+    /// Of all samples.
+    Points,
+}
+
+/// What is wrong with a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cannot read the rule '{0}': write FUNCTION>+5% (of its share before), FUNCTION>+0.5pp (of all \
+     samples), FUNCTION<-5%, or any>+2%"
+)]
+pub struct RuleError(String);
+
+impl Rule {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    /// That it isn't one.
+    pub fn parse(text: &str) -> Result<Rule, RuleError> {
+        Rule::read(text).ok_or_else(|| RuleError(text.to_owned()))
+    }
+
+    fn read(text: &str) -> Option<Rule> {
+        // Names may hold `<` and `>`; a rule's sign is the last one with a sign behind it.
+        let growing = text.rfind(">+").map(|at| (at, true));
+        let shrinking = text.rfind("<-").map(|at| (at, false));
+        let (at, grows) = growing.max(shrinking)?;
+        let (name, size) = (text[..at].trim(), text[at + 2..].trim());
+        let (number, unit) = match (size.strip_suffix("pp"), size.strip_suffix('%')) {
+            (Some(number), _) => (number, Unit::Points),
+            (_, Some(number)) => (number, Unit::Relative),
+            _ => return None,
+        };
+        let percent: f64 = number.trim().parse().ok()?;
+        if name.is_empty() || !percent.is_finite() || percent < 0.0 {
+            return None;
+        }
+        Some(Rule {
+            function: (name != "any").then(|| name.to_owned()),
+            grows,
+            by: percent / 100.0,
+            unit,
+            text: text.to_owned(),
+        })
+    }
+
+    /// The rule as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Why `diff` breaks the rule, in words; `None` if it doesn't for certain.
+    pub fn broken_by(&self, diff: &Diff) -> Option<String> {
+        let changes = diff.verdicts.changes.iter();
+        let mut broken = changes.filter(|change| self.is_broken(diff, change));
+        let first = broken.next()?;
+        let series = &diff.series;
+        let item = &series.items[first.item];
+        let (low, high) = first.interval;
+        Some(format!(
+            "{} is broken by {} ({}): {:.2}% → {:.2}% of the samples, change between {:+.2} and \
+             {:+.2} points",
+            self.text,
+            series.item_name(item),
+            item.counted.name(),
+            first.estimate.a * 100.0,
+            first.estimate.b * 100.0,
+            low * 100.0,
+            high * 100.0
+        ))
+    }
+
+    /// Whether the rule's function is among those compared; one that isn't can't break it.
+    pub fn is_known(&self, diff: &Diff) -> bool {
+        let Some(wanted) = &self.function else {
+            return true;
+        };
+        diff.series
+            .functions
+            .iter()
+            .any(|function| function.name == *wanted)
+    }
+
+    fn is_broken(&self, diff: &Diff, change: &Change) -> bool {
+        let series = &diff.series;
+        let item = &series.items[change.item];
+        match &self.function {
+            // One function was picked beforehand: its own interval says how sure it is.
+            Some(wanted) => {
+                let name = &series.functions[item.function as usize].name;
+                if name != wanted || item.counted != counted_of(diff, item.function) {
+                    return false;
+                }
+            }
+            // Any of many: it must have passed among all of them.
+            None if !change.certain || item.counted == Counted::Path => return false,
+            None => {}
+        }
+        let (low, high) = match self.unit {
+            Unit::Points => change.interval,
+            Unit::Relative => match change.relative {
+                Some(interval) => interval,
+                // New in B: more than any share of nothing.
+                None => (change.interval.0.signum() * f64::INFINITY, f64::INFINITY),
+            },
+        };
+        match self.grows {
+            true => low > self.by,
+            false => high < -self.by,
+        }
+    }
+}
+
+/// A function is judged with what it calls, where it calls anything.
+fn counted_of(diff: &Diff, function: u32) -> Counted {
+    let items = diff.series.items.iter();
+    let mut mine = items.filter(|item| item.function == function);
+    match mine.any(|item| item.counted == Counted::Total) {
+        true => Counted::Total,
+        false => Counted::Own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_and_nonsense_is_refused() {
+        let rule = Rule::parse("netfront_rx>+5%").unwrap();
+        assert_eq!(rule.function.as_deref(), Some("netfront_rx"));
+        assert!(rule.grows && (rule.by - 0.05).abs() < 1e-12);
+        assert_eq!(Rule::parse("any>+2%").unwrap().function, None);
+        let odd = Rule::parse("<Vec<T> as Drop>::drop < -0.5pp").ok();
+        assert_eq!(odd, None);
+        let odd = Rule::parse("<Vec<T> as Drop>::drop<-0.5pp").unwrap();
+        assert_eq!(odd.function.as_deref(), Some("<Vec<T> as Drop>::drop"));
+        assert!(!odd.grows && odd.unit == Unit::Points);
+        for bad in [
+            "", "x", "x>5%", "x>+", "x>+%", ">+5%", "x>+5", "x>+-5%", "x>+nan%",
+        ] {
+            assert!(Rule::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Counts over time: how many samples each function and call path had in each block of time of
+//! each recording. What the bootstrap draws from.
+
+use super::DiffOptions;
+use super::matching::{Match, Matching};
+use crate::account::Account;
+use crate::gather::{self, By, Options, Profile, Sampled};
+use crate::library::Library;
+use crate::recording::Recording;
+use crate::tree::{NodeId, ROOT, StackTree};
+use crate::words::WordMap;
+use std::collections::BTreeMap;
+
+/// Blocks of time that a recording is cut into at first; they may be joined later.
+pub const BLOCKS: usize = 120;
+/// Most call paths that are asked about.
+const PATHS_MAX: usize = 400;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counted {
+    /// Samples whose innermost frame is the function.
+    Own,
+    /// Samples in whose stack the function is.
+    Total,
+    /// Samples whose stack begins with the path.
+    Path,
+}
+
+impl Counted {
+    /// One word for tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counted::Own => "self",
+            Counted::Total => "total",
+            Counted::Path => "path",
+        }
+    }
+}
+
+/// One thing whose share is compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// What is counted.
+    pub counted: Counted,
+    /// Function, as an index; of a path, the last.
+    pub function: u32,
+    /// Node of a path in [`Series::tree`]; [`ROOT`] for functions.
+    pub node: NodeId,
+}
+
+/// Samples of one recording by block of time.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counts {
+    /// All samples of each block.
+    pub totals: Vec<f64>,
+    /// For each item, its samples in each block.
+    pub items: Vec<Vec<f64>>,
+}
+
+/// All recordings of one side.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Side {
+    /// One for each recording.
+    pub recordings: Vec<Counts>,
+}
+
+impl Side {
+    /// Samples of an item, all recordings together.
+    pub fn count(&self, item: usize) -> f64 {
+        let counts = self.recordings.iter().map(|counts| &counts.items[item]);
+        counts.flatten().sum()
+    }
+
+    /// All samples.
+    pub fn total(&self) -> f64 {
+        let totals = self.recordings.iter().map(|counts| &counts.totals);
+        totals.flatten().sum()
+    }
+}
+
+/// Everything that is compared.
+#[derive(Debug, Default)]
+pub struct Series {
+    /// Functions of both sides.
+    pub functions: Vec<Match>,
+    /// Call paths of both sides; a label is an index into `functions`, counts are B's.
+    pub tree: StackTree,
+    /// Samples that end at each node of the tree: A's and B's.
+    pub ends: Vec<[u64; 2]>,
+    /// What is compared.
+    pub items: Vec<Item>,
+    /// Counts of A and of B.
+    pub sides: [Side; 2],
+}
+
+/// Samples by recording, block of time and node.
+type Cells = BTreeMap<(usize, usize, NodeId), u32>;
+
+/// Counts both sides.
+pub(super) fn gather(
+    a: &[&Recording],
+    b: &[&Recording],
+    library: &Library,
+    options: &DiffOptions,
+    progress: &dyn Fn(u64, u64),
+) -> (Series, [Account; 2], Vec<String>) {
+    let all: Vec<&Recording> = a.iter().chain(b).copied().collect();
+    let mut cells = Cells::new();
+    let lengths: Vec<u64> = all
+        .iter()
+        .map(|one| (one.end_ns() - one.start_ns()).max(1))
+        .collect();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let length_ns = u128::from(lengths[sampled.recording]);
+        let block = u128::from(sampled.since_ns) * BLOCKS as u128 / length_ns;
+        let block = (block as usize).min(BLOCKS - 1);
+        *cells
+            .entry((sampled.recording, block, sampled.node))
+            .or_default() += 1;
+    };
+    let how = Options {
+        by: By::Function,
+        by_recording: false,
+        ..options.gather.clone()
+    };
+    let profile = gather::gather(&all, library, &how, progress, Some(&mut take));
+    let accounts = [accounts_of(a, &cells, 0), accounts_of(b, &cells, a.len())];
+    let series = build(&profile, &cells, [a.len(), b.len()], options.least_share);
+    (series, accounts, profile.warnings)
+}
+
+fn accounts_of(side: &[&Recording], cells: &Cells, first: usize) -> Account {
+    let mut account = Account::default();
+    side.iter()
+        .for_each(|recording| account.add_recording(recording));
+    let mine = cells.range((first, 0, 0)..(first + side.len(), 0, 0));
+    account.counted = mine.map(|(_, count)| u64::from(*count)).sum();
+    account.read = account.counted;
+    account
+}
+
+fn build(profile: &Profile, cells: &Cells, sizes: [usize; 2], least_share: f64) -> Series {
+    let side_of = |recording: usize| usize::from(recording >= sizes[0]);
+    let mut present = vec![[false; 2]; profile.labels.len()];
+    let mut seen = WordMap::default();
+    for (recording, _, node) in cells.keys() {
+        let side = side_of(*recording);
+        if seen.insert((side as u32, *node), ()).is_none() {
+            for label in profile.tree.outwards(*node) {
+                if let Some(sides) = present.get_mut(label as usize) {
+                    sides[side] = true;
+                }
+            }
+        }
+    }
+    let matching = Matching::new(&profile.labels, &present);
+    let mut series = Series::default();
+    // The same stacks, with functions that match for labels.
+    let mut nodes: WordMap<NodeId, NodeId> = WordMap::default();
+    for ((recording, _, node), count) in cells {
+        let joined = *nodes.entry(*node).or_insert_with(|| {
+            let mut path: Vec<u32> = profile
+                .tree
+                .outwards(*node)
+                .filter_map(|label| matching.function(label))
+                .collect();
+            path.reverse();
+            path.into_iter()
+                .fold(ROOT, |at, function| series.tree.child(at, function))
+        });
+        series.ends.resize(series.tree.nodes().len(), [0; 2]);
+        series.ends[joined as usize][side_of(*recording)] += u64::from(*count);
+    }
+    for (number, ends) in series.ends.iter().enumerate() {
+        series.tree.add(number as NodeId, ends[1]);
+    }
+    series.functions = matching.functions;
+    count_items(&mut series, cells, &nodes, sizes, least_share);
+    series
+}
+
+/// What a node's samples add to.
+struct Chosen {
+    own: WordMap<u32, usize>,
+    total: WordMap<u32, usize>,
+    path: WordMap<NodeId, usize>,
+}
+
+fn count_items(
+    series: &mut Series,
+    cells: &Cells,
+    nodes: &WordMap<NodeId, NodeId>,
+    sizes: [usize; 2],
+    least_share: f64,
+) {
+    let chosen = choose(series, least_share);
+    let blank = Counts {
+        totals: vec![0.0; BLOCKS],
+        items: vec![vec![0.0; BLOCKS]; series.items.len()],
+    };
+    let mut recordings = vec![blank; sizes[0] + sizes[1]];
+    let mut targets: WordMap<NodeId, Vec<usize>> = WordMap::default();
+    for ((recording, block, node), count) in cells {
+        let Some(&joined) = nodes.get(node) else {
+            continue;
+        };
+        let list = targets
+            .entry(joined)
+            .or_insert_with(|| items_of(series, &chosen, joined));
+        let counts = &mut recordings[*recording];
+        counts.totals[*block] += f64::from(*count);
+        for item in list {
+            counts.items[*item][*block] += f64::from(*count);
+        }
+    }
+    let b = recordings.split_off(sizes[0]);
+    series.sides = [Side { recordings }, Side { recordings: b }];
+}
+
+/// The items that samples ending at `node` belong to.
+fn items_of(series: &Series, chosen: &Chosen, node: NodeId) -> Vec<usize> {
+    let mut items = Vec::new();
+    if node == ROOT {
+        return items;
+    }
+    items.extend(chosen.own.get(&series.tree.label(node)));
+    let mut functions: Vec<u32> = series.tree.outwards(node).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    items.extend(
+        functions
+            .iter()
+            .filter_map(|function| chosen.total.get(function)),
+    );
+    let mut at = node;
+    while at != ROOT {
+        items.extend(chosen.path.get(&at));
+        at = series.tree.nodes()[at as usize].parent;
+    }
+    items
+}
+
+/// Chooses what has enough samples on both sides together. That choice doesn't look at the
+/// difference, so it doesn't bias what is found (independent filtering: Bourgon, Gentleman and
+/// Huber, PNAS 107, 2010).
+fn choose(series: &mut Series, least_share: f64) -> Chosen {
+    let whole: u64 = series.ends.iter().flatten().sum();
+    // Below so many samples nothing could be certain.
+    let least = ((whole as f64 * least_share).ceil() as u64).max(16);
+    let mut own: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut total: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut below: Vec<u64> = series.ends.iter().map(|ends| ends[0] + ends[1]).collect();
+    for number in (1..below.len()).rev() {
+        let node = series.tree.nodes()[number];
+        let ends = series.ends[number][0] + series.ends[number][1];
+        *own.entry(node.label).or_default() += ends;
+        let again = series
+            .tree
+            .outwards(node.parent)
+            .any(|label| label == node.label);
+        if !again {
+            *total.entry(node.label).or_default() += below[number];
+        }
+        below[node.parent as usize] += below[number];
+    }
+    let mut chosen = Chosen {
+        own: WordMap::default(),
+        total: WordMap::default(),
+        path: WordMap::default(),
+    };
+    let items = &mut series.items;
+    let mut add = |counted, function, node| {
+        items.push(Item {
+            counted,
+            function,
+            node,
+        });
+        items.len() - 1
+    };
+    let owned = own.clone();
+    for (function, _) in own.into_iter().filter(|(_, count)| *count >= least) {
+        chosen
+            .own
+            .insert(function, add(Counted::Own, function, ROOT));
+    }
+    // What is in every stack can't change its share, and a function that calls nothing has been
+    // asked about already.
+    let varies = |count: u64| count >= least && whole - count >= least;
+    for (function, count) in total.into_iter().filter(|(_, count)| varies(*count)) {
+        if owned.get(&function) != Some(&count) {
+            chosen
+                .total
+                .insert(function, add(Counted::Total, function, ROOT));
+        }
+    }
+    let mut paths: Vec<usize> = (1..below.len())
+        .filter(|node| varies(below[*node]))
+        .collect();
+    paths.sort_by_key(|node| (std::cmp::Reverse(below[*node]), *node));
+    paths.truncate(PATHS_MAX);
+    for node in paths {
+        let function = series.tree.nodes()[node].label;
+        let node = node as NodeId;
+        chosen.path.insert(node, add(Counted::Path, function, node));
+    }
+    chosen
+}
+
+impl Series {
+    /// What an item is called: a function, or a path with `;` between its functions.
+    pub fn item_name(&self, item: &Item) -> String {
+        let name = |function: u32| self.functions[function as usize].name.as_str();
+        if item.counted != Counted::Path {
+            return name(item.function).to_owned();
+        }
+        let mut path: Vec<&str> = self.tree.outwards(item.node).map(name).collect();
+        path.reverse();
+        path.join(";")
+    }
+}

@@ -1,0 +1,120 @@
+//! The comparison as a table.
+
+use super::Diff;
+use super::matching::Kind;
+use super::series::Counted;
+use super::verdict::{Change, DETECTABLE_AT};
+use std::io::{self, Write};
+
+/// What to show.
+#[derive(Debug, Clone, Copy)]
+pub struct TableOptions {
+    /// Most lines; 0 for all.
+    pub rows: usize,
+    /// Call paths too.
+    pub paths: bool,
+}
+
+/// Writes the table: certain changes first, by how much of them is certain.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+    for (letter, (names, account)) in ["A", "B"].iter().zip(diff.names.iter().zip(&diff.accounts)) {
+        for name in names {
+            writeln!(out, "{letter}  {}", crate::labels::printable(name))?;
+        }
+        for line in account.lines() {
+            writeln!(out, "   {line}")?;
+        }
+    }
+    for warning in &diff.warnings {
+        writeln!(out, "warning: {}", crate::labels::printable(warning))?;
+    }
+    could_have_shown(diff, out)?;
+    writeln!(out)?;
+    let items = &diff.series.items;
+    let changes = diff.verdicts.changes.iter();
+    let wanted = |change: &&Change| options.paths || items[change.item].counted != Counted::Path;
+    let changes: Vec<&Change> = changes.filter(wanted).collect();
+    let certain = changes.iter().filter(|change| change.certain).count();
+    match certain {
+        0 => writeln!(out, "No change is certain.")?,
+        _ => writeln!(out, "Certain changes: {certain}")?,
+    }
+    writeln!(
+        out,
+        "\n  {:>8}  {:>17}  {:>7}  {:>7}  {:>8}  {:<5}  function",
+        "change", "interval", "A", "B", "relative", "of"
+    )?;
+    let most = if options.rows == 0 {
+        usize::MAX
+    } else {
+        options.rows.max(certain)
+    };
+    for (index, change) in changes.iter().take(most).enumerate() {
+        if index == certain && certain > 0 {
+            writeln!(out, "  not certain:")?;
+        }
+        write_row(diff, change, out)?;
+    }
+    if changes.len() > most {
+        let left = changes.len() - most;
+        writeln!(out, "… and {left} more, none certain (--rows 0 shows all)")?;
+    }
+    writeln!(
+        out,
+        "\nShares of on-CPU samples in percent, changes in points. Certain: false discoveries \
+         held below {}%, change at least {} points.",
+        diff.options.false_discoveries * 100.0,
+        diff.options.least_change * 100.0
+    )
+}
+
+fn could_have_shown(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    let parts = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
+    let parts = parts.map(|(share, change)| {
+        let (percent, points) = (share * 100.0, change * 100.0);
+        format!(
+            "±{points:.2} points ({:.1}%) at a share of {percent}%",
+            change / share * 100.0
+        )
+    });
+    let parts: Vec<String> = parts.collect();
+    writeln!(
+        out,
+        "Changes that these recordings would have shown with a probability of 80%: {}.",
+        parts.join(", ")
+    )
+}
+
+fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()> {
+    let series = &diff.series;
+    let item = &series.items[change.item];
+    let function = &series.functions[item.function as usize];
+    let estimate = &change.estimate;
+    let (low, high) = change.interval;
+    let interval = format!("{:+.2} to {:+.2}", low * 100.0, high * 100.0);
+    let relative = match estimate.a > 0.0 {
+        true => format!("{:+.1}%", (estimate.b / estimate.a - 1.0) * 100.0),
+        false => "new".to_owned(),
+    };
+    let kind = match function.kind {
+        Kind::Same => String::new(),
+        kind => format!("  ({})", kind.name()),
+    };
+    let module = match function.module.as_str() {
+        "" => String::new(),
+        module => format!("  [{}]", module.trim_matches(['[', ']'])),
+    };
+    writeln!(
+        out,
+        "{} {:>+8.2}  {interval:>17}  {:>7.2}  {:>7.2}  {relative:>8}  {:<5}  {}{module}{kind}",
+        if change.certain { "*" } else { " " },
+        estimate.change() * 100.0,
+        estimate.a * 100.0,
+        estimate.b * 100.0,
+        item.counted.name(),
+        series.item_name(item)
+    )
+}

@@ -1,0 +1,139 @@
+//! Diffs of made-up recordings whose truth is known.
+
+mod made;
+
+use made::Made;
+use uniprof_report::diff::flame::{self, Widths};
+use uniprof_report::diff::{Diff, DiffOptions, Kind, Rule, diff, json, table};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::views::flame::FlameOptions;
+
+/// 10 s at 1000 Hz; of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`.
+/// A simple generator shuffles them.
+fn recorded(seed: u64, slow: u64, names: &[&str]) -> Recording {
+    const STACKS: [&[u64]; 3] = [&[1, 0], &[2, 0], &[3, 0]];
+    let mut state = seed;
+    let samples: Vec<Made> = (0..10_000)
+        .map(|at_ms| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let draw = (state >> 33) % 100;
+            let stack = match draw {
+                _ if draw < slow => STACKS[1],
+                _ if draw % 2 == 0 => STACKS[0],
+                _ => STACKS[2],
+            };
+            Made {
+                at_ms,
+                thread: 7,
+                state: uprof::State::Running,
+                stack,
+            }
+        })
+        .collect();
+    made::open(made::recording(names, &[], &samples))
+}
+
+const NAMES: [&str; 4] = ["main", "parse", "hash", "walk"];
+
+fn compare(a: &[&Recording], b: &[&Recording]) -> Diff {
+    let mut library = Library::default();
+    library.only_given = true;
+    diff(a, b, &library, &DiffOptions::default(), &|_, _| {})
+}
+
+fn certain(diff: &Diff) -> Vec<String> {
+    let changes = diff.verdicts.changes.iter().filter(|change| change.certain);
+    let items = &diff.series.items;
+    changes
+        .map(|change| diff.series.item_name(&items[change.item]))
+        .collect()
+}
+
+#[test]
+fn a_planted_change_is_certain_and_breaks_its_rule() {
+    let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
+    let found = compare(&[&a], &[&b]);
+    assert!(certain(&found).contains(&"hash".to_owned()));
+    let breaks = |text: &str| Rule::parse(text).unwrap().broken_by(&found);
+    assert!(breaks("hash>+5%").is_some_and(|why| why.contains("hash")));
+    assert!(breaks("any>+5%").is_some());
+    assert_eq!(breaks("hash>+50%"), None);
+    assert_eq!(breaks("walk>+1%"), None);
+    assert_eq!(breaks("hash<-1%"), None);
+    let hash = found
+        .verdicts
+        .changes
+        .iter()
+        .find(|change| found.series.item_name(&found.series.items[change.item]) == "hash");
+    let (low, high) = hash.unwrap().interval;
+    assert!(
+        low < 0.06 && 0.06 < high,
+        "the truth lies outside {low} to {high}"
+    );
+}
+
+#[test]
+fn the_same_workload_twice_shows_nothing() {
+    let (a, b) = (recorded(3, 30, &NAMES), recorded(4, 30, &NAMES));
+    let found = compare(&[&a], &[&b]);
+    assert_eq!(certain(&found), Vec::<String>::new());
+    let all = Rule::parse("any>+0%").unwrap();
+    assert_eq!(all.broken_by(&found), None);
+}
+
+#[test]
+fn renamed_new_and_gone_functions_are_told_apart() {
+    let a = recorded(5, 30, &["main", "parse.constprop.0", "hash", "walk"]);
+    let b = recorded(6, 30, &["main", "parse", "hash", "crawl"]);
+    let found = compare(&[&a], &[&b]);
+    let kind = |name: &str| {
+        let mut functions = found.series.functions.iter();
+        functions
+            .find(|function| function.name == name)
+            .unwrap()
+            .kind
+    };
+    assert_eq!(kind("main"), Kind::Same);
+    assert_eq!(kind("parse"), Kind::Renamed);
+    assert_eq!(kind("walk"), Kind::Gone);
+    assert_eq!(kind("crawl"), Kind::New);
+    assert_eq!(certain(&found).len(), 4, "{:?}", certain(&found));
+}
+
+#[test]
+fn all_outputs_are_the_same_with_one_thread_and_with_two() {
+    let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
+    let outputs = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
+        pool.install(|| {
+            let found = compare(&[&a, &a, &a], &[&b]);
+            let mut out = Vec::new();
+            let form = table::TableOptions {
+                rows: 0,
+                paths: true,
+            };
+            table::write(&found, form, &mut out).unwrap();
+            json::write(&found, &mut out).unwrap();
+            let drawing = FlameOptions {
+                title: "diff".into(),
+                subtitle: String::new(),
+                reverse: false,
+                icicle: false,
+                least_share: 0.0,
+            };
+            flame::write(&found, Widths::A, &drawing, &mut out).unwrap();
+            flame::write(&found, Widths::B, &drawing, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        })
+    };
+    let one = outputs(1);
+    assert!(one == outputs(2));
+    assert!(one.contains("\"certain\": "));
+    assert!(one.contains("differences between runs"));
+}

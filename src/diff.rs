@@ -1,0 +1,128 @@
+//! `uniprof diff`: is B slower than A, where, and how sure is that?
+
+use crate::Outcome;
+use crate::output::{write_to, write_to_stdout};
+use crate::progress::Progress;
+use crate::selection::{Selecting, parse_share, say};
+use anyhow::{Context, anyhow};
+use std::path::{Path, PathBuf};
+use uniprof_report::diff::flame::{self, Widths};
+use uniprof_report::diff::{Diff, DiffOptions, Rule, diff, json, table};
+use uniprof_report::recording::Recording;
+use uniprof_report::views::flame::FlameOptions;
+
+/// Compare two recordings, or two sets, and say which changes are certain
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Before: a recording, or several with commas between them
+    #[arg(value_name = "A")]
+    a: String,
+    /// After: a recording, or several with commas between them
+    #[arg(value_name = "B")]
+    b: String,
+    #[command(flatten)]
+    selecting: Selecting,
+    /// Differential flame graphs as SVG: one with B's widths, and one with A's beside it
+    #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, default_missing_value = "diff.svg")]
+    flame: Option<PathBuf>,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp';
+    /// may be repeated
+    #[arg(long, value_name = "RULE", value_parser = parse_rule)]
+    fail_if: Vec<Rule>,
+    /// Compare call paths too
+    #[arg(long)]
+    paths: bool,
+    /// Lines of the table; 0 for all
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    rows: usize,
+    /// Least change of a share worth telling
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.1%")]
+    min_change: f64,
+    /// Most false discoveries among the changes called certain
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
+    false_discoveries: f64,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let (a, b) = (open_all(&args.a)?, open_all(&args.b)?);
+    let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
+    let options = DiffOptions {
+        gather: args.selecting.options(1),
+        false_discoveries: args.false_discoveries,
+        least_change: args.min_change,
+        ..DiffOptions::default()
+    };
+    let progress = Progress::new();
+    let library = args.selecting.library()?;
+    let tell = |done, total| progress.tell(done, total);
+    let found = diff(&a, &b, &library, &options, &tell);
+    match args.json {
+        true => write_to_stdout(|out| json::write(&found, out))?,
+        false => {
+            let form = table::TableOptions {
+                rows: args.rows,
+                paths: args.paths,
+            };
+            write_to_stdout(|out| table::write(&found, form, out))?;
+        }
+    }
+    if let Some(path) = &args.flame {
+        draw(&found, path)?;
+    }
+    let mut outcome = match found.accounts.iter().any(|account| account.is_incomplete()) {
+        true => Outcome::Lossy,
+        false => Outcome::Done,
+    };
+    for rule in &args.fail_if {
+        if !rule.is_known(&found) {
+            say(&format!(
+                "warning: no function is called as in {}",
+                rule.text()
+            ));
+        }
+        if let Some(why) = rule.broken_by(&found) {
+            say(&why);
+            outcome = Outcome::Lossy;
+        }
+    }
+    Ok(outcome)
+}
+
+fn open_all(list: &str) -> anyhow::Result<Vec<Recording>> {
+    let names = list.split(',').filter(|name| !name.is_empty());
+    let opened: Result<Vec<Recording>, _> =
+        names.map(|name| Recording::open(Path::new(name))).collect();
+    let opened = opened.context("cannot compare")?;
+    match opened.is_empty() {
+        true => Err(anyhow!(
+            "no recording is named in '{list}'; give one, or several with commas"
+        )),
+        false => Ok(opened),
+    }
+}
+
+fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let other = path.with_file_name(format!("{stem}-widths-of-A.svg"));
+    let pictures = [(path, Widths::B, "B"), (&other, Widths::A, "A")];
+    for (path, widths, name) in pictures {
+        let options = FlameOptions {
+            title: format!("Change from A to B, widths of {name}"),
+            subtitle: "red grew, blue shrank".to_owned(),
+            reverse: false,
+            icicle: false,
+            least_share: 0.0,
+        };
+        write_to(path, |out| flame::write(found, widths, &options, out))?;
+        say(&format!("{} written", path.display()));
+    }
+    Ok(())
+}
+
+fn parse_rule(text: &str) -> Result<Rule, uniprof_report::diff::RuleError> {
+    Rule::parse(text)
+}
