@@ -25,6 +25,8 @@ mod record;
 mod report;
 #[cfg(feature = "report")]
 mod selection;
+#[cfg(feature = "record")]
+mod target;
 mod terminal;
 #[cfg(feature = "record")]
 mod workload;

@@ -1,7 +1,7 @@
 //! `uniprof record`: samples a guest or process into a file or pipe.
 
 use crate::Outcome;
-use crate::terminal;
+use crate::{target, terminal};
 use anyhow::{Context, bail};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,10 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uniprof_record::process::{self, Command, Process};
 use uniprof_record::session::Ending;
-use uniprof_record::xen::{self, image::Image, target as domain};
-use uniprof_record::{Plan, Progress, Source, Summary};
+use uniprof_record::{Plan, Progress, Summary};
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -26,6 +24,8 @@ Examples:
   uniprof record -F 997 web                    the Xen domain called web
   uniprof record pid:1234                      until ctrl-C
   uniprof record -F 997 -d 5s -o a.uprof pid:1234
+  uniprof record --elf app.elf gdb:localhost:1234   a guest behind a gdb stub
+  uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record --stack -- ./server           for code without frame pointers
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
@@ -60,9 +60,10 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=uprof::layout::MAX_FRAMES as i64))]
     pub depth: u32,
 
-    /// Most time that a guest may stand still for a sample, where sampling stops it
-    #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_duration)]
-    pub freeze_budget: Duration,
+    /// Most time that a guest may stand still for a sample, where sampling stops it (default:
+    /// 200us; 20ms behind a gdb stub, where each question takes its time)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub freeze_budget: Option<Duration>,
 
     /// Lower the rate when a guest stands still for more than this share of time
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
@@ -77,9 +78,10 @@ pub struct Args {
     #[arg(long, value_name = "IMAGE")]
     pub elf: Option<PathBuf>,
 
-    /// A Xen domain by number or name, or pid:N for a process
+    /// What to sample
     #[arg(
         value_name = "TARGET",
+        help = target::help(),
         required_unless_present = "command",
         conflicts_with = "command"
     )]
@@ -99,7 +101,9 @@ impl Args {
             stack_bytes: self.stack.unwrap_or(0),
             ip_only: self.ip_only,
             most_frames: self.depth,
-            budget: self.freeze_budget,
+            budget: self
+                .freeze_budget
+                .unwrap_or_else(|| target::usual_budget(self.target.as_deref())),
             most_overhead: self.max_overhead,
             command_line: std::env::args().collect(),
         }
@@ -130,7 +134,7 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
     let plan = args.plan();
     // The output first: to find a folder missing after the guest was recorded would be too late.
     let output = Output::open(&args.output)?;
-    let source = match open_source(args, &plan) {
+    let source = match target::open(args, &plan) {
         Ok(source) => source,
         Err(error) => {
             output.discard();
@@ -158,47 +162,6 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
         output.discard();
     }
     Ok(summary)
-}
-
-fn open_source(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    if !args.command.is_empty() {
-        let command = Process::Started(Command {
-            arguments: args.command.clone(),
-        });
-        return open_process(args, command, plan);
-    }
-    let target = args.target.as_deref().unwrap_or_default();
-    if let Some(pid) = target.strip_prefix("pid:") {
-        let pid: i32 = pid.parse().ok().filter(|&pid| pid > 0).with_context(|| {
-            format!("`{target}` is no target: pid: needs a process id, for example pid:1234")
-        })?;
-        return open_process(args, Process::Running(pid), plan);
-    }
-    open_domain(args, target, plan)
-}
-
-/// Opens a Xen domain by number or name. Forks, so that no thread may run yet.
-fn open_domain(args: &Args, target: &str, plan: &Plan) -> anyhow::Result<Source> {
-    let found = domain::find(target)?;
-    let kernel = found
-        .stored
-        .as_ref()
-        .and_then(|stored| stored.kernel.clone());
-    let image = match (&args.elf, kernel) {
-        (Some(path), _) => Some(Image::open(path).map_err(anyhow::Error::msg)?),
-        // A compressed kernel is no ELF: the recording then goes without.
-        (None, Some(path)) => Image::open(&path).ok(),
-        (None, None) => None,
-    };
-    Ok(xen::source::open(found, image, plan)?)
-}
-
-fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
-    let source = match args.ptrace {
-        true => process::open_ptrace(process, Vec::new()),
-        false => process::open(process, plan),
-    };
-    source.map_err(anyhow::Error::new)
 }
 
 /// The output, and what it takes to leave nothing half-made behind.
@@ -348,6 +311,13 @@ fn say_summary(summary: &Summary, args: &Args) {
             "The rate was lowered to {:.1} Hz to keep to --max-overhead.",
             1e9 / period_ns as f64
         ));
+    }
+    if !summary.counted.is_empty() {
+        let counted = summary.counted.iter();
+        let counted: Vec<String> = counted
+            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+            .collect();
+        terminal::say(format_args!("The source counted {}.", counted.join(", ")));
     }
     for (reason, count) in &summary.lost {
         terminal::say(format_args!("Lost: {count} {}.", reason.describe()));

@@ -12,6 +12,8 @@
 
 pub mod build_id;
 pub mod encoder;
+pub mod gdb;
+pub mod guardian;
 pub mod histogram;
 pub mod process;
 pub mod ring;

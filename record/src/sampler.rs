@@ -268,7 +268,10 @@ fn copy(
     if !in_time || slot.stack().bytes.is_empty() {
         return;
     }
-    if let Some(address) = walk::leaves_window(fp, slot.stack(), take.most_frames) {
+    // A frame pointer that never was inside the window is some other number, in code that has none.
+    if let Some(address) = walk::leaves_window(fp, slot.stack(), take.most_frames)
+        && address != fp
+    {
         beyond.address = address;
         beyond.bytes.resize(BEYOND_BYTES, 0);
         let read = frozen.read(vcpu, address, &mut beyond.bytes);

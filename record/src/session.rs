@@ -190,6 +190,8 @@ pub struct Summary {
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.
     pub slowed_to_ns: Option<u64>,
+    /// What the source counted: name and count.
+    pub counted: Vec<(String, u64)>,
     /// Why it ended.
     pub ending: Ending,
     /// What went wrong with the output, if something did: what is in the file up to there is sound.
@@ -247,6 +249,7 @@ pub fn record<W: Write + Send>(
             .unwrap_or_else(|_| encoder::Tally::panicked());
         Ok::<_, SourceError>((ending, tally))
     })?;
+    let counted = hot.totals();
     // The guest is let go before the last bytes are written.
     drop(hot);
 
@@ -258,6 +261,7 @@ pub fn record<W: Write + Send>(
     };
     let slowed_to_ns = Some(progress.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
     let mut totals = tally.totals();
+    totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
     let end = End {
         time_ns: monotonic_ns(),
@@ -274,6 +278,7 @@ pub fn record<W: Write + Send>(
         cost: tally.cost,
         freezes: facts.freezes,
         slowed_to_ns,
+        counted,
         ending,
         output_error: tally.output_error,
     })

@@ -56,6 +56,14 @@ impl Hot {
             Hot::Pushed(source) => source.facts(),
         }
     }
+
+    /// What the backend counted.
+    pub fn totals(&self) -> Vec<(String, u64)> {
+        match self {
+            Hot::StopWorld(source) => source.totals(),
+            Hot::Pushed(_) => Vec::new(),
+        }
+    }
 }
 
 /// Looks, off the hot path, for changes of the guest that no sample shows.
@@ -117,6 +125,12 @@ pub trait StopWorld: Send {
     /// # Errors
     /// Why sampling can't go on.
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
+
+    /// What the backend counted, for the end of the recording: name and count. Round trips,
+    /// hypercalls; nothing where there is nothing to tell.
+    fn totals(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// A guest whose samples the kernel takes.

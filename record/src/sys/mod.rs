@@ -1,6 +1,7 @@
 //! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none.
 
 pub mod clock;
+pub mod guardian_process;
 pub mod perf;
 pub mod ptrace;
 pub mod signal;

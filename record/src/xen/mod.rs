@@ -2,15 +2,15 @@
 //!
 //! The way of a sample: `domain` (one multicall freezes the guest and fetches every vCPU) →
 //! `vcpu` (registers and address space) → `page_tables` over `memory` (mapped frames) → stack bytes.
-//! `guardian` stands by to resume the guest should the recorder be killed; `xenstore` and `libxl`
+//! `rescue` says how the guardian resumes a domain should the recorder be killed; `xenstore` and `libxl`
 //! turn a name into a domain and a domain into its kernel image.
 
 pub mod domain;
-pub mod guardian;
 pub mod image;
 pub mod libxl;
 pub mod memory;
 pub mod page_tables;
+pub mod rescue;
 pub mod source;
 pub mod doctor;
 pub mod target;

@@ -5,11 +5,12 @@
 //! domain is never paused.
 
 use super::domain::Domain;
-use super::guardian::Guardian;
 use super::image::Image;
 use super::memory::GuestMemory;
 use super::page_tables::Paging;
+use super::rescue::DomainRescuer;
 use super::target::Found;
+use crate::guardian::Guardian;
 use crate::ring::Sink;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -56,7 +57,7 @@ pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, S
     let guardian = if plan.ip_only {
         None
     } else {
-        Some(Guardian::start(id).map_err(told)?)
+        Some(Guardian::start(&[], DomainRescuer { domain: id })?)
     };
     let vcpus = domain.vcpus;
     let mut source = XenSource {

@@ -10,7 +10,6 @@ pub mod context_x86_64;
 pub mod domctl;
 mod error;
 pub mod foreign;
-pub mod guardian_process;
 pub mod hypercall_buffer;
 pub mod multicall;
 pub mod privcmd;

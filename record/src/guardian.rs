@@ -6,14 +6,10 @@
 //! lasts far too long (the recorder was stopped, or its machine swaps); the recorder then finds the
 //! word changed and does not resume a second time.
 //!
-//! Xen counts pauses, and another tool may hold one of its own. The guardian resumes only if the word
-//! says that ours may be held and Xen says that the domain is paused at all. What remains is a recorder
-//! killed within the microseconds of its own pause or resume call while another tool pauses in the same
-//! microseconds; then the other's pause could be undone.
+//! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
 
-use super::domain::Xen;
-use crate::sys::xen::XenError;
-use crate::sys::xen::guardian_process::{ChildProcess, SharedWords, wait_for_end};
+use crate::source::SourceError;
+use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +29,17 @@ const RUNNING: u64 = 0;
 const FROZEN: u64 = 1;
 const RESUMING: u64 = 2;
 const RESCUED: u64 = 3;
+/// A whole state: there is nothing left to do, whatever happens to the recorder.
+const DISMISSED: u64 = u64::MAX;
+
+/// What the guardian does, in a process of its own in which nobody hears of failures.
+pub trait Rescuer {
+    /// A freeze drags on: resume the guest. The recorder is there still and may go on.
+    fn resume(&mut self);
+
+    /// The recorder is gone, in the middle of a freeze if `frozen`: leave the guest running.
+    fn release(&mut self, frozen: bool);
+}
 
 /// The recorder's side. Dropping it ends the guardian.
 #[derive(Debug)]
@@ -43,14 +50,23 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Forks a guardian for `domain`. Must be called before any thread is started.
-    pub fn start(domain: u16) -> Result<Self, XenError> {
-        let shared = Arc::new(SharedWords::new()?);
-        let child = ChildProcess::start(|lifeline| stand_by(&shared, domain, lifeline))?;
+    /// Forks a guardian, which keeps the descriptors of `kept` open. Must be called before any
+    /// thread is started.
+    ///
+    /// # Errors
+    /// Why there can be no guardian.
+    pub fn start(kept: &[RawFd], mut rescuer: impl Rescuer) -> Result<Self, SourceError> {
+        let failed = |errno| {
+            let doing =
+                "cannot start the guardian process that resumes the guest after an accident";
+            SourceError::system(doing, errno, "")
+        };
+        let shared = Arc::new(SharedWords::new().map_err(failed)?);
+        let child = ChildProcess::start(kept, |lifeline| stand_by(&shared, &mut rescuer, lifeline));
         Ok(Guardian {
             shared,
             freeze_number: 0,
-            _child: child,
+            _child: child.map_err(failed)?,
         })
     }
 
@@ -79,6 +95,11 @@ impl Guardian {
         self.state().store(RUNNING, Ordering::SeqCst);
     }
 
+    /// To be called when the guest is out of our hands for good.
+    pub fn dismiss(&self) {
+        self.state().store(DISMISSED, Ordering::SeqCst);
+    }
+
     /// How often the guardian had to step in during the recording.
     pub fn rescues(&self) -> u64 {
         self.shared.word(RESCUES).load(Ordering::Relaxed)
@@ -86,7 +107,7 @@ impl Guardian {
 }
 
 /// The guardian's life.
-fn stand_by(shared: &SharedWords, domain: u16, lifeline: RawFd) {
+fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
     let state = shared.word(STATE);
     let mut seen = RUNNING;
     let mut looks = 0;
@@ -99,22 +120,13 @@ fn stand_by(shared: &SharedWords, domain: u16, lifeline: RawFd) {
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
                 shared.word(RESCUES).fetch_add(1, Ordering::Relaxed);
-                resume_if_paused(domain);
+                rescuer.resume();
             }
         }
     }
-    let last = state.load(Ordering::SeqCst) & 3;
-    if last == FROZEN || last == RESUMING {
-        resume_if_paused(domain);
-    }
-}
-
-fn resume_if_paused(domain: u16) {
-    // Nobody is left to hear of a failure; the domain is then gone, or we may not act on it any more.
-    if let Ok(mut xen) = Xen::open()
-        && xen.domain_info(domain).is_ok_and(|info| info.is_paused())
-    {
-        let _ = xen.unpause(domain);
+    match state.load(Ordering::SeqCst) {
+        DISMISSED => {}
+        last => rescuer.release(matches!(last & 3, FROZEN | RESUMING)),
     }
 }
 
@@ -127,7 +139,7 @@ mod tests {
         let mut guardian = Guardian {
             shared: Arc::new(SharedWords::new().unwrap()),
             freeze_number: 0,
-            _child: ChildProcess::start(|lifeline| {
+            _child: ChildProcess::start(&[], |lifeline| {
                 wait_for_end(lifeline, 10_000);
             })
             .unwrap(),
@@ -140,5 +152,43 @@ mod tests {
         assert_eq!(state, 2 << 2 | FROZEN);
         guardian.state().store(state | RESCUED, Ordering::SeqCst);
         assert!(!guardian.may_resume());
+    }
+
+    /// Writes what it is asked into a pipe.
+    struct Witness(std::fs::File);
+
+    impl Rescuer for Witness {
+        fn resume(&mut self) {
+            let _ = std::io::Write::write_all(&mut self.0, b"r");
+        }
+
+        fn release(&mut self, frozen: bool) {
+            let _ = std::io::Write::write_all(&mut self.0, if frozen { b"F" } else { b"n" });
+        }
+    }
+
+    fn witnessed(life: impl FnOnce(&mut Guardian)) -> String {
+        use std::os::fd::AsRawFd;
+        let (read, write) = nix::unistd::pipe().unwrap();
+        let kept = [write.as_raw_fd()];
+        let mut guardian = Guardian::start(&kept, Witness(write.into())).unwrap();
+        life(&mut guardian);
+        drop(guardian);
+        std::io::read_to_string(std::fs::File::from(read)).unwrap()
+    }
+
+    #[test]
+    fn the_rescuer_is_asked_for_what_is_missing() {
+        assert_eq!(witnessed(|_| {}), "n");
+        assert_eq!(witnessed(Guardian::freezing), "F");
+        assert_eq!(witnessed(|guardian| guardian.dismiss()), "");
+        let dragging = witnessed(|guardian| {
+            guardian.freezing();
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            assert!(!guardian.may_resume());
+            assert_eq!(guardian.rescues(), 1);
+            guardian.running();
+        });
+        assert_eq!(dragging, "rn");
     }
 }

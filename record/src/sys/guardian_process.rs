@@ -1,7 +1,7 @@
 //! What the guardian needs of the system: a shared page, a fork, and a pipe whose end says that the
 //! recorder is gone, however it went.
 
-use super::XenError;
+use nix::errno::Errno;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -22,7 +22,10 @@ unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
     /// A zeroed page, shared with children forked later.
-    pub fn new() -> Result<Self, XenError> {
+    ///
+    /// # Errors
+    /// What `mmap` returns.
+    pub fn new() -> nix::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let base = unsafe {
             libc::mmap(
@@ -37,7 +40,7 @@ impl SharedWords {
         NonNull::new(base.cast::<AtomicU64>())
             .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
             .map(|base| SharedWords { base })
-            .ok_or_else(|| XenError::last_os_error("map", "a page shared with the guardian"))
+            .ok_or_else(Errno::last)
     }
 
     /// Atomic `index`.
@@ -72,15 +75,17 @@ impl ChildProcess {
     /// Forks. The child keeps its standard streams off the parent's (so that a pipe that the parent
     /// writes to ends with the parent), ignores the signals that a terminal sends to a group, and runs
     /// `body` with the read end of the lifeline; it becomes readable when the parent is gone or has
-    /// dropped this value.
+    /// dropped this value. Of the parent's other descriptors the child keeps those of `kept`.
+    ///
+    /// # Errors
+    /// What `pipe2` or `fork` returns.
     ///
     /// Must be called while the process has one thread: the child runs ordinary code.
-    pub fn start(body: impl FnOnce(RawFd)) -> Result<Self, XenError> {
-        let failed = || XenError::last_os_error("start", "the guardian process");
+    pub fn start(kept: &[RawFd], body: impl FnOnce(RawFd)) -> nix::Result<Self> {
         let mut ends = [0; 2];
         // SAFETY: ends has room for the two descriptors.
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-            return Err(failed());
+            return Err(Errno::last());
         }
         // SAFETY: pipe2 gave us this descriptor, nobody else owns it.
         let listen = unsafe { OwnedFd::from_raw_fd(ends[0]) };
@@ -90,7 +95,7 @@ impl ChildProcess {
         // lock is free.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
-            return Err(failed());
+            return Err(Errno::last());
         }
         if pid > 0 {
             return Ok(ChildProcess {
@@ -99,7 +104,7 @@ impl ChildProcess {
             });
         }
         drop(lifeline);
-        settle_child(listen.as_raw_fd());
+        settle_child(kept, listen.as_raw_fd());
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(listen.as_raw_fd())));
         // SAFETY: ends the child without running the parent's exit handlers.
         unsafe { libc::_exit(0) }
@@ -116,8 +121,8 @@ impl Drop for ChildProcess {
 }
 
 /// Cuts the child's ties: its own session, no signals from the terminal, and none of the parent's
-/// descriptors but the lifeline, lest it hold the output open.
-fn settle_child(lifeline: RawFd) {
+/// descriptors but the lifeline and `kept`, lest it hold the output open.
+fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     // SAFETY: no argument; fails harmlessly.
     unsafe { libc::setsid() };
     for signal in [
@@ -141,13 +146,21 @@ fn settle_child(lifeline: RawFd) {
             unsafe { libc::dup2(null, stream) };
         }
     }
-    let lifeline = lifeline.max(3) as u32;
-    for (first, last) in [(3, lifeline - 1), (lifeline + 1, u32::MAX)] {
+    let mut spared: Vec<u32> = kept
+        .iter()
+        .chain([&lifeline])
+        .map(|&fd| fd.max(2) as u32)
+        .collect();
+    spared.sort_unstable();
+    let mut first = 3;
+    for spare in spared.into_iter().map(Some).chain([None]) {
+        let last = spare.map_or(u32::MAX, |spare| spare - 1);
         if first <= last {
             // SAFETY: these are the parent's descriptors, whose owners don't exist in this child: it
             // never runs their destructors. A kernel before 5.9 refuses, which does no harm.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
+        first = spare.map_or(u32::MAX, |spare| spare + 1);
     }
 }
 

@@ -1,0 +1,271 @@
+//! Where a stub or a monitor listens, and a connection to it with a time limit on everything.
+//!
+//! Enters: the text of a target. Leaves: bytes both ways. Never waits longer than it is told to.
+
+use super::error::GdbError;
+use crate::sys::clock::monotonic_ns;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
+use std::fmt;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where a stub listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp(address) => write!(f, "{address}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Reads `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Self, GdbError> {
+        if text.contains('/') {
+            return Ok(Endpoint::Unix(text.into()));
+        }
+        let port = text.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
+        match port {
+            Some(Ok(1..)) if text.starts_with(':') => Ok(Endpoint::Tcp(format!("localhost{text}"))),
+            Some(Ok(1..)) => Ok(Endpoint::Tcp(text.to_owned())),
+            _ => Err(GdbError::Address(text.to_owned())),
+        }
+    }
+
+    /// Whether somebody on this host is connected already, as far as the kernel lets us see.
+    ///
+    /// Worth knowing before connecting: QEMU keeps a second debugger waiting, takes its connection
+    /// up once the first has gone, even if it was closed by then, and stops the guest for it.
+    pub fn is_taken(&self) -> bool {
+        let rows = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        match self {
+            // Flags, type, state 3 (SS_CONNECTED), inode, path.
+            Endpoint::Unix(path) => rows("/proc/net/unix").lines().any(|row| {
+                let mut fields = row.split_ascii_whitespace().skip(5);
+                fields.next() == Some("03") && fields.nth(1).map(std::path::Path::new) == Some(path)
+            }),
+            Endpoint::Tcp(address) => {
+                let mut all = address.to_socket_addrs().into_iter().flatten();
+                let Some(local) = all.find(|address| address.ip().is_loopback()) else {
+                    return false;
+                };
+                // Number, local address and port, remote ones, state 1 (TCP_ESTABLISHED).
+                let port = format!(":{:04X}", local.port());
+                let taken = |row: &str| {
+                    let mut fields = row.split_ascii_whitespace().skip(1);
+                    let here = fields.next().is_some_and(|here| here.ends_with(&port));
+                    here && fields.nth(1) == Some("01")
+                };
+                let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+                tables.iter().any(|table| rows(table).lines().any(taken))
+            }
+        }
+    }
+
+    /// Connects within `patience`.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn connect(&self, patience: Duration) -> Result<Connection, GdbError> {
+        let failed = |errno| GdbError::Connect(self.clone(), errno);
+        let socket = match self {
+            Endpoint::Tcp(address) => self.connect_tcp(address, patience)?,
+            Endpoint::Unix(path) => connect_unix(path, patience).map_err(failed)?,
+        };
+        Ok(Connection { socket })
+    }
+
+    fn connect_tcp(&self, address: &str, patience: Duration) -> Result<OwnedFd, GdbError> {
+        let errno = |error: std::io::Error| match error.raw_os_error() {
+            Some(number) => Errno::from_raw(number),
+            None if error.kind() == std::io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
+            None => Errno::EHOSTUNREACH,
+        };
+        let all: Vec<SocketAddr> = address
+            .to_socket_addrs()
+            .map_err(|error| GdbError::Resolve(self.clone(), error.to_string()))?
+            .collect();
+        let mut last = Errno::EHOSTUNREACH;
+        for address in all {
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(stream) => {
+                    // Each batch is one write that must not wait for company.
+                    let _ = stream.set_nodelay(true);
+                    return match stream.set_nonblocking(true) {
+                        Ok(()) => Ok(stream.into()),
+                        Err(error) => Err(GdbError::Connect(self.clone(), errno(error))),
+                    };
+                }
+                Err(error) => last = errno(error),
+            }
+        }
+        Err(GdbError::Connect(self.clone(), last))
+    }
+}
+
+/// Unlike the standard library's, ends when the listener's queue is full for too long.
+fn connect_unix(path: &std::path::Path, patience: Duration) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let address = UnixAddr::new(path)?;
+    let end_ns = deadline(patience);
+    loop {
+        match socket::connect(socket.as_raw_fd(), &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::EAGAIN) if monotonic_ns() < end_ns => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
+            Err(Errno::EINTR) if monotonic_ns() < end_ns => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// The time `patience` from now, on the monotonic clock.
+pub fn deadline(patience: Duration) -> u64 {
+    monotonic_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A connected socket that never blocks.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+}
+
+impl From<OwnedFd> for Connection {
+    /// Takes over a socket that is in non-blocking mode.
+    fn from(socket: OwnedFd) -> Self {
+        Connection { socket }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Connection {
+    /// Sends all of `bytes` before `deadline_ns`.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` at the deadline, else what the system says.
+    pub fn send(&self, mut bytes: &[u8], deadline_ns: u64) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+            match socket::send(self.socket.as_raw_fd(), bytes, flags) {
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, deadline_ns)?,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what is there, at least a byte, before `deadline_ns`; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` at the deadline, else what the system says.
+    pub fn receive(&self, into: &mut [u8], deadline_ns: u64) -> Result<usize, Errno> {
+        loop {
+            match socket::recv(self.socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT) {
+                Ok(count) => return Ok(count),
+                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN, deadline_ns)?,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Waits until the socket is ready. A signal doesn't shorten it: a freeze has to be ended in
+    /// good order whoever wants us to stop.
+    fn wait(&self, what: PollFlags, deadline_ns: u64) -> Result<(), Errno> {
+        loop {
+            let left_ns = deadline_ns.saturating_sub(monotonic_ns());
+            if left_ns == 0 {
+                return Err(Errno::ETIMEDOUT);
+            }
+            let left_ms = u16::try_from(left_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
+            let mut polled = [PollFd::new(self.socket.as_fd(), what)];
+            match poll(&mut polled, PollTimeout::from(left_ms)) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_addresses_or_paths() {
+        let tcp = |text: &str| Ok(Endpoint::Tcp(text.into()));
+        assert_eq!(Endpoint::parse("localhost:1234"), tcp("localhost:1234"));
+        assert_eq!(Endpoint::parse(":1234"), tcp("localhost:1234"));
+        assert_eq!(Endpoint::parse("[::1]:1234"), tcp("[::1]:1234"));
+        let path = Endpoint::Unix("/run/gdb.sock".into());
+        assert_eq!(Endpoint::parse("/run/gdb.sock"), Ok(path));
+        for wrong in ["", "localhost", "host:", "host:0", "host:99999", "host:x"] {
+            assert!(Endpoint::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_debugger_that_is_connected_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stub");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = tcp.local_addr().unwrap().to_string();
+        for endpoint in [Endpoint::Unix(path), Endpoint::Tcp(address)] {
+            assert!(!endpoint.is_taken(), "{endpoint}");
+            let _first = endpoint.connect(Duration::from_secs(1)).unwrap();
+            let _accepted: (Option<_>, Option<_>) = match endpoint {
+                Endpoint::Unix(_) => (listener.accept().ok(), None),
+                Endpoint::Tcp(_) => (None, tcp.accept().ok()),
+            };
+            assert!(endpoint.is_taken(), "{endpoint}");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_never_accepts_costs_no_more_than_the_patience() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("full");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let endpoint = Endpoint::Unix(path);
+        let mut open = Vec::new();
+        let start = std::time::Instant::now();
+        // More than any queue's length.
+        let error = (0..10_000).find_map(|_| match endpoint.connect(Duration::from_millis(100)) {
+            Ok(connection) => {
+                open.push(connection);
+                None
+            }
+            Err(error) => Some(error),
+        });
+        assert!(start.elapsed() < Duration::from_secs(10));
+        assert!(matches!(error, Some(GdbError::Connect(..))), "{error:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Why talking to a stub failed, as a message to a person.
+
+use super::endpoint::Endpoint;
+use super::packet::Fault;
+use crate::source::SourceError;
+use nix::errno::Errno;
+
+/// Why talking to a stub failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum GdbError {
+    /// The target's text.
+    #[error(
+        "`{0}` is no address of a gdb stub: use HOST:PORT, for example gdb:localhost:1234, or the \
+         path of a socket, for example gdb:/run/guest.gdb"
+    )]
+    Address(String),
+    /// The host has no address.
+    #[error("cannot find {0}: {1}")]
+    Resolve(Endpoint, String),
+    /// No connection.
+    #[error("cannot connect to {0}: {why}; {advice}", why = .1.desc(), advice = advise(*.1))]
+    Connect(Endpoint, Errno),
+    /// Connected, but nothing answers.
+    #[error(
+        "{endpoint} did not answer {asked} within {seconds:.1} s; a stub serves one debugger at a \
+         time: is another one attached? is it a gdb stub at all?"
+    )]
+    Silent {
+        /// Whom we asked.
+        endpoint: Endpoint,
+        /// What for.
+        asked: &'static str,
+        /// How long we waited.
+        seconds: f64,
+    },
+    /// The connection broke.
+    #[error("the connection to {0} broke: {why}", why = .1.desc())]
+    Broken(Endpoint, Errno),
+    /// The stub closed the connection.
+    #[error("{0} closed the connection: the guest or its monitor ended")]
+    Closed(Endpoint),
+    /// Bytes that are no packet.
+    #[error("{0} does not speak the gdb protocol soundly: {1}")]
+    Packet(Endpoint, Fault),
+    /// The stub says that it can't.
+    #[error("{endpoint} refused {asked} ({reply}){advice}")]
+    Refused {
+        /// Whom we asked.
+        endpoint: Endpoint,
+        /// What for.
+        asked: &'static str,
+        /// What it said.
+        reply: String,
+        /// What to do, after a semicolon, or nothing.
+        advice: &'static str,
+    },
+    /// A reply that makes no sense.
+    #[error("{endpoint} answered {asked} with nonsense: {problem}")]
+    Nonsense {
+        /// Whom we asked.
+        endpoint: Endpoint,
+        /// What for.
+        asked: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Another instruction set.
+    #[error("the guest behind {0} is {1}, and uniprof samples x86-64 and 64-bit Arm guests only")]
+    Arch(Endpoint, String),
+}
+
+impl From<GdbError> for SourceError {
+    fn from(error: GdbError) -> Self {
+        SourceError(error.to_string())
+    }
+}
+
+fn advise(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ECONNREFUSED => {
+            "nobody listens there: start the guest with its gdb stub (QEMU: -s, or -gdb tcp::1234)"
+        }
+        Errno::ENOENT => {
+            "there is no such socket: start the guest with its gdb stub (QEMU: -gdb \
+             unix:PATH,server=on,wait=off)"
+        }
+        Errno::EACCES | Errno::EPERM => "run as the user that the guest runs as, or as root",
+        Errno::ETIMEDOUT => {
+            "it takes no connection in time: is the address right, and is no other debugger attached?"
+        }
+        _ => "is the address right?",
+    }
+}
+
+/// What a stub said, short and printable.
+pub fn quote(reply: &[u8]) -> String {
+    const MOST_BYTES: usize = 40;
+    let text: String = reply
+        .iter()
+        .take(MOST_BYTES)
+        .map(|&byte| match byte {
+            b' '..=b'~' => byte as char,
+            _ => '.',
+        })
+        .collect();
+    match reply.len() {
+        0 => "nothing".into(),
+        length if length > MOST_BYTES => format!("{text}… ({length} bytes)"),
+        _ => text,
+    }
+}

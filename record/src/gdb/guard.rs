@@ -1,0 +1,110 @@
+//! Who sees to it that a stub's guest runs, whatever happens to the recorder.
+//!
+//! The guardian process shares our connection: when the recorder is killed, the stub notices
+//! nothing, and the guardian ends the conversation in good order. Only where the connection itself
+//! is lost does it make another.
+
+use super::client::Client;
+use super::endpoint::{Connection, Endpoint, deadline};
+use super::handshake::Continue;
+use super::packet;
+use super::release::release;
+use crate::guardian::{Guardian, Rescuer};
+use crate::source::SourceError;
+use nix::errno::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+/// The recorder's side. Where it is dropped without [`Guard::release`], the guardian lets the guest go.
+#[derive(Debug)]
+pub struct Guard {
+    guardian: Guardian,
+    /// Whether the guest is out of our hands.
+    done: bool,
+}
+
+struct StubRescuer {
+    connection: Connection,
+    endpoint: Endpoint,
+}
+
+impl Rescuer for StubRescuer {
+    fn resume(&mut self) {
+        // The conversation goes on, so nothing may be read here. A stub without `vCont` gets `c`
+        // from the recorder alone; it is older than any machine with several vCPUs.
+        let mut bytes = Vec::new();
+        packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
+        let _ = self
+            .connection
+            .send(&bytes, deadline(Duration::from_secs(1)));
+    }
+
+    fn release(&mut self, _: bool) {
+        // Whether frozen or not: a stub may take a connection that just closes amiss.
+        release(&self.connection, &self.endpoint);
+    }
+}
+
+impl Guard {
+    /// Forks the guardian. Must be called before any thread is started.
+    ///
+    /// # Errors
+    /// Why there can be no guardian; the guest has then been let go.
+    pub fn start(client: &Client) -> Result<Self, SourceError> {
+        let endpoint = client.endpoint().clone();
+        let socket = client.connection().as_fd().try_clone_to_owned();
+        let socket: OwnedFd = socket.map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
+            SourceError::system("cannot share the connection with a guardian", errno, "")
+        })?;
+        let kept = [socket.as_raw_fd()];
+        let rescuer = StubRescuer {
+            connection: socket.into(),
+            endpoint,
+        };
+        match Guardian::start(&kept, rescuer) {
+            Ok(guardian) => Ok(Guard {
+                guardian,
+                done: false,
+            }),
+            Err(error) => {
+                release(client.connection(), client.endpoint());
+                Err(error)
+            }
+        }
+    }
+
+    /// To be called just before the guest is interrupted.
+    pub fn freezing(&mut self) {
+        self.guardian.freezing();
+    }
+
+    /// To be called before it is resumed: false means that the guardian has already done it.
+    pub fn may_resume(&self) -> bool {
+        self.guardian.may_resume()
+    }
+
+    /// To be called once it runs again.
+    pub fn running(&self) {
+        self.guardian.running();
+    }
+
+    /// How often the guardian had to step in.
+    pub fn rescues(&self) -> u64 {
+        self.guardian.rescues()
+    }
+
+    /// Lets the guest go for good.
+    pub fn release(&mut self, client: &Client) {
+        if !std::mem::replace(&mut self.done, true) {
+            release(client.connection(), client.endpoint());
+            self.guardian.dismiss();
+        }
+    }
+
+    /// The guest is gone, or not ours to resume.
+    pub fn forget(&mut self) {
+        self.done = true;
+        self.guardian.dismiss();
+    }
+}

@@ -1,0 +1,18 @@
+//! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
+//!
+//! Bytes come in through an [`endpoint`], become packets in [`packet`], replies in [`client`],
+//! registers by the stub's [`description`] and [`registers`], samples in [`source`]. The
+//! [`release`] lets a stub's guest go however the recorder ended. Protocol: "Debugging with GDB",
+//! appendix E, "GDB Remote Serial Protocol".
+
+pub mod endpoint;
+pub mod error;
+pub mod packet;
+pub mod client;
+pub mod description;
+pub mod handshake;
+pub mod stacks;
+pub mod registers;
+pub mod release;
+pub mod guard;
+pub mod source;

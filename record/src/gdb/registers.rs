@@ -1,0 +1,205 @@
+//! From a stub's registers to ours, and to how the guest translates addresses.
+//!
+//! Enters: the description, then `g` replies. Leaves: registers under their DWARF numbers. The work
+//! of finding names is done once; reading a reply is a table walk that allocates nothing.
+
+use super::description::Description;
+use super::packet::register_value;
+use std::ops::Range;
+use uprof::{Arch, Registers, register_name};
+
+/// x86-64 control registers that QEMU's stub tells among the others.
+const CONTROL_X86_64: [&str; 4] = ["cr0", "cr3", "cr4", "efer"];
+/// AArch64 system registers that QEMU's stub tells only when asked one by one.
+pub const SYSTEM_AARCH64: [&str; 4] = ["SCTLR", "TTBR0_EL1", "TTBR1_EL1", "TCR_EL1"];
+
+/// Where each register of interest lies in a `g` reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Instruction set.
+    pub arch: Arch,
+    /// DWARF numbers and their digits in the reply.
+    places: Vec<(u8, Range<usize>)>,
+    /// Digits of the control registers that address translation needs, x86-64.
+    control: Option<[Range<usize>; 4]>,
+    /// Numbers, for `p`, of the system registers that address translation needs, AArch64.
+    pub system: Option<[u32; 4]>,
+    /// Digits that a reply must at least have.
+    least_digits: usize,
+}
+
+/// Why a description is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unusable {
+    /// Another instruction set.
+    Arch(String),
+    /// Of a known one, but without a register that sampling needs.
+    Missing(String),
+}
+
+impl Layout {
+    /// By the stub's own description.
+    ///
+    /// # Errors
+    /// Why it is of no use.
+    pub fn of_description(description: &Description) -> Result<Self, Unusable> {
+        let Some(arch) = description.arch() else {
+            return Err(Unusable::Arch(description.architecture.clone()));
+        };
+        let mut places = Vec::new();
+        for number in 0..64 {
+            let Some(name) = register_name(arch, number) else {
+                continue;
+            };
+            let name = match name {
+                "rflags" => "eflags",
+                "pstate" => "cpsr",
+                name => name,
+            };
+            places.extend(description.place(name).map(|place| (number, place)));
+        }
+        let control = CONTROL_X86_64.map(|name| description.place(name));
+        let system = SYSTEM_AARCH64.map(|name| description.find(name).map(|found| found.number));
+        Self::new(arch, places, all(control), all(system))
+    }
+
+    /// By the order that every stub of the architecture keeps to when it has no description
+    /// (gdb's i386-64bit and aarch64 core features).
+    ///
+    /// # Errors
+    /// None in fact; the type is that of [`Layout::of_description`].
+    pub fn usual(arch: Arch) -> Result<Self, Unusable> {
+        let word = |index: usize| index * 16..index * 16 + 16;
+        let places = match arch {
+            Arch::X86_64 => {
+                // rax rbx rcx rdx rsi rdi rbp rsp r8 to r15 rip, by their DWARF numbers.
+                let order = [0, 3, 2, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+                let words = order.iter().enumerate();
+                words
+                    .map(|(index, &number)| (number, word(index)))
+                    .collect()
+            }
+            Arch::Aarch64 => (0..33)
+                .map(|number| (number, word(usize::from(number))))
+                .collect(),
+        };
+        Self::new(arch, places, None, None)
+    }
+
+    fn new(
+        arch: Arch,
+        places: Vec<(u8, Range<usize>)>,
+        control: Option<[Range<usize>; 4]>,
+        system: Option<[u32; 4]>,
+    ) -> Result<Self, Unusable> {
+        let (ip, sp, fp) = arch.special_registers();
+        let mut least_digits = 0;
+        for needed in [ip, sp, fp] {
+            let Some((_, place)) = places.iter().find(|(number, _)| *number == needed) else {
+                let name = register_name(arch, needed).unwrap_or("one");
+                return Err(Unusable::Missing(name.to_owned()));
+            };
+            least_digits = least_digits.max(place.end);
+        }
+        Ok(Layout {
+            arch,
+            places,
+            control,
+            system,
+            least_digits,
+        })
+    }
+
+    /// Reads a `g` reply; `false` if it is too short for what every sample needs.
+    pub fn read(&self, reply: &[u8], out: &mut Registers) -> bool {
+        out.clear();
+        for (number, place) in &self.places {
+            if let Some(value) = reply.get(place.clone()).and_then(register_value) {
+                out.set(*number, value);
+            }
+        }
+        reply.len() >= self.least_digits
+    }
+
+    /// CR0, CR3, CR4 and EFER from a `g` reply, where the stub tells them.
+    pub fn read_control(&self, reply: &[u8]) -> Option<[u64; 4]> {
+        let places = self.control.as_ref()?;
+        let mut values = [0; 4];
+        for (place, value) in places.iter().zip(&mut values) {
+            *value = register_value(reply.get(place.clone())?)?;
+        }
+        Some(values)
+    }
+}
+
+/// All four or none.
+fn all<T>(parts: [Option<T>; 4]) -> Option<[T; 4]> {
+    let [Some(a), Some(b), Some(c), Some(d)] = parts else {
+        return None;
+    };
+    Some([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description(architecture: &str, registers: &[(&str, u32)]) -> Description {
+        let described = registers.iter().enumerate();
+        Description {
+            architecture: architecture.into(),
+            registers: described
+                .map(
+                    |(index, &(name, bits))| super::super::description::Described {
+                        name: name.into(),
+                        number: index as u32,
+                        bits,
+                    },
+                )
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn registers_land_under_their_dwarf_numbers() {
+        let layout = Layout::usual(Arch::X86_64).unwrap();
+        let reply: String = (0..17u64)
+            .map(|n| format!("{:016x}", (n + 1).swap_bytes()))
+            .collect();
+        let mut registers = Registers::default();
+        assert!(layout.read(reply.as_bytes(), &mut registers));
+        // rbx is second in the reply and number 3, rbp seventh and 6, rip seventeenth and 16.
+        assert_eq!(registers.get(3), Some(2));
+        assert_eq!(registers.get(6), Some(7));
+        assert_eq!(registers.get(16), Some(17));
+        assert!(
+            !layout.read(&reply.as_bytes()[..200], &mut registers),
+            "too short"
+        );
+        assert_eq!(registers.get(16), None);
+    }
+
+    #[test]
+    fn descriptions_that_are_of_no_use() {
+        let riscv = description("riscv:rv64", &[("pc", 64)]);
+        let wrong = Err(Unusable::Arch("riscv:rv64".into()));
+        assert_eq!(Layout::of_description(&riscv), wrong);
+        let no_sp = description("aarch64", &[("x29", 64), ("pc", 64)]);
+        let missing = Err(Unusable::Missing("sp".into()));
+        assert_eq!(Layout::of_description(&no_sp), missing);
+    }
+
+    #[test]
+    fn control_registers_are_read_where_they_are_told() {
+        let names = ["rbp", "rsp", "rip", "cr0", "cr3", "cr4", "efer"];
+        let layout =
+            Layout::of_description(&description("i386:x86-64", &names.map(|name| (name, 64))));
+        let reply: String = (0..7u64)
+            .map(|n| format!("{:016x}", n.swap_bytes()))
+            .collect();
+        assert_eq!(
+            layout.unwrap().read_control(reply.as_bytes()),
+            Some([3, 4, 5, 6])
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! How the guardian resumes a domain.
+//!
+//! Xen counts pauses, and another tool may hold one of its own. The guardian resumes only if the
+//! recorder's word says that ours may be held and Xen says that the domain is paused at all. What
+//! remains is a recorder killed within the microseconds of its own pause or resume call while another
+//! tool pauses in the same microseconds; then the other's pause could be undone.
+
+use super::domain::Xen;
+use crate::guardian::Rescuer;
+
+/// Resumes one domain.
+pub struct DomainRescuer {
+    /// Its number.
+    pub domain: u16,
+}
+
+impl Rescuer for DomainRescuer {
+    fn resume(&mut self) {
+        // A failure means that the domain is gone, or that we may not act on it any more.
+        if let Ok(mut xen) = Xen::open()
+            && xen
+                .domain_info(self.domain)
+                .is_ok_and(|info| info.is_paused())
+        {
+            let _ = xen.unpause(self.domain);
+        }
+    }
+
+    fn release(&mut self, frozen: bool) {
+        if frozen {
+            self.resume();
+        }
+    }
+}

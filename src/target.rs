@@ -1,0 +1,145 @@
+//! From the text of a target to a source: one row for each kind of guest.
+//!
+//! A new backend is one row of [`BACKENDS`]; help and error messages are made of the table.
+
+use crate::record::Args;
+use anyhow::{Context, bail};
+use std::time::Duration;
+use uniprof_record::gdb;
+use uniprof_record::process::{self, Command, Process};
+use uniprof_record::xen::{self, image::Image, target as domain};
+use uniprof_record::{Plan, Source};
+
+/// A kind of guest.
+pub struct Backend {
+    /// How its targets begin; empty for the kind that has no prefix, which stands last.
+    pub prefix: &'static str,
+    /// How its targets are written.
+    pub form: &'static str,
+    /// What they are, for people.
+    pub what: &'static str,
+    /// Most time that a guest of the kind may stand still for a sample, if nothing else is said.
+    pub budget: Duration,
+    /// Opens the target whose text behind the prefix is the first argument.
+    open: fn(&str, &Args, &Plan) -> anyhow::Result<Source>,
+}
+
+/// The time in which a hypercall or a signal has long been answered.
+const LOCAL_BUDGET: Duration = Duration::from_micros(200);
+/// The time that a stub under emulation may take for a deep stack.
+const STUB_BUDGET: Duration = Duration::from_millis(20);
+
+/// All kinds of guests.
+pub const BACKENDS: &[Backend] = &[
+    Backend {
+        prefix: "pid:",
+        form: "pid:N",
+        what: "a process",
+        budget: LOCAL_BUDGET,
+        open: open_pid,
+    },
+    Backend {
+        prefix: "gdb:",
+        form: "gdb:HOST:PORT or gdb:/SOCKET",
+        what: "a guest behind a gdb stub",
+        budget: STUB_BUDGET,
+        open: open_gdb,
+    },
+    Backend {
+        prefix: "",
+        form: "a number or name",
+        what: "a Xen domain",
+        budget: LOCAL_BUDGET,
+        open: open_domain,
+    },
+];
+
+fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
+    BACKENDS
+        .iter()
+        .find_map(|backend| Some((backend, target.strip_prefix(backend.prefix)?)))
+}
+
+/// The forms of all targets, in a sentence.
+pub fn help() -> String {
+    let forms = BACKENDS
+        .iter()
+        .map(|backend| format!("{} for {}", backend.form, backend.what));
+    forms.collect::<Vec<_>>().join("; ")
+}
+
+/// Most time that the target may stand still for a sample, if nothing else is said.
+pub fn usual_budget(target: Option<&str>) -> Duration {
+    target
+        .and_then(backend_of)
+        .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
+}
+
+/// Opens what the arguments name. May fork, so that no thread may run yet.
+pub fn open(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    if !args.command.is_empty() {
+        let command = Process::Started(Command {
+            arguments: args.command.clone(),
+        });
+        return open_process(args, command, plan);
+    }
+    let target = args.target.as_deref().unwrap_or_default();
+    match backend_of(target) {
+        Some((backend, rest)) => (backend.open)(rest, args, plan),
+        None => bail!("unknown target `{target}`: use {}", help()),
+    }
+}
+
+fn open_pid(pid: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    let pid: i32 = pid.parse().ok().filter(|&pid| pid > 0).with_context(|| {
+        format!("`pid:{pid}` is no target: pid: needs a process id, for example pid:1234")
+    })?;
+    open_process(args, Process::Running(pid), plan)
+}
+
+fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
+    let source = match args.ptrace {
+        true => process::open_ptrace(process, Vec::new()),
+        false => process::open(process, plan),
+    };
+    source.map_err(anyhow::Error::new)
+}
+
+/// The image that `--elf` names.
+fn image_of(args: &Args) -> anyhow::Result<Option<Image>> {
+    let image = args.elf.as_deref().map(Image::open).transpose();
+    image.map_err(anyhow::Error::msg)
+}
+
+fn open_gdb(address: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    Ok(gdb::source::open_stub(address, image_of(args)?, plan)?)
+}
+
+fn open_domain(target: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    let found = domain::find(target)?;
+    let stored = found.stored.as_ref();
+    let kernel = stored.and_then(|stored| stored.kernel.clone());
+    let image = match (image_of(args)?, kernel) {
+        (Some(image), _) => Some(image),
+        // A compressed kernel is no ELF: the recording then goes without.
+        (None, Some(path)) => Image::open(&path).ok(),
+        (None, None) => None,
+    };
+    Ok(xen::source::open(found, image, plan)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_searched_by_prefix() {
+        let forms = ["pid:1", "gdb::1234", "web", "7"]
+            .map(|target| backend_of(target).map_or("none", |(backend, _)| backend.prefix));
+        assert_eq!(forms, ["pid:", "gdb:", "", ""]);
+        for (index, backend) in BACKENDS.iter().enumerate() {
+            let is_last = index == BACKENDS.len() - 1;
+            assert_eq!(backend.prefix.is_empty(), is_last, "{}", backend.what);
+        }
+    }
+}
