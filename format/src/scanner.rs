@@ -170,12 +170,7 @@ impl Scanner {
                 _ if rest.is_empty() => return self.end(),
                 Parsed::ShortHeader => self.skip(rest, DamageKind::Truncated, 0),
                 Parsed::ShortPayload(header) => {
-                    let kind = match distance_to_sync(rest) == rest.len() {
-                        true => DamageKind::Truncated,
-                        // Another block begins where this one's payload should be.
-                        false => DamageKind::Payload,
-                    };
-                    self.skip(rest, kind, header.samples.get());
+                    self.skip(rest, DamageKind::Truncated, header.samples.get());
                 }
                 Parsed::BadPayload(header) => self.bad_payload(rest, &header),
                 Parsed::BadHeader => self.skip(rest, DamageKind::Header, 0),
@@ -195,7 +190,11 @@ impl Scanner {
         if self.open.is_none() && header.sequence.get() != self.sequence {
             self.open_stretch(DamageKind::Missing, 0);
         }
-        if let Some(stretch) = self.open.take() {
+        if let Some(mut stretch) = self.open.take() {
+            if stretch.kind == DamageKind::Truncated {
+                // The file goes on: what is there now was not the payload.
+                stretch.kind = DamageKind::Payload;
+            }
             let lost = header
                 .samples_before
                 .get()
