@@ -22,7 +22,7 @@ fn recorded(seed: u64, slow: u64, names: &[&str]) -> Recording {
             let draw = (state >> 33) % 100;
             let stack = match draw {
                 _ if draw < slow => STACKS[1],
-                _ if draw % 2 == 0 => STACKS[0],
+                _ if draw.is_multiple_of(2) => STACKS[0],
                 _ => STACKS[2],
             };
             Made {
