@@ -26,6 +26,7 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "997",
         "-d",
         "3s",
+        "--stack=8K",
         "-o",
         "demo.uprof",
         "--",
@@ -34,8 +35,51 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "10",
     ];
     terminal::say(format_args!(
-        "$ uniprof record -F 997 -d 3s -o demo.uprof -- uniprof workload"
+        "$ uniprof record -F 997 -d 3s --stack=8K -o demo.uprof -- uniprof workload"
     ));
     let flags = RecordFlags::try_parse_from(words)?;
-    record::run(flags.args)
+    let outcome = record::run(flags.args)?;
+    show()?;
+    Ok(outcome)
+}
+
+/// The flags of `report`, likewise.
+#[cfg(feature = "report")]
+#[derive(Parser)]
+struct ReportFlags {
+    #[command(flatten)]
+    args: crate::report::Args,
+}
+
+/// Draws demo.svg and prints the top table, then what to try next.
+#[cfg(feature = "report")]
+fn show() -> anyhow::Result<()> {
+    terminal::say(format_args!(
+        "\n$ uniprof report demo.uprof --flame --top --rows 15"
+    ));
+    let words = ["report", "demo.uprof", "--flame", "--top", "--rows", "15"];
+    let flags = ReportFlags::try_parse_from(words)?;
+    crate::report::run(flags.args)?;
+    let next = [
+        ("uniprof report demo.uprof --tree", "who called whom"),
+        ("uniprof info demo.uprof", "what was recorded, and how well"),
+        (
+            "uniprof export demo.uprof -f firefox -o demo.json",
+            "for profiler.firefox.com",
+        ),
+        (
+            "uniprof record -F 997 --stack -- COMMAND",
+            "a program of your own",
+        ),
+    ];
+    terminal::say(format_args!("\nOpen demo.svg in a browser. Then try:"));
+    for (command, what) in next {
+        terminal::say(format_args!("  {command:<52}{what}"));
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "report"))]
+fn show() -> anyhow::Result<()> {
+    Ok(())
 }

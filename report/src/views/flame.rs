@@ -64,6 +64,8 @@ pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'st
         false => Direction::Straight,
     };
     drawing.no_sort = true;
+    // DejaVu Sans Mono is wider than the default allows for; texts would leave their boxes.
+    drawing.font_width = 0.62;
     drawing
 }
 
