@@ -150,19 +150,28 @@ impl ImagePart {
                 (Some(ImageSection::Symbols), Some(part)) if part.addresses.is_empty() => {
                     part.parse_symbols(section)?;
                 }
-                (None, Some(part)) if part.others.len() < MOST_OTHERS => {
+                (Some(ImageSection::Identity | ImageSection::Symbols), _) | (_, None) => {
+                    return Err(misplaced(tag));
+                }
+                (_, Some(part)) if part.may_add(tag) => {
                     part.others.push((tag, section.rest().to_vec()))
                 }
-                _ => {
-                    return Err(Fault::Range {
-                        what: "image section",
-                        value: tag,
-                        rule: "the identity comes first, each section once, at most 66",
-                    });
-                }
+                _ => return Err(misplaced(tag)),
             }
         }
         part.ok_or(Fault::Short("image identity"))
+    }
+
+    /// Whether another section with this tag may follow.
+    fn may_add(&self, tag: u64) -> bool {
+        self.others.len() < MOST_OTHERS && self.others.iter().all(|(known, _)| *known != tag)
+    }
+
+    /// The bytes of a section that this package leaves to others.
+    pub fn section(&self, section: ImageSection) -> Option<&[u8]> {
+        let tag = u64::from(section.number());
+        let found = self.others.iter().find(|(known, _)| *known == tag)?;
+        Some(&found.1)
     }
 
     fn parse_symbols(&mut self, mut section: Cursor<'_>) -> Result<(), Fault> {
@@ -230,6 +239,14 @@ impl ImageIdentity {
     }
 }
 
+fn misplaced(tag: u64) -> Fault {
+    Fault::Range {
+        what: "image section",
+        value: tag,
+        rule: "the identity comes first, each section once, at most 66",
+    }
+}
+
 fn put_section(out: &mut Vec<u8>, tag: u64, section: &[u8]) {
     varint::put(out, tag);
     put_bytes(out, section);
@@ -268,7 +285,7 @@ mod tests {
     proptest! {
         #[test]
         fn parts_survive(symbols in prop::collection::vec((any::<u64>(), any::<u64>(), ".{0,9}"), 0..40),
-            others in prop::collection::vec((100u64..200, any::<Vec<u8>>()), 0..3)) {
+            others in prop::collection::btree_map(3u64..200, any::<Vec<u8>>(), 0..3)) {
             let mut sorted = symbols;
             sorted.sort();
             let mut part = ImagePart::new(identity());
@@ -277,7 +294,7 @@ mod tests {
                 let pushed = part.push(Symbol { address, size_bytes, name });
                 prop_assert!(pushed);
             }
-            part.others = others;
+            part.others = others.into_iter().collect();
             let mut bytes = Vec::new();
             part.put(&mut bytes);
             prop_assert_eq!(ImagePart::parse(&bytes).unwrap(), part);

@@ -214,6 +214,12 @@ tags! {
         Identity = 1 "identity",
         /// Some of its symbols.
         Symbols = 2 "symbols",
+        /// Where its parts are loaded.
+        Segments = 3 "segments",
+        /// Functions, files and lines at some of its addresses.
+        Lines = 4 "lines",
+        /// Unwind rules of some of its code.
+        Rules = 5 "rules",
     }
 }
 

@@ -14,7 +14,7 @@
 
 #![forbid(unsafe_code)]
 
-mod varint;
+pub mod varint;
 pub mod layout;
 mod error;
 mod sample;

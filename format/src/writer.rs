@@ -60,8 +60,12 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Starts a recording whose metadata comes as a block of another one.
-    pub(crate) fn without_metadata(out: W, uuid: [u8; 16]) -> io::Result<Self> {
+    /// Starts a recording whose blocks, the metadata first, come from another one by
+    /// [`Writer::copy`].
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn without_metadata(out: W, uuid: [u8; 16]) -> io::Result<Self> {
         let mut writer = Writer {
             out,
             written_bytes: 0,
@@ -299,7 +303,10 @@ impl<W: Write> Writer<W> {
     }
 
     /// Writes a block of another recording as it stands there, under the next sequence number.
-    pub(crate) fn copy(&mut self, block: &Block<'_>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn copy(&mut self, block: &Block<'_>) -> io::Result<()> {
         self.emit_samples()?;
         let stored = block.stored();
         let flags = if block.critical { FLAG_CRITICAL } else { 0 };

@@ -2,10 +2,11 @@
 //! and load bias come out. Nothing here unwinds or names an address; every offset and length that
 //! the file claims is checked before it is used.
 
-mod bias;
+mod segments;
 mod error;
 
 pub use error::ImageError;
+pub use segments::Segments;
 
 use crate::mapped::{Mapped, map};
 use object::elf;
@@ -67,7 +68,7 @@ pub struct Image {
     bytes: Bytes,
     arch: Arch,
     build_id: Option<BuildId>,
-    segments: Vec<Segment>,
+    segments: Segments,
     position_independent: bool,
 }
 
@@ -145,7 +146,7 @@ impl Image {
             bytes,
             arch,
             build_id,
-            segments,
+            segments: Segments(segments),
             position_independent,
         })
     }
@@ -171,7 +172,7 @@ impl Image {
     }
 
     /// Its loadable segments in file order.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &Segments {
         &self.segments
     }
 
@@ -230,13 +231,6 @@ impl Image {
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
-
-    /// Whether `address` lies in a segment that holds code.
-    pub fn is_code(&self, address: ImageAddress) -> bool {
-        self.segments.iter().any(|segment| {
-            segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes
-        })
-    }
 }
 
 #[cfg(test)]
@@ -253,7 +247,7 @@ mod tests {
         assert!(!image.segments().is_empty());
         assert!(image.section(".text").is_some_and(|text| !text.is_empty()));
         let (address, length_bytes) = image.section_range(".text").unwrap();
-        assert!(image.is_code(address));
+        assert!(image.segments().is_code(address));
         let text = image.bytes_at(address, length_bytes).unwrap();
         assert_eq!(text, &*image.section(".text").unwrap());
         assert!(image.bytes_at(address, u64::MAX).is_none());

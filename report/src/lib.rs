@@ -12,6 +12,7 @@ pub mod tasks;
 pub mod images;
 pub mod unwind;
 pub mod symbols;
+pub mod embedded;
 pub mod library;
 pub mod symbolizer;
 mod unwinders;

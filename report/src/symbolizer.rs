@@ -151,7 +151,7 @@ impl<'a> Symbolizer<'a> {
             // own offset.
             false => self
                 .image(place)
-                .and_then(|image| image.address_of_offset(place.offset))
+                .and_then(|image| image.segments().address_of_offset(place.offset))
                 .unwrap_or(ImageAddress(place.offset)),
         };
         let symbol = table.find(address)?;
@@ -175,10 +175,12 @@ impl<'a> Symbolizer<'a> {
     /// The address of `place` as its image's own headers state it.
     pub fn image_address(&self, image: &Image, place: Place) -> Option<ImageAddress> {
         if !place.absolute {
-            return image.address_of_offset(place.offset);
+            return image.segments().address_of_offset(place.offset);
         }
         let region = self.recording.spaces().region(0, u64::MAX, place.offset)?;
-        let bias = image.bias_of_mapping(region.start, region.file_offset)?;
+        let bias = image
+            .segments()
+            .bias_of_mapping(region.start, region.file_offset)?;
         Some(ImageAddress(place.offset.wrapping_sub(bias)))
     }
 

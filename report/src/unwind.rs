@@ -9,6 +9,7 @@ mod compile;
 mod rows;
 mod rule;
 mod table;
+mod stored;
 
 mod modules;
 mod registers;

@@ -97,7 +97,11 @@ impl<'a, 's> Unwinders<'a, 's> {
 
     fn module(&self, region: Region) -> Module {
         let image = self.symbolizer.found(region.module).image.as_ref();
-        let bias = image.and_then(|image| image.bias_of_mapping(region.start, region.file_offset));
+        let bias = image.and_then(|image| {
+            image
+                .segments()
+                .bias_of_mapping(region.start, region.file_offset)
+        });
         Module {
             start: region.start,
             end: region.end,

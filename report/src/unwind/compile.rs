@@ -108,7 +108,7 @@ impl Frames<'_> {
             skipped,
         );
         functions.retain(|function| {
-            let is_inside = image.is_code(ImageAddress(function.start));
+            let is_inside = image.segments().is_code(ImageAddress(function.start));
             skipped.outside += u32::from(!is_inside);
             is_inside
         });

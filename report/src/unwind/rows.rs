@@ -48,11 +48,13 @@ type Row = gimli::UnwindTableRow<usize>;
 
 impl Rows {
     pub(super) fn new(base: u64) -> Rows {
+        Rows::onto(RuleTable::default(), base)
+    }
+
+    /// Rows for a table that has its rules already.
+    pub(super) fn onto(table: RuleTable, base: u64) -> Rows {
         Rows {
-            table: RuleTable {
-                base,
-                ..RuleTable::default()
-            },
+            table: RuleTable { base, ..table },
             known: HashMap::default(),
             key: Vec::new(),
             saves: Vec::new(),

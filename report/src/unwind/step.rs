@@ -226,7 +226,7 @@ fn follows_call<C: Cpu>(modules: &Modules, address: u64) -> bool {
         return module.rules.find(stated).is_some();
     };
     let start = module.image_address(address.wrapping_sub(CALL_BYTES));
-    image.is_code(stated)
+    image.segments().is_code(stated)
         && image
             .bytes_at(start, CALL_BYTES)
             .is_some_and(|code| C::ends_in_call(code))

@@ -109,6 +109,7 @@ fn modules(last: &Value) -> Vec<Module> {
             start,
             end: map[1].as_u64().unwrap(),
             bias: image
+                .segments()
                 .bias_of_mapping(start, map[2].as_u64().unwrap())
                 .unwrap(),
             rules: Arc::clone(rules),

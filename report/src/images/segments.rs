@@ -1,12 +1,26 @@
-//! Load bias: how far an image was moved from the addresses that its headers state.
-//! What is known of the running guest goes in; a wrapping difference comes out.
+//! Loadable segments: where the parts of an image's file go. Guest addresses, file offsets and the
+//! addresses that the image's headers state are turned into one another here, also for images of
+//! which nothing but the segments is at hand.
 
-use super::{Image, ImageAddress};
+use super::{ImageAddress, Segment};
+use std::ops::Deref;
 
 /// Mappings start at page borders; the smallest page, and the largest base page in use (aarch64).
 const PAGE_BYTES: [u64; 2] = [4 << 10, 64 << 10];
 
-impl Image {
+/// The segments of one image, in file order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Segments(pub Vec<Segment>);
+
+impl Deref for Segments {
+    type Target = [Segment];
+
+    fn deref(&self) -> &[Segment] {
+        &self.0
+    }
+}
+
+impl Segments {
     /// The bias of an image of which `file_offset` was mapped at `mapped_at`, as in a line of
     /// `/proc/PID/maps` or a perf mmap record. Add it (wrapping) to an [`ImageAddress`].
     ///
@@ -21,7 +35,7 @@ impl Image {
         let segment = candidates
             .into_iter()
             .find_map(|(executable, page_bytes)| {
-                self.segments.iter().find(|segment| {
+                self.iter().find(|segment| {
                     let start = segment.file_offset & !(page_bytes - 1);
                     let end = segment.file_offset.saturating_add(segment.file_bytes);
                     segment.executable == executable && (start..end).contains(&file_offset)
@@ -38,26 +52,29 @@ impl Image {
     /// The bias of an image whose lowest segment was loaded at `load_address` (`--load-address`).
     /// `None` if it has no segments.
     pub fn bias_of_load_address(&self, load_address: u64) -> Option<u64> {
-        let lowest = self
-            .segments
-            .iter()
-            .map(|segment| segment.address.0)
-            .min()?;
+        let lowest = self.iter().map(|segment| segment.address.0).min()?;
         Some(load_address.wrapping_sub(lowest & !(PAGE_BYTES[0] - 1)))
     }
 
     /// The address that byte `file_offset` of the file is meant for, if a segment has it.
     pub fn address_of_offset(&self, file_offset: u64) -> Option<ImageAddress> {
-        self.segments.iter().find_map(|segment| {
+        self.iter().find_map(|segment| {
             let into = file_offset.checked_sub(segment.file_offset)?;
             (into < segment.file_bytes).then(|| ImageAddress(segment.address.0.wrapping_add(into)))
+        })
+    }
+
+    /// Whether `address` lies in a segment that holds code.
+    pub fn is_code(&self, address: ImageAddress) -> bool {
+        self.iter().any(|segment| {
+            segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::images::{Image, ImageAddress};
 
     /// Every executable mapping of this process, as the kernel lists it, names a place in its
     /// file; the bias found there must take a known function's stated address to where it is.
@@ -73,14 +90,14 @@ mod tests {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let start = u64::from_str_radix(fields[0].split('-').next().unwrap(), 16).unwrap();
         let offset = u64::from_str_radix(fields[2], 16).unwrap();
-        let bias = image.bias_of_mapping(start, offset).unwrap();
+        let bias = image.segments().bias_of_mapping(start, offset).unwrap();
 
-        let here = Image::bias_of_mapping as fn(&Image, u64, u64) -> Option<u64> as usize as u64;
-        let stated = ImageAddress(here.wrapping_sub(bias));
-        assert!(image.is_code(stated));
+        let function = crate::symbols::SymbolTable::from_image as fn(&Image) -> _;
+        let stated = ImageAddress((function as usize as u64).wrapping_sub(bias));
+        assert!(image.segments().is_code(stated));
         let found = crate::symbols::SymbolTable::from_image(&image);
         let symbol = found.find(stated).expect("no symbol at a known function");
-        assert!(crate::symbols::demangle(symbol.name).contains("bias_of_mapping"));
+        assert!(crate::symbols::demangle(symbol.name).contains("from_image"));
     }
 
     #[test]
@@ -92,7 +109,10 @@ mod tests {
             .map(|segment| segment.address.0)
             .min()
             .unwrap();
-        let bias = image.bias_of_load_address(0xffff_8000_0000_0000).unwrap();
+        let bias = image
+            .segments()
+            .bias_of_load_address(0xffff_8000_0000_0000)
+            .unwrap();
         assert_eq!(lowest.wrapping_add(bias) & !0xfff, 0xffff_8000_0000_0000);
     }
 }
