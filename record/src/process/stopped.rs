@@ -216,6 +216,25 @@ impl StopWorld for StoppedSource {
     }
 }
 
+impl Drop for StoppedSource {
+    /// Lets go of all threads. A thread must stop for that; one that won't is let go by the kernel
+    /// when the recorder ends.
+    fn drop(&mut self) {
+        let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
+        for tracee in self.threads.all() {
+            if tracee.stand == Stand::Free && ptrace::interrupt(tracee.tid()).is_ok() {
+                tracee.stand = Stand::Asked;
+            }
+            if tracee.stand == Stand::Asked {
+                wait_for_stop(tracee, deadline_ns);
+            }
+            if let Stand::Stopped(signal) = tracee.stand {
+                let _ = ptrace::detach(tracee.tid(), signal);
+            }
+        }
+    }
+}
+
 impl StoppedSource {
     /// Something happened to a thread while it was on its own.
     fn saw(&mut self, status: WaitStatus, sink: &mut Sink) {

@@ -1,0 +1,168 @@
+//! The sampler's loop allocates nothing: a recording that takes many samples allocates exactly as
+//! often, on the sampling thread, as one that takes few.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+use uniprof_record::process::{self, Command, Process};
+use uniprof_record::ring::Sink;
+use uniprof_record::source::{Hot, Vcpu, Vcpus};
+use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
+use uprof::cold::Target;
+use uprof::{Registers, State, Task};
+
+/// The system's allocator, counting each thread's calls.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on unchanged; counting touches a thread-local without a destructor.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Two vCPUs whose stacks can be read; named fake, as it is no guest.
+struct FakeGuest {
+    facts: Facts,
+}
+
+impl StopWorld for FakeGuest {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        for vcpu in 0..2 {
+            let mut registers = Registers::default();
+            registers.set(16, 0x1000);
+            registers.set(7, 0x8000);
+            registers.set(6, 0x8000);
+            let task = Task { space: 0, vcpu };
+            let state = State::Running;
+            vcpus.push(Vcpu {
+                task,
+                state,
+                registers,
+                handle: 0,
+            });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        // Each frame points to the next, 16 bytes up.
+        for (at, word) in (address..).step_by(8).zip(into.chunks_exact_mut(8)) {
+            let value = if at % 16 == 0 { at + 16 } else { 0x2000 + at };
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        into.len()
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        Ok(Life::Alive)
+    }
+}
+
+fn fake() -> Source {
+    let facts = Facts {
+        target: Target::default(),
+        trigger: "timer".into(),
+        on_cpu_only: false,
+        freezes: true,
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        tasks: Vec::new(),
+        modules: Vec::new(),
+    };
+    let hot = Hot::StopWorld(Box::new(FakeGuest { facts }));
+    Source {
+        hot,
+        observer: None,
+    }
+}
+
+/// A child with one thread that never waits.
+fn busy_child() -> Process {
+    let script = "while :; do :; done";
+    let arguments = ["bash", "-c", script].map(String::from).to_vec();
+    Process::Started(Command { arguments })
+}
+
+/// Records and counts the allocations of this thread, which is the sampling one.
+fn record(source: Source, milliseconds: u64, stack_bytes: u32) -> (Summary, u64) {
+    let plan = Plan {
+        rate_hz: 997.0,
+        duration: Some(Duration::from_millis(milliseconds)),
+        stack_bytes,
+        ..Plan::default()
+    };
+    let before = CALLS.with(Cell::get);
+    let progress = Arc::new(Progress::default());
+    let summary = uniprof_record::record(source, std::io::sink(), &plan, progress).unwrap();
+    (summary, CALLS.with(Cell::get) - before)
+}
+
+/// Compares a short recording with a long one of the same kind.
+fn long_allocates_as_short(kind: &str, mut open: impl FnMut() -> Source, stack_bytes: u32) {
+    let (short, few) = record(open(), 300, stack_bytes);
+    let (long, many) = record(open(), 1500, stack_bytes);
+    assert!(
+        long.samples > short.samples + 50,
+        "{kind}: {} samples in 1.5 s, {} in 0.3 s: too few to tell",
+        long.samples,
+        short.samples
+    );
+    assert_eq!(
+        many, few,
+        "{kind}: {} samples cost {many} allocations, {} cost {few}",
+        long.samples, short.samples
+    );
+}
+
+#[test]
+fn a_fake_guest() {
+    long_allocates_as_short("frame pointers", fake, 0);
+    long_allocates_as_short("raw stacks", fake, 16 << 10);
+}
+
+#[test]
+fn a_process_by_perf_events() {
+    let open = || process::open_perf(&busy_child(), &Plan::default());
+    if let Err(process::Refusal::Forbidden(error)) = open() {
+        eprintln!("skipped: perf events are forbidden here: {error}");
+        return;
+    }
+    long_allocates_as_short("perf events", || open().unwrap(), 0);
+}
+
+#[test]
+fn a_process_by_ptrace() {
+    let open = || process::open_ptrace(busy_child(), Vec::new()).unwrap();
+    long_allocates_as_short("ptrace", open, 8 << 10);
+}

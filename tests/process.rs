@@ -1,0 +1,439 @@
+//! Live processes, end to end: the built program records real ones, and what it wrote is read back.
+
+use assert_cmd::cargo::cargo_bin;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use uprof::cold::{End, EndReason};
+use uprof::{Item, Payload, Recording};
+
+fn uniprof() -> Command {
+    Command::new(cargo_bin("uniprof"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs to the end and checks the exit status.
+fn run(command: &mut Command, status: i32) -> Output {
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{command:?} said: {said}"
+    );
+    output
+}
+
+/// Runs, expects exit status 2 and a message with each of `parts`.
+fn refused(command: &mut Command, parts: &[&str]) {
+    let said = text(&run(command, 2).stderr);
+    for part in parts {
+        assert!(said.contains(part), "{command:?}: no «{part}» in: {said}");
+    }
+    assert!(said.contains("uniprof: "), "{said}");
+}
+
+/// What a test needs of a recording.
+#[derive(Default)]
+struct Read {
+    samples: u64,
+    end: Option<End>,
+    damages: usize,
+    last_ns: u64,
+    first_ns: u64,
+}
+
+fn read(path: &Path) -> Read {
+    let bytes = std::fs::read(path).unwrap();
+    let recording = Recording::open(&bytes).unwrap();
+    let mut all = Read {
+        first_ns: u64::MAX,
+        ..Read::default()
+    };
+    for item in recording.blocks() {
+        let Item::Block(block) = item else {
+            all.damages += 1;
+            continue;
+        };
+        all.first_ns = all.first_ns.min(block.first_ns);
+        all.last_ns = all.last_ns.max(block.last_ns);
+        match block.payload().unwrap() {
+            Payload::Samples(samples) => {
+                let mut rows = samples.rows();
+                while let Some(row) = rows.next_row().unwrap() {
+                    assert!(row.node.is_some() || row.stack.is_some());
+                    all.samples += 1;
+                }
+            }
+            Payload::End(end) => all.end = Some(end),
+            _ => {}
+        }
+    }
+    all
+}
+
+fn folded(file: &Path) -> String {
+    text(
+        &run(
+            uniprof().args(["export", "--format", "folded"]).arg(file),
+            0,
+        )
+        .stdout,
+    )
+}
+
+/// A process that works until it is killed.
+struct Busy(Child);
+
+impl Busy {
+    fn new() -> Self {
+        let child = Command::new("bash")
+            .args(["-c", "while :; do :; done"])
+            .spawn();
+        let busy = Busy(child.unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        busy
+    }
+
+    fn target(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn threads_of_a_compressor() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("xz.uprof");
+    let input = cargo_bin("uniprof");
+    let mut record = uniprof();
+    record
+        .args(["record", "-F", "997", "-d", "3s", "-o"])
+        .arg(&file);
+    record
+        .args(["--", "xz", "-T2", "--block-size=1MiB", "-k", "-c"])
+        .arg(input);
+    run(record.stdout(Stdio::null()), 0);
+    let read = read(&file);
+    assert!(read.samples > 500, "{}", read.samples);
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let stacks = folded(&file);
+    assert!(stacks.contains("liblzma"), "{stacks}");
+    let info = text(&run(uniprof().arg("info").arg(&file), 0).stdout);
+    assert!(
+        info.contains("997 Hz") && info.contains("liblzma.so"),
+        "{info}"
+    );
+}
+
+#[test]
+fn an_interpreter() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("python.uprof");
+    let script = "import time\nend = time.time() + 2\nwhile time.time() < end: sum(range(1000))";
+    let mut record = uniprof();
+    record.args(["record", "-F", "997", "-o"]).arg(&file).args([
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        script,
+    ]);
+    run(&mut record, 0);
+    let read = read(&file);
+    assert!(read.samples > 300, "{}", read.samples);
+    assert_eq!(read.end.unwrap().reason, EndReason::TargetEnded);
+    let flame = folder.path().join("python.svg");
+    let argument = format!("--flame={}", flame.display());
+    run(uniprof().arg("report").arg(argument).arg(&file), 0);
+    let svg = std::fs::read_to_string(flame).unwrap();
+    assert!(
+        svg.contains("PyEval") || svg.contains("range"),
+        "real functions of the interpreter"
+    );
+}
+
+#[test]
+fn a_running_process_through_a_pipe() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pipe.uprof");
+    let output = run(
+        uniprof().args(["record", "-F", "499", "-d", "1s", "-o", "-", &busy.target()]),
+        0,
+    );
+    std::fs::write(&file, &output.stdout).unwrap();
+    let read = read(&file);
+    assert!(read.samples > 100, "{}", read.samples);
+    assert_eq!(read.end.unwrap().reason, EndReason::Duration);
+    assert!(
+        text(&output.stderr).contains("Recorded "),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn ptrace_in_place_of_perf_events() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ptrace.uprof");
+    let mut record = uniprof();
+    record
+        .args([
+            "record",
+            "--ptrace",
+            "-F",
+            "97",
+            "-d",
+            "2s",
+            "--stack=8K",
+            "-o",
+        ])
+        .arg(&file);
+    let status = record.arg(busy.target()).status().unwrap().code();
+    // On a busy machine deadlines are missed, which is told by status 1.
+    assert!(matches!(status, Some(0 | 1)), "{status:?}");
+    assert!(read(&file).samples > 20, "{}", read(&file).samples);
+}
+
+#[test]
+fn signals_end_a_recording_in_good_order() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    for signal in ["INT", "TERM", "HUP"] {
+        let file = folder.path().join(signal);
+        let mut record = uniprof();
+        record
+            .args(["record", "-F", "997", "-o"])
+            .arg(&file)
+            .arg(busy.target());
+        let mut recorder = record.stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+        let pid = recorder.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-s", signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        assert_eq!(recorder.wait().unwrap().code(), Some(0), "{signal}");
+        let end = read(&file).end.expect("an end record");
+        assert_eq!(end.reason, EndReason::Stopped);
+        assert!(end.message.contains(signal), "{}", end.message);
+    }
+}
+
+/// A recorder that is killed loses at most its last second.
+#[test]
+fn kill_9_fifty_times() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = std::process::id();
+    println!("seed {random}");
+    for round in 0..50 {
+        let file = folder.path().join(format!("{round}.uprof"));
+        let mut record = uniprof();
+        record
+            .args(["record", "-F", "997", "-o"])
+            .arg(&file)
+            .arg(busy.target());
+        let mut recorder = record.stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        while std::fs::metadata(&file).map_or(0, |known| known.len()) == 0 {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "nothing was written"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        std::thread::sleep(Duration::from_millis(u64::from(random >> 16) % 1500));
+        let killed_ns = monotonic_ns();
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        let read = read(&file);
+        let missing_ns = killed_ns.saturating_sub(read.last_ns);
+        assert!(
+            missing_ns < 1_000_000_000,
+            "round {round}: {missing_ns} ns are missing"
+        );
+        let sound = run(uniprof().arg("info").arg(&file), 1);
+        assert!(!sound.stdout.is_empty());
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    uniprof_record::sys::clock::monotonic_ns()
+}
+
+#[test]
+fn targets_that_can_not_be_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let record = |target: &str| {
+        let mut command = uniprof();
+        command
+            .args(["record", "-d", "1s", "-o"])
+            .arg(&file)
+            .arg(target);
+        command
+    };
+    refused(
+        &mut record("pid:999999999"),
+        &["999999999", "ended, or never was"],
+    );
+    refused(&mut record("pid:x"), &["pid:x", "process id"]);
+    refused(&mut record("pid:2"), &["kernel thread"]);
+    let mut missing = uniprof();
+    missing
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "/no/such/program"]);
+    refused(&mut missing, &["/no/such/program", "no such program"]);
+    let mut data = uniprof();
+    data.args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "/etc/passwd"]);
+    refused(&mut data, &["/etc/passwd", "not executable"]);
+    assert!(
+        !file.exists(),
+        "a recording without a sample is not left behind"
+    );
+}
+
+#[test]
+fn a_process_of_someone_else() {
+    if !nix_is_root() {
+        eprintln!("skipped: only root can become someone else");
+        return;
+    }
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    // The program must be reachable for a stranger.
+    let program = folder.path().join("uniprof");
+    std::fs::copy(cargo_bin("uniprof"), &program).unwrap();
+    let mut record = Command::new(program);
+    record
+        .args(["record", "-d", "1s", "-o"])
+        .arg(folder.path().join("x.uprof"));
+    record.arg(busy.target()).uid(65534).gid(65534);
+    refused(&mut record, &["not yours", "root"]);
+}
+
+fn nix_is_root() -> bool {
+    text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
+}
+
+#[test]
+fn a_command_that_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("true.uprof");
+    let output = run(
+        uniprof()
+            .args(["record", "-o"])
+            .arg(&file)
+            .args(["--", "true"]),
+        1,
+    );
+    assert!(
+        text(&output.stderr).contains("no sample"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(read(&file).end.is_some());
+}
+
+#[test]
+fn outputs_that_can_not_be_written() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let record = |output: &Path| {
+        let mut command = uniprof();
+        command
+            .args(["record", "-F", "997", "-d", "1s", "-o"])
+            .arg(output)
+            .arg(busy.target());
+        command
+    };
+    let nowhere = folder.path().join("no/such/x.uprof");
+    refused(&mut record(&nowhere), &["no folder", "create it first"]);
+    refused(&mut record(folder.path()), &["it is a folder"]);
+    refused(&mut record(Path::new("/dev/full")), &["No space left"]);
+}
+
+/// A disk that fills up in the middle: what was written is sound, and the person is told.
+#[test]
+fn a_disk_that_fills_up() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let mut record = Command::new("bash");
+    // A limit on file size fails as a full disk does, with another name.
+    let script = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
+    record
+        .args(["-c", script, "bash"])
+        .arg(cargo_bin("uniprof"));
+    record
+        .args(["record", "-F", "9997", "--stack=16K", "-d", "20s", "-o"])
+        .arg(&file)
+        .arg(busy.target());
+    let began = Instant::now();
+    let output = run(&mut record, 1);
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "ends when the output fails"
+    );
+    assert!(
+        text(&output.stderr).contains("File too large"),
+        "{}",
+        text(&output.stderr)
+    );
+    let read = read(&file);
+    assert!(read.damages <= 1);
+}
+
+#[test]
+fn a_recording_that_is_there_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    std::fs::write(&file, "before").unwrap();
+    let mut record = uniprof();
+    record.args(["record", "-F", "997", "-o"]).arg(&file);
+    run(
+        record.args([
+            "--",
+            "bash",
+            "-c",
+            "for ((i = 0; i < 200000; i++)); do :; done",
+        ]),
+        0,
+    );
+    let old = folder.path().join("run.uprof.old");
+    assert_eq!(std::fs::read_to_string(old).unwrap(), "before");
+    let missing = uniprof()
+        .args(["record", "-o"])
+        .arg(&file)
+        .args(["--", "/no/such"])
+        .output();
+    assert_eq!(missing.unwrap().status.code(), Some(2));
+    assert!(
+        read(&file).samples > 0,
+        "a recording that failed gives back what was there"
+    );
+}
