@@ -22,8 +22,9 @@ use uprof::cold::{
 };
 use uprof::{State, Writer};
 
-/// A killed recorder loses no more than this, plus what the kernel still holds.
-const FLUSH_NS: u64 = 500_000_000;
+/// A killed recorder loses no more than this, plus what the kernel still holds: together less than
+/// a second also on a busy machine.
+const FLUSH_NS: u64 = 400_000_000;
 /// How long the encoder sleeps when there is nothing to do.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -145,7 +146,7 @@ impl<W: Write> Encoder<W> {
     /// Works until the sampler has gone and all is written.
     pub fn run(&mut self, mut drain: Drain, progress: &Progress) -> Tally {
         let mut tally = Tally::default();
-        let mut flushed_ns = monotonic_ns();
+        let mut flushed_ns = self.start_ns;
         loop {
             let finished = drain.is_finished();
             let worked = self.take(&mut drain, &mut tally);
