@@ -3,11 +3,14 @@
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
 use crate::selection::{Selection, parse_share, say};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use uniprof_report::gather::Profile;
+use uniprof_report::gather::{By, Each, Profile, Sampled, task_name};
 use uniprof_report::recording::Recording;
+use uniprof_report::views::chart::Chart;
 use uniprof_report::views::flame::{self, FlameOptions};
-use uniprof_report::views::{top, tree};
+use uniprof_report::views::heatmap::Heatmap;
+use uniprof_report::views::{annotate, callers, top, tree};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -20,9 +23,24 @@ pub struct Args {
     /// Who called whom, as text
     #[arg(long, help_heading = "Views")]
     tree: bool,
-    /// A flame graph as SVG; `-` is standard output [default: the recording's name with .svg]
+    /// A flame graph as SVG, or with `chart` one in time order (chart=SVG to name it); `-` is
+    /// standard output [default: the recording's name with .svg]
     #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, help_heading = "Views")]
     flame: Option<Option<PathBuf>>,
+    /// From where a function is called: its name, or a part of it
+    #[arg(long, value_name = "FUNCTION", help_heading = "Views")]
+    callers: Option<String>,
+    /// The lines of a function with their samples: its name, or a part of it
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        conflicts_with_all = ["top", "tree", "flame", "callers"],
+        help_heading = "Views"
+    )]
+    annotate: Option<String>,
+    /// When samples fell, as SVG: a column a second, its parts upwards
+    #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, help_heading = "Views")]
+    heatmap: Option<Option<PathBuf>>,
     /// Callers instead of callees: innermost frames first
     #[arg(long, help_heading = "Form")]
     reverse: bool,
@@ -40,44 +58,154 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let recordings = args.selection.recordings()?;
-    let options = args.selection.selecting.options(recordings.len());
-    let profile = args.selection.gather(&recordings, &options, None)?;
-    if let Some(out) = &args.flame {
-        let path = out
-            .clone()
-            .unwrap_or_else(|| svg_path(&args.selection.files[0]));
-        let drawing = flame_options(&args, &recordings, &profile);
-        write_to(&path, |out| flame::write(&profile, &drawing, out))?;
-        if path != Path::new("-") {
-            say(&format!("{} written", path.display()));
+    let mut options = args.selection.selecting.options(recordings.len());
+    if args.annotate.is_some() {
+        options.by = By::Place;
+    }
+    let length_ns = recordings.iter().map(|one| one.end_ns() - one.start_ns());
+    let mut chart = args.chart_path().map(|_| Chart::default());
+    let mut heatmap = args
+        .heatmap
+        .as_ref()
+        .map(|_| Heatmap::new(length_ns.max().unwrap_or(0)));
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        if let Some(chart) = &mut chart {
+            let recording = &recordings[sampled.recording];
+            chart.add(sampled, &task_name(recording, sampled.task, u64::MAX));
         }
+        heatmap.iter_mut().for_each(|heatmap| heatmap.add(sampled));
+    };
+    let each: Option<&mut Each<'_>> = match args.chart_path().is_some() || args.heatmap.is_some() {
+        true => Some(&mut take),
+        false => None,
+    };
+    let profile = args.selection.gather(&recordings, &options, each)?;
+    let drawing = flame_options(&args, &recordings, &profile);
+    if let (Some(chart), Some(path)) = (&mut chart, args.chart_path()) {
+        let period_ns = period_ns(&recordings[0], &profile);
+        write_picture(&path, |out| chart.write(&profile, period_ns, &drawing, out))?;
     }
-    if args.tree {
-        let form = tree::TreeOptions {
-            least_share: args.min_share.unwrap_or(0.005),
-            depth: args.depth,
-            reverse: args.reverse,
-        };
-        write_to_stdout(|out| tree::write(&profile, form, out))?;
+    if let (Some(heatmap), Some(path)) = (&heatmap, &args.heatmap) {
+        let path = path
+            .clone()
+            .unwrap_or_else(|| args.picture_path("heatmap.svg"));
+        let lines = profile.account.lines();
+        write_picture(&path, |out| heatmap.write(&drawing.title, &lines, out))?;
     }
-    if args.top || !args.tree && args.flame.is_none() {
-        let form = top::TopOptions {
-            rows: args.rows,
-            least_share: args.min_share.unwrap_or(0.0),
-        };
-        write_to_stdout(|out| top::write(&profile, form, out))?;
+    if let Some(path) = args.flame_path() {
+        write_picture(&path, |out| flame::write(&profile, &drawing, out))?;
     }
+    write_texts(&args, &profile)?;
     Ok(match profile.account.is_incomplete() {
         true => Outcome::Lossy,
         false => Outcome::Done,
     })
 }
 
+fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
+    let mut form = tree::TreeOptions {
+        least_share: args.min_share.unwrap_or(0.005),
+        depth: args.depth,
+        reverse: args.reverse,
+    };
+    if args.tree {
+        write_to_stdout(|out| tree::write(profile, form, out))?;
+    }
+    if let Some(function) = &args.callers {
+        form.reverse = false;
+        let mut found = false;
+        write_to_stdout(|out| {
+            found = callers::write(profile, function, form, out)?;
+            Ok(())
+        })?;
+        unless_found(found, function);
+    }
+    if let Some(function) = &args.annotate {
+        let mut found = false;
+        write_to_stdout(|out| {
+            found = annotate::write(profile, function, out)?;
+            Ok(())
+        })?;
+        unless_found(found, function);
+    }
+    let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
+    let pictures = args.flame.is_some() || args.heatmap.is_some();
+    if args.top || !texts && !pictures {
+        let form = top::TopOptions {
+            rows: args.rows,
+            least_share: args.min_share.unwrap_or(0.0),
+        };
+        write_to_stdout(|out| top::write(profile, form, out))?;
+    }
+    Ok(())
+}
+
+fn unless_found(found: bool, function: &str) {
+    if !found {
+        say(&format!(
+            "warning: no sample has {function} in its stack; see --top for names"
+        ));
+    }
+}
+
+fn write_picture(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    write_to(path, write)?;
+    if path != Path::new("-") {
+        say(&format!("{} written", path.display()));
+    }
+    Ok(())
+}
+
+/// How much time a sample stands for: the rate asked for, unless the recorder kept no note of it.
+fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
+    let rate = recording.metadata().sampling.rate_millihertz;
+    let asked = 1_000_000_000_000_u64.checked_div(rate);
+    asked.unwrap_or_else(|| {
+        let counted = profile.account.counted.max(1);
+        (recording.end_ns() - recording.start_ns()) / counted
+    })
+}
+
+impl Args {
+    /// Where `--flame=chart` goes, if it was asked for.
+    fn chart_path(&self) -> Option<PathBuf> {
+        let path = self.flame.as_ref()?.as_ref()?.to_str()?;
+        match path.strip_prefix("chart=") {
+            Some(path) => Some(PathBuf::from(path)),
+            None => (path == "chart").then(|| self.picture_path("chart.svg")),
+        }
+    }
+
+    /// Where `--flame` goes, if it was asked for and isn't a chart.
+    fn flame_path(&self) -> Option<PathBuf> {
+        let path = self
+            .flame
+            .as_ref()
+            .filter(|_| self.chart_path().is_none())?;
+        Some(path.clone().unwrap_or_else(|| self.picture_path("svg")))
+    }
+
+    /// The first recording's name with another ending.
+    fn picture_path(&self, ending: &str) -> PathBuf {
+        let recording = &self.selection.files[0];
+        match recording.as_os_str() == "-" {
+            true => PathBuf::from("run").with_extension(ending),
+            false => recording.with_extension(ending),
+        }
+    }
+}
+
+/// What fits under the title of a picture 1200 pixels wide.
+const SUBTITLE_LETTERS: usize = 140;
+
 fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> FlameOptions {
     let names: Vec<&str> = recordings.iter().map(title).collect();
     FlameOptions {
         title: uniprof_report::labels::printable(&names.join(" + ")).into_owned(),
-        subtitle: profile.account.lines().join("; "),
+        subtitle: profile.account.short_line(SUBTITLE_LETTERS),
         reverse: args.reverse,
         icicle: args.reverse,
         least_share: args.min_share.unwrap_or(0.0),
@@ -89,13 +217,5 @@ fn title(recording: &Recording) -> &str {
     match target.name.is_empty() {
         true => recording.name(),
         false => &target.name,
-    }
-}
-
-/// The recording's name with another ending, in the working folder.
-fn svg_path(recording: &Path) -> PathBuf {
-    match recording.as_os_str() == "-" {
-        true => PathBuf::from("run.svg"),
-        false => recording.with_extension("svg"),
     }
 }

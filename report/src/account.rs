@@ -178,6 +178,20 @@ impl Account {
         lines
     }
 
+    /// The same in one line for a picture, at most so many letters: what doesn't fit is counted.
+    pub fn short_line(&self, letters_max: usize) -> String {
+        let lines = self.lines();
+        let mut line = lines[0].clone();
+        for (number, next) in lines.iter().enumerate().skip(1) {
+            if line.len() + next.len() > letters_max {
+                let left = lines.len() - number;
+                return format!("{line}; and {left} more notes, see --top");
+            }
+            line = format!("{line}; {next}");
+        }
+        line
+    }
+
     fn counted_line(&self) -> String {
         let per_second = self.counted as f64 / self.seconds;
         match self.seconds > 0.0 {

@@ -21,7 +21,7 @@ pub mod table;
 pub use bootstrap::{Estimate, Method};
 pub use matching::{Kind, Match};
 pub use rule::{Rule, RuleError};
-pub use series::{Counts, Series, Side};
+pub use series::{BLOCKS, Counted, Counts, Item, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::account::Account;

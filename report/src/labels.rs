@@ -95,6 +95,16 @@ impl Labels {
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
+    /// The module of a label as it stands behind a name: ` [libc.so.6]`, or nothing where it is
+    /// not known or the name says it already.
+    pub fn module_suffix(&self, id: LabelId) -> String {
+        match self.module_name(id).trim_matches(['[', ']']) {
+            "" => String::new(),
+            _ if self.get(id).unknown => String::new(),
+            module => format!("  [{module}]"),
+        }
+    }
+
     /// Number of labels.
     pub fn len(&self) -> usize {
         self.labels.len()

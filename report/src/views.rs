@@ -1,8 +1,12 @@
 //! Views for people: a gathered profile goes in, text or a picture comes out. Every one says what
 //! it rests on: how many samples, and what was lost, late or cut.
 
+pub mod annotate;
+pub mod callers;
+pub mod chart;
 pub mod dump;
 pub mod flame;
+pub mod heatmap;
 pub mod info;
 pub mod top;
 pub mod tree;

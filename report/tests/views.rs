@@ -4,11 +4,11 @@ mod made;
 
 use made::{open, small};
 use uniprof_report::export::folded;
-use uniprof_report::gather::{By, Options, Profile, gather};
+use uniprof_report::gather::{By, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
-use uniprof_report::views::{flame, info, top, tree};
+use uniprof_report::views::{annotate, callers, chart, flame, heatmap, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {
     let mut library = Library::default();
@@ -99,7 +99,7 @@ fn text_views_show_what_they_rest_on() {
         "7 samples in 0.0 s",
         "not counted: 1 blocked",
         "42.9%",
-        "copy  [[kernel]]",
+        "copy  [kernel]",
         "2017-07-11 09:12:44 UTC",
         "p50 1.5 us",
     ] {
@@ -137,4 +137,71 @@ fn hostile_names_stay_text() {
     assert!(!svg.contains("<script>alert"));
     assert!(!svg.contains("<b>"));
     assert!(svg.contains("&lt;script&gt;alert(1)"));
+}
+
+/// Every view and its bytes, gathered with so many threads.
+fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap();
+    pool.install(|| {
+        let drawing = flame::FlameOptions {
+            title: "made".into(),
+            subtitle: String::new(),
+            reverse: false,
+            icicle: false,
+            least_share: 0.0,
+        };
+        let mut out = Vec::new();
+        for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {
+            let mut shown = chart::Chart::default();
+            let mut heat = heatmap::Heatmap::new(8_000_000);
+            let mut take = |sampled: &Sampled, _: &Profile| {
+                shown.add(sampled, "worker");
+                heat.add(sampled);
+            };
+            let mut library = Library::default();
+            library.only_given = true;
+            let options = Options {
+                by,
+                ..Options::default()
+            };
+            let found = gather(
+                &[recording],
+                &library,
+                &options,
+                &|_, _| {},
+                Some(&mut take),
+            );
+            shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
+            heat.write("made", &found.account.lines(), &mut out)
+                .unwrap();
+            top::write(&found, top::TopOptions::default(), &mut out).unwrap();
+            let form = tree::TreeOptions {
+                reverse: true,
+                ..tree::TreeOptions::default()
+            };
+            tree::write(&found, form, &mut out).unwrap();
+            callers::write(&found, "hash", form, &mut out).unwrap();
+            annotate::write(&found, "hash", &mut out).unwrap();
+            flame::write(&found, &drawing, &mut out).unwrap();
+        }
+        out
+    })
+}
+
+#[test]
+fn every_view_has_the_same_bytes_with_one_thread_and_with_two() {
+    let recording = open(small());
+    let one = all_views(&recording, 1);
+    assert!(one == all_views(&recording, 2));
+    let text = String::from_utf8(one).unwrap();
+    for part in [
+        "2 of them (28.6%) have hash",
+        "2 samples in hash itself",
+        "worker (8)",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing");
+    }
 }

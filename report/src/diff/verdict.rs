@@ -7,6 +7,7 @@ use super::DiffOptions;
 use super::bootstrap::{Estimate, block_length, estimate};
 use super::series::{BLOCKS, Counted, Series};
 use super::student;
+use std::collections::HashMap;
 
 /// One item's comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,9 +49,13 @@ const POWER: f64 = 0.841_621;
 /// Judges all items of `series`.
 pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let estimates = estimate(series, options.method);
-    let passed = benjamini_hochberg(&estimates, options.false_discoveries);
-    let picked = passed.iter().filter(|passed| **passed).count();
-    let asked = estimates.len().max(1) as f64;
+    let groups = groups(series);
+    let passed = benjamini_hochberg(&estimates, &groups, options.false_discoveries);
+    let first = |item: &usize| groups[*item] == *item;
+    let picked = (0..passed.len())
+        .filter(|item| passed[*item] && first(item))
+        .count();
+    let asked = (0..passed.len()).filter(first).count().max(1) as f64;
     let confidence = options.method.confidence;
     let picked_confidence = match picked {
         0 => confidence,
@@ -105,11 +110,28 @@ fn counted(series: &Series, change: &Change) -> Counted {
     series.items[change.item].counted
 }
 
-/// Which of the estimates pass at false discovery rate `rate`.
-fn benjamini_hochberg(estimates: &[Estimate], rate: f64) -> Vec<bool> {
-    let mut order: Vec<usize> = (0..estimates.len()).collect();
+/// For each item the first that has the same counts everywhere: a wrapper and what it wraps are
+/// one question, asked once.
+fn groups(series: &Series) -> Vec<usize> {
+    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
+    let numbers = 0..series.items.len();
+    let group = |item: usize| {
+        let recordings = series.sides.iter().flat_map(|side| &side.recordings);
+        let counts = recordings.flat_map(|counts| &counts.items[item]);
+        let key: Vec<u64> = counts.map(|count| count.to_bits()).collect();
+        *first.entry(key).or_insert(item)
+    };
+    numbers.map(group).collect()
+}
+
+/// Which of the estimates pass at false discovery rate `rate`; of a group only its first is asked
+/// about, and answers for all.
+fn benjamini_hochberg(estimates: &[Estimate], groups: &[usize], rate: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..estimates.len())
+        .filter(|item| groups[*item] == *item)
+        .collect();
     order.sort_by(|x, y| estimates[*x].p.total_cmp(&estimates[*y].p).then(x.cmp(y)));
-    let asked = estimates.len() as f64;
+    let asked = order.len() as f64;
     let last = order
         .iter()
         .enumerate()
@@ -119,7 +141,7 @@ fn benjamini_hochberg(estimates: &[Estimate], rate: f64) -> Vec<bool> {
     for item in order.iter().take(last.map_or(0, |last| last + 1)) {
         passed[*item] = true;
     }
-    passed
+    groups.iter().map(|first| passed[*first]).collect()
 }
 
 /// What could have been found of functions of some typical shares, with the design effect that
@@ -157,7 +179,8 @@ mod tests {
             p,
             design_effect: 1.0,
         });
-        let passed = benjamini_hochberg(&estimates, 0.05);
+        let groups: Vec<usize> = (0..p.len()).collect();
+        let passed = benjamini_hochberg(&estimates, &groups, 0.05);
         assert_eq!(passed.iter().filter(|passed| **passed).count(), 4);
         assert!(passed[3] && !passed[4]);
     }

@@ -42,9 +42,7 @@ pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> 
 /// All stacks with samples, sorted as bytes. Stacks whose frames have the same names though
 /// different modules are one.
 pub fn lines(tree: &StackTree, labels: &Labels, options: FoldedOptions) -> Vec<String> {
-    let names: Vec<String> = (0..labels.len() as LabelId)
-        .map(|label| frame_name(labels, label, options))
-        .collect();
+    let names = frame_names(labels, options);
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
     let mut stacks: Vec<(String, u64)> = leaves
@@ -63,6 +61,14 @@ pub fn lines(tree: &StackTree, labels: &Labels, options: FoldedOptions) -> Vec<S
         line
     });
     lines.collect()
+}
+
+/// What each label is called in a folded stack, by label number.
+pub(crate) fn frame_names(labels: &Labels, options: FoldedOptions) -> Vec<String> {
+    let numbers = 0..labels.len() as LabelId;
+    numbers
+        .map(|label| frame_name(labels, label, options))
+        .collect()
 }
 
 fn stack(tree: &StackTree, names: &[String], leaf: NodeId) -> String {

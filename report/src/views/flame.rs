@@ -46,10 +46,13 @@ fn write_tree(
         return write_nothing(options, &profile.account.lines(), out);
     }
     let mut drawing = inferno_options(options);
-    drawing.notes = profile.account.lines().join("; ");
+    drawing.notes = profile.account.short_line(NOTES_LETTERS);
     let lines = lines.iter().map(String::as_str);
     flamegraph::from_lines(&mut drawing, lines, out)
 }
+
+/// The notes are a comment in the file.
+const NOTES_LETTERS: usize = 4000;
 
 pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'static> {
     let mut drawing = flamegraph::Options::default();
@@ -63,7 +66,6 @@ pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'st
         true => Direction::Inverted,
         false => Direction::Straight,
     };
-    drawing.no_sort = true;
     // DejaVu Sans Mono is wider than the default allows for; texts would leave their boxes.
     drawing.font_width = 0.62;
     drawing

@@ -76,14 +76,7 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
     let mut lines = 0;
     for row in shown {
         let labels = &profile.labels;
-        let module = match labels.module_name(row.label) {
-            "" => String::new(),
-            module if labels.get(row.label).unknown => {
-                let _ = module;
-                String::new()
-            }
-            module => format!("  [{module}]"),
-        };
+        let module = labels.module_suffix(row.label);
         let (own, total) = (share(row.own, counted), share(row.total, counted));
         let name = labels.name(row.label);
         let mark = if labels.get(row.label).inlined {

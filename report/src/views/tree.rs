@@ -84,11 +84,7 @@ pub fn write_tree(
         let node = line.node as usize;
         let label = tree.label(line.node);
         let labels = &profile.labels;
-        let module = match labels.module_name(label) {
-            "" => String::new(),
-            _ if labels.get(label).unknown => String::new(),
-            module => format!("  [{module}]"),
-        };
+        let module = labels.module_suffix(label);
         writeln!(
             out,
             "{:>9} {:>8}  {:>9}  {}{}{}{module}",

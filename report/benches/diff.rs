@@ -1,0 +1,212 @@
+//! How good the diff's statistics are: false alarms, coverage of its intervals, and power.
+//!
+//! `cargo bench -p uniprof-report --bench diff` prints three figures with their limits.
+//!
+//! Method: recordings are simulated, since only there the truth is known. Two threads serve requests
+//! one after the other. A request is one of four types; each type is a sequence of functions of
+//! random length (half fixed, half exponential), so that neighbouring samples are of the same
+//! request. The mix of types drifts (an autoregressive process with a time constant of 0.3 s), so
+//! that samples are correlated well beyond a request. Samples are taken at 997 Hz with jitter, as
+//! the recorder does. The true share of a function is the ratio of expected times; the drift is
+//! symmetric, so it does not move the mean mix.
+//!
+//! - A/A: 200 pairs of one workload; the share of pairs in which anything is called certain. With
+//!   nothing to find, every discovery is a false one, and the rate of Benjamini and Hochberg (1995)
+//!   bounds the probability of any.
+//! - Coverage: how often the 95 % interval of the change holds the true change, over all functions
+//!   of 200 pairs in which one function is 5 % slower.
+//! - Power: in how many of these pairs that function is called certain; 60 s each.
+
+use std::time::Instant;
+use uniprof_report::diff::{BLOCKS, Counted, Counts, DiffOptions, Item, Kind, Match, Series, Side};
+use uniprof_report::diff::{Verdicts, judge};
+use uniprof_report::tree::{ROOT, StackTree};
+
+const PAIRS: u64 = 200;
+const SECONDS: f64 = 60.0;
+const RATE_HZ: f64 = 997.0;
+const THREADS: usize = 2;
+const FUNCTIONS: usize = 24;
+/// The function that is slower in B.
+const SLOW: usize = 0;
+
+/// Functions of each type of request, with their mean times in microseconds.
+const TYPES: [&[(usize, f64)]; 4] = [
+    &[
+        (1, 60.0),
+        (0, 420.0),
+        (2, 150.0),
+        (3, 40.0),
+        (4, 15.0),
+        (20, 2.0),
+    ],
+    &[
+        (1, 60.0),
+        (5, 300.0),
+        (6, 200.0),
+        (7, 90.0),
+        (8, 30.0),
+        (21, 3.0),
+    ],
+    &[
+        (9, 500.0),
+        (0, 700.0),
+        (10, 120.0),
+        (11, 45.0),
+        (12, 20.0),
+        (22, 4.0),
+    ],
+    &[
+        (13, 240.0),
+        (14, 110.0),
+        (15, 60.0),
+        (16, 25.0),
+        (17, 12.0),
+        (18, 8.0),
+        (19, 5.0),
+        (23, 1.5),
+    ],
+];
+
+/// SplitMix64, here on its own: the generator under test must not judge itself.
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn exponential(&mut self) -> f64 {
+        -(1.0 - self.unit()).ln()
+    }
+}
+
+fn slow_factor(function: usize, slower: f64) -> f64 {
+    if function == SLOW { 1.0 + slower } else { 1.0 }
+}
+
+/// Shares that the simulation has in the long run.
+fn true_shares(slower: f64) -> Vec<f64> {
+    let mut times = vec![0.0; FUNCTIONS];
+    for kind in TYPES {
+        for (function, mean) in kind {
+            times[*function] += mean * slow_factor(*function, slower);
+        }
+    }
+    let whole: f64 = times.iter().sum();
+    times.iter().map(|time| time / whole).collect()
+}
+
+/// One recording's own samples by function and block of time.
+fn record(seed: u64, slower: f64) -> Counts {
+    let mut counts = Counts {
+        totals: vec![0.0; BLOCKS],
+        items: vec![vec![0.0; BLOCKS]; FUNCTIONS],
+    };
+    for thread in 0..THREADS {
+        let mut random = Random(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ (thread as u64) << 56);
+        let (mut now_us, mut drift) = (0.0, 0.0_f64);
+        let mut next_us = 1e6 / RATE_HZ * random.unit();
+        while now_us < SECONDS * 1e6 {
+            // Types 0 and 1 share half of the requests between them, as 2 and 3 do; the drift moves
+            // weight within each half.
+            let lean = 0.25 * (1.0 + drift.clamp(-0.9, 0.9));
+            let draw = random.unit();
+            let kind = match draw {
+                _ if draw < lean => 0,
+                _ if draw < 0.5 => 1,
+                _ if draw < 0.5 + lean => 2,
+                _ => 3,
+            };
+            let began_us = now_us;
+            for (function, mean) in TYPES[kind] {
+                let length = mean * slow_factor(*function, slower);
+                now_us += length * (0.5 + 0.5 * random.exponential());
+                while next_us < now_us {
+                    let block = (next_us / (SECONDS * 1e6) * BLOCKS as f64) as usize;
+                    if block < BLOCKS {
+                        counts.totals[block] += 1.0;
+                        counts.items[*function][block] += 1.0;
+                    }
+                    next_us += 1e6 / RATE_HZ * (0.9 + 0.2 * random.unit());
+                }
+            }
+            let kept = (-(now_us - began_us) / 300_000.0).exp();
+            let noise = (random.unit() + random.unit() + random.unit() - 1.5) * 2.0;
+            drift = drift * kept + noise * 0.35 * (1.0 - kept * kept).sqrt();
+        }
+    }
+    counts
+}
+
+fn compare(a: Counts, b: Counts) -> Verdicts {
+    let side = |counts| Side {
+        recordings: vec![counts],
+    };
+    let functions = (0..FUNCTIONS).map(|number| Match {
+        name: format!("function {number}"),
+        module: String::new(),
+        kind: Kind::Same,
+    });
+    let items = (0..FUNCTIONS as u32).map(|function| Item {
+        counted: Counted::Own,
+        function,
+        node: ROOT,
+    });
+    let series = Series {
+        functions: functions.collect(),
+        tree: StackTree::default(),
+        ends: Vec::new(),
+        items: items.collect(),
+        sides: [side(a), side(b)],
+    };
+    judge(&series, &DiffOptions::default())
+}
+
+fn main() {
+    // `cargo test --benches` runs this too: one pair shows that it works.
+    let pairs = if std::env::args().any(|flag| flag == "--bench") {
+        PAIRS
+    } else {
+        1
+    };
+    let began = Instant::now();
+    let mut alarms = 0;
+    for pair in 0..pairs {
+        let verdicts = compare(record(2 * pair, 0.0), record(2 * pair + 1, 0.0));
+        alarms += u64::from(verdicts.certain > 0);
+    }
+    let share = |part: u64, whole: u64| part as f64 * 100.0 / whole as f64;
+    println!(
+        "A/A pairs with anything called certain: {alarms} of {pairs}, {:.1} % (at most 5 %)",
+        share(alarms, pairs)
+    );
+    let (before, after) = (true_shares(0.0), true_shares(0.05));
+    let (mut inside, mut asked, mut found) = (0, 0, 0);
+    for pair in 0..pairs {
+        let seed = 1_000_000 + 2 * pair;
+        let verdicts = compare(record(seed, 0.0), record(seed + 1, 0.05));
+        for change in &verdicts.changes {
+            let (low, high) = change.estimate.interval(0.95);
+            let truth = after[change.item] - before[change.item];
+            asked += 1;
+            inside += u64::from(low <= truth && truth <= high);
+            found += u64::from(change.item == SLOW && change.certain && low > 0.0);
+        }
+    }
+    println!(
+        "95 % intervals that hold the truth: {inside} of {asked}, {:.1} % (93 to 97 %)",
+        share(inside, asked)
+    );
+    println!(
+        "a function with {:.1} % of the samples made 5 % slower, {SECONDS} s at {RATE_HZ} Hz on \
+         {THREADS} threads: found in {found} of {pairs}, {:.1} % (at least 95 %)",
+        before[SLOW] * 100.0,
+        share(found, pairs)
+    );
+    println!("{:.1} s", began.elapsed().as_secs_f64());
+}

@@ -1,0 +1,59 @@
+//! `--callers FN`: from where a function is called, as a tree with the function at its root.
+
+use super::tree::{TreeOptions, write_tree};
+use crate::gather::Profile;
+use crate::labels::LabelId;
+use crate::tree::{NodeId, ROOT, StackTree};
+use std::io::{self, Write};
+
+/// The labels that `wanted` means: those called exactly so, or else all that contain it.
+pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
+    let labels = &profile.labels;
+    let all = |is_it: &dyn Fn(&str) -> bool| -> Vec<bool> {
+        let numbers = 0..labels.len() as LabelId;
+        numbers.map(|label| is_it(labels.name(label))).collect()
+    };
+    let exact = all(&|name| name == wanted);
+    match exact.iter().any(|found| *found) {
+        true => exact,
+        false => all(&|name| name.contains(wanted)),
+    }
+}
+
+/// Writes the tree of callers; `false` if no sample has the function.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(
+    profile: &Profile,
+    function: &str,
+    options: TreeOptions,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let wanted = matching(profile, function);
+    let is_wanted = |label: &LabelId| wanted.get(*label as usize) == Some(&true);
+    let mut callers = StackTree::default();
+    for (number, node) in profile.tree.nodes().iter().enumerate() {
+        if node.count == 0 {
+            continue;
+        }
+        // From the innermost call of the function outwards: each sample counts once.
+        let path = profile.tree.outwards(number as NodeId);
+        let from = path.skip_while(|label| !is_wanted(label));
+        let end = from.fold(ROOT, |at, label| callers.child(at, label));
+        if end != ROOT {
+            callers.add(end, node.count);
+        }
+    }
+    for line in profile.account.lines() {
+        writeln!(out, "{line}")?;
+    }
+    let found: u64 = callers.totals()[ROOT as usize];
+    let share = crate::account::share(found, profile.account.counted);
+    writeln!(
+        out,
+        "{found} of them ({share}) have {function} in their stack; by callers:\n"
+    )?;
+    write_tree(profile, &callers, options, out)?;
+    Ok(found > 0)
+}

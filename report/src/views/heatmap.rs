@@ -1,0 +1,157 @@
+//! `--heatmap`: when samples fell, as an SVG of columns of time with the part of the second upwards
+//! and darker where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
+
+use super::flame::escape;
+use crate::gather::Sampled;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// Samples by column and row.
+#[derive(Debug)]
+pub struct Heatmap {
+    cells: BTreeMap<(u64, u64), u64>,
+    column_ns: u64,
+}
+
+/// Rows that a column is cut into.
+const ROWS: u64 = 50;
+/// Most columns; longer recordings get columns of more than a second.
+const COLUMNS_MAX: u64 = 600;
+const SECOND_NS: u64 = 1_000_000_000;
+const LEFT: u64 = 70;
+const TOP: u64 = 44;
+const ROW_HEIGHT: u64 = 8;
+const WIDTH: u64 = 1100;
+
+impl Heatmap {
+    /// A map for recordings of at most `length_ns`.
+    pub fn new(length_ns: u64) -> Self {
+        let seconds = length_ns.div_ceil(SECOND_NS).max(1);
+        Heatmap {
+            cells: BTreeMap::new(),
+            column_ns: seconds.div_ceil(COLUMNS_MAX) * SECOND_NS,
+        }
+    }
+
+    /// Takes one sample.
+    pub fn add(&mut self, sampled: &Sampled) {
+        let column = sampled.since_ns / self.column_ns;
+        let row = sampled.since_ns % self.column_ns / (self.column_ns / ROWS);
+        *self.cells.entry((column, row.min(ROWS - 1))).or_default() += 1;
+    }
+
+    /// Draws the map; `lines` say what it rests on.
+    ///
+    /// # Errors
+    /// What `out` returns.
+    pub fn write(&self, title: &str, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
+        let columns = self
+            .cells
+            .keys()
+            .map(|(column, _)| column + 1)
+            .max()
+            .unwrap_or(1);
+        let cell = (WIDTH / columns).clamp(2, 40);
+        let most = self.cells.values().copied().max().unwrap_or(1);
+        let width = LEFT + (columns * cell).max(800) + 40;
+        let bottom = TOP + ROWS * ROW_HEIGHT;
+        let height = bottom + 70 + 16 * lines.len() as u64;
+        writeln!(out, "<?xml version=\"1.0\" standalone=\"no\"?>")?;
+        writeln!(
+            out,
+            "<svg version=\"1.1\" xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" \
+             height=\"{height}\" viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" \
+             font-size=\"12\">"
+        )?;
+        writeln!(
+            out,
+            "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
+        )?;
+        let title = escape(title);
+        writeln!(
+            out,
+            "<text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{title}</text>"
+        )?;
+        self.write_cells(cell, most, out)?;
+        self.write_axes(columns, cell, bottom, out)?;
+        for (number, line) in lines.iter().enumerate() {
+            let (y, line) = (bottom + 70 + 16 * number as u64, escape(line));
+            writeln!(
+                out,
+                "<text x=\"{LEFT}\" y=\"{y}\" font-size=\"11\">{line}</text>"
+            )?;
+        }
+        let legend = format!(
+            "darkest: {most} samples in {} ms",
+            self.column_ns / ROWS / 1_000_000
+        );
+        writeln!(
+            out,
+            "<text x=\"{LEFT}\" y=\"{}\">{legend}</text>",
+            bottom + 52
+        )?;
+        writeln!(out, "</svg>")
+    }
+
+    fn write_cells(&self, cell: u64, most: u64, out: &mut dyn Write) -> io::Result<()> {
+        for ((column, row), count) in &self.cells {
+            let x = LEFT + column * cell;
+            let y = TOP + (ROWS - 1 - row) * ROW_HEIGHT;
+            let fill = colour(*count as f64 / most as f64);
+            let from_ms = (column * self.column_ns + row * (self.column_ns / ROWS)) / 1_000_000;
+            writeln!(
+                out,
+                "<rect x=\"{x}\" y=\"{y}\" width=\"{cell}\" height=\"{ROW_HEIGHT}\" \
+                 fill=\"{fill}\"><title>{count} samples from {}.{:03} s</title></rect>",
+                from_ms / 1000,
+                from_ms % 1000
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_axes(
+        &self,
+        columns: u64,
+        cell: u64,
+        bottom: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let (right, frame) = (columns * cell, ROWS * ROW_HEIGHT);
+        writeln!(
+            out,
+            "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{right}\" height=\"{frame}\" fill=\"none\" \
+             stroke=\"#888888\"/>"
+        )?;
+        let whole_ms = self.column_ns / 1_000_000;
+        for part in 0..=4 {
+            let y = bottom - frame * part / 4 + 4;
+            let text = format!("{} ms", whole_ms * part / 4);
+            writeln!(
+                out,
+                "<text x=\"{}\" y=\"{y}\" text-anchor=\"end\">{text}</text>",
+                LEFT - 6
+            )?;
+        }
+        // A label needs about 60 pixels.
+        let step = (60 / cell).max(1).next_power_of_two();
+        for column in (0..columns).step_by(step as usize) {
+            let x = LEFT + column * cell;
+            let text = format!("{} s", column * self.column_ns / SECOND_NS);
+            writeln!(out, "<text x=\"{x}\" y=\"{}\">{text}</text>", bottom + 18)?;
+        }
+        Ok(())
+    }
+}
+
+/// White to dark red; the square root keeps single samples visible.
+fn colour(heat: f64) -> String {
+    let heat = heat.clamp(0.0, 1.0).sqrt();
+    let part = |from: f64, to: f64| (from + (to - from) * heat) as u8;
+    format!(
+        "#{:02x}{:02x}{:02x}",
+        part(255.0, 140.0),
+        part(235.0, 10.0),
+        part(215.0, 20.0)
+    )
+}
