@@ -22,6 +22,8 @@ mod progress;
 #[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "report")]
+mod recover;
+#[cfg(feature = "report")]
 mod report;
 #[cfg(feature = "report")]
 mod selection;
@@ -65,6 +67,8 @@ enum Command {
     Info(info::Args),
     #[cfg(feature = "report")]
     Dump(dump::Args),
+    #[cfg(feature = "report")]
+    Recover(recover::Args),
     #[cfg(feature = "record")]
     Doctor(doctor::Args),
     /// The workload that `demo` records
@@ -99,6 +103,8 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         #[cfg(feature = "report")]
         Command::Dump(args) => dump::run(&args),
+        #[cfg(feature = "report")]
+        Command::Recover(args) => recover::run(&args),
         #[cfg(feature = "record")]
         Command::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "record")]

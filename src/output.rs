@@ -3,6 +3,7 @@
 use anyhow::Context;
 use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Runs `write` on the output at `path`, or on standard output for `-`.
@@ -11,6 +12,22 @@ use std::path::{Path, PathBuf};
 /// full disk leaves the old one.
 pub fn write_to(
     path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    write_with_mode(path, 0o666, write)
+}
+
+/// As [`write_to`], for what holds a guest's memory: only its owner may read a new file.
+pub fn write_private(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    write_with_mode(path, 0o600, write)
+}
+
+fn write_with_mode(
+    path: &Path,
+    mode: u32,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
     if path == Path::new("-") {
@@ -30,7 +47,9 @@ pub fn write_to(
             .with_context(describe);
     }
     let part = part_path(path);
-    let file = fs::File::create(&part).with_context(describe)?;
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(mode);
+    let file = options.open(&part).with_context(describe)?;
     let mut file = BufWriter::new(file);
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);

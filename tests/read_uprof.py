@@ -148,7 +148,7 @@ def judge(data, at):
     """"sound", or the kind of damage that stands at `at`; and the header, if it can be trusted."""
     header = read_header(data, at)
     if header is None:
-        return "header", None
+        return "repeated" if data.startswith(MAGIC, at) else "header", None
     most_raw = MOST_COLD_BYTES if header.encoding == 1 else MOST_PAYLOAD_BYTES
     if header.stored_bytes > MOST_PAYLOAD_BYTES or header.raw_bytes > most_raw:
         return "header", None

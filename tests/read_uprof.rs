@@ -158,6 +158,10 @@ fn dump_is_what_the_second_reader_prints() {
         let lines = compare(python, recording);
         let bytes = fs::read(recording).expect("it was just dumped");
         println!("{}: {lines} lines are the same", recording.display());
+        if recording.starts_with(in_repository("corpus/bad")) {
+            // Damaged already, some beyond recognition: then neither reader prints a line.
+            continue;
+        }
         assert!(
             bytes.len() > 100 && lines > 0,
             "{} is no recording",

@@ -89,8 +89,8 @@ impl Damage {
             DamageKind::Missing => write!(f, "blocks are missing before byte {offset}"),
             DamageKind::Repeated => write!(
                 f,
-                "the blocks at byte {offset} ({bytes} bytes) came before or belong to another \
-                 recording: skipped"
+                "the {bytes} bytes at byte {offset} came before or belong to another recording: \
+                 skipped"
             ),
             DamageKind::Unfinished => write!(
                 f,
@@ -112,7 +112,7 @@ impl fmt::Display for Damage {
             (None, 1) => write!(f, "; at least 1 sample lost")?,
             (None, least) => write!(f, "; at least {least} samples lost")?,
         }
-        if self.samples == Some(0) {
+        if self.samples.unwrap_or(self.samples_at_least) == 0 {
             return Ok(());
         }
         match (self.gap_length_ns(), self.gap_ns.0) {

@@ -27,6 +27,12 @@ pub enum OpenError {
         MAGIC.escape_ascii()
     )]
     NotARecording,
+    /// Carriage returns or high bits are gone.
+    #[error(
+        "the recording was changed by a transfer in text mode (line ends or high bits are not what \
+         they were): nothing can be saved from it; copy it again in binary mode"
+    )]
+    TextTransfer,
     /// The file starts well, but no block of it is sound.
     #[error(
         "the recording has a preamble but no sound block in {bytes} bytes: it is damaged \

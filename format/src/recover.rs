@@ -3,10 +3,12 @@
 //! Enters: blocks and damages, from a file or a pipe. Leaves: a sound recording that says what is
 //! missing. Payloads are copied as they are, also those of types that this version doesn't know.
 
-use crate::block::Payload;
+use crate::block::{Block, Payload};
 use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;
+use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
+use crate::sample::{Frame, Sample};
 use crate::scanner::Item;
 use crate::writer::Writer;
 use std::io::{self, Write};
@@ -22,6 +24,8 @@ pub struct Recovered {
     pub damages: Vec<Damage>,
     /// Further damages, beyond those listed.
     pub more_damages: u64,
+    /// Blocks with right checksums that can't be decoded; some are listed.
+    pub undecodable: Vec<DecodeError>,
     /// Bytes that were skipped.
     pub skipped_bytes: u64,
     /// Samples known to be lost; more may be where a damage doesn't say.
@@ -38,7 +42,7 @@ const LISTED_DAMAGES: usize = 1024;
 impl Recovered {
     /// Whether nothing was wrong with the recording.
     pub fn is_whole(&self) -> bool {
-        self.damages.is_empty()
+        self.damages.is_empty() && self.undecodable.is_empty()
     }
 
     fn damage(&mut self, damage: Damage) -> Loss {
@@ -60,6 +64,21 @@ impl Recovered {
         loss
     }
 
+    fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u64) -> Loss {
+        let count = u64::from(block.samples).saturating_sub(samples);
+        self.lost_samples = self.lost_samples.saturating_add(count);
+        if self.undecodable.len() < LISTED_DAMAGES {
+            self.undecodable.push(block.error(fault));
+        }
+        Loss {
+            first_ns: block.first_ns,
+            last_ns: block.last_ns,
+            task: None,
+            reason: LossReason::Damaged,
+            count,
+        }
+    }
+
     /// The end record of the new recording.
     fn new_end(&self, last_ns: u64) -> End {
         let end = self.end.clone().unwrap_or(End {
@@ -76,7 +95,7 @@ impl Recovered {
         let lost = self.lost_samples;
         End {
             message: format!(
-                "{}; recovered: {places} damaged places, at least {lost} samples lost",
+                "{}; recovered: damaged at {places} places, at least {lost} samples lost",
                 end.message
             ),
             totals,
@@ -103,7 +122,10 @@ pub fn recover<'a, W: Write>(
         let block = match item? {
             Item::Block(block) => block,
             Item::Damage(damage) => {
-                losses.push(recovered.damage(damage));
+                let loss = recovered.damage(damage);
+                if loss.count > 0 {
+                    losses.push(loss);
+                }
                 continue;
             }
         };
@@ -121,18 +143,64 @@ pub fn recover<'a, W: Write>(
             _ if recovered.blocks == 0 => writer.metadata(&lost_metadata(), block.first_ns)?,
             _ => {}
         }
-        writer.copy(&block)?;
+        let samples = match whole(&block) {
+            // Unknown numbers belong to a newer version, which may read the block.
+            Ok(()) | Err(Fault::Unknown { .. }) => {
+                writer.copy(&block)?;
+                u64::from(block.samples)
+            }
+            Err(fault) => {
+                let samples = rewrite(&mut writer, &block)?;
+                losses.push(recovered.undecodable(&block, fault, samples));
+                samples
+            }
+        };
         recovered.blocks += 1;
-        recovered.samples += u64::from(block.samples);
+        recovered.samples += samples;
         if losses.len() >= LISTED_DAMAGES {
             writer.losses(&losses)?;
             losses.clear();
         }
     }
-    losses.retain(|loss: &Loss| loss.count > 0);
     writer.losses(&losses)?;
     let out = writer.finish(&recovered.new_end(last_ns))?;
     Ok((out, recovered))
+}
+
+/// Decodes all of a block's payload.
+fn whole(block: &Block<'_>) -> Result<(), Fault> {
+    let Payload::Samples(samples) = block.payload().map_err(|error| error.what)? else {
+        return Ok(());
+    };
+    let mut rows = samples.rows();
+    while rows.next_row()?.is_some() {}
+    Ok(())
+}
+
+/// Writes the rows of a sample block that can be decoded; returns how many.
+fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u64> {
+    let Ok(Payload::Samples(samples)) = block.payload() else {
+        return Ok(0);
+    };
+    let mut rows = samples.rows();
+    let mut count = 0;
+    while let Ok(Some(row)) = rows.next_row() {
+        let chain: Vec<Frame> = samples.chain(row.node).collect();
+        writer.sample(&Sample {
+            time_ns: row.time_ns,
+            task: row.task,
+            state: row.state,
+            chain: &chain,
+            stop: row.stop,
+            cost_ns: row.cost_ns,
+            late_ns: row.late_ns,
+            registers: row.registers,
+            stack: row.stack,
+        })?;
+        count += 1;
+    }
+    writer.flush()?;
+    Ok(count)
 }
 
 /// What stands in for metadata that was not sound.

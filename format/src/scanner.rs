@@ -25,6 +25,9 @@ pub enum Item<'a> {
 /// in headers are trusted, lest nested headers make a reader checksum the same bytes for ever.
 const RECHECK_BYTES: u64 = 256 << 20;
 
+/// What becomes of the magic when line ends are converted either way, or high bits cut off.
+const TEXT_TRANSFERS: [&[u8]; 3] = [b"\x89UPROF\n", b"\x89UPROF\r\r\n", b"\tUPROF\r\n"];
+
 /// Checks the first bytes of a file. `None`: damaged, but blocks may follow.
 pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError> {
     if bytes.is_empty() {
@@ -37,6 +40,12 @@ pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError
             false => OpenError::NotARecording,
         });
     };
+    if TEXT_TRANSFERS
+        .iter()
+        .any(|changed| bytes.starts_with(changed))
+    {
+        return Err(OpenError::TextTransfer);
+    }
     if preamble.magic != MAGIC || preamble.crc.get() != preamble.checksum() {
         return Ok(None);
     }
@@ -173,6 +182,9 @@ impl Scanner {
                     self.skip(rest, DamageKind::Truncated, header.samples.get());
                 }
                 Parsed::BadPayload(header) => self.bad_payload(rest, &header),
+                Parsed::BadHeader if rest.starts_with(&MAGIC) => {
+                    self.skip(rest, DamageKind::Repeated, 0);
+                }
                 Parsed::BadHeader => self.skip(rest, DamageKind::Header, 0),
             }
         }

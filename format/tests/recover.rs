@@ -1,0 +1,143 @@
+//! What is recovered is a sound recording with all that was sound, and says what was not.
+
+#[allow(dead_code)]
+mod fixture;
+
+use fixture::{UUID, end, small_recording};
+use std::io;
+use uprof::cold::{EndReason, LossReason, Metadata};
+use uprof::{Block, Item, Payload, Recording, Recovered, StreamReader, recover};
+
+fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
+    let items = Recording::open(bytes).unwrap().blocks().map(Ok);
+    let (out, recovered) = recover(items, Vec::new(), UUID).unwrap();
+    let streamed = recover(StreamReader::open(bytes).unwrap(), Vec::new(), UUID).unwrap();
+    assert_eq!((&streamed.0, &streamed.1), (&out, &recovered));
+    (out, recovered)
+}
+
+/// The blocks of a recording, which must be sound.
+fn blocks(bytes: &[u8]) -> Vec<Block<'_>> {
+    let items = Recording::open(bytes).unwrap().blocks();
+    items
+        .map(|item| match item {
+            Item::Block(block) => block,
+            Item::Damage(damage) => panic!("{damage}"),
+        })
+        .collect()
+}
+
+fn payloads<'a>(blocks: &'a [Block<'_>], skip: &[u16]) -> Vec<&'a [u8]> {
+    let kept = blocks
+        .iter()
+        .filter(|block| !skip.contains(&block.block_type));
+    kept.map(|block| block.stored()).collect()
+}
+
+/// Types of blocks that a recovery writes anew: losses, end, index.
+const RENEWED: [u16; 3] = [6, 9, 10];
+
+#[test]
+fn a_whole_recording_stays_as_it_is() {
+    let bytes = small_recording();
+    let (out, recovered) = recovered(&bytes);
+    assert!(recovered.is_whole() && recovered.has_metadata);
+    assert_eq!(recovered.samples, 31);
+    let (before, after) = (blocks(&bytes), blocks(&out));
+    assert_eq!(payloads(&after, &[9, 10]), payloads(&before, &[9, 10]));
+    assert!(Recording::open(&out).unwrap().index().is_some());
+}
+
+#[test]
+fn every_single_damage_is_recovered_from() {
+    let bytes = small_recording();
+    let before = blocks(&bytes);
+    for at in 32..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 0x10;
+        let (out, recovered) = recovered(&flipped);
+        let after = blocks(&out);
+        let hit = before
+            .iter()
+            .position(|block| at < (block.offset + block.file_bytes()) as usize)
+            .unwrap();
+        let mut expected = before.clone();
+        let lost = expected.remove(hit);
+        let metadata: &[u16] = if lost.block_type == 1 { &[1] } else { &[] };
+        let skip = [&RENEWED, metadata].concat();
+        assert_eq!(
+            payloads(&after, &skip),
+            payloads(&expected, &skip),
+            "byte {at}"
+        );
+        assert_eq!(recovered.damages.len(), 1, "byte {at}");
+        assert_eq!(recovered.lost_samples, u64::from(lost.samples), "byte {at}");
+        assert_eq!(recovered.has_metadata, lost.block_type != 1, "byte {at}");
+        assert_eq!(recovered.samples + recovered.lost_samples, 31, "byte {at}");
+        check_losses(&after, u64::from(lost.samples));
+        assert_eq!(after[0].block_type, 1, "metadata comes first");
+    }
+}
+
+/// What went with damage is told as a loss.
+fn check_losses(after: &[Block<'_>], lost: u64) {
+    let damaged = |block: &Block<'_>| match block.payload().unwrap() {
+        Payload::Losses(losses) => losses
+            .iter()
+            .filter(|loss| loss.reason == LossReason::Damaged)
+            .map(|loss| loss.count)
+            .sum(),
+        _ => 0,
+    };
+    assert_eq!(after.iter().map(damaged).sum::<u64>(), lost);
+}
+
+#[test]
+fn every_prefix_is_recovered() {
+    let bytes = small_recording();
+    for length in 32..bytes.len() {
+        let Ok(recording) = Recording::open(&bytes[..length]) else {
+            continue;
+        };
+        let found = recording
+            .blocks()
+            .filter(|item| matches!(item, Item::Block(_)));
+        let found = found.count() as u64;
+        let (out, recovered) = recovered(&bytes[..length]);
+        let after = blocks(&out);
+        let ended = recovered.end.is_some();
+        assert_eq!(
+            recovered.blocks,
+            found - u64::from(ended),
+            "prefix of {length} bytes"
+        );
+        let Payload::End(new_end) = after[after.len() - 2].payload().unwrap() else {
+            panic!("no end before the index")
+        };
+        match ended {
+            true => assert_eq!(new_end.reason, end().reason),
+            false => assert_eq!(new_end.reason, EndReason::Cut),
+        }
+    }
+}
+
+#[test]
+fn lost_metadata_is_said_to_be_lost() {
+    let mut bytes = small_recording();
+    bytes[40] ^= 1;
+    let (out, _) = recovered(&bytes);
+    let Payload::Metadata(metadata) = blocks(&out)[0].payload().unwrap() else {
+        panic!("no metadata")
+    };
+    assert_ne!(metadata, Metadata::default());
+    assert_eq!(metadata.notes[0].0, "recovered");
+}
+
+#[test]
+fn an_input_that_fails_is_an_error() {
+    let bytes = small_recording();
+    let items = Recording::open(&bytes).unwrap().blocks().map(Ok);
+    let failing = items.take(3).chain([Err(io::Error::other("unplugged"))]);
+    let error = recover(failing, Vec::new(), UUID).unwrap_err();
+    assert_eq!(error.to_string(), "unplugged");
+}

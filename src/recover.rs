@@ -1,0 +1,90 @@
+//! `uniprof recover`: what is sound of a damaged recording, as a new one.
+
+use crate::Outcome;
+use crate::output::write_private;
+use crate::terminal::say;
+use anyhow::Context;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use uprof::{Recovered, StreamReader};
+
+/// Most damages that are told one by one.
+const TOLD: usize = 20;
+
+/// Copy what is sound of a damaged recording into a new one that says what is missing
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The damaged recording; `-` is standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The new recording; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let shown = args.file.display();
+    let input: Box<dyn Read> = match args.file == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => {
+            let opened = File::open(&args.file);
+            Box::new(opened.with_context(|| format!("cannot open {shown}"))?)
+        }
+    };
+    let reader = StreamReader::open(BufReader::new(input))
+        .with_context(|| format!("cannot recover anything from {shown}"))?;
+    // What is left of a recording keeps its name; a damaged preamble leaves none.
+    let uuid = reader.uuid().unwrap_or_default();
+    let mut recovered = Recovered::default();
+    write_private(&args.output, |out| {
+        (_, recovered) = uprof::recover(reader, out, uuid)?;
+        Ok(())
+    })?;
+    tell(&recovered, args);
+    Ok(match recovered.is_whole() {
+        true => Outcome::Done,
+        false => Outcome::Lossy,
+    })
+}
+
+fn tell(recovered: &Recovered, args: &Args) {
+    for damage in recovered.damages.iter().take(TOLD) {
+        say(format_args!("uniprof: {damage}"));
+    }
+    for error in recovered.undecodable.iter().take(TOLD) {
+        say(format_args!(
+            "uniprof: {error}; what comes before that is kept"
+        ));
+    }
+    let places = recovered.damages.len() as u64 + recovered.more_damages;
+    let untold = places.saturating_sub(TOLD as u64);
+    if untold > 0 {
+        say(format_args!("uniprof: and {untold} more damaged places"));
+    }
+    if !recovered.has_metadata {
+        say(format_args!(
+            "uniprof: the metadata is lost: say with --elf what was recorded"
+        ));
+    }
+    let (blocks, samples) = (recovered.blocks, recovered.samples);
+    say(format_args!(
+        "uniprof: {blocks} blocks with {samples} samples are in {}",
+        args.output.display()
+    ));
+    if recovered.is_whole() {
+        say(format_args!(
+            "uniprof: nothing was wrong with {}",
+            args.file.display()
+        ));
+        return;
+    }
+    let (bytes, lost) = (recovered.skipped_bytes, recovered.lost_samples);
+    let places = places + recovered.undecodable.len() as u64;
+    let plural = if places == 1 { "" } else { "s" };
+    say(format_args!(
+        "uniprof: damage at {places} place{plural}, {bytes} bytes skipped, at least {lost} samples \
+         lost"
+    ));
+}

@@ -1,0 +1,252 @@
+//! Damaged and hostile files (corpus/bad/): each has the message that `uniprof recover` must give,
+//! and no subcommand may do worse than say what is wrong.
+//!
+//! `UNIPROF_BLESS=1 cargo test --test bad_files` writes the files and messages anew.
+#![cfg(feature = "report")]
+
+#[allow(dead_code)]
+#[path = "../format/tests/fixture/mod.rs"]
+mod fixture;
+
+use fixture::{UUID, small_recording};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use uprof::layout::{INDEX_TRAILER, SYNC};
+use uprof::{Block, BlockHeader, Item, Preamble, Recording};
+use zerocopy::{FromBytes, IntoBytes};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/bad")
+}
+
+fn is_blessing() -> bool {
+    std::env::var_os("UNIPROF_BLESS").is_some()
+}
+
+/// Runs a subcommand on a file that stands in the current folder.
+fn uniprof(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    command.current_dir(folder).args(args).output().unwrap()
+}
+
+/// A sound recording, and where its blocks are.
+struct Sound {
+    bytes: Vec<u8>,
+    places: Vec<std::ops::Range<usize>>,
+}
+
+impl Sound {
+    fn new() -> Self {
+        let bytes = small_recording();
+        let place = |block: &Block<'_>| {
+            let start = block.offset as usize;
+            start..start + block.file_bytes() as usize
+        };
+        let items = Recording::open(&bytes).unwrap().blocks();
+        let places = items
+            .map(|item| match item {
+                Item::Block(block) => place(&block),
+                Item::Damage(damage) => panic!("{damage}"),
+            })
+            .collect();
+        Sound { bytes, places }
+    }
+
+    /// With one byte changed.
+    fn flipped(&self, at: usize) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        bytes[at] ^= 0x10;
+        bytes
+    }
+
+    /// With the header of block `number` changed, and its checksum right again.
+    fn with_header(&self, number: usize, change: impl FnOnce(&mut BlockHeader)) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        let place = &mut bytes[self.places[number].start..][..BlockHeader::BYTES];
+        let mut header = BlockHeader::read_from_bytes(place).unwrap();
+        change(&mut header);
+        header.header_crc = header.checksum().into();
+        place.copy_from_slice(header.as_bytes());
+        bytes
+    }
+
+    fn without(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        [&self.bytes[..range.start], &self.bytes[range.end..]].concat()
+    }
+}
+
+/// Number of the first block of samples in the small recording.
+const SAMPLES: usize = 3;
+
+/// The files: name and bytes.
+fn files() -> Vec<(&'static str, Vec<u8>)> {
+    let sound = Sound::new();
+    let bytes = &sound.bytes;
+    let samples = sound.places[SAMPLES].clone();
+    let mut newer = Preamble::new(UUID);
+    newer.major = 2.into();
+    newer.crc = newer.checksum().into();
+    let mut hole = bytes.clone();
+    hole[samples.start + 100..samples.start + 400].fill(0);
+    let mut trailer = bytes.clone();
+    let end = trailer.len() - INDEX_TRAILER.len();
+    trailer[end - 8..end].fill(0);
+    vec![
+        ("empty", Vec::new()),
+        ("cut-in-preamble", bytes[..20].to_vec()),
+        ("preamble-only", bytes[..32].to_vec()),
+        ("not-a-recording", b"<!DOCTYPE html>\n<p>404\n".repeat(9)),
+        ("syncs-only", SYNC.repeat(40)),
+        ("newer-major", [newer.as_bytes(), &bytes[32..]].concat()),
+        ("flipped-magic", sound.flipped(1)),
+        ("flipped-uuid", sound.flipped(20)),
+        ("flipped-metadata", sound.flipped(sound.places[0].end - 1)),
+        ("flipped-header", sound.flipped(samples.start + 17)),
+        ("flipped-payload", sound.flipped(samples.end - 9)),
+        ("flipped-index", sound.flipped(bytes.len() - 40)),
+        ("index-points-nowhere", trailer),
+        ("cut-in-block", bytes[..samples.end - 5].to_vec()),
+        ("cut-in-header", bytes[..samples.start + 9].to_vec()),
+        ("cut-between-blocks", bytes[..samples.end].to_vec()),
+        ("hole-of-zeros", hole),
+        ("line-ends-converted", convert_line_ends(bytes)),
+        ("block-missing", sound.without(samples.clone())),
+        (
+            "bytes-missing",
+            sound.without(samples.start + 80..samples.start + 95),
+        ),
+        (
+            "block-twice",
+            [&bytes[..samples.end], &bytes[samples.start..]].concat(),
+        ),
+        ("two-recordings", bytes.repeat(2)),
+        (
+            "claims-16-mib",
+            sound.with_header(SAMPLES, |header| header.stored_bytes = (16 << 20).into()),
+        ),
+        (
+            "claims-4-gib",
+            sound.with_header(SAMPLES, |header| header.stored_bytes = u32::MAX.into()),
+        ),
+        (
+            "claims-more-samples",
+            sound.with_header(SAMPLES, |header| header.samples = 9999.into()),
+        ),
+        (
+            "unknown-codec",
+            sound.with_header(SAMPLES, |header| header.codec = 77),
+        ),
+        (
+            "unknown-block",
+            sound.with_header(1, |header| header.block_type = 77.into()),
+        ),
+        (
+            "unknown-critical-block",
+            sound.with_header(SAMPLES, |header| header.block_type = 77.into()),
+        ),
+    ]
+}
+
+/// What a transfer in text mode does.
+fn convert_line_ends(bytes: &[u8]) -> Vec<u8> {
+    let mut converted = bytes.to_vec();
+    let mut at = 0;
+    while at + 1 < converted.len() {
+        if converted[at..at + 2] == *b"\r\n" {
+            converted.remove(at);
+        }
+        at += 1;
+    }
+    converted
+}
+
+#[test]
+fn every_bad_file_has_its_message() {
+    let folder = folder();
+    if is_blessing() {
+        fs::create_dir_all(&folder).unwrap();
+        for (name, bytes) in files() {
+            fs::write(folder.join(name).with_extension("uprof"), bytes).unwrap();
+        }
+    }
+    let mut seen = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_none_or(|extension| extension != "uprof")
+        {
+            continue;
+        }
+        seen += 1;
+        let scratch = tempfile::tempdir().unwrap();
+        fs::copy(&path, scratch.path().join("bad.uprof")).unwrap();
+        let args = ["recover", "bad.uprof", "-o", "new.uprof"];
+        let output = uniprof(scratch.path(), &args);
+        let status = output.status.code().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        let found = format!("{message}exit status {status}\n");
+        check(&path.with_extension("txt"), &found);
+        check_recovered(scratch.path(), status);
+        check_others(scratch.path(), &path);
+    }
+    assert_eq!(
+        seen,
+        files().len(),
+        "files in corpus/bad; UNIPROF_BLESS=1 writes them anew"
+    );
+}
+
+fn check(golden: &Path, found: &str) {
+    if is_blessing() {
+        fs::write(golden, found).unwrap();
+    }
+    let expected = fs::read_to_string(golden).unwrap_or_default();
+    let place = golden.display();
+    assert_eq!(
+        found, expected,
+        "{place}; UNIPROF_BLESS=1 accepts what is found"
+    );
+}
+
+/// What was recovered must be a sound recording; what failed must leave nothing behind.
+fn check_recovered(folder: &Path, status: i32) {
+    let new = folder.join("new.uprof");
+    assert_eq!(new.exists(), status < 2);
+    if status < 2 {
+        let bytes = fs::read(new).unwrap();
+        for item in Recording::open(&bytes).unwrap().blocks() {
+            assert!(matches!(item, Item::Block(_)), "{item:?}");
+        }
+    }
+    let names = fs::read_dir(folder).unwrap().count();
+    assert_eq!(
+        names,
+        1 + usize::from(status < 2),
+        "nothing half-written is left"
+    );
+}
+
+/// Other subcommands end with a status of ours and a message, never with a panic.
+fn check_others(folder: &Path, path: &Path) {
+    for args in [
+        &["info", "bad.uprof"][..],
+        &["dump", "bad.uprof"],
+        &["report", "--top", "bad.uprof"],
+        &["export", "--format", "folded", "bad.uprof"],
+    ] {
+        let output = uniprof(folder, args);
+        let shown = format!("{}: {}", path.display(), args.join(" "));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let status = output.status.code();
+        assert!(
+            matches!(status, Some(0..=2)),
+            "{shown}: {status:?} {stderr}"
+        );
+        assert!(!stderr.contains("panicked"), "{shown}: {stderr}");
+        if status == Some(2) {
+            assert!(stderr.starts_with("uniprof: "), "{shown}: {stderr}");
+        }
+    }
+}
