@@ -61,7 +61,7 @@ pub struct Args {
     pub depth: u32,
 
     /// Most time that a guest may stand still for a sample, where sampling stops it (default:
-    /// 200us; 20ms behind a gdb stub, where each question takes its time)
+    /// 200us; 50ms behind a gdb stub, where each question takes its time)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub freeze_budget: Option<Duration>,
 

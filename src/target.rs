@@ -4,9 +4,11 @@
 
 use crate::record::Args;
 use anyhow::{Context, bail};
+use std::path::Path;
 use std::time::Duration;
 use uniprof_record::gdb;
 use uniprof_record::process::{self, Command, Process};
+use uniprof_record::qemu;
 use uniprof_record::xen::{self, image::Image, target as domain};
 use uniprof_record::{Plan, Source};
 
@@ -27,7 +29,7 @@ pub struct Backend {
 /// The time in which a hypercall or a signal has long been answered.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
 /// The time that a stub under emulation may take for a deep stack.
-const STUB_BUDGET: Duration = Duration::from_millis(20);
+const STUB_BUDGET: Duration = Duration::from_millis(50);
 
 /// All kinds of guests.
 pub const BACKENDS: &[Backend] = &[
@@ -44,6 +46,13 @@ pub const BACKENDS: &[Backend] = &[
         what: "a guest behind a gdb stub",
         budget: STUB_BUDGET,
         open: open_gdb,
+    },
+    Backend {
+        prefix: "qemu:",
+        form: "qemu:/SOCKET",
+        what: "a QEMU guest, by its QMP monitor",
+        budget: STUB_BUDGET,
+        open: open_qemu,
     },
     Backend {
         prefix: "",
@@ -113,6 +122,10 @@ fn image_of(args: &Args) -> anyhow::Result<Option<Image>> {
 
 fn open_gdb(address: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
     Ok(gdb::source::open_stub(address, image_of(args)?, plan)?)
+}
+
+fn open_qemu(path: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    Ok(qemu::source::open(Path::new(path), image_of(args)?, plan)?)
 }
 
 fn open_domain(target: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {

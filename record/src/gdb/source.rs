@@ -9,6 +9,7 @@ use super::error::GdbError;
 use super::guard::Guard;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
+use crate::qemu::source::Afterwards;
 use crate::ring::Sink;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -52,6 +53,8 @@ pub struct Opening {
     pub warnings: Vec<String>,
     /// The guest's image, if known.
     pub image: Option<Image>,
+    /// What to do when the guest has been let go.
+    pub afterwards: Option<Afterwards>,
 }
 
 /// Opens the target `gdb:ADDRESS`.
@@ -67,6 +70,7 @@ pub fn open_stub(address: &str, image: Option<Image>, plan: &Plan) -> Result<Sou
         notes: Vec::new(),
         warnings: Vec::new(),
         image,
+        afterwards: None,
     };
     open(opening, plan)
 }
@@ -86,6 +90,7 @@ struct GdbSource {
     freezes: u64,
     /// Round trips before the first sample.
     first_round_trips: u64,
+    afterwards: Option<Afterwards>,
 }
 
 /// Connects to a stub. Its guest stands still while the stub is asked what it can do.
@@ -132,6 +137,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         held_by_other: false,
         freezes: 0,
         first_round_trips: 0,
+        afterwards: opening.afterwards,
     };
     source.let_run()?;
     source.probe()?;
@@ -450,6 +456,9 @@ impl Drop for GdbSource {
             self.guard.forget();
         } else {
             self.guard.release(&self.client);
+        }
+        if let Some(afterwards) = &self.afterwards {
+            afterwards.finish();
         }
     }
 }

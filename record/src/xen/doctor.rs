@@ -6,8 +6,8 @@
 use super::domain::{Domain, Xen};
 use super::image::Image;
 use super::memory::GuestMemory;
-use super::page_tables::Paging;
 use super::target::{self, Found};
+use crate::page_tables::Paging;
 use std::path::Path;
 use std::time::Duration;
 use uprof::Registers;

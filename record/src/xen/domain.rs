@@ -3,8 +3,8 @@
 //! Enters: a domid. Leaves: facts about the domain, contexts of its vCPUs. Nothing here decides when
 //! to pause; whoever calls [`Domain::fetch`] with `pause` must call [`Domain::unpause`].
 
-use super::page_tables::Paging;
 use super::vcpu::{self, CONTEXT_BYTES, ContextKind};
+use crate::page_tables::Paging;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{self, DomainInfo, Domctl, VcpuInfo};
 use crate::sys::xen::hypercall_buffer::HypercallBuffer;

@@ -9,7 +9,6 @@ pub mod domain;
 pub mod image;
 pub mod libxl;
 pub mod memory;
-pub mod page_tables;
 pub mod rescue;
 pub mod source;
 pub mod doctor;

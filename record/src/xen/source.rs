@@ -7,10 +7,10 @@
 use super::domain::Domain;
 use super::image::Image;
 use super::memory::GuestMemory;
-use super::page_tables::Paging;
 use super::rescue::DomainRescuer;
 use super::target::Found;
 use crate::guardian::Guardian;
+use crate::page_tables::Paging;
 use crate::ring::Sink;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};

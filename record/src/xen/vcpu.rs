@@ -2,7 +2,7 @@
 //!
 //! Enters: the bytes of `struct vcpu_guest_context`. Leaves: the same for both architectures.
 
-use super::page_tables::Paging;
+use crate::page_tables::Paging;
 use crate::sys::xen::{context_aarch64, context_x86_64};
 use uprof::{Arch, Registers};
 use zerocopy::FromBytes;
@@ -81,12 +81,6 @@ fn read_registers_x86_64(context: &context_x86_64::VcpuGuestContext, out: &mut R
     );
 }
 
-const CR0_PAGING: u64 = 1 << 31;
-const CR4_PHYSICAL_ADDRESS_EXTENSION: u64 = 1 << 5;
-const CR4_FIVE_LEVELS: u64 = 1 << 12;
-/// Bits 12 to 51 of CR3.
-const CR3_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
 fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
     if !is_hvm {
         // xen_cr3_to_pfn of arch-x86/xen-x86_64.h; a 64-bit PV guest has four levels.
@@ -95,25 +89,11 @@ fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
             levels: 4,
         };
     }
-    if control[0] & CR0_PAGING == 0 {
-        return Paging::Off;
-    }
-    if !long_mode || control[4] & CR4_PHYSICAL_ADDRESS_EXTENSION == 0 {
-        return Paging::Unsupported;
-    }
-    Paging::X86_64 {
-        root: (control[3] & CR3_ADDRESS) >> 12,
-        levels: if control[4] & CR4_FIVE_LEVELS != 0 {
-            5
-        } else {
-            4
-        },
-    }
+    Paging::of_x86_64(control[0], control[3], control[4], long_mode)
 }
 
 const PSTATE_AARCH32: u64 = 1 << 4;
 const PSTATE_SP_ELX: u64 = 1;
-const SCTLR_MMU: u64 = 1;
 
 fn read_aarch64(
     x: &[u64; 31],
@@ -130,14 +110,8 @@ fn read_aarch64(
     out.set(33, pstate);
     if pstate & PSTATE_AARCH32 != 0 {
         Paging::Unsupported
-    } else if tail.sctlr & SCTLR_MMU == 0 {
-        Paging::Off
     } else {
-        Paging::Aarch64 {
-            ttbr0: tail.ttbr0,
-            ttbr1: tail.ttbr1,
-            tcr: tail.ttbcr,
-        }
+        Paging::of_aarch64(tail.sctlr, tail.ttbr0, tail.ttbr1, tail.ttbcr)
     }
 }
 
@@ -215,28 +189,6 @@ mod tests {
         for (number, offset) in expected {
             assert_eq!(registers.get(number), Some(offset), "register {number}");
         }
-    }
-
-    #[test]
-    fn hvm_paging_follows_the_control_registers() {
-        let mode = |cr0, cr4, long| {
-            paging_x86_64(
-                &[cr0, 0, 0, 0x8000_0000_0000_5fff, cr4, 0, 0, 0],
-                true,
-                long,
-            )
-        };
-        let on = CR0_PAGING;
-        let extended = CR4_PHYSICAL_ADDRESS_EXTENSION;
-        assert_eq!(mode(0, 0, false), Paging::Off);
-        assert_eq!(mode(on, 0, false), Paging::Unsupported);
-        assert_eq!(mode(on, extended, false), Paging::Unsupported);
-        assert_eq!(
-            mode(on, extended, true),
-            Paging::X86_64 { root: 5, levels: 4 }
-        );
-        let five = mode(on, extended | CR4_FIVE_LEVELS, true);
-        assert_eq!(five, Paging::X86_64 { root: 5, levels: 5 });
     }
 
     #[test]

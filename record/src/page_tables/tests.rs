@@ -229,3 +229,17 @@ fn arbitrary_memory_ends_in_five_reads() {
         assert!(noise.1 <= 5);
     }
 }
+
+#[test]
+fn x86_64_paging_follows_the_control_registers() {
+    let mode = |cr0, cr4, long| Paging::of_x86_64(cr0, 0x8000_0000_0000_5fff, cr4, long);
+    let on = CR0_PAGING;
+    let extended = CR4_PHYSICAL_ADDRESS_EXTENSION;
+    assert_eq!(mode(0, 0, false), Paging::Off);
+    assert_eq!(mode(on, 0, false), Paging::Unsupported);
+    assert_eq!(mode(on, extended, false), Paging::Unsupported);
+    let four = Paging::X86_64 { root: 5, levels: 4 };
+    assert_eq!(mode(on, extended, true), four);
+    let five = mode(on, extended | CR4_FIVE_LEVELS, true);
+    assert_eq!(five, Paging::X86_64 { root: 5, levels: 5 });
+}

@@ -76,7 +76,34 @@ const X86_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 const ARM_ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 const ARM_TABLE_OR_PAGE: u64 = 1 << 1;
 
+const CR0_PAGING: u64 = 1 << 31;
+const CR4_PHYSICAL_ADDRESS_EXTENSION: u64 = 1 << 5;
+const CR4_FIVE_LEVELS: u64 = 1 << 12;
+const SCTLR_MMU: u64 = 1;
+
 impl Paging {
+    /// By an x86-64 vCPU's control registers, and whether it is in long mode (EFER.LMA).
+    pub fn of_x86_64(cr0: u64, cr3: u64, cr4: u64, long_mode: bool) -> Self {
+        if cr0 & CR0_PAGING == 0 {
+            return Paging::Off;
+        }
+        if !long_mode || cr4 & CR4_PHYSICAL_ADDRESS_EXTENSION == 0 {
+            return Paging::Unsupported;
+        }
+        Paging::X86_64 {
+            root: (cr3 & X86_ADDRESS) >> 12,
+            levels: if cr4 & CR4_FIVE_LEVELS != 0 { 5 } else { 4 },
+        }
+    }
+
+    /// By an AArch64 vCPU's system registers of EL1.
+    pub fn of_aarch64(sctlr: u64, ttbr0: u64, ttbr1: u64, tcr: u64) -> Self {
+        match sctlr & SCTLR_MMU {
+            0 => Paging::Off,
+            _ => Paging::Aarch64 { ttbr0, ttbr1, tcr },
+        }
+    }
+
     /// Translates one address.
     pub fn translate(
         &self,

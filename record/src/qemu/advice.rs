@@ -1,0 +1,66 @@
+//! Which QEMU options would make sampling cheaper.
+//!
+//! Enters: what the monitor said. Leaves: sentences, the most useful first.
+
+use super::machine::{Machine, Stub};
+use super::ram::SharedRam;
+use crate::gdb::endpoint::Endpoint;
+use uprof::Arch;
+
+/// What to change about the machine, and why; empty where nothing is left to gain.
+pub fn advice(machine: &Machine) -> Vec<String> {
+    let mut all = Vec::new();
+    let arch = match machine.arch.as_str() {
+        "aarch64" => Arch::Aarch64,
+        _ => Arch::X86_64,
+    };
+    if let Err(why) = SharedRam::open(machine, arch) {
+        all.push(format!(
+            "guest memory is read through the gdb stub ({why}): give QEMU \
+             -object memory-backend-file,id=mem,size=SIZE,mem-path=/dev/shm/NAME,share=on \
+             -machine memory-backend=mem, and a sample needs one round trip instead of two"
+        ));
+    }
+    match &machine.stub {
+        Stub::None => all.push(
+            "the gdb stub is not started: `uniprof record` starts it for the recording; \
+             -gdb unix:PATH,server=on,wait=off does so from the start"
+                .into(),
+        ),
+        Stub::Taken => all.push(
+            "a debugger is connected to the gdb stub, which serves one at a time: detach it".into(),
+        ),
+        Stub::Listens(Endpoint::Tcp(_)) => all.push(
+            "the gdb stub listens on TCP, where anybody may connect: \
+             -gdb unix:PATH,server=on,wait=off is faster, and guarded by file permissions"
+                .into(),
+        ),
+        Stub::Listens(Endpoint::Unix(_)) => {}
+    }
+    if !machine.kvm {
+        all.push(
+            "the guest is emulated (TCG), so that its speed is not that of a processor: -accel kvm, \
+             where the host can"
+                .into(),
+        );
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lack_has_its_advice() {
+        let bare = advice(&Machine::default());
+        assert_eq!(bare.len(), 3, "{bare:?}");
+        assert!(bare[0].contains("memory-backend-file"));
+        let unix = Machine {
+            kvm: true,
+            stub: Stub::Listens(Endpoint::Unix("/run/gdb".into())),
+            ..Machine::default()
+        };
+        assert_eq!(advice(&unix).len(), 1);
+    }
+}

@@ -1,0 +1,141 @@
+//! Opens a QEMU guest: facts and memory by the monitor, registers by the gdb stub.
+
+use super::machine::{Machine, Stub, ask_stub};
+use super::qmp::Qmp;
+use super::ram::SharedRam;
+use crate::gdb::endpoint::Endpoint;
+use crate::gdb::source::{self as stub, GuestRam, Opening};
+use crate::session::Plan;
+use crate::source::{Source, SourceError};
+use crate::xen::image::Image;
+use std::path::{Path, PathBuf};
+use uprof::Arch;
+use uprof::cold::TargetKind;
+
+/// Opens the guest whose monitor listens at `path`.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it runs.
+pub fn open(path: &Path, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let mut qmp = Qmp::connect(path)?;
+    let machine = Machine::ask(&mut qmp)?;
+    let arch = match machine.arch.as_str() {
+        "x86_64" => Arch::X86_64,
+        "aarch64" => Arch::Aarch64,
+        other => {
+            return Err(SourceError(format!(
+                "the guest of {} is {other}, and uniprof samples x86-64 and 64-bit Arm guests only",
+                path.display()
+            )));
+        }
+    };
+    if machine.status != "running" {
+        return Err(SourceError(format!(
+            "the guest of {} is not running (QEMU says: {}); let it run (`cont` in the monitor) and \
+             record again",
+            path.display(),
+            machine.status
+        )));
+    }
+    let (endpoint, started) = find_stub(&mut qmp, &machine, path)?;
+    let ram = SharedRam::open(&machine, arch);
+    let mut notes = notes(&machine);
+    if let Err(why) = &ram {
+        notes.push(("guest memory is read through the stub".into(), why.clone()));
+    }
+    let kernel = machine.kernel.as_deref().map(Image::open);
+    drop(qmp);
+    let opening = Opening {
+        endpoint,
+        kind: TargetKind::Qemu,
+        name: if machine.name.is_empty() {
+            path.display().to_string()
+        } else {
+            machine.name.clone()
+        },
+        ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
+        notes,
+        warnings: Vec::new(),
+        // A kernel that is no ELF image, such as a bzImage, says nothing about addresses.
+        image: image.or_else(|| kernel?.ok()),
+        afterwards: started.then(|| Afterwards::new(path)),
+    };
+    stub::open(opening, plan)
+}
+
+fn notes(machine: &Machine) -> Vec<(String, String)> {
+    let accelerator = if machine.kvm {
+        "KVM"
+    } else {
+        "TCG (emulation)"
+    };
+    let mut notes = vec![
+        ("QEMU version".to_string(), machine.version.clone()),
+        ("machine".to_string(), machine.kind.clone()),
+        ("accelerator".to_string(), accelerator.to_string()),
+    ];
+    if let Some(kernel) = &machine.kernel {
+        notes.push(("kernel".into(), kernel.display().to_string()));
+    }
+    notes
+}
+
+/// The stub that there is, or one that is started beside the monitor's socket.
+fn find_stub(
+    qmp: &mut Qmp,
+    machine: &Machine,
+    path: &Path,
+) -> Result<(Endpoint, bool), SourceError> {
+    let taken = || {
+        SourceError(format!(
+            "another debugger is connected to the gdb stub of {}, which serves one at a time; detach \
+             it first",
+            path.display()
+        ))
+    };
+    match &machine.stub {
+        Stub::Listens(endpoint) => return Ok((endpoint.clone(), false)),
+        Stub::Taken => return Err(taken()),
+        Stub::None => {}
+    }
+    let beside = format!("unix:{}.gdb,server=on,wait=off", path.display());
+    let mut complaint = String::new();
+    for device in [beside.as_str(), "tcp:127.0.0.1:0"] {
+        complaint = qmp.human(&format!("gdbserver {device}"))?;
+        match ask_stub(qmp)? {
+            Stub::Listens(endpoint) => return Ok((endpoint, true)),
+            Stub::Taken => return Err(taken()),
+            Stub::None => {}
+        }
+    }
+    Err(SourceError(format!(
+        "QEMU could not start its gdb stub for {} ({}); start QEMU with -gdb \
+         unix:PATH,server=on,wait=off",
+        path.display(),
+        complaint.trim()
+    )))
+}
+
+/// Stops a stub that was started for the recording.
+#[derive(Debug)]
+pub struct Afterwards {
+    monitor: PathBuf,
+}
+
+impl Afterwards {
+    fn new(monitor: &Path) -> Self {
+        Afterwards {
+            monitor: monitor.to_owned(),
+        }
+    }
+
+    /// To be called when the guest has been let go.
+    pub fn finish(&self) {
+        // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+        if let Ok(mut qmp) = Qmp::connect(&self.monitor) {
+            let _ = qmp.human("gdbserver none");
+        }
+    }
+}
