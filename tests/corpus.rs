@@ -1,0 +1,130 @@
+//! Reports of the recordings in corpus/ are the golden ones, byte for byte.
+//!
+//! `UNIPROF_BLESS=1` writes the goldens anew.
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Name of the golden's ending, and the arguments that print it.
+const REPORTS: &[(&str, &[&str])] = &[
+    ("top.txt", &["report", "--top"]),
+    ("tree.txt", &["report", "--tree"]),
+    ("folded.txt", &["export", "--format", "folded"]),
+    ("flame.svg", &["report", "--flame=-"]),
+];
+
+fn corpus() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
+}
+
+/// The recordings, in order of name.
+fn recordings() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(corpus()).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "uprof"));
+    files.sort();
+    assert!(files.len() >= 4, "the corpus is there: {files:?}");
+    files
+}
+
+fn print(file: &Path, arguments: &[&str]) -> Vec<u8> {
+    let mut command = Command::new(cargo_bin("uniprof"));
+    command
+        .args(arguments)
+        .arg(file.file_name().unwrap())
+        .arg("--no-search");
+    command.current_dir(corpus());
+    let mut images: Vec<PathBuf> = std::fs::read_dir(corpus().join("images"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    images.sort();
+    for image in images {
+        command
+            .arg("--elf")
+            .arg(Path::new("images").join(image.file_name().unwrap()));
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{command:?}: {said}"
+    );
+    output.stdout
+}
+
+#[test]
+fn reports_are_the_golden_ones() {
+    let bless = std::env::var_os("UNIPROF_BLESS").is_some();
+    let mut wrong = Vec::new();
+    for file in recordings() {
+        for (ending, arguments) in REPORTS {
+            let name = format!("{}.{ending}", file.file_stem().unwrap().to_string_lossy());
+            let golden = corpus().join("golden").join(name);
+            let printed = print(&file, arguments);
+            if bless {
+                std::fs::create_dir_all(golden.parent().unwrap()).unwrap();
+                std::fs::write(&golden, &printed).unwrap();
+            } else if std::fs::read(&golden).unwrap_or_default() != printed {
+                wrong.push(golden);
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "not as before: {wrong:#?}\nif that is wanted: UNIPROF_BLESS=1 cargo test --test corpus"
+    );
+}
+
+/// What a thread count must not change.
+#[test]
+fn reports_do_not_depend_on_the_number_of_threads() {
+    for file in recordings() {
+        for (ending, arguments) in REPORTS {
+            let one = with_threads(&file, arguments, "1");
+            assert_eq!(
+                one,
+                with_threads(&file, arguments, "2"),
+                "{file:?} {ending}"
+            );
+        }
+    }
+}
+
+fn with_threads(file: &Path, arguments: &[&str], threads: &str) -> Vec<u8> {
+    let mut command = Command::new(cargo_bin("uniprof"));
+    command
+        .env("RAYON_NUM_THREADS", threads)
+        .args(arguments)
+        .arg("--no-search")
+        .arg(file);
+    command.output().unwrap().stdout
+}
+
+/// The shares of `calls.c` are known: `often` has twice the steps of `seldom`.
+#[test]
+fn shares_are_the_known_ones() {
+    for name in ["calls.uprof", "calls-stack.uprof"] {
+        let folded = print(&corpus().join(name), &["export", "--format", "folded"]);
+        let folded = String::from_utf8(folded).unwrap();
+        let count = |function: &str| -> u64 {
+            let lines = folded
+                .lines()
+                .filter(|line| line.split([';', ' ']).any(|f| f == function));
+            lines
+                .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+                .sum()
+        };
+        let (often, seldom) = (count("often") as f64, count("seldom") as f64);
+        let share = often / (often + seldom);
+        assert!(
+            (share - 2.0 / 3.0).abs() < 0.05,
+            "{name}: often {often}, seldom {seldom}"
+        );
+        let deep = folded
+            .lines()
+            .filter(|line| line.matches(";deep").count() >= 20);
+        assert!(deep.count() > 0, "{name}: the recursion is seen in full");
+    }
+}
