@@ -47,7 +47,7 @@ NOINLINE void *work(void *seconds)
 
 int main(void)
 {
-	double seconds = 0.7;
+	double seconds = 2.0;
 	pthread_t thread;
 	pid_t child = fork();
 	if (child == 0) {
