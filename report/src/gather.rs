@@ -151,7 +151,7 @@ pub fn gather(
             progress(done, total);
         }
         flags = gathering.flags;
-        profile.warnings.extend(symbolizer.mismatches());
+        profile.warnings.extend(symbolizer.warnings());
         profile.account.add_recording(recording);
     }
     profile

@@ -1,12 +1,13 @@
 //! Names for places: a module and an offset go in, function names come out, outermost first where
 //! functions were inlined. Tables are built when a module is first asked for.
 
-use crate::images::{Image, ImageAddress};
+use crate::embedded::Embedded;
+use crate::images::{Image, ImageAddress, Segments};
 use crate::library::{ImageFound, Library};
 use crate::recording::Recording;
 use crate::spaces::{Module, Place};
-use crate::symbols::{Line, Lines, SymbolTable, demangle};
-use std::collections::BTreeMap;
+use crate::symbols::{FoundSymbol, Line, Lines, SymbolTable, demangle};
+use crate::unwind::RuleTable;
 use std::sync::{Arc, OnceLock};
 
 /// One function at a place.
@@ -31,7 +32,9 @@ pub struct Symbolizer<'a> {
     library: &'a Library,
     modules: Vec<ModuleSymbols<'a>>,
     /// Embedded tables of guest addresses that belong to no mapping.
-    loose: Vec<SymbolTable>,
+    loose: Vec<Embedded>,
+    /// What of the embedded tables can't be read, in words.
+    damaged: Vec<String>,
     demangle: bool,
 }
 
@@ -40,8 +43,26 @@ struct ModuleSymbols<'a> {
     found: OnceLock<ImageFound>,
     table: OnceLock<SymbolTable>,
     lines: OnceLock<Option<Lines<'a>>>,
-    /// Symbols that travelled with the recording, and their load bias.
-    embedded: Option<(SymbolTable, u64)>,
+    rules: OnceLock<Arc<RuleTable>>,
+    /// What travelled with the recording.
+    embedded: Vec<Embedded>,
+}
+
+/// A symbol, and how it was found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found<'s> {
+    /// In a module's tables, which say at which of their addresses the place is.
+    InModule(ImageAddress, FoundSymbol<'s>),
+    /// In a list of guest addresses.
+    InList(FoundSymbol<'s>),
+}
+
+impl<'s> Found<'s> {
+    fn symbol(self) -> FoundSymbol<'s> {
+        match self {
+            Found::InModule(_, symbol) | Found::InList(symbol) => symbol,
+        }
+    }
 }
 
 impl<'a> Symbolizer<'a> {
@@ -51,15 +72,17 @@ impl<'a> Symbolizer<'a> {
         let mut symbols: Vec<ModuleSymbols<'a>> =
             modules.iter().map(|_| ModuleSymbols::default()).collect();
         let mut loose = Vec::new();
-        for ((path, build_id, bias), table) in embedded_tables(recording) {
+        let mut damaged = Vec::new();
+        for embedded in Embedded::of(recording, &mut damaged) {
+            let identity = &embedded.identity;
             let is_it = |module: &Module| {
-                let same_id = !build_id.is_empty() && module.build_id == build_id;
-                let one_unknown = build_id.is_empty() || module.build_id.is_empty();
-                same_id || one_unknown && module.path == path
+                let ids = (&identity.build_id, &module.build_id);
+                let one_unknown = ids.0.is_empty() || ids.1.is_empty();
+                !ids.0.is_empty() && ids.0 == ids.1 || one_unknown && module.path == identity.path
             };
             match modules.iter().position(is_it) {
-                Some(number) => symbols[number].embedded = Some((table, bias)),
-                None => loose.push(table),
+                Some(number) => symbols[number].embedded.push(embedded),
+                None => loose.push(embedded),
             }
         }
         Symbolizer {
@@ -67,17 +90,18 @@ impl<'a> Symbolizer<'a> {
             library,
             modules: symbols,
             loose,
+            damaged,
             demangle,
         }
     }
 
     /// The functions at `place`, outermost first; at least one.
     pub fn name(&self, place: Place) -> Vec<Named> {
-        let symbol = self.find(place);
-        let into_bytes = symbol.map_or(0, |(_, into_bytes)| into_bytes);
+        let symbol = self.find(place).map(Found::symbol);
+        let into_bytes = symbol.map_or(0, |symbol| symbol.offset_bytes);
         let lines = self.lines(place);
         if lines.is_empty() {
-            let function = symbol.map(|(name, _)| self.readable(name));
+            let function = symbol.map(|symbol| self.readable(symbol.name));
             return vec![Named {
                 function,
                 into_bytes,
@@ -87,7 +111,7 @@ impl<'a> Symbolizer<'a> {
         let named = lines.into_iter().enumerate().map(|(number, line)| {
             // The linker knows the parts of a function that a compiler has split; DWARF knows
             // what was inlined.
-            let outermost = symbol.filter(|_| number == 0).map(|(name, _)| name);
+            let outermost = symbol.filter(|_| number == 0).map(|symbol| symbol.name);
             let function = outermost.or(line.function.as_deref());
             Named {
                 function: function.map(|name| self.readable(name)),
@@ -100,12 +124,21 @@ impl<'a> Symbolizer<'a> {
         named.collect()
     }
 
-    /// What DWARF says of `place`, outermost first.
-    fn lines(&self, place: Place) -> Vec<Line> {
-        let of_module = || {
-            let symbols = self.modules.get(place.module? as usize)?;
+    /// What debug information says of `place`, outermost first.
+    pub(crate) fn lines(&self, place: Place) -> Vec<Line> {
+        let Some(symbols) = place
+            .module
+            .and_then(|module| self.modules.get(module as usize))
+        else {
+            return Vec::new();
+        };
+        let embedded = symbols
+            .embedded
+            .iter()
+            .find_map(|embedded| embedded.lines.find(self.embedded_address(embedded, place)?));
+        let in_image = || {
             let image = self.image(place)?;
-            let address = self.image_address(image, place)?;
+            let address = self.address(image.segments(), place)?;
             let lines = symbols.lines.get_or_init(|| {
                 let found = symbols.found.get()?;
                 let (store, search) = (self.library.line_store(), !self.library.only_given);
@@ -113,7 +146,7 @@ impl<'a> Symbolizer<'a> {
             });
             Some(lines.as_ref()?.find(address))
         };
-        of_module().unwrap_or_default()
+        embedded.or_else(in_image).unwrap_or_default()
     }
 
     fn readable(&self, name: &str) -> String {
@@ -123,65 +156,92 @@ impl<'a> Symbolizer<'a> {
         }
     }
 
-    fn find(&self, place: Place) -> Option<(&str, u64)> {
+    /// The function at `place`.
+    pub(crate) fn find(&self, place: Place) -> Option<Found<'_>> {
         let in_module = place.module.and_then(|module| {
             let symbols = self.modules.get(module as usize)?;
-            self.find_embedded(symbols, place)
-                .or_else(|| self.find_in_image(module, place))
+            let embedded = symbols.embedded.iter().find_map(|embedded| {
+                let address = self.embedded_address(embedded, place)?;
+                Some((address, embedded.symbols.find(address)?))
+            });
+            embedded.or_else(|| self.find_in_image(module, place))
+        });
+        if let Some((address, symbol)) = in_module {
+            return Some(Found::InModule(address, symbol));
+        }
+        if !place.absolute {
+            return None;
+        }
+        let loose = self.loose.iter().find_map(|embedded| {
+            let address = place.offset.wrapping_sub(embedded.identity.load_bias);
+            embedded.symbols.find(ImageAddress(address))
         });
         let address = ImageAddress(place.offset);
-        let lists = self.loose.iter().chain(self.library.texts());
-        let in_list = || {
-            lists
-                .filter(|_| place.absolute)
+        let listed = || {
+            self.library
+                .texts()
+                .iter()
                 .find_map(|list| list.find(address))
         };
-        in_module.or_else(|| in_list().map(|symbol| (symbol.name, symbol.offset_bytes)))
+        loose.or_else(listed).map(Found::InList)
     }
 
-    fn find_embedded<'s>(
-        &self,
-        symbols: &'s ModuleSymbols<'a>,
-        place: Place,
-    ) -> Option<(&'s str, u64)> {
-        let (table, bias) = symbols.embedded.as_ref()?;
-        let address = match place.absolute {
-            true => ImageAddress(place.offset.wrapping_sub(*bias)),
-            // Without the image nobody says where its file offsets go; text mostly lies at its
-            // own offset.
-            false => self
-                .image(place)
-                .and_then(|image| image.segments().address_of_offset(place.offset))
-                .unwrap_or(ImageAddress(place.offset)),
-        };
-        let symbol = table.find(address)?;
-        Some((symbol.name, symbol.offset_bytes))
-    }
-
-    fn find_in_image(&self, module: u32, place: Place) -> Option<(&str, u64)> {
+    fn find_in_image(&self, module: u32, place: Place) -> Option<(ImageAddress, FoundSymbol<'_>)> {
         let image = self.image(place)?;
         let symbols = &self.modules[module as usize];
-        let address = self.image_address(image, place)?;
+        let address = self.address(image.segments(), place)?;
         let table = symbols.table.get_or_init(|| {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
             SymbolTable::from_images(&files)
         });
-        let symbol = table.find(address)?;
-        Some((symbol.name, symbol.offset_bytes))
+        Some((address, table.find(address)?))
     }
 
-    /// The address of `place` as its image's own headers state it.
-    pub fn image_address(&self, image: &Image, place: Place) -> Option<ImageAddress> {
+    /// The address of `place` as the headers of an image with these segments state it.
+    pub(crate) fn address(&self, segments: &Segments, place: Place) -> Option<ImageAddress> {
         if !place.absolute {
-            return image.segments().address_of_offset(place.offset);
+            return segments.address_of_offset(place.offset);
         }
         let region = self.recording.spaces().region(0, u64::MAX, place.offset)?;
-        let bias = image
-            .segments()
-            .bias_of_mapping(region.start, region.file_offset)?;
+        let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
         Some(ImageAddress(place.offset.wrapping_sub(bias)))
+    }
+
+    fn embedded_address(&self, embedded: &Embedded, place: Place) -> Option<ImageAddress> {
+        if !embedded.segments.is_empty() {
+            return self.address(&embedded.segments, place);
+        }
+        if place.absolute {
+            let bias = embedded.identity.load_bias;
+            return Some(ImageAddress(place.offset.wrapping_sub(bias)));
+        }
+        // Without segments nobody says where its file offsets go; text mostly lies at its own
+        // offset.
+        let image = self.image(place);
+        let stated = image.and_then(|image| image.segments().address_of_offset(place.offset));
+        stated.or(Some(ImageAddress(place.offset)))
+    }
+
+    /// The segments of a module and its unwind rules: those of its image, else those that
+    /// travelled with the recording.
+    pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<RuleTable>)> {
+        let symbols = self.modules.get(module as usize)?;
+        let found = self.found(module);
+        if let Some(image) = &found.image {
+            let compile = || Arc::new(RuleTable::compile(image, found.debug.as_deref()));
+            return Some((
+                image.segments(),
+                Arc::clone(symbols.rules.get_or_init(compile)),
+            ));
+        }
+        let mut told = symbols
+            .embedded
+            .iter()
+            .filter(|embedded| !embedded.segments.is_empty());
+        told.next()
+            .map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
     }
 
     /// The image of a place's module.
@@ -208,35 +268,14 @@ impl<'a> Symbolizer<'a> {
         })
     }
 
-    /// Images that were there but have another build-id, in words; only of modules that were asked
+    /// What is odd about images and embedded tables, in words; only of modules that were asked
     /// for.
-    pub fn mismatches(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let found = self
             .modules
             .iter()
             .filter_map(|symbols| symbols.found.get());
-        found.filter_map(|found| found.mismatch.clone()).collect()
+        let mismatches = found.filter_map(|found| found.mismatch.clone());
+        mismatches.chain(self.damaged.iter().cloned()).collect()
     }
-}
-
-type TableKey = (String, Vec<u8>, u64);
-
-/// The symbols of all parts of each embedded image, together.
-fn embedded_tables(recording: &Recording) -> Vec<(TableKey, SymbolTable)> {
-    let mut parts: BTreeMap<TableKey, Vec<&uprof::image::ImagePart>> = BTreeMap::new();
-    for part in recording.images() {
-        let identity = &part.identity;
-        let key = (
-            identity.path.clone(),
-            identity.build_id.clone(),
-            identity.load_bias,
-        );
-        parts.entry(key).or_default().push(part);
-    }
-    let tables = parts.into_iter().map(|(key, parts)| {
-        let symbols = parts.iter().flat_map(|part| part.symbols());
-        let symbols = symbols.map(|symbol| (symbol.address, symbol.size_bytes, symbol.name));
-        (key, SymbolTable::from_symbols(symbols))
-    });
-    tables.filter(|(_, table)| !table.is_empty()).collect()
 }

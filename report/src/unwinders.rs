@@ -1,14 +1,14 @@
 //! Unwinders for a whole recording: samples with registers and raw stack bytes go in, stacks come
-//! out. There is one unwinder for each state of an address space, and one table of rules for each
-//! image; both are made when first asked for.
+//! out. There is one unwinder for each state of an address space, made when first
+//! asked for.
 
 use crate::recording::Recording;
-use crate::spaces::{ModuleId, Region, is_kernel_address};
+use crate::spaces::{Region, is_kernel_address};
 use crate::symbolizer::Symbolizer;
-use crate::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
+use crate::unwind::{Cache, Module, Options, Stack, Unwinder};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, Row, Stop};
 
@@ -22,20 +22,16 @@ pub(crate) struct Unwinders<'a, 's> {
     symbolizer: &'a Symbolizer<'s>,
     options: Options,
     by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
-    /// By module.
-    rules: Vec<OnceLock<Arc<RuleTable>>>,
 }
 
 impl<'a, 's> Unwinders<'a, 's> {
     /// Unwinders for `recording`, whose images `symbolizer` finds.
     pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'s>, options: Options) -> Self {
-        let modules = recording.spaces().modules().iter();
         Unwinders {
             recording,
             symbolizer,
             options,
             by_view: Mutex::default(),
-            rules: modules.map(|_| OnceLock::new()).collect(),
         }
     }
 
@@ -96,34 +92,23 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     fn module(&self, region: Region) -> Module {
+        let known = self
+            .symbolizer
+            .unwinding(region.module)
+            .and_then(|(segments, rules)| {
+                let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
+                Some((bias, rules))
+            });
         let image = self.symbolizer.found(region.module).image.as_ref();
-        let bias = image.and_then(|image| {
-            image
-                .segments()
-                .bias_of_mapping(region.start, region.file_offset)
-        });
+        let image = image.filter(|_| known.is_some()).cloned();
+        let (bias, rules) = known.unwrap_or_default();
         Module {
             start: region.start,
             end: region.end,
-            bias: bias.unwrap_or(0),
-            rules: match bias {
-                Some(_) => self.rules(region.module),
-                None => Arc::default(),
-            },
-            image: image.filter(|_| bias.is_some()).cloned(),
+            bias,
+            rules,
+            image,
         }
-    }
-
-    fn rules(&self, module: ModuleId) -> Arc<RuleTable> {
-        let Some(known) = self.rules.get(module as usize) else {
-            return Arc::default();
-        };
-        let rules = known.get_or_init(|| {
-            let found = self.symbolizer.found(module);
-            let compile = |image| RuleTable::compile(image, found.debug.as_deref());
-            Arc::new(found.image.as_deref().map(compile).unwrap_or_default())
-        });
-        Arc::clone(rules)
     }
 }
 
