@@ -3,6 +3,8 @@
 //! Each subcommand is one file with its `Args` and a `run`; this one names them and turns what
 //! they return into an exit status: 0 done, 1 done with loss, 2 failed.
 
+#[cfg(feature = "report")]
+mod bundle;
 #[cfg(feature = "record")]
 mod demo;
 #[cfg(feature = "record")]
@@ -66,6 +68,8 @@ enum Command {
     #[cfg(feature = "report")]
     Info(info::Args),
     #[cfg(feature = "report")]
+    Bundle(bundle::Args),
+    #[cfg(feature = "report")]
     Dump(dump::Args),
     #[cfg(feature = "report")]
     Recover(recover::Args),
@@ -101,6 +105,8 @@ fn main() -> ExitCode {
         Command::Export(args) => export::run(args),
         #[cfg(feature = "report")]
         Command::Info(args) => info::run(&args),
+        #[cfg(feature = "report")]
+        Command::Bundle(args) => bundle::run(&args),
         #[cfg(feature = "report")]
         Command::Dump(args) => dump::run(&args),
         #[cfg(feature = "report")]

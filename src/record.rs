@@ -69,6 +69,10 @@ pub struct Args {
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_overhead: Option<f64>,
 
+    /// Don't put symbols, lines and unwind rules of the images found here into the recording
+    #[arg(long)]
+    pub no_embed: bool,
+
     /// Sample processes with ptrace even where perf events are allowed
     #[arg(long, hide = true)]
     pub ptrace: bool,
@@ -114,6 +118,10 @@ impl Args {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let summary = record(&args)?;
     say_summary(&summary, &args);
+    #[cfg(feature = "report")]
+    if summary.samples > 0 && !args.no_embed && args.output != Path::new("-") {
+        embed(&args);
+    }
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
         _ if summary.samples == 0 => {
@@ -125,6 +133,29 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         }
         _ if summary.output_error.is_some() || !summary.lost.is_empty() => Ok(Outcome::Lossy),
         _ => Ok(Outcome::Done),
+    }
+}
+
+/// Puts into the recording what a report elsewhere needs of the images. A recording without it is
+/// whole, so that a failure is only told.
+#[cfg(feature = "report")]
+fn embed(args: &Args) {
+    let is_file = std::fs::metadata(&args.output).is_ok_and(|found| found.is_file());
+    if !is_file {
+        return;
+    }
+    match crate::bundle::embed(&args.output, args.elf.as_deref()) {
+        Ok(bundled) => {
+            let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
+            terminal::say(format_args!(
+                "Embedded {} KiB of symbols, lines and unwind rules of {} images.",
+                size_bytes.div_ceil(1024),
+                bundled.images.len()
+            ));
+        }
+        Err(error) => terminal::say(format_args!(
+            "uniprof: nothing was embedded: {error:#}; the recording itself is whole"
+        )),
     }
 }
 

@@ -111,6 +111,9 @@ pub struct Selecting {
     /// Guess the caller where unwinding finds none: the next word that looks like one
     #[arg(long, help_heading = "Which frames")]
     pub scan: bool,
+    /// Where the guest's image was loaded, if not where it was linked (KASLR)
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, help_heading = "Symbols")]
+    pub load_address: Option<u64>,
     /// Don't look for images on this machine
     #[arg(long, help_heading = "Symbols")]
     pub no_search: bool,
@@ -129,8 +132,12 @@ impl Selection {
                 "standard input (-) can be read only once; name it once"
             ));
         }
+        let library = self.selecting.library()?;
         let opened = self.files.iter().map(|file| {
-            let recording = Recording::open(file);
+            let recording = Recording::open(file).map(|mut recording| {
+                recording.assume_images(&library);
+                recording
+            });
             recording.map_err(|error| match file.as_os_str() == "run.uprof" {
                 true => anyhow!("{error}; give the recording's name, or record one first"),
                 false => anyhow!(error),
@@ -162,6 +169,7 @@ impl Selecting {
         let mut library = Library::default();
         library.only_given = self.no_search;
         library.force = self.force;
+        library.load_address = self.load_address;
         for path in &self.elf {
             library.add_image(path).context("cannot use --elf")?;
         }
@@ -234,6 +242,12 @@ pub fn say_account(profile: &Profile) {
 
 fn parse_regex(text: &str) -> Result<Regex, regex::Error> {
     Regex::new(text)
+}
+
+/// An address as `0xffffffff81000000`, with or without `0x`.
+pub fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|_| "give a hexadecimal address".to_owned())
 }
 
 /// Nanoseconds of `1.5`, `1.5s`, `200ms`, `30us` or `2m`.

@@ -82,7 +82,11 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    pub(crate) fn metadata(&mut self, metadata: &Metadata, now_ns: u64) -> io::Result<()> {
+    /// Writes what was recorded, where and how, as the first block.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn metadata(&mut self, metadata: &Metadata, now_ns: u64) -> io::Result<()> {
         self.payload.clear();
         metadata.put(&mut self.payload).map_err(io::Error::other)?;
         self.emit(Label::new(BlockType::Metadata, now_ns, now_ns))

@@ -39,6 +39,19 @@ impl Damages {
         }
     }
 
+    /// One thing that is wrong with the file, in words.
+    pub fn first(&self) -> Option<String> {
+        match self.is_none() {
+            true => None,
+            false => self
+                .stretches
+                .iter()
+                .chain(&self.undecodable)
+                .next()
+                .cloned(),
+        }
+    }
+
     /// Whether everything could be read.
     pub fn is_none(&self) -> bool {
         self.count == 0 && self.undecodable.is_empty()

@@ -16,6 +16,7 @@ pub mod embedded;
 pub mod library;
 pub mod symbolizer;
 mod unwinders;
+pub mod bundle;
 pub mod filter;
 pub mod labels;
 pub mod tree;

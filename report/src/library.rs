@@ -18,6 +18,8 @@ pub struct Library {
     lines: LineStore,
     /// Don't look at files that the user didn't name.
     pub only_given: bool,
+    /// Where the images given by hand were loaded, if not where they were linked.
+    pub load_address: Option<u64>,
     /// Take an image in spite of another build-id.
     pub force: bool,
 }

@@ -2,6 +2,7 @@
 //! and the places of its sample blocks come out. Samples are decoded later, block by block, so
 //! that memory does not grow with the recording.
 
+mod assume;
 mod error;
 mod spool;
 

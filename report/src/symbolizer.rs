@@ -51,8 +51,8 @@ struct ModuleSymbols<'a> {
 /// A symbol, and how it was found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Found<'s> {
-    /// In a module's tables, which say at which of their addresses the place is.
-    InModule(ImageAddress, FoundSymbol<'s>),
+    /// In a module's tables.
+    InModule(FoundSymbol<'s>),
     /// In a list of guest addresses.
     InList(FoundSymbol<'s>),
 }
@@ -60,7 +60,7 @@ pub(crate) enum Found<'s> {
 impl<'s> Found<'s> {
     fn symbol(self) -> FoundSymbol<'s> {
         match self {
-            Found::InModule(_, symbol) | Found::InList(symbol) => symbol,
+            Found::InModule(symbol) | Found::InList(symbol) => symbol,
         }
     }
 }
@@ -161,13 +161,14 @@ impl<'a> Symbolizer<'a> {
         let in_module = place.module.and_then(|module| {
             let symbols = self.modules.get(module as usize)?;
             let embedded = symbols.embedded.iter().find_map(|embedded| {
-                let address = self.embedded_address(embedded, place)?;
-                Some((address, embedded.symbols.find(address)?))
+                embedded
+                    .symbols
+                    .find(self.embedded_address(embedded, place)?)
             });
             embedded.or_else(|| self.find_in_image(module, place))
         });
-        if let Some((address, symbol)) = in_module {
-            return Some(Found::InModule(address, symbol));
+        if let Some(symbol) = in_module {
+            return Some(Found::InModule(symbol));
         }
         if !place.absolute {
             return None;
@@ -186,7 +187,7 @@ impl<'a> Symbolizer<'a> {
         loose.or_else(listed).map(Found::InList)
     }
 
-    fn find_in_image(&self, module: u32, place: Place) -> Option<(ImageAddress, FoundSymbol<'_>)> {
+    fn find_in_image(&self, module: u32, place: Place) -> Option<FoundSymbol<'_>> {
         let image = self.image(place)?;
         let symbols = &self.modules[module as usize];
         let address = self.address(image.segments(), place)?;
@@ -196,7 +197,7 @@ impl<'a> Symbolizer<'a> {
             let files: Vec<&Image> = files.into_iter().flatten().collect();
             SymbolTable::from_images(&files)
         });
-        Some((address, table.find(address)?))
+        table.find(address)
     }
 
     /// The address of `place` as the headers of an image with these segments state it.

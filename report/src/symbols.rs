@@ -30,6 +30,8 @@ pub struct FoundSymbol<'a> {
     pub start: ImageAddress,
     /// How far into it the address is (bytes).
     pub offset_bytes: u64,
+    /// How long it is (bytes).
+    pub size_bytes: u64,
 }
 
 /// A function symbol before it is sorted into a table.
@@ -95,6 +97,7 @@ impl SymbolTable {
             name: self.name(entry),
             start: ImageAddress(entry.address),
             offset_bytes: address.0 - entry.address,
+            size_bytes: entry.end - entry.address,
         })
     }
 

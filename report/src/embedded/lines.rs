@@ -40,6 +40,12 @@ impl LineTable {
         Some(lines.collect())
     }
 
+    /// All addresses, ascending, with what is known of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ImageAddress, Vec<Line>)> {
+        let addresses = self.by_address.keys().map(|address| ImageAddress(*address));
+        addresses.filter_map(|address| Some((address, self.find(address)?)))
+    }
+
     /// Adds what is known of an address.
     pub fn insert(&mut self, address: ImageAddress, lines: &[Line]) {
         let entries = lines.iter().map(|line| Entry {

@@ -44,6 +44,14 @@ impl RuleTable {
         self.starts.len()
     }
 
+    /// Number of rows that have a rule.
+    pub fn ranges(&self) -> usize {
+        self.row_rules
+            .iter()
+            .filter(|rule| **rule != NO_RULE)
+            .count()
+    }
+
     /// Whether the image says nothing about unwinding.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()

@@ -1,0 +1,173 @@
+//! Bundling: a recording and the images it needs go in; a recording comes out that needs no image.
+//! Every sample is unwound and named once, and what that took of each image is embedded: segments,
+//! symbols, lines and unwind rules of the addresses that samples have, and of no other. Redacted,
+//! it holds the stacks that were unwound instead of the memory they were unwound from.
+
+mod needs;
+mod redact;
+
+use crate::embedded::Embedded;
+use crate::library::Library;
+use crate::recording::Recording;
+use crate::symbolizer::Symbolizer;
+use crate::unwind::Options;
+use crate::unwinders::Unwinders;
+use redact::Redactor;
+use std::io::{self, Write};
+use uprof::cold::{End, EndReason};
+use uprof::image::ImagePart;
+use uprof::{Block, BlockType, Item, Payload, Writer};
+
+/// What embedded tables made here say of their origin.
+pub const ORIGIN: &str = "bundle";
+
+/// What a bundle has of one image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BundledImage {
+    /// Path as the recorder saw it.
+    pub path: String,
+    /// Functions.
+    pub symbols: usize,
+    /// Addresses with lines.
+    pub lines: usize,
+    /// Address ranges with an unwind rule.
+    pub rules: usize,
+    /// What it takes before compression (bytes).
+    pub size_bytes: usize,
+}
+
+/// What bundling came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bundled {
+    /// Images, in order of path.
+    pub images: Vec<BundledImage>,
+    /// Modules that samples are in, and of which there is neither an image nor anything embedded.
+    pub missing: Vec<String>,
+    /// Redacted: what was taken out, a line each.
+    pub removed: Vec<String>,
+    /// Redacted: what is left that may tell something, a line each.
+    pub left: Vec<String>,
+    /// Things to tell the user: images refused, blocks that can't be decoded.
+    pub warnings: Vec<String>,
+}
+
+/// Why a recording can't be bundled.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// Some of it can't be read.
+    #[error("cannot bundle {name}: it is damaged ({what}); run `uniprof recover` on it first")]
+    Damaged {
+        /// The recording.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// The result can't be written.
+    #[error("cannot write the bundle: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// Writes `recording` to `out` with what it needs of its images, which `library` finds; with
+/// `redact` without raw memory, registers, paths, host and user names.
+///
+/// # Errors
+/// [`BundleError`]: the recording is damaged, or `out` returns an error.
+pub fn bundle(
+    recording: &Recording,
+    library: &Library,
+    redact: bool,
+    out: impl Write,
+) -> Result<Bundled, BundleError> {
+    let damaged = |what: String| BundleError::Damaged {
+        name: recording.name().to_owned(),
+        what,
+    };
+    if let Some(what) = recording.damages().first() {
+        return Err(damaged(what));
+    }
+    let symbolizer = Symbolizer::new(recording, library, false);
+    let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
+    let places = needs::places(recording, &unwinders).map_err(damaged)?;
+    let images = needs::images(recording, &symbolizer, &places);
+    let mut bundled = Bundled {
+        missing: needs::missing(recording, &symbolizer, &places),
+        warnings: symbolizer.warnings(),
+        ..Bundled::default()
+    };
+    let uuid = recording.uuid().unwrap_or_default();
+    let opened = uprof::Recording::open(recording.bytes());
+    let opened = opened.map_err(|error| damaged(error.to_string()))?;
+    let mut writer = Writer::without_metadata(out, uuid)?;
+    let mut redactor = redact.then(|| Redactor::new(recording, &unwinders));
+    for item in opened.blocks() {
+        let Item::Block(block) = item else { continue };
+        match (&mut redactor, kind(&block)) {
+            (_, Kind::Made | Kind::Last) => {}
+            (None, Kind::Other) => writer.copy(&block)?,
+            (Some(redactor), Kind::Other) => redactor.write(&block, &mut writer)?,
+        }
+    }
+    for embedded in images {
+        let embedded = match &redactor {
+            Some(redactor) => redactor.embedded(embedded),
+            None => embedded,
+        };
+        let parts = embedded.parts();
+        bundled.images.push(describe(&embedded, &parts));
+        for part in &parts {
+            writer.image_part(part, recording.end_ns())?;
+        }
+    }
+    let end = recording
+        .end()
+        .cloned()
+        .unwrap_or_else(|| no_end(recording));
+    if let Some(redactor) = redactor {
+        bundled.removed = redactor.removed();
+        bundled.left = redactor.left(recording);
+    }
+    writer.finish(&end)?;
+    Ok(bundled)
+}
+
+/// What is to be done with a block.
+enum Kind {
+    /// A bundle's own table, which is made anew.
+    Made,
+    /// The end and the index, which are written last.
+    Last,
+    /// Anything else.
+    Other,
+}
+
+fn kind(block: &Block<'_>) -> Kind {
+    match block.known_type() {
+        Some(BlockType::End | BlockType::Index) => Kind::Last,
+        Some(BlockType::Image) => match block.payload() {
+            Ok(Payload::Image(part)) if part.identity.origin == ORIGIN => Kind::Made,
+            _ => Kind::Other,
+        },
+        _ => Kind::Other,
+    }
+}
+
+fn describe(embedded: &Embedded, parts: &[ImagePart]) -> BundledImage {
+    let mut bytes = Vec::new();
+    parts.iter().for_each(|part| part.put(&mut bytes));
+    BundledImage {
+        path: embedded.identity.path.clone(),
+        symbols: embedded.symbols.len(),
+        lines: embedded.lines.len(),
+        rules: embedded.rules.ranges(),
+        size_bytes: bytes.len(),
+    }
+}
+
+fn no_end(recording: &Recording) -> End {
+    End {
+        time_ns: recording.end_ns(),
+        reason: EndReason::Cut,
+        message: "the recording had no end record".to_owned(),
+        totals: Vec::new(),
+    }
+}

@@ -1,0 +1,172 @@
+//! What a recording needs of its images: all samples go in, whatever filters a report may set;
+//! their places come out, and of each image what is known at those places.
+
+use super::ORIGIN;
+use crate::embedded::{Embedded, LineTable};
+use crate::images::{ImageAddress, Segments};
+use crate::recording::{Recording, SampleBlockPlace};
+use crate::spaces::{ModuleId, Place};
+use crate::symbolizer::{Found, Symbolizer};
+use crate::symbols::SymbolTable;
+use crate::unwind::Cache;
+use crate::unwinders::Unwinders;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uprof::image::ImageIdentity;
+use uprof::{Frame, SampleBlock};
+
+/// How a table of guest addresses that belong to no module is called.
+const LIST_NAME: &str = "[symbols]";
+
+/// The frames of `node`'s chain, innermost first, into `chain`.
+pub(super) fn chain_of(block: &SampleBlock, node: Option<u32>, chain: &mut Vec<Frame>) {
+    chain.clear();
+    let nodes = block.nodes();
+    let mut at = node;
+    while let Some(node) = at.and_then(|node| nodes.get(node as usize)) {
+        chain.push(node.frame);
+        at = node.parent;
+    }
+}
+
+/// Every place that a report can ask about: those of recorded chains and of unwound stacks.
+pub(super) fn places(
+    recording: &Recording,
+    unwinders: &Unwinders<'_, '_>,
+) -> Result<BTreeSet<Place>, String> {
+    let of_block = |place: &SampleBlockPlace| places_of_block(recording, unwinders, place);
+    let blocks = recording.blocks().par_iter().map(of_block);
+    blocks.try_reduce(BTreeSet::new, |mut all, mut more| {
+        all.append(&mut more);
+        Ok(all)
+    })
+}
+
+fn places_of_block(
+    recording: &Recording,
+    unwinders: &Unwinders<'_, '_>,
+    place: &SampleBlockPlace,
+) -> Result<BTreeSet<Place>, String> {
+    let block = recording.samples(place)?;
+    let spaces = recording.spaces();
+    let mut places = BTreeSet::new();
+    let mut cache = Cache::new();
+    let (mut chain, mut frames) = (Vec::new(), Vec::new());
+    let mut rows = block.rows();
+    while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
+        chain_of(&block, row.node, &mut chain);
+        // Also a stack that turns out worse than the chain: it has to turn out so again.
+        unwinders.unwind(&mut cache, &row, &chain, &mut frames);
+        if row.stack.is_none() {
+            frames.clear();
+        }
+        for frame in chain.iter().chain(&frames) {
+            let address = frame.lookup_address();
+            places.insert(spaces.place(row.task.space, row.time_ns, address));
+        }
+    }
+    Ok(places)
+}
+
+/// What there is of each image at `places`.
+pub(super) fn images(
+    recording: &Recording,
+    symbolizer: &Symbolizer<'_>,
+    places: &BTreeSet<Place>,
+) -> Vec<Embedded> {
+    let mut by_module: BTreeMap<ModuleId, Vec<Place>> = BTreeMap::new();
+    let mut listed: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
+    for place in places {
+        if let Some(Found::InList(symbol)) = symbolizer.find(*place) {
+            listed.insert(symbol.start.0, (symbol.size_bytes, symbol.name));
+        }
+        if let Some(module) = place.module {
+            by_module.entry(module).or_default().push(*place);
+        }
+    }
+    let modules = by_module.iter();
+    let mut images: Vec<Embedded> = modules
+        .filter_map(|(module, places)| image(recording, symbolizer, *module, places))
+        .collect();
+    images.sort_by(|a, b| a.identity.path.cmp(&b.identity.path));
+    if !listed.is_empty() {
+        let symbols = listed
+            .iter()
+            .map(|(start, (size_bytes, name))| (*start, *size_bytes, *name));
+        images.push(Embedded {
+            identity: identity(recording, LIST_NAME, &[]),
+            segments: Segments::default(),
+            symbols: SymbolTable::from_symbols(symbols),
+            lines: LineTable::default(),
+            rules: Arc::default(),
+        });
+    }
+    images
+}
+
+fn identity(recording: &Recording, path: &str, build_id: &[u8]) -> ImageIdentity {
+    ImageIdentity {
+        path: path.to_owned(),
+        build_id: build_id.to_vec(),
+        arch: recording.metadata().target.arch,
+        load_bias: 0,
+        origin: ORIGIN.to_owned(),
+    }
+}
+
+fn image(
+    recording: &Recording,
+    symbolizer: &Symbolizer<'_>,
+    module: ModuleId,
+    places: &[Place],
+) -> Option<Embedded> {
+    let (segments, rules) = symbolizer.unwinding(module)?;
+    let known = recording.spaces().modules().get(module as usize)?;
+    let mut addresses = BTreeSet::new();
+    let mut symbols: BTreeMap<ImageAddress, (u64, &str)> = BTreeMap::new();
+    let mut lines = LineTable::default();
+    for place in places {
+        if let Some(Found::InModule(symbol)) = symbolizer.find(*place) {
+            symbols.insert(symbol.start, (symbol.size_bytes, symbol.name));
+        }
+        let Some(address) = symbolizer.address(segments, *place) else {
+            continue;
+        };
+        addresses.insert(address);
+        let found = symbolizer.lines(*place);
+        if !found.is_empty() {
+            lines.insert(address, &found);
+        }
+    }
+    let symbols = symbols
+        .iter()
+        .map(|(start, (size_bytes, name))| (start.0, *size_bytes, *name));
+    Some(Embedded {
+        identity: identity(recording, &known.path, &known.build_id),
+        segments: segments.clone(),
+        symbols: SymbolTable::from_symbols(symbols),
+        lines,
+        rules: Arc::new(rules.only_at(&addresses)),
+    })
+}
+
+/// Modules that samples are in and of which nothing is known, by path.
+pub(super) fn missing(
+    recording: &Recording,
+    symbolizer: &Symbolizer<'_>,
+    places: &BTreeSet<Place>,
+) -> Vec<String> {
+    let modules: BTreeSet<ModuleId> = places.iter().filter_map(|place| place.module).collect();
+    let unknown = modules.into_iter().filter(|module| {
+        let nothing = symbolizer.unwinding(*module).is_none();
+        let unnamed = |place: &&Place| place.module == Some(*module);
+        nothing
+            && places
+                .iter()
+                .filter(unnamed)
+                .all(|place| symbolizer.find(*place).is_none())
+    });
+    let paths = unknown.filter_map(|module| recording.spaces().modules().get(module as usize));
+    paths.map(|module| module.path.clone()).collect()
+}

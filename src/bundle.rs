@@ -1,0 +1,134 @@
+//! `uniprof bundle`: makes a recording that needs no image, or tells no secrets.
+
+use crate::Outcome;
+use crate::output::write_private;
+use crate::selection::say;
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use uniprof_report::bundle::{Bundled, bundle};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+
+/// Put what a report needs of the images into the recording
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The tables hold symbols, lines and unwind rules of the addresses that samples have, and of no
+other. A bundle gives the same reports wherever it is opened.
+
+Examples:
+  uniprof bundle run.uprof                          with the images that are found here
+  uniprof bundle run.uprof --elf app.debug -o bug.uprof
+  uniprof bundle run.uprof --redact -o public.uprof")]
+pub struct Args {
+    /// The recording
+    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    file: PathBuf,
+    /// Where to write [default: the recording itself; with --redact FILE.redacted.uprof]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// An image of the guest; may be repeated
+    #[arg(long, value_name = "IMAGE")]
+    elf: Vec<PathBuf>,
+    /// Symbols as `nm -n` prints them; may be repeated
+    #[arg(long, value_name = "FILE")]
+    symbols: Vec<PathBuf>,
+    /// Where the guest's image was loaded, if not where it was linked
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::selection::parse_address)]
+    load_address: Option<u64>,
+    /// Take an image although its build-id is another one
+    #[arg(long)]
+    force: bool,
+    /// Don't look for images on this machine
+    #[arg(long)]
+    no_search: bool,
+    /// Unwind to frames, then take out raw memory, registers, paths, host and user names
+    #[arg(long)]
+    redact: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let mut library = Library::default();
+    library.only_given = args.no_search;
+    library.force = args.force;
+    library.load_address = args.load_address;
+    for path in &args.elf {
+        library.add_image(path).context("cannot use --elf")?;
+    }
+    for path in &args.symbols {
+        library.add_symbols(path).context("cannot use --symbols")?;
+    }
+    let mut recording = Recording::open(&args.file)?;
+    recording.assume_images(&library);
+    let output = match &args.output {
+        Some(output) => output.clone(),
+        None if args.file == Path::new("-") => bail!("say with -o where to write the bundle"),
+        None if args.redact => args.file.with_extension("redacted.uprof"),
+        None => args.file.clone(),
+    };
+    let before_bytes = recording.sizes().file_bytes;
+    let bundled = write(&recording, &library, args.redact, &output)?;
+    let after_bytes = std::fs::metadata(&output).map_or(0, |found| found.len());
+    tell(&bundled);
+    say(&format!(
+        "{}: {} KiB, was {} KiB",
+        output.display(),
+        after_bytes.div_ceil(1024),
+        before_bytes.div_ceil(1024),
+    ));
+    Ok(match bundled.missing.is_empty() {
+        true => Outcome::Done,
+        false => Outcome::Lossy,
+    })
+}
+
+/// Embeds into the recording at `path` what is found on this machine, after it was recorded.
+#[cfg(feature = "record")]
+pub fn embed(path: &Path, elf: Option<&Path>) -> anyhow::Result<Bundled> {
+    let mut library = Library::default();
+    if let Some(image) = elf {
+        library.add_image(image).context("cannot use --elf")?;
+    }
+    let mut recording = Recording::open(path)?;
+    recording.assume_images(&library);
+    write(&recording, &library, false, path)
+}
+
+fn write(
+    recording: &Recording,
+    library: &Library,
+    redact: bool,
+    output: &Path,
+) -> anyhow::Result<Bundled> {
+    let mut bundled = None;
+    write_private(output, |out| {
+        let done = bundle(recording, library, redact, out).map_err(std::io::Error::other)?;
+        bundled = Some(done);
+        Ok(())
+    })?;
+    bundled.context("nothing was bundled")
+}
+
+fn tell(bundled: &Bundled) {
+    for warning in &bundled.warnings {
+        say(&format!("warning: {warning}"));
+    }
+    for image in &bundled.images {
+        say(&format!(
+            "{}: {} functions, {} addresses with lines, {} unwind rules, {} KiB",
+            image.path,
+            image.symbols,
+            image.lines,
+            image.rules,
+            image.size_bytes.div_ceil(1024),
+        ));
+    }
+    for path in &bundled.missing {
+        say(&format!("no image: {path}; give it with --elf"));
+    }
+    for (title, lines) in [("removed", &bundled.removed), ("left", &bundled.left)] {
+        for line in lines {
+            say(&format!("{title}: {line}"));
+        }
+    }
+}
