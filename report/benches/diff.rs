@@ -91,7 +91,7 @@ fn slow_factor(function: usize, slower: f64) -> f64 {
 
 /// Shares that the simulation has in the long run.
 fn true_shares(slower: f64) -> Vec<f64> {
-    let mut times = vec![0.0; FUNCTIONS];
+    let mut times = [0.0; FUNCTIONS];
     for kind in TYPES {
         for (function, mean) in kind {
             times[*function] += mean * slow_factor(*function, slower);
