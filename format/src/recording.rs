@@ -69,7 +69,14 @@ impl<'a> Recording<'a> {
     /// The sound block whose header is at `offset`.
     pub fn block_at(&self, offset: u64) -> Option<Block<'a>> {
         let at = usize::try_from(offset).ok()?;
-        match parse_block(self.bytes.get(at..)?) {
+        Block::at(offset, self.bytes.get(at..)?)
+    }
+}
+
+impl<'a> Block<'a> {
+    /// The sound block that `bytes` begin with, which were read from `offset` of the file.
+    pub fn at(offset: u64, bytes: &'a [u8]) -> Option<Self> {
+        match parse_block(bytes) {
             Parsed::Block(header, stored) => Some(Block::new(offset, &header, stored)),
             _ => None,
         }

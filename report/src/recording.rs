@@ -4,24 +4,27 @@
 
 mod assume;
 mod error;
+mod source;
 mod spool;
 
 pub use error::RecordingError;
 
 use crate::account::Damages;
-use crate::mapped::{Mapped, map};
 use crate::spaces::Spaces;
 use crate::tasks::TaskNames;
+use source::Source;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use uprof::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TargetKind, TaskEvent};
 use uprof::image::ImagePart;
-use uprof::{Block, Item, Payload, SampleBlock};
+use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
 
 /// An opened recording.
 #[derive(Debug)]
 pub struct Recording {
     name: String,
-    bytes: Bytes,
+    source: Source,
     uuid: Option<[u8; 16]>,
     start_ns: u64,
     metadata: Metadata,
@@ -38,17 +41,13 @@ pub struct Recording {
     blocks: Vec<SampleBlockPlace>,
 }
 
-#[derive(Debug)]
-enum Bytes {
-    Mapped(Mapped),
-    Owned(Vec<u8>),
-}
-
 /// Where a block of samples is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleBlockPlace {
     /// Offset of its header in the file.
     pub offset: u64,
+    /// Bytes that it takes there, header included.
+    pub bytes: u32,
     /// Samples inside.
     pub samples: u32,
     /// Earliest time inside.
@@ -83,16 +82,17 @@ impl Recording {
     /// Damage inside is no error; see [`Recording::damages`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         if path == Path::new("-") {
-            let bytes = Bytes::Mapped(spool::spool(std::io::stdin().lock())?);
-            return Recording::load("standard input".into(), bytes);
+            let source = Source::File(spool::spool(std::io::stdin().lock())?);
+            return Recording::load("standard input".into(), source);
         }
-        if is_pipe(path) {
-            let opened = std::fs::File::open(path);
-            let file = opened.map_err(|source| RecordingError::Spool { source })?;
-            let bytes = Bytes::Mapped(spool::spool(file)?);
-            return Recording::load(path.display().to_string(), bytes);
-        }
-        Recording::load(path.display().to_string(), Bytes::Mapped(map(path)?))
+        let name = path.display().to_string();
+        let opened = File::open(path).and_then(|file| Ok((is_stream(&file)?, file)));
+        let source = match opened {
+            Ok((true, file)) => Source::File(spool::spool(file)?),
+            Ok((false, file)) => Source::File(file),
+            Err(source) => return Err(RecordingError::Read { name, source }),
+        };
+        Recording::load(name, source)
     }
 
     /// Opens a recording in memory; `name` is what messages call it.
@@ -100,13 +100,13 @@ impl Recording {
     /// # Errors
     /// As for [`Recording::open`].
     pub fn from_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, RecordingError> {
-        Recording::load(name.to_owned(), Bytes::Owned(bytes))
+        Recording::load(name.to_owned(), Source::Owned(bytes))
     }
 
-    fn load(name: String, bytes: Bytes) -> Result<Self, RecordingError> {
+    fn load(name: String, source: Source) -> Result<Self, RecordingError> {
         let mut recording = Recording {
             name,
-            bytes,
+            source,
             uuid: None,
             start_ns: u64::MAX,
             metadata: Metadata::default(),
@@ -134,27 +134,33 @@ impl Recording {
     }
 
     fn scan(&mut self) -> Result<ColdEvents, RecordingError> {
-        // The bytes are put back below: a block borrows them while `self` is being filled.
-        let bytes = std::mem::replace(&mut self.bytes, Bytes::Owned(Vec::new()));
-        let scanned = self.scan_bytes(bytes.as_slice());
-        self.bytes = bytes;
+        // The source is put back below: the reader borrows it while `self` is being filled.
+        let source = std::mem::replace(&mut self.source, Source::Owned(Vec::new()));
+        let scanned = self.scan_source(&source);
+        self.source = source;
         scanned
     }
 
-    fn scan_bytes(&mut self, bytes: &[u8]) -> Result<ColdEvents, RecordingError> {
-        let opened = uprof::Recording::open(bytes).map_err(|source| RecordingError::Open {
-            name: self.name.clone(),
-            source,
-        })?;
-        self.uuid = opened.uuid();
-        self.sizes.file_bytes = bytes.len() as u64;
+    fn scan_source(&mut self, source: &Source) -> Result<ColdEvents, RecordingError> {
+        let name = self.name.clone();
+        let reader = StreamReader::open(source.reader());
+        let mut reader = reader.map_err(|source| RecordingError::Open { name, source })?;
+        self.uuid = reader.uuid();
         let mut cold = ColdEvents::default();
-        for item in opened.blocks() {
+        loop {
+            let item = reader.next_item().map_err(|source| RecordingError::Read {
+                name: self.name.clone(),
+                source,
+            })?;
             match item {
-                Item::Damage(damage) => self.damages.add(&damage),
-                Item::Block(block) => self.take_block(&block, &mut cold)?,
+                Some(Item::Damage(damage)) => {
+                    self.damages.add(&damage);
+                }
+                Some(Item::Block(block)) => self.take_block(&block, &mut cold)?,
+                None => break,
             }
         }
+        self.sizes.file_bytes = source.length();
         Ok(cold)
     }
 
@@ -169,6 +175,7 @@ impl Recording {
             self.sizes.sample_raw_bytes += u64::from(block.raw_bytes);
             self.blocks.push(SampleBlockPlace {
                 offset: block.offset,
+                bytes: block.file_bytes() as u32,
                 samples: block.samples,
                 first_ns: block.first_ns,
                 last_ns: block.last_ns,
@@ -211,10 +218,9 @@ impl Recording {
     /// # Errors
     /// What is wrong with the block, in words with its place.
     pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
-        let opened = uprof::Recording::open(self.bytes.as_slice());
-        let opened = opened.map_err(|error| error.to_string())?;
-        let block = opened
-            .block_at(place.offset)
+        let bytes = self.source.read(place.offset, place.bytes as usize);
+        let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", self.name))?;
+        let block = Block::at(place.offset, &bytes)
             .ok_or_else(|| format!("the block at byte {} has changed", place.offset))?;
         match block.payload() {
             Ok(Payload::Samples(samples)) => Ok(samples),
@@ -311,11 +317,6 @@ impl Recording {
     pub fn blocks(&self) -> &[SampleBlockPlace] {
         &self.blocks
     }
-
-    /// The whole file.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.as_slice()
-    }
 }
 
 #[derive(Default)]
@@ -324,16 +325,9 @@ struct ColdEvents {
     modules: Vec<ModuleEvent>,
 }
 
-impl Bytes {
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(mapped) => mapped,
-            Bytes::Owned(bytes) => bytes,
-        }
-    }
-}
-
-fn is_pipe(path: &Path) -> bool {
+/// Whether a file can be read only once, from its start.
+fn is_stream(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo())
+    let kind = file.metadata()?.file_type();
+    Ok(kind.is_fifo() || kind.is_char_device() || kind.is_socket())
 }

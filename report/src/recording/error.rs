@@ -1,13 +1,16 @@
 //! Why a recording can't be opened.
 
-use crate::mapped::MapError;
-
 /// Why a recording can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The file can't be read.
-    #[error(transparent)]
-    Map(#[from] MapError),
+    #[error("cannot open {name}: {source}")]
+    Read {
+        /// The recording asked for.
+        name: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// It isn't a recording that this version understands.
     #[error("cannot open {name}: {source}")]
     Open {

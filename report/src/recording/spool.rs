@@ -2,20 +2,25 @@
 //! can be read in any order without holding them in memory.
 
 use super::RecordingError;
-use crate::mapped::{Mapped, map};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Reads all of `input` and maps it. The file is private and already removed when this returns.
-pub(super) fn spool(mut input: impl Read) -> Result<Mapped, RecordingError> {
+/// Reads all of `input` into a file, which is private and already removed when this returns.
+pub(super) fn spool(mut input: impl Read) -> Result<File, RecordingError> {
     let folder = std::env::temp_dir();
     let mut attempt = 0;
     let (path, mut file) = loop {
         let name = format!("uniprof-{}-{attempt}.spool", std::process::id());
         let path = folder.join(name);
         let mut options = OpenOptions::new();
-        match options.write(true).create_new(true).mode(0o600).open(&path) {
+        match options
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+        {
             Ok(file) => break (path, file),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < 1000 => {
                 attempt += 1;
@@ -23,12 +28,10 @@ pub(super) fn spool(mut input: impl Read) -> Result<Mapped, RecordingError> {
             Err(source) => return Err(RecordingError::Spool { source }),
         }
     };
-    let copied = io::copy(&mut input, &mut file).and_then(|_| file.flush());
-    let mapped = map(&path);
-    // The mapping keeps the bytes; a name would only be left behind by a crash.
-    let removed = std::fs::remove_file(&path);
-    copied
-        .and(removed)
+    // The open file keeps the bytes; a name would only be left behind by a crash.
+    std::fs::remove_file(&path)
+        .and_then(|()| io::copy(&mut input, &mut file))
+        .and_then(|_| file.flush())
         .map_err(|source| RecordingError::Spool { source })?;
-    Ok(mapped?)
+    Ok(file)
 }
