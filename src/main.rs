@@ -121,10 +121,23 @@ fn main() -> ExitCode {
         Ok(Outcome::Lossy) => ExitCode::from(1),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::say(format_args!("uniprof: {error:#}"));
+            terminal::say(format_args!("uniprof: {}", describe(&error)));
             ExitCode::from(2)
         }
     }
+}
+
+/// The error and its causes, each told once: many name their cause themselves.
+fn describe(error: &anyhow::Error) -> String {
+    let mut whole = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if whole.is_empty() {
+            whole = cause;
+        } else if !whole.contains(&cause) {
+            whole = format!("{whole}: {cause}");
+        }
+    }
+    whole
 }
 
 /// Whoever read our output has seen enough: that is no error.

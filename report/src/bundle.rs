@@ -95,12 +95,14 @@ pub fn bundle(
         ..Bundled::default()
     };
     let uuid = recording.uuid().unwrap_or_default();
-    let opened = uprof::Recording::open(recording.bytes());
+    let opened = uprof::StreamReader::open(recording.reader());
     let opened = opened.map_err(|error| damaged(error.to_string()))?;
     let mut writer = Writer::without_metadata(out, uuid)?;
     let mut redactor = redact.then(|| Redactor::new(recording, &unwinders));
-    for item in opened.blocks() {
-        let Item::Block(block) = item else { continue };
+    for item in opened {
+        let Item::Block(block) = item? else {
+            continue;
+        };
         match (&mut redactor, kind(&block)) {
             (_, Kind::Made | Kind::Last) => {}
             (None, Kind::Other) => writer.copy(&block)?,

@@ -313,6 +313,11 @@ impl Recording {
         &self.damages
     }
 
+    /// The whole file, from its start.
+    pub fn reader(&self) -> Box<dyn io::Read + '_> {
+        self.source.reader()
+    }
+
     /// Its sample blocks, in file order.
     pub fn blocks(&self) -> &[SampleBlockPlace] {
         &self.blocks
