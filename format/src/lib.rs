@@ -20,6 +20,7 @@ mod error;
 mod sample;
 mod word_hash;
 mod successors;
+mod child_index;
 mod trie;
 mod registers;
 mod raw_stack;

@@ -3,6 +3,7 @@
 //!
 //! Chains that share their outer frames share nodes, so that a block holds each path once.
 
+use crate::child_index::{ChildIndex, NONE};
 use crate::error::Fault;
 use crate::layout::{MAX_FRAMES, MAX_NODES};
 use crate::sample::{Found, Frame, FrameKind};
@@ -20,14 +21,18 @@ pub struct Node {
     pub frame: Frame,
 }
 
-const NONE: u32 = u32::MAX;
-
-/// A node of the table that is being built: numbers as they came, links for the walk at the end.
+/// What a chain is compared with: as little as can be, since whole paths of it are read per sample.
 #[derive(Clone, Copy)]
 struct Grown {
-    frame: Frame,
-    number: FrameNumber,
+    address: u64,
     parent: u32,
+    kind: u8,
+}
+
+/// What the walk at the end needs.
+#[derive(Clone, Copy)]
+struct Links {
+    frame: FrameNumber,
     first_child: u32,
     next_sibling: u32,
     /// Whether a chain ends here; then, after the walk, its number among such nodes plus 1.
@@ -38,11 +43,24 @@ struct Grown {
 pub(crate) struct TrieBuilder {
     /// Whole chains seen, by hash, verified against the nodes: the common case is one look.
     chains: WordMap<u64, u32>,
-    /// By parent and kind, and by address.
-    children: WordMap<(u64, u64), u32>,
+    children: ChildIndex,
     successors: Successors,
     nodes: Vec<Grown>,
+    links: Vec<Links>,
     first_root: u32,
+}
+
+impl Grown {
+    fn hash(&self) -> u64 {
+        let mut hasher = WordHasher::default();
+        hasher.write_u64(self.address);
+        hasher.write_u64(u64::from(self.parent) << 8 | u64::from(self.kind));
+        hasher.finish()
+    }
+
+    fn is(&self, frame: Frame) -> bool {
+        self.address == frame.address && self.kind == frame.kind_byte()
+    }
 }
 
 /// The columns of a stack table.
@@ -67,9 +85,10 @@ impl Default for TrieBuilder {
     fn default() -> Self {
         TrieBuilder {
             chains: WordMap::default(),
-            children: WordMap::default(),
+            children: ChildIndex::default(),
             successors: Successors::default(),
             nodes: Vec::new(),
+            links: Vec::new(),
             first_root: NONE,
         }
     }
@@ -82,6 +101,7 @@ impl TrieBuilder {
         self.children.clear();
         self.successors.clear();
         self.nodes.clear();
+        self.links.clear();
         self.first_root = NONE;
     }
 
@@ -106,8 +126,8 @@ impl TrieBuilder {
         for frame in chain.iter().rev() {
             parent = self.child(parent, *frame);
         }
-        let end = self.nodes.get_mut(parent as usize)?;
-        end.end = 1;
+        let links = self.links.get_mut(parent as usize)?;
+        links.end = 1;
         self.chains.insert(hash, parent);
         Some(parent)
     }
@@ -116,7 +136,7 @@ impl TrieBuilder {
         let mut next = node;
         for frame in chain {
             match self.nodes.get(next as usize) {
-                Some(node) if node.frame == *frame => next = node.parent,
+                Some(node) if node.is(*frame) => next = node.parent,
                 _ => return false,
             }
         }
@@ -124,38 +144,44 @@ impl TrieBuilder {
     }
 
     fn child(&mut self, parent: u32, frame: Frame) -> u32 {
-        let newest = match self.nodes.get(parent as usize) {
+        let newest = match self.links.get(parent as usize) {
             Some(parent) => parent.first_child,
             None => self.first_root,
         };
         // Most often a chain goes the way of the one before.
         if let Some(node) = self.nodes.get(newest as usize)
-            && node.frame == frame
+            && node.is(frame)
         {
             return newest;
         }
-        let next = self.nodes.len() as u32;
-        let key = (
-            u64::from(parent) << 8 | u64::from(frame.kind_byte()),
-            frame.address,
-        );
-        let node = *self.children.entry(key).or_insert(next);
-        if node != next {
+        if self.children.is_half_full() {
+            self.children.grow(self.nodes.iter().map(Grown::hash));
+        }
+        let grown = Grown {
+            address: frame.address,
+            parent,
+            kind: frame.kind_byte(),
+        };
+        let new = self.nodes.len() as u32;
+        let is_it = |node: u32| {
+            let node = &self.nodes[node as usize];
+            node.parent == parent && node.is(frame)
+        };
+        if let Some(node) = self.children.find_or_insert(grown.hash(), new, is_it) {
             return node;
         }
-        match self.nodes.get_mut(parent as usize) {
-            Some(parent) => parent.first_child = node,
-            None => self.first_root = node,
+        match self.links.get_mut(parent as usize) {
+            Some(parent) => parent.first_child = new,
+            None => self.first_root = new,
         }
-        self.nodes.push(Grown {
-            frame,
-            parent,
+        self.nodes.push(grown);
+        self.links.push(Links {
+            frame: self.successors.number(frame),
             first_child: NONE,
             next_sibling: newest,
             end: 0,
-            number: self.successors.number(frame),
         });
-        node
+        new
     }
 
     /// Writes the table, callers before what they called and each right before its first callee.
@@ -164,55 +190,52 @@ impl TrieBuilder {
         columns.clear();
         let mut ends = 0;
         let mut up = 0;
-        let mut at = if self.nodes.is_empty() {
-            NONE
-        } else {
-            self.first_root
-        };
-        while let Some(node) = self.nodes.get_mut(at as usize) {
-            let is_end = node.end != 0;
+        let mut at = self.first_root;
+        while let Some(links) = self.links.get_mut(at as usize) {
+            let is_end = links.end != 0;
             if is_end {
                 ends += 1;
-                node.end = ends;
+                links.end = ends;
             }
-            let node = *node;
+            let frame = links.frame;
             varint::put(&mut columns.steps, up << 1 | u64::from(is_end));
-            let caller = self
-                .nodes
-                .get(node.parent as usize)
-                .map_or(0, |parent| parent.number);
-            let place = self.successors.place(caller, node.number);
+            let parent = self.nodes[at as usize].parent;
+            let caller = self.links.get(parent as usize);
+            let caller = caller.map_or(0, |caller| caller.frame);
+            let place = self.successors.place(caller, frame);
             varint::put(&mut columns.places, place as u64);
             if place == 0 {
                 let from = self.successors.frame(caller).address;
-                varint::put_delta(&mut columns.addresses, from, node.frame.address);
-                columns.kinds.push(node.frame.kind_byte());
+                let node = &self.nodes[at as usize];
+                varint::put_delta(&mut columns.addresses, from, node.address);
+                columns.kinds.push(node.kind);
             }
-            (at, up) = self.after(node);
+            (at, up) = self.after(at);
         }
     }
 
     /// The node that follows `node` in the walk, and how many levels up its parent is.
-    fn after(&self, mut node: Grown) -> (u32, u64) {
-        if node.first_child != NONE {
-            return (node.first_child, 0);
+    fn after(&self, mut node: u32) -> (u32, u64) {
+        let first_child = self.links[node as usize].first_child;
+        if first_child != NONE {
+            return (first_child, 0);
         }
         let mut up = 1;
-        while node.next_sibling == NONE {
-            match self.nodes.get(node.parent as usize) {
-                Some(parent) => node = *parent,
-                None => return (NONE, 0),
+        while let Some(links) = self.links.get(node as usize) {
+            if links.next_sibling != NONE {
+                return (links.next_sibling, up);
             }
+            node = self.nodes[node as usize].parent;
             up += 1;
         }
-        (node.next_sibling, up)
+        (NONE, 0)
     }
 
     /// How a row refers to the chain that ends at `node`: 0 for an empty one, else its number among
     /// the nodes at which chains end, plus 1.
     pub fn end_number(&self, node: Option<u32>) -> u32 {
-        let node = node.and_then(|node| self.nodes.get(node as usize));
-        node.map_or(0, |node| node.end)
+        let links = node.and_then(|node| self.links.get(node as usize));
+        links.map_or(0, |links| links.end)
     }
 }
 

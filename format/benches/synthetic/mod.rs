@@ -110,7 +110,8 @@ fn stacks(random: &mut Random) -> Vec<Vec<Frame>> {
     stacks
 }
 
-/// All vCPUs at each deadline; times jitter, and some stacks are much more frequent than others.
+/// All vCPUs at each deadline. Times jitter; all stacks are equally frequent, which is the worst
+/// case for a stack table.
 fn rows(random: &mut Random) -> Vec<Row> {
     let mut rows = Vec::with_capacity(SAMPLES);
     let mut deadline_ns = 1_000_000_000_000;
@@ -122,21 +123,12 @@ fn rows(random: &mut Random) -> Vec<Row> {
             rows.push(Row {
                 time_ns: deadline_ns + jitter_ns,
                 vcpu,
-                stack: popular(random),
+                stack: random.below(STACKS as u64) as u32,
                 cost_ns,
             });
         }
     }
     rows
-}
-
-fn popular(random: &mut Random) -> u32 {
-    let uniform = random.below(1 << 32) as f64 / (1u64 << 32) as f64;
-    let exponent: f64 = std::env::var("EXP")
-        .ok()
-        .and_then(|t| t.parse().ok())
-        .unwrap_or(1.0);
-    (uniform.powf(exponent) * STACKS as f64) as u32
 }
 
 /// Appends a row of the plain layout: 27 bytes, then 8 per frame.
