@@ -304,7 +304,8 @@ impl Slot {
         self.put_stack(bytes);
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
-            Stop::Window | Stop::BadPointer if cut => Stop::Budget,
+            // A chain that goes on elsewhere, where there was no time to look.
+            Stop::Window | Stop::BadPointer | Stop::Cycle if cut => Stop::Budget,
             Stop::Window | Stop::BadPointer if unread => Stop::Unreadable,
             stop => stop,
         }

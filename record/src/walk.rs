@@ -92,7 +92,8 @@ pub fn frame_pointers(
         if caller == 0 {
             return Stop::Complete;
         }
-        if slot.chain().len() >= most_frames || !slot.push_frame(Frame::return_address(caller)) {
+        let caller = Frame::return_address(without_signature(arch, caller));
+        if slot.chain().len() >= most_frames || !slot.push_frame(caller) {
             return Stop::Depth;
         }
         if next != 0 && next <= at {
@@ -102,6 +103,18 @@ pub fn frame_pointers(
             }
         }
         at = next;
+    }
+}
+
+/// A return address as the processor will use it. On AArch64 a signature may lie in the bits that
+/// don't take part in translation, which are taken to be those above 48, except bit 55, which tells
+/// the half of the address space (Arm ARM, D8.9 "Pointer authentication").
+fn without_signature(arch: Arch, address: u64) -> u64 {
+    const SIGNATURE: u64 = u64::MAX << 48;
+    match arch {
+        Arch::X86_64 => address,
+        Arch::Aarch64 if address >> 55 & 1 == 1 => address | SIGNATURE,
+        Arch::Aarch64 => address & !SIGNATURE,
     }
 }
 
@@ -157,6 +170,14 @@ mod tests {
             (vec![0x100, 0x200, 0x300], Stop::Cycle)
         );
         assert_eq!(walk(&[BASE, 0x200], BASE, 64).1, Stop::Cycle);
+    }
+
+    #[test]
+    fn signed_return_addresses_lose_their_signature() {
+        let arm = |address| without_signature(Arch::Aarch64, address);
+        assert_eq!(arm(0x932a_0000_4008_1d04), 0x0000_4008_1d04);
+        assert_eq!(arm(0x1593_0000_4008_1d04), 0xffff_0000_4008_1d04);
+        assert_eq!(without_signature(Arch::X86_64, 1 << 60), 1 << 60);
     }
 
     #[test]

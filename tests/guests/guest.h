@@ -14,9 +14,16 @@ typedef unsigned long u64;
 #define MAX_VCPUS 8
 #define STACK_BYTES 32768
 #define TIMER_VECTOR 0x40
+#ifdef __aarch64__
+#define VIRTUAL UL(0xffff000000000000)  /* where physical 0 is; see aarch64/boot.S */
+#define ALIAS_1G UL(0x40000000)
+#define ALIAS_2M UL(0x80000000)
+#define OUTSIDE (VIRTUAL + UL(0x100000000))
+#else
 #define ALIAS_1G UL(0x8000000000)   /* all of low memory again, by 1 GiB pages (not under PV) */
 #define ALIAS_2M UL(0x10000000000)  /* the first GiB again, by 2 MiB pages (not under PV) */
 #define OUTSIDE UL(0x18000000000)   /* entries that point outside memory (not under PV) */
+#endif
 
 #ifndef __ASSEMBLER__
 enum platform { XEN_PV, XEN_PVH, BARE };
@@ -48,6 +55,7 @@ void run_on(char *stack_top, void (*function)(u64), u64 argument);
 /* work.c */
 void vcpu_main(int vcpu) __attribute__((noreturn));
 
+#ifdef __x86_64__
 static inline u64 read_msr(u32 msr)
 {
 	u32 low, high;
@@ -77,4 +85,5 @@ static inline u8 inb(u16 port)
 	asm volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
 	return value;
 }
+#endif
 #endif

@@ -1,0 +1,163 @@
+/* The test unikernel's ways in on a bare AArch64 machine (QEMU's virt), its page tables, and the way
+ * from one stack to another. Linked in the upper half of the address space: TTBR1 translates it. */
+#include "../guest.h"
+
+#define PHYSICAL(symbol) symbol - VIRTUAL
+#define BLOCK 0x705                      /* valid, normal memory, inner shareable, accessed */
+#define PAGE 0x707
+#define DEVICE 0x401
+#define TABLE 3
+
+	.section .head, "ax"
+	.globl _start
+_start:                                  /* EL1, translation off */
+	mov x20, xzr
+	b translate
+	.globl secondary_start
+secondary_start:                         /* x0: number of this vCPU */
+	mov x20, x0
+translate:
+	adrp x1, level0
+	msr ttbr0_el1, x1                /* the lower half goes on being where we are */
+	msr ttbr1_el1, x1
+	mov x2, #0xff00                  /* memory type 0 is a device, 1 is normal */
+	msr mair_el1, x2
+	ldr x2, =0x1b5103510             /* 48 bits, 4 KiB granule and write-back in both halves */
+	msr tcr_el1, x2
+#ifdef PAC
+	ldr x2, =0x0123456789abcdef
+	msr apiakeylo_el1, x2
+	msr apiakeyhi_el1, x2
+#endif
+	tlbi vmalle1
+	dsb sy
+	isb
+	mrs x2, sctlr_el1
+	mov x3, #0x1005                  /* translation, caches */
+#ifdef PAC
+	orr x3, x3, #0x80000000          /* EnIA: return addresses are signed */
+#endif
+	orr x2, x2, x3
+	msr sctlr_el1, x2
+	isb
+	ldr x2, =upper
+	br x2
+
+	.text
+upper:
+	ldr x1, =vectors
+	msr vbar_el1, x1
+	ldr x1, =stacks + STACK_BYTES
+	mov x2, #STACK_BYTES
+	madd x1, x20, x2, x1
+	mov sp, x1
+	.globl vcpu_start
+	.type vcpu_start, %function
+vcpu_start:
+	.cfi_startproc
+	.cfi_undefined x30               /* the outermost frame */
+	mov x29, xzr                     /* ends the frame-pointer chain */
+	mov x30, xzr
+	mov x0, x20
+	mov x1, xzr
+	cbnz x20, 1f
+	mov x0, xzr
+	bl guest_main
+1:	bl vcpu_main
+	brk #0
+	.cfi_endproc
+	.size vcpu_start, . - vcpu_start
+
+	/* run_on(stack_top, function, argument): calls the function on another stack. */
+	.globl run_on
+	.type run_on, %function
+run_on:
+	.cfi_startproc
+	stp x29, x30, [sp, #-16]!
+	.cfi_adjust_cfa_offset 16
+	.cfi_rel_offset x29, 0
+	.cfi_rel_offset x30, 8
+	mov x29, sp
+	.cfi_def_cfa x29, 16
+	mov x3, x1
+	ldp x4, x5, [x29]                /* so that a window of the new stack alone still unwinds */
+	sub sp, x0, #16
+	stp x4, x5, [sp]
+	mov x0, x2
+	blr x3
+	mov sp, x29
+	ldp x29, x30, [sp], #16
+	.cfi_def_cfa sp, 0
+	.cfi_restore x29
+	.cfi_restore x30
+	ret
+	.cfi_endproc
+	.size run_on, . - run_on
+
+	/* psci(function, a, b, c): the firmware that QEMU plays. */
+	.globl psci
+	.type psci, %function
+psci:
+	.cfi_startproc
+	hvc #0
+	ret
+	.cfi_endproc
+	.size psci, . - psci
+
+	.balign 2048
+vectors:
+	.rept 16
+	.balign 128
+	mrs x0, esr_el1
+	mrs x1, elr_el1
+	b fault
+	.endr
+
+	/* A table each; what README.md says about larger pages and places outside memory is here. */
+	.data
+	.balign 4096
+level0:	.quad PHYSICAL(level1) + TABLE
+	.fill 511, 8, 0
+level1:	.quad DEVICE                     /* 0 */
+	.quad PHYSICAL(level2_fine) + TABLE     /* 1 GiB: memory, page by page at first */
+	.quad 0x40000000 + BLOCK         /* 2 GiB: the same by a 1 GiB block */
+	.quad PHYSICAL(level2_blocks) + TABLE   /* 3 GiB: the same by 2 MiB blocks */
+	.quad PHYSICAL(level2_outside) + TABLE  /* 4 GiB: see OUTSIDE */
+	.quad 0x1000000000 + TABLE       /* 5 GiB: a table outside memory */
+	.fill 506, 8, 0
+level2_fine:
+	.set at, 0
+	.rept 4
+	.quad PHYSICAL(level3) + at * 4096 + TABLE
+	.set at, at + 1
+	.endr
+	.rept 508
+	.quad 0x40000000 + at * 0x200000 + BLOCK
+	.set at, at + 1
+	.endr
+level2_blocks:
+	.set at, 0
+	.rept 512
+	.quad 0x40000000 + at * 0x200000 + BLOCK
+	.set at, at + 1
+	.endr
+level2_outside:
+	.quad PHYSICAL(level3_outside) + TABLE
+	.quad 0x1000000000 + TABLE
+	.quad 0x1000000000 + BLOCK
+	.fill 509, 8, 0
+level3_outside:
+	.quad 0x1000000000 + PAGE
+	.fill 511, 8, 0
+	.globl level3
+level3:	.set at, 0
+	.rept 2048
+	.quad 0x40000000 + at * 4096 + PAGE
+	.set at, at + 1
+	.endr
+
+	.bss
+	.balign 4096
+	.globl stacks
+stacks:	.skip STACK_BYTES * MAX_VCPUS
+	.section .note.GNU-stack, "", %progbits
