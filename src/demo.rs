@@ -55,9 +55,18 @@ struct ReportFlags {
 #[cfg(feature = "report")]
 fn show() -> anyhow::Result<()> {
     terminal::say(format_args!(
-        "\n$ uniprof report demo.uprof --flame --top --rows 15"
+        "\n$ uniprof report demo.uprof --flame --top --rows 15 --no-inlines"
     ));
-    let words = ["report", "demo.uprof", "--flame", "--top", "--rows", "15"];
+    // Inlined functions of a standard library say little to someone who sees this first.
+    let words = [
+        "report",
+        "demo.uprof",
+        "--flame",
+        "--top",
+        "--rows",
+        "15",
+        "--no-inlines",
+    ];
     let flags = ReportFlags::try_parse_from(words)?;
     crate::report::run(flags.args)?;
     let next = [

@@ -43,7 +43,7 @@ fn serve(number: u64) -> u64 {
     let request = request(number);
     let fields = parse(&request);
     let digest = hash(&request);
-    digest ^ walk_tree(12, digest) ^ fields as u64
+    digest ^ walk_tree(24, digest) ^ fields as u64
 }
 
 #[inline(never)]
@@ -85,7 +85,7 @@ fn walk_tree(depth: u32, seed: u64) -> u64 {
         return seed.count_ones().into();
     }
     let left = walk_tree(depth - 1, seed.rotate_left(depth));
-    if seed & 3 == 0 {
+    if seed & 1 == 0 {
         left
     } else {
         left ^ walk_tree(depth - 2.min(depth), black_box(seed ^ left))

@@ -1,0 +1,31 @@
+//! The README's first command leaves what it promises.
+
+use assert_cmd::cargo::cargo_bin;
+use std::process::Command;
+
+#[test]
+fn a_recording_a_picture_and_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(cargo_bin("uniprof"))
+        .arg("demo")
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // On a busy machine samples may be lost, which is told by status 1.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    for function in [
+        "workload::hash",
+        "workload::compress",
+        "workload::walk_tree",
+    ] {
+        assert!(table.contains(function), "no {function} in {table}");
+    }
+    let picture = std::fs::read_to_string(folder.path().join("demo.svg")).unwrap();
+    assert!(picture.contains("uniprof::workload::serve"));
+    assert!(folder.path().join("demo.uprof").exists());
+    for next in ["--tree", "info demo.uprof", "export demo.uprof"] {
+        assert!(said.contains(next), "no {next} in {said}");
+    }
+}
