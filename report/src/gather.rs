@@ -17,6 +17,7 @@ use crate::words::WordMap;
 use block::BlockStacks;
 use naming::Naming;
 use rayon::prelude::*;
+use uprof::cold::TargetKind;
 use uprof::{State, Stop, Task};
 
 /// How fine the frames of a view are.
@@ -120,6 +121,7 @@ pub fn gather(
         ..Profile::default()
     };
     let mut flags = Vec::new();
+    let names = names(recordings);
     let mut done = 0;
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
     let total = blocks.map(|block| u64::from(block.samples)).sum();
@@ -134,7 +136,7 @@ pub fn gather(
             flags: std::mem::take(&mut flags),
             base: ROOT,
         };
-        gathering.begin(&mut profile);
+        gathering.begin(&names[number], &mut profile);
         for batch in recording.blocks().chunks(BATCH) {
             let stacks: Vec<BlockStacks> = batch
                 .par_iter()
@@ -187,11 +189,9 @@ struct Gathering<'a, 's> {
 type Joined = Option<(NodeId, Passed)>;
 
 impl Gathering<'_, '_> {
-    fn begin(&mut self, profile: &mut Profile) {
+    fn begin(&mut self, name: &str, profile: &mut Profile) {
         if self.options.by_recording {
-            let name = self.recording.name();
-            let short = name.rsplit_once('/').map_or(name, |(_, short)| short);
-            let label = naming::plain(&mut profile.labels, short);
+            let label = naming::plain(&mut profile.labels, name);
             self.base = profile.tree.child(ROOT, label);
         }
     }
@@ -330,10 +330,51 @@ impl Gathering<'_, '_> {
     }
 }
 
-/// What a vCPU or thread is called: its name, else its number.
+/// What recordings are called in a view that has several: file names, numbered where they don't
+/// tell them apart.
+pub fn names(recordings: &[&Recording]) -> Vec<String> {
+    let short = |recording: &Recording| {
+        let name = recording.name();
+        name.rsplit_once('/')
+            .map_or(name, |(_, short)| short)
+            .to_owned()
+    };
+    let all: Vec<String> = recordings.iter().map(|one| short(one)).collect();
+    let tell = |(number, name): (usize, &String)| match all
+        .iter()
+        .filter(|other| *other == name)
+        .count()
+    {
+        1 => name.clone(),
+        _ => format!("{name} ({})", number + 1),
+    };
+    all.iter().enumerate().map(tell).collect()
+}
+
+/// What a vCPU or thread is called: its name; that of its process, or of the process that this was
+/// forked from; else its number.
 pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
-    match recording.tasks().name_at(task, time_ns) {
-        Some(name) => name.to_owned(),
-        None => format!("vcpu {}", task.vcpu),
+    let tasks = recording.tasks();
+    if let Some(name) = tasks.name_at(task, time_ns) {
+        return name.to_owned();
+    }
+    let is_process = recording.metadata().target.kind == TargetKind::Process;
+    let mut space = task.space;
+    for _ in 0..FORKS_MAX {
+        let main = Task { space, vcpu: space };
+        if let Some(name) = tasks.name_at(main, time_ns).filter(|_| is_process) {
+            return name.to_owned();
+        }
+        match recording.spaces().forked_from(space) {
+            Some(parent) => space = parent,
+            None => break,
+        }
+    }
+    match is_process {
+        true => format!("thread {}", task.vcpu),
+        false => format!("vcpu {}", task.vcpu),
     }
 }
+
+/// Forks of forks are followed so far: a recording may claim circles.
+const FORKS_MAX: usize = 16;

@@ -267,6 +267,15 @@ impl Spaces {
         None
     }
 
+    /// The space that `space` began as a copy of.
+    pub fn forked_from(&self, space: u32) -> Option<u32> {
+        let generations = &self.spaces.get(&space)?.generations;
+        let mut copied = generations
+            .iter()
+            .filter_map(|generation| generation.copied);
+        copied.next().map(|(parent, _)| parent)
+    }
+
     /// Every mapping of every space, in order of space and address.
     pub fn regions(&self) -> Vec<(u32, Region)> {
         let mut all: Vec<(u32, Region)> = Vec::new();

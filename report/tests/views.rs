@@ -108,6 +108,26 @@ fn text_views_show_what_they_rest_on() {
 }
 
 #[test]
+fn several_recordings_add_up_and_are_told_apart() {
+    let (a, b) = (open(small()), open(small()));
+    let mut library = Library::default();
+    library.only_given = true;
+    let options = Options {
+        by_recording: true,
+        ..Options::default()
+    };
+    let profile = gather(&[&a, &b], &library, &options, &|_, _| {}, None);
+    assert_eq!(profile.account.counted, 14);
+    let text = folded(&profile);
+    for line in ["made.uprof (1);main;parse 2", "made.uprof (2);main;parse 2"] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in:\n{text}"
+        );
+    }
+}
+
+#[test]
 fn hostile_names_stay_text() {
     let names = [
         "<script>alert(1)</script>",

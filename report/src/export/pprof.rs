@@ -119,7 +119,8 @@ impl<'a> Builder<'a> {
             labels.push(self.number_label("process", i64::from(task.space)));
         }
         if self.request.recordings.len() > 1 {
-            labels.push(self.text_label("recording", &printable(source.name())));
+            let names = crate::gather::names(self.request.recordings);
+            labels.push(self.text_label("recording", &printable(&names[recording])));
         }
         self.made.sample.push(pb::Sample {
             location_id: locations,
