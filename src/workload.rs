@@ -43,7 +43,7 @@ fn serve(number: u64) -> u64 {
     let request = request(number);
     let fields = parse(&request);
     let digest = hash(&request);
-    digest ^ walk_tree(24, digest) ^ fields as u64
+    digest ^ walk_tree(32, digest) ^ fields as u64
 }
 
 #[inline(never)]
