@@ -99,6 +99,7 @@ impl<'a> Symbolizer<'a> {
     pub fn name(&self, place: Place) -> Vec<Named> {
         let symbol = self.find(place).map(Found::symbol);
         let into_bytes = symbol.map_or(0, |symbol| symbol.offset_bytes);
+        let symbol = symbol.filter(|symbol| !symbol.name.is_empty());
         let lines = self.lines(place);
         if lines.is_empty() {
             let function = symbol.map(|symbol| self.readable(symbol.name));
@@ -165,11 +166,19 @@ impl<'a> Symbolizer<'a> {
                     .symbols
                     .find(self.embedded_address(embedded, place)?)
             });
-            embedded.or_else(|| self.find_in_image(module, place))
+            match embedded {
+                Some(symbol) if !symbol.name.is_empty() => embedded,
+                _ => self.find_in_image(module, place).or(embedded),
+            }
         });
-        if let Some(symbol) = in_module {
-            return Some(Found::InModule(symbol));
+        // A name from a list is better than none.
+        match in_module {
+            Some(symbol) if !symbol.name.is_empty() => Some(Found::InModule(symbol)),
+            _ => self.find_in_list(place).or(in_module.map(Found::InModule)),
         }
+    }
+
+    fn find_in_list(&self, place: Place) -> Option<Found<'_>> {
         if !place.absolute {
             return None;
         }

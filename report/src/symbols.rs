@@ -24,7 +24,7 @@ const NESTED_MAX: usize = 8;
 /// A name for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSymbol<'a> {
-    /// As the linker wrote it.
+    /// As the linker wrote it; empty where only the unwind rules tell of the function.
     pub name: &'a str,
     /// Where the function starts.
     pub start: ImageAddress,
@@ -141,8 +141,10 @@ impl SymbolTable {
         let mut table = SymbolTable::default();
         let mut sized_until = 0;
         for (index, candidate) in candidates.iter().enumerate() {
-            // A label inside a function that has a size is not a function.
-            if candidate.size_bytes == 0 && candidate.address < sized_until {
+            // A label inside a function that has a size is not a function, nor is a part of it
+            // that is only unwound by rules of its own.
+            let is_minor = candidate.size_bytes == 0 || candidate.name.is_empty();
+            if is_minor && candidate.address < sized_until {
                 continue;
             }
             let end = match candidate.size_bytes {

@@ -23,6 +23,7 @@ mod step;
 mod unwinder;
 
 pub use cache::Cache;
+pub(crate) use compile::function_ranges;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
 pub use table::{RuleTable, Skipped};

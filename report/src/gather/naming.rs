@@ -86,7 +86,13 @@ impl<'a, 's> Naming<'a, 's> {
     fn label_of(&self, place: Place, named: &Named, labels: &mut Labels) -> Label {
         let module = self.module(place);
         let path = module.map_or("", |module| module.path.as_str());
-        let bare = self.bare_name(place);
+        // A function without a name goes by its start, as far as that is known.
+        let into_function = if self.by == By::Address {
+            0
+        } else {
+            named.into_bytes
+        };
+        let bare = self.bare_name(place, into_function);
         let into_bytes = named.into_bytes + u64::from(place.is_return);
         let function = named.function.as_deref();
         let with_line = |name: &str| match (&named.file, named.line) {
@@ -123,11 +129,13 @@ impl<'a, 's> Naming<'a, 's> {
         }
     }
 
-    /// The name of a place without a symbol: module and offset, or the address.
-    fn bare_name(&self, place: Place) -> String {
+    /// The name of a place without a symbol, or of what begins some bytes before it: module and
+    /// offset, or the address.
+    fn bare_name(&self, place: Place, bytes_before: u64) -> String {
         match self.module(place) {
             Some(module) => {
                 let offset = self.recording.spaces().file_offset(place);
+                let offset = offset.wrapping_sub(bytes_before);
                 format!("{}+{offset:#x}", module.short_name())
             }
             None => format!("{:#x}", place.offset),

@@ -29,8 +29,23 @@ impl SymbolTable {
             collect(file, file.elf_symbol_table(), &mut candidates);
             collect(file, file.elf_dynamic_symbol_table(), &mut candidates);
         }
+        if let Some(image) = images.first() {
+            candidates.extend(unnamed(image));
+        }
         SymbolTable::build(candidates, Vec::new())
     }
+}
+
+/// The functions that a stripped image only says how to unwind: their names are empty.
+fn unnamed<'a>(image: &Image) -> impl Iterator<Item = Candidate<'a>> + use<'a> {
+    let ranges = crate::unwind::function_ranges(image).into_iter();
+    ranges.take(SYMBOLS_MAX).map(|(start, end)| Candidate {
+        address: start,
+        size_bytes: end - start,
+        limit: end,
+        rank: 0,
+        name: "",
+    })
 }
 
 fn collect<'data>(

@@ -63,36 +63,58 @@ impl RuleTable {
     ///
     /// An image without any gives an empty table: its frames then need frame pointers.
     pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {
-        let section = |name| image.section(name).unwrap_or(Cow::Borrowed(&[]));
-        let eh_frame = section(".eh_frame");
-        let debug_frame = match image.section(".debug_frame") {
-            Some(own) => own,
-            None => debug
-                .and_then(|debug| debug.section(".debug_frame"))
-                .unwrap_or_default(),
-        };
-        let address = |name| {
-            image
-                .section_range(name)
-                .map_or(0, |(address, _)| address.0)
-        };
-        let mut frames = Frames {
-            eh_frame: EhFrame::new(&eh_frame, LittleEndian),
-            debug_frame: DebugFrame::new(&debug_frame, LittleEndian),
-            bases: BaseAddresses::default()
-                .set_eh_frame(address(".eh_frame"))
-                .set_text(address(".text"))
-                .set_got(address(".got")),
-        };
-        frames.debug_frame.set_address_size(8);
-        if image.arch() == Arch::Aarch64 {
-            frames.eh_frame.set_vendor(Vendor::AArch64);
-            frames.debug_frame.set_vendor(Vendor::AArch64);
-        }
         let mut skipped = Skipped::default();
-        let functions = frames.functions(image, &mut skipped);
-        frames.expand(&functions, skipped)
+        with_frames(image, debug, |frames| {
+            let functions = frames.functions(image, &mut skipped);
+            frames.expand(&functions, skipped)
+        })
     }
+}
+
+/// Where the functions are that `image` says how to unwind: first address and the one after the
+/// last, ascending. A stripped image has these even though it has lost their names.
+pub(crate) fn function_ranges(image: &Image) -> Vec<(u64, u64)> {
+    let functions = |frames: &Frames<'_>| frames.functions(image, &mut Skipped::default());
+    let functions = with_frames(image, None, functions);
+    let ranges = functions
+        .iter()
+        .map(|function| (function.start, function.end));
+    ranges.collect()
+}
+
+/// Passes the two sections of `image` to `use_frames`.
+fn with_frames<T>(
+    image: &Image,
+    debug: Option<&Image>,
+    use_frames: impl FnOnce(&Frames<'_>) -> T,
+) -> T {
+    let section = |name| image.section(name).unwrap_or(Cow::Borrowed(&[]));
+    let eh_frame = section(".eh_frame");
+    let debug_frame = match image.section(".debug_frame") {
+        Some(own) => own,
+        None => debug
+            .and_then(|debug| debug.section(".debug_frame"))
+            .unwrap_or_default(),
+    };
+    let address = |name| {
+        image
+            .section_range(name)
+            .map_or(0, |(address, _)| address.0)
+    };
+    let mut frames = Frames {
+        eh_frame: EhFrame::new(&eh_frame, LittleEndian),
+        debug_frame: DebugFrame::new(&debug_frame, LittleEndian),
+        bases: BaseAddresses::default()
+            .set_eh_frame(address(".eh_frame"))
+            .set_text(address(".text"))
+            .set_got(address(".got")),
+    };
+    frames.debug_frame.set_address_size(8);
+    if image.arch() == Arch::Aarch64 {
+        frames.eh_frame.set_vendor(Vendor::AArch64);
+        frames.debug_frame.set_vendor(Vendor::AArch64);
+    }
+    use_frames(&frames)
 }
 
 impl Frames<'_> {
