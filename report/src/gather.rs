@@ -138,11 +138,11 @@ pub fn gather(
         };
         gathering.begin(&names[number], &mut profile);
         for batch in recording.blocks().chunks(BATCH) {
-            let stacks: Vec<BlockStacks> = batch
+            let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
                 .map(|place| BlockStacks::read(recording, &unwinders, place, &options.filter))
                 .collect();
-            gathering.naming.add(&stacks, &mut profile.labels);
+            gathering.naming.add(&mut stacks, &mut profile.labels);
             for stacks in &stacks {
                 gathering.join(stacks, &mut profile, &mut each);
             }
@@ -276,8 +276,8 @@ impl Gathering<'_, '_> {
             at = stacks.nodes[local as usize].0;
         }
         for local in path.into_iter().rev() {
-            let place = stacks.places[stacks.nodes[local as usize].1 as usize];
-            for index in self.naming.range(place) {
+            let (start, end) = stacks.ranges[stacks.nodes[local as usize].1 as usize];
+            for index in start..end {
                 here = self.step(here, self.naming.label(index), profile);
             }
             joined[local as usize] = Some(here);

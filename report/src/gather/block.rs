@@ -15,6 +15,8 @@ use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 pub(super) struct BlockStacks {
     /// Distinct places, in order of first use.
     pub places: Vec<Place>,
+    /// Where each place's labels are, see `Naming::add`.
+    pub ranges: Vec<(u32, u32)>,
     /// Parent and place of each local node; a parent stands before its children.
     pub nodes: Vec<(Option<u32>, u32)>,
     /// Samples that may count, in file order.

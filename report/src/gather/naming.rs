@@ -8,7 +8,6 @@ use crate::spaces::{Module, Place};
 use crate::symbolizer::{Named, Symbolizer};
 use crate::words::WordMap;
 use rayon::prelude::*;
-use std::ops::Range;
 
 /// Labels of all places seen so far.
 pub(super) struct Naming<'a, 's> {
@@ -37,8 +36,16 @@ impl<'a, 's> Naming<'a, 's> {
         }
     }
 
-    /// Names what is new in `stacks`.
-    pub fn add(&mut self, stacks: &[BlockStacks], labels: &mut Labels) {
+    /// Names what is new in `stacks`, and tells each block where its places' labels are.
+    pub fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
+        self.name_new(stacks, labels);
+        for stacks in stacks {
+            let ranges = stacks.places.iter().map(|place| self.ranges[place]);
+            stacks.ranges = ranges.collect();
+        }
+    }
+
+    fn name_new(&mut self, stacks: &[BlockStacks], labels: &mut Labels) {
         let mut new = Vec::new();
         for place in stacks.iter().flat_map(|stacks| &stacks.places) {
             if !self.ranges.contains_key(place) {
@@ -65,12 +72,6 @@ impl<'a, 's> Naming<'a, 's> {
             self.ranges
                 .insert(*place, (start, self.labels.len() as u32));
         }
-    }
-
-    /// Where the labels of `place` are, outermost first.
-    pub fn range(&self, place: Place) -> Range<u32> {
-        let (start, end) = self.ranges.get(&place).copied().unwrap_or_default();
-        start..end
     }
 
     /// A label of a range.
