@@ -129,25 +129,25 @@ fn several_recordings_add_up_and_are_told_apart() {
 
 #[test]
 fn hostile_names_stay_text() {
+    let long = "very_long_name::".repeat(60);
     let names = [
         "<script>alert(1)</script>",
         "a;b\n\u{1b}[31mc",
         "\"'&é日本語",
+        long.as_str(),
     ];
-    let samples = [made::Made {
-        at_ms: 1,
+    let made = |at_ms, stack| made::Made {
+        at_ms,
         thread: 1,
         state: uprof::State::Running,
-        stack: &[2, 1, 0],
-    }];
+        stack,
+    };
+    let samples = [made(1, &[2, 1, 0][..]), made(2, &[3, 1, 0])];
     let recording = open(made::recording(&names, &[], &samples));
     let profile = profile(&recording, &Options::default());
     let expected = "<script>alert(1)</script>;a:b\u{fffd}\u{fffd}[31mc;\"'&é日本語 1\n";
-    assert!(
-        folded(&profile).starts_with(expected),
-        "{}",
-        folded(&profile)
-    );
+    let text = folded(&profile);
+    assert!(text.starts_with(expected), "{text}");
     let drawing = flame::FlameOptions {
         title: "<b>".into(),
         subtitle: String::new(),
