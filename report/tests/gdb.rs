@@ -8,61 +8,13 @@ mod stops;
 
 use std::collections::BTreeMap;
 use stops::Stopped;
+use stops::compare::{Verdict, compare};
 use stops::driver::{PROGRAMS, missing};
 use stops::oracle::Oracle;
-use uniprof_report::unwind::{Cache, Options, Unwinder};
-use uprof::FrameKind;
+use uniprof_report::unwind::Cache;
 
 /// The share of stops at which every frame must be the same.
 const AGREE_MIN: f64 = 0.995;
-
-/// What one stop came to.
-enum Verdict {
-    Same(uprof::Stop),
-    /// The number of the first frame that differs, counted from the innermost.
-    Differs(usize, String),
-}
-
-fn compare(unwinder: &Unwinder, cache: &mut Cache, stop: &Stopped) -> Verdict {
-    let mut frames = Vec::new();
-    let memory = stop.memory();
-    let options = Options::default();
-    let end = unwinder.unwind(cache, &stop.registers, &memory, options, &mut frames);
-    let ours: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
-    if ours == stop.frames.iter().map(|frame| frame.pc).collect::<Vec<_>>() {
-        // gdb calls a frame a signal's; the one above it must then be an interrupted one.
-        for (index, frame) in stop.frames.iter().enumerate() {
-            let above = frames.get(index + 1).map(|above| above.kind);
-            let wanted = match frame.is_signal {
-                true => FrameKind::Exact,
-                false => FrameKind::Return,
-            };
-            if above.is_some_and(|above| above != wanted) {
-                return Verdict::Differs(index + 1, "kind of address".to_owned());
-            }
-        }
-        return Verdict::Same(end);
-    }
-    let pairs = ours.iter().zip(&stop.frames);
-    let at = pairs
-        .take_while(|(ours, theirs)| **ours == theirs.pc)
-        .count();
-    let name = |index: usize| stop.frames.get(index).map_or("(end)", |frame| &frame.name);
-    let below = stop
-        .frames
-        .get(at.wrapping_sub(1))
-        .map_or(0, |frame| frame.pc);
-    let text = format!(
-        "above {} ({below:#x}) gdb has {} and we {:x?}; {}",
-        name(at.wrapping_sub(1)),
-        name(at),
-        frames
-            .get(at)
-            .map(|frame| (frame.address, frame.found.name())),
-        end.name(),
-    );
-    Verdict::Differs(at, text)
-}
 
 /// Where framehop and gdb differ, and we are with gdb: what framehop can't do.
 fn why_the_oracle_differs(stop: &Stopped, theirs: &[u64]) -> &'static str {

@@ -55,8 +55,9 @@ const FLAGS_ONE: u64 = 1 << 1;
 
 /// The registers that a trap interrupted, if the processor's own frame for it (RIP, CS, RFLAGS,
 /// RSP, SS; Intel SDM volume 3A, 6.14.2) lies above the stack pointer of an entry stub without
-/// call frame information. The stub is taken not to have changed the frame pointer. A frame above
-/// what the frame pointer points to belongs to an outer trap and is not taken.
+/// call frame information. The stub is taken to have left the frame pointer alone, or to have
+/// pushed it next to the processor's frame (or to its error code) and made it point there. A frame
+/// further up than that belongs to an outer trap and is not taken.
 pub(super) fn trap_frame(
     registers: &Registers,
     memory: &(impl Memory + ?Sized),
@@ -68,8 +69,14 @@ pub(super) fn trap_frame(
         let at = sp.wrapping_add(index * 8);
         let word = |number: u64| memory.word(at.wrapping_add(number * 8));
         let end = at.wrapping_add(40);
-        if fp.is_some_and(|fp| end > fp) {
-            return None;
+        let above_fp = fp.map(|fp| at.wrapping_sub(fp));
+        let is_pushed = matches!(above_fp, Some(8 | 16));
+        if !is_pushed && fp.is_some_and(|fp| end > fp) {
+            // Frames that would straddle what the frame pointer points to are passed over.
+            match fp {
+                Some(fp) if at > fp => return None,
+                _ => continue,
+            }
         }
         let (ip, cs, flags, old_sp, ss) = (word(0)?, word(1)?, word(2)?, word(3)?, word(4)?);
         let selectors =
@@ -81,6 +88,9 @@ pub(super) fn trap_frame(
             let mut interrupted = *registers;
             interrupted.set(X86_64::PROGRAM_COUNTER, ip);
             interrupted.set(X86_64::STACK_POINTER, old_sp);
+            if let Some(saved) = fp.filter(|_| is_pushed).and_then(|fp| memory.word(fp)) {
+                interrupted.set(X86_64::FRAME_POINTER, saved);
+            }
             return Some(interrupted);
         }
     }
@@ -131,8 +141,15 @@ mod tests {
         let interrupted = trap_frame(&registers, &memory, is_code).expect("not found");
         assert_eq!(interrupted.get(16), Some(0x10_0042));
         assert_eq!(interrupted.get(7), Some(sp + 0x40));
+        // The stub pushed the frame pointer (2) next to the error code.
+        registers.set(6, sp + 0x8);
+        let interrupted = trap_frame(&registers, &memory, is_code).expect("not found");
+        assert_eq!(
+            (interrupted.get(16), interrupted.get(6)),
+            (Some(0x10_0042), Some(2))
+        );
         // The frame pointer says that this frame belongs to an outer trap.
-        registers.set(6, sp + 0x10);
+        registers.set(6, sp);
         assert_eq!(trap_frame(&registers, &memory, is_code), None);
     }
 

@@ -4,6 +4,7 @@ Run by gdb: `gdb -batch -x stops.py PROGRAM`, with the environment
     STOPS    how many stops
     SEED     of the random numbers between them
     GO_TO    functions, separated by commas, to one of which every tenth stop goes first
+    REMOTE   a gdb stub to attach to, HOST:PORT; empty to run PROGRAM here
     OUT      where to write
 
 One JSON object a line: first a stop each {"registers": {DWARF number: value}, "stack": [address,
@@ -22,6 +23,8 @@ import gdb
 REGISTERS = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"]
 REGISTERS += ["r%d" % number for number in range(8, 16)] + ["rip"]
 STACK_BYTES = 256 << 10
+# A guest's memory is all there: what lies above its stack does no harm.
+GUEST_STACK_BYTES = 16 << 10
 
 
 def settings():
@@ -61,7 +64,8 @@ def frames():
     found = []
     frame = gdb.newest_frame()
     while frame is not None:
-        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+        # A caller at 0 is how code without call frame information says that there is none.
+        if frame.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME) and frame.pc() != 0:
             kind = "signal" if frame.type() == gdb.SIGTRAMP_FRAME else "normal"
             found.append({"pc": frame.pc(), "kind": kind, "name": frame.name()})
         try:
@@ -71,7 +75,7 @@ def frames():
     return found
 
 
-def stop(limit):
+def stop(limit_of):
     frame = gdb.newest_frame()
     while frame.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
         frame = frame.older()
@@ -81,7 +85,7 @@ def stop(limit):
     sp = registers[7]
     # Also the bytes below, which leaf functions may use (the red zone).
     start = sp - 128
-    length = min(limit - start, STACK_BYTES)
+    length = min(limit_of(sp) - start, STACK_BYTES)
     memory = bytes(gdb.selected_inferior().read_memory(start, length))
     return {"registers": registers, "stack": [start, memory.hex()], "frames": frames()}
 
@@ -92,11 +96,23 @@ def main():
     stops = int(os.environ["STOPS"])
     go_to = [name for name in os.environ["GO_TO"].split(",") if name]
     # Else the first thousands of stops are all in the dynamic linker.
+    remote = os.environ["REMOTE"]
+    if remote:
+        gdb.execute("set architecture i386:x86-64", to_string=True)
+        gdb.execute("target remote %s" % remote, to_string=True)
+        gdb.execute("tbreak work", to_string=True)
+        gdb.execute("continue", to_string=True)
+        record(stops, go_to, lambda sp: sp + GUEST_STACK_BYTES, lambda: [])
+        return
     gdb.execute("set environment LD_BIND_NOW 1", to_string=True)
     gdb.execute("break main", to_string=True)
     gdb.execute("run > /dev/null", to_string=True)
     gdb.execute("delete", to_string=True)
     limit = stack_end(int(gdb.newest_frame().read_register("rsp")))
+    record(stops, go_to, lambda sp: limit, maps)
+
+
+def record(stops, go_to, limit, maps):
     with open(os.environ["OUT"], "w") as out:
         for number in range(stops):
             if go_to and number % 10 == 0:

@@ -64,43 +64,48 @@ fn sources() -> PathBuf {
 impl Program {
     /// Builds it in `folder` and stops it `stops` times.
     pub fn stop(&self, folder: &Path, stops: usize, seed: usize) -> Dump {
-        let program = self.build(folder);
-        let out = program.with_extension("jsonl");
         // Rust's and C++'s names depend on the compiler; theirs are reached by stepping alone.
-        let go_to = if self.source == "work.c" {
-            "on_signal,work_leaf,formatted"
-        } else {
-            ""
+        let go_to = match self.source {
+            "work.c" => "on_signal,work_leaf,formatted",
+            _ => "",
         };
-        let log = Command::new("gdb")
-            .args(["-nx", "-batch", "-x"])
-            .arg(sources().join("stops.py"))
-            .arg(program)
-            .env("STOPS", stops.to_string())
-            .env("SEED", seed.to_string())
-            .env("GO_TO", go_to)
-            .env("OUT", &out)
-            .output()
-            .expect("cannot run gdb");
-        let messages = String::from_utf8_lossy(&log.stderr).into_owned();
-        Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
+        run_gdb(&self.build(folder), go_to, "", stops, seed)
     }
 
     fn build(&self, folder: &Path) -> PathBuf {
         let program = folder.join(self.name);
-        let status = Command::new(self.compiler[0])
-            .args(&self.compiler[1..])
-            .arg("-o")
-            .arg(&program)
-            .arg(sources().join(self.source))
-            .status()
-            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.compiler[0]));
-        assert!(
-            status.success(),
-            "{} does not build {}",
-            self.compiler[0],
-            self.source
-        );
+        let mut command = Command::new(self.compiler[0]);
+        command.args(&self.compiler[1..]).arg("-o").arg(&program);
+        run(command.arg(sources().join(self.source)));
         program
     }
+}
+
+/// Runs a tool to its end, which has to be a good one.
+pub fn run(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed: {said}");
+}
+
+/// Stops `program`, or the guest behind the gdb stub at `remote`, under gdb.
+pub fn run_gdb(program: &Path, go_to: &str, remote: &str, stops: usize, seed: usize) -> Dump {
+    let out = program.with_extension("jsonl");
+    // A breakpoint that is never reached must not hang the tests.
+    let log = Command::new("timeout")
+        .args(["120", "gdb"])
+        .args(["-nx", "-batch", "-x"])
+        .arg(sources().join("stops.py"))
+        .arg(program)
+        .env("STOPS", stops.to_string())
+        .env("SEED", seed.to_string())
+        .env("GO_TO", go_to)
+        .env("REMOTE", remote)
+        .env("OUT", &out)
+        .output()
+        .expect("cannot run gdb");
+    let messages = String::from_utf8_lossy(&log.stderr).into_owned();
+    Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
 }

@@ -3,6 +3,7 @@
 
 #![allow(dead_code)] // each test uses a part
 
+pub mod compare;
 pub mod driver;
 pub mod oracle;
 

@@ -1,0 +1,305 @@
+//! The test unikernel under QEMU's gdb stub: our frames against gdb's, interrupt handlers included;
+//! and its image in every form in which unikernels come: call frame information in either section
+//! only, with what linkers leave behind in it, or none at all and names in a text beside it.
+
+mod stops;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stops::compare::{Verdict, compare};
+use stops::driver::{run, run_gdb};
+use stops::{Dump, Stopped};
+use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::symbols::SymbolTable;
+use uniprof_report::unwind::{Cache, Module, RuleTable, Unwinder};
+use uprof::Arch;
+
+const AGREE_MIN: f64 = 0.995;
+/// Functions to go to before every tenth stop: work, interrupt handlers, assembly.
+const GO_TO: &str = "interrupt_work,timer_tick,timer_entry,burn,descend,one_round";
+
+fn missing() -> Option<String> {
+    ["gdb", "gcc", "make", "qemu-system-x86_64"]
+        .into_iter()
+        .find_map(|tool| {
+            let error = Command::new(tool).arg("--version").output().err()?;
+            Some(format!(
+                "{tool} does not run ({error}); apt-get install gdb gcc make qemu-system-x86"
+            ))
+        })
+}
+
+/// The guests' images, built in `folder` with further flags and sources.
+fn build(folder: &Path, extra: &str) -> PathBuf {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/guests");
+    let mut make = Command::new("make");
+    make.arg("-s").arg("-C").arg(guests);
+    run(make
+        .arg(format!("O={}", folder.display()))
+        .arg(format!("EXTRA={extra}")));
+    folder.to_owned()
+}
+
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is gone afterwards.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots `image`, stops it `stops` times under gdb.
+fn stop(image: &Path, stops: usize, seed: usize) -> Dump {
+    // The port is free now; that someone takes it before QEMU does is unlikely enough.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let remote = format!("127.0.0.1:{port}");
+    let guest = Command::new("qemu-system-x86_64")
+        .args([
+            "-M", "q35", "-smp", "1", "-m", "128", "-display", "none", "-nic", "none",
+        ])
+        .args([
+            "-serial",
+            "null",
+            "-monitor",
+            "none",
+            "-S",
+            "-append",
+            "deep=12 irq",
+        ])
+        .arg("-gdb")
+        .arg(format!("tcp:{remote}"))
+        .arg("-kernel")
+        .arg(image)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("cannot run QEMU");
+    let _guest = Guest(guest);
+    let start = Instant::now();
+    while TcpListener::bind(&remote).is_ok() {
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "QEMU does not listen on {remote}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run_gdb(image, GO_TO, &remote, stops, seed)
+}
+
+fn unwinder(image: &Path) -> Unwinder {
+    let image = Arc::new(Image::open(image).unwrap());
+    let rules = Arc::new(RuleTable::compile(&image, None));
+    let code = image.segments().iter().filter(|segment| segment.executable);
+    let modules = code.map(|segment| Module {
+        start: segment.address.0,
+        end: segment.address.0 + segment.memory_bytes,
+        bias: 0,
+        rules: Arc::clone(&rules),
+        image: Some(Arc::clone(&image)),
+    });
+    Unwinder::new(Arch::X86_64, modules.collect())
+}
+
+/// The share of `stops` at which we and gdb agree; differences are printed.
+fn share(name: &str, image: &Path, stops: &[Stopped]) -> f64 {
+    let unwinder = unwinder(image);
+    let mut cache = Cache::new();
+    let mut ends: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut differences = 0;
+    for stop in stops {
+        match compare(&unwinder, &mut cache, stop) {
+            Verdict::Same(end) => *ends.entry(end.name()).or_default() += 1,
+            Verdict::Differs(at, text) => {
+                differences += 1;
+                println!("    {name}, frame {at}: {text}");
+            }
+        }
+    }
+    let share = 1.0 - differences as f64 / stops.len() as f64;
+    let frames: usize = stops.iter().map(|stop| stop.frames.len()).sum();
+    let interrupts = stops.iter().filter(|stop| stop.is_in_signal()).count();
+    println!(
+        "{name}: {} stops, {frames} frames, {interrupts} in interrupt handlers, {:.2} % agree; \
+         ends {ends:?}",
+        stops.len(),
+        share * 100.0,
+    );
+    share
+}
+
+#[test]
+fn frames_equal_gdbs_in_the_test_unikernel() {
+    if let Some(reason) = missing() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = build(folder.path(), "");
+    for (seed, name) in ["guest.elf", "guest-nofp.elf"].into_iter().enumerate() {
+        let image = folder.join(name);
+        let dump = stop(&image, 600, seed);
+        assert!(dump.stops.len() >= 500);
+        let interrupts = dump.stops.iter().filter(|stop| stop.is_in_signal()).count();
+        assert!(
+            interrupts > 20,
+            "{name}: only {interrupts} stops in interrupt handlers"
+        );
+        assert!(share(name, &image, &dump.stops) >= AGREE_MIN, "{name}");
+    }
+}
+
+/// What many a GNU ld's --gc-sections leaves in .debug_frame: functions of sections that it dropped,
+/// which it put at 0.
+const DROPPED: &str = "\
+.section .debug_frame,\"\",@progbits
+1:\t.long 3f - 2f
+2:\t.long 0xffffffff\n.byte 1, 0\n.uleb128 1\n.sleb128 -8\n.byte 16, 12, 7, 8, 0x90, 1
+\t.balign 8
+3:\t.long 5f - 4f
+4:\t.long 1b\n.quad 0, 0x40
+\t.balign 8
+5:\t.long 7f - 6f
+6:\t.long 1b\n.quad 0, 0x7fffffff
+\t.balign 8
+7:
+";
+/// A function without a byte, as macros and empty stubs leave them.
+const EMPTY: &str = ".cfi_sections .debug_frame\n.text\n.globl nothing_here\nnothing_here:\n.cfi_startproc\n.cfi_endproc\n";
+
+#[test]
+fn images_of_every_form_unwind_and_name_their_functions() {
+    if let Some(reason) = missing() {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("dropped.s"), DROPPED).unwrap();
+    std::fs::write(folder.join("empty.s"), EMPTY).unwrap();
+    let only_debug = "-fno-asynchronous-unwind-tables -fno-unwind-tables";
+    let dropped = folder.join("dropped.s").display().to_string();
+    let empty = folder.join("empty.s").display().to_string();
+    for (name, extra) in [
+        ("eh", ""),
+        ("debug", only_debug),
+        ("gc", &dropped),
+        ("empty", &empty),
+    ] {
+        let image = build(&folder.join(name), extra).join("guest-nofp.elf");
+        let dump = stop(&image, 100, 7);
+        let table = RuleTable::compile(&Image::open(&image).unwrap(), None);
+        println!(
+            "{name}: {} rows, left out {:?}",
+            table.len(),
+            table.skipped()
+        );
+        match name {
+            "gc" => assert!(
+                table.skipped().outside > 0,
+                "no leftovers at 0: {:?}",
+                table.skipped()
+            ),
+            "empty" => assert!(table.skipped().empty > 0, "no empty function"),
+            _ => {}
+        }
+        assert!(share(name, &image, &dump.stops) >= AGREE_MIN, "{name}");
+        names_are_gdbs(
+            name,
+            &SymbolTable::from_image(&Image::open(&image).unwrap()),
+            &dump,
+        );
+        if name == "debug" {
+            without_eh_frame(&image, &dump);
+        }
+        if name == "eh" {
+            stripped_with_names_beside_it(&image, &dump);
+        }
+    }
+}
+
+fn names_are_gdbs(form: &str, table: &SymbolTable, dump: &Dump) {
+    for frame in dump.stops.iter().flat_map(|stop| &stop.frames) {
+        // gdb has a name where there is no symbol only by guessing.
+        let Some(found) = table.find(ImageAddress(frame.pc)) else {
+            continue;
+        };
+        // A list without sizes can't tell a label within a function from the next function.
+        let is_label = form == "stripped" && found.name == "long_mode";
+        let same = found.name == frame.name || frame.name == "??" || is_label;
+        assert!(same, "{form}: {} is {} to gdb", found.name, frame.name);
+    }
+    let named = |stop: &&Stopped| table.find(ImageAddress(stop.frames[0].pc)).is_some();
+    let named = dump.stops.iter().filter(named).count();
+    assert!(
+        named * 100 >= dump.stops.len() * 99,
+        "{form}: {named} of {}",
+        dump.stops.len()
+    );
+}
+
+/// Mini-OS has only .debug_frame, and nothing about its assembly: an entry stub is crossed by the
+/// shape of the trap frame above it.
+fn without_eh_frame(image: &Path, dump: &Dump) {
+    let bare = image.with_extension("debug-frame-only");
+    run(Command::new("objcopy")
+        .args(["-R", ".eh_frame"])
+        .arg(image)
+        .arg(&bare));
+    let table = RuleTable::compile(&Image::open(&bare).unwrap(), None);
+    assert!(!table.is_empty());
+    let share = share("debug only, no rule for assembly", &bare, &dump.stops);
+    let unwinder = unwinder(&bare);
+    let mut cache = Cache::new();
+    let mut crossed = 0;
+    let mut interrupted = 0;
+    for stop in dump.stops.iter().filter(|stop| stop.is_in_signal()) {
+        let mut frames = Vec::new();
+        let options = Default::default();
+        unwinder.unwind(
+            &mut cache,
+            &stop.registers,
+            &stop.memory(),
+            options,
+            &mut frames,
+        );
+        let below = stop
+            .frames
+            .iter()
+            .position(|frame| frame.is_signal)
+            .unwrap();
+        interrupted += 1;
+        let ours = frames.get(below + 1).map(|frame| frame.address);
+        crossed += usize::from(ours == stop.frames.get(below + 1).map(|frame| frame.pc));
+    }
+    println!("debug only: {crossed} of {interrupted} trap frames crossed by shape, {share:.3}");
+    assert!(
+        crossed * 10 >= interrupted * 9,
+        "{crossed} of {interrupted}"
+    );
+}
+
+/// A release image: stripped, with the output of `nm -n` beside it.
+fn stripped_with_names_beside_it(image: &Path, dump: &Dump) {
+    let stripped = image.with_extension("stripped");
+    run(Command::new("strip").arg("-o").arg(&stripped).arg(image));
+    assert!(SymbolTable::from_image(&Image::open(&stripped).unwrap()).is_empty());
+    let text = Command::new("nm")
+        .arg("-n")
+        .arg(image)
+        .output()
+        .unwrap()
+        .stdout;
+    let table = SymbolTable::from_text("nm", &String::from_utf8(text).unwrap()).unwrap();
+    assert!(share("stripped", &stripped, &dump.stops) >= AGREE_MIN);
+    names_are_gdbs("stripped", &table, dump);
+}
