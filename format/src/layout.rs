@@ -254,14 +254,18 @@ tags! {
         RegisterMasks = 13 "register-masks",
         /// Index into the table of register masks.
         RegisterMask = 14 "register-mask",
+        /// Registers that repeat what the row says elsewhere.
+        RegisterEqual = 15 "register-equal",
         /// Address of the raw stack bytes.
-        StackAddress = 15 "stack-address",
+        StackAddress = 16 "stack-address",
         /// Length of the raw stack bytes.
-        StackLength = 16 "stack-length",
-        /// Which stack bytes are as in the task's sample before.
-        StackRuns = 17 "stack-runs",
-        /// The stack bytes which are not.
-        StackBytes = 18 "stack-bytes",
+        StackLength = 17 "stack-length",
+        /// Which words of the task's stack memory stay and which change.
+        StackRuns = 18 "stack-runs",
+        /// By what they change.
+        StackWords = 19 "stack-words",
+        /// Stack bytes where nothing was known.
+        StackBytes = 20 "stack-bytes",
     }
 }
 

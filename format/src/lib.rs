@@ -23,6 +23,7 @@ mod successors;
 mod child_index;
 mod trie;
 mod registers;
+mod stack_memory;
 mod raw_stack;
 mod columns;
 mod samples;

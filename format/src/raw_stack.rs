@@ -1,78 +1,64 @@
-//! Raw stack bytes, each sample told as what changed since the task's sample before
+//! Raw stack bytes, each sample told as what changed in its task's stack memory
 //! (format-spec.md, section 5.4).
 //!
-//! Most of a stack stays as it was between two samples of a task: only the part near the stack
-//! pointer moves. Bytes at the same address with the same value are runs, the others literals.
+//! Most of a stack stays as it was between two samples of a task: a few words change, often by
+//! little, and the stack pointer moves.
 
 use crate::error::Fault;
 use crate::layout::{MAX_BLOCK_STACK_BYTES, MAX_STACK_BYTES};
 use crate::sample::RawStack;
+use crate::stack_memory::StackMemory;
 use crate::varint::{self, Cursor};
 
 const WORD: usize = 8;
 
-/// The stack bytes that a task had last.
-#[derive(Debug, Default)]
-struct Before {
-    address: u64,
-    bytes: Vec<u8>,
+/// The memory of a task; rows name their tasks by number, which the table of tasks bounds.
+fn of_task(memories: &mut Vec<StackMemory>, task: usize) -> &mut StackMemory {
+    if memories.len() <= task {
+        memories.resize_with(task + 1, StackMemory::default);
+    }
+    &mut memories[task]
 }
 
-impl Before {
-    /// The bytes known from `address` on.
-    fn from(&self, address: u64) -> &[u8] {
-        let skip = usize::try_from(address.wrapping_sub(self.address)).unwrap_or(usize::MAX);
-        self.bytes.get(skip..).unwrap_or(&[])
-    }
-
-    fn replace(&mut self, address: u64, bytes: &[u8]) {
-        self.address = address;
-        self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
-    }
-}
-
-/// The entry of a task; rows name their tasks by number, which the table of tasks bounds.
-fn of_task(before: &mut Vec<Before>, task: usize) -> &mut Before {
-    if before.len() <= task {
-        before.resize_with(task + 1, Before::default);
-    }
-    &mut before[task]
-}
-
-/// Builds the four raw stack columns of one block.
+/// Builds the five raw stack columns of one block.
 #[derive(Default)]
 pub(crate) struct RawStackBuilder {
     /// By task number.
-    before: Vec<Before>,
+    memories: Vec<StackMemory>,
     whole_bytes: usize,
     addresses: Vec<u8>,
     lengths: Vec<u8>,
     runs: Vec<u8>,
+    words: Vec<u8>,
     bytes: Vec<u8>,
 }
 
 impl RawStackBuilder {
     /// Forgets all but the tasks' buffers.
     pub fn clear(&mut self) {
-        self.before
-            .iter_mut()
-            .for_each(|before| before.replace(0, &[]));
+        self.memories.iter_mut().for_each(StackMemory::clear);
         self.whole_bytes = 0;
         self.addresses.clear();
         self.lengths.clear();
         self.runs.clear();
+        self.words.clear();
         self.bytes.clear();
     }
 
-    /// The columns: addresses, lengths, runs, bytes.
-    pub fn columns(&self) -> [&[u8]; 4] {
-        [&self.addresses, &self.lengths, &self.runs, &self.bytes]
+    /// The columns: addresses, lengths, runs, words, bytes.
+    pub fn columns(&self) -> [&[u8]; 5] {
+        [
+            &self.addresses,
+            &self.lengths,
+            &self.runs,
+            &self.words,
+            &self.bytes,
+        ]
     }
 
     /// Bytes gathered so far.
     pub fn len(&self) -> usize {
-        self.runs.len() + self.bytes.len()
+        self.runs.len() + self.words.len() + self.bytes.len()
     }
 
     /// Bytes of all stacks so far, known parts included.
@@ -80,7 +66,8 @@ impl RawStackBuilder {
         self.whole_bytes
     }
 
-    /// Adds the stack of a row of the task with this number. The length column holds length + 1, 0 for a row without a stack.
+    /// Adds the stack of a row of the task with this number. The length column holds length + 1, 0
+    /// for a row without a stack.
     pub fn push(&mut self, task: u32, stack: Option<RawStack<'_>>) {
         let Some(stack) = stack else {
             self.lengths.push(0);
@@ -88,66 +75,74 @@ impl RawStackBuilder {
         };
         let kept = &stack.bytes[..stack.bytes.len().min(MAX_STACK_BYTES)];
         self.whole_bytes += kept.len();
-        let before = of_task(&mut self.before, task as usize);
+        let memory = of_task(&mut self.memories, task as usize);
         varint::put(&mut self.lengths, kept.len() as u64 + 1);
-        varint::put_delta(&mut self.addresses, before.address, stack.address);
-        let known = |offset: usize| before.from(stack.address.wrapping_add(offset as u64));
-        let mut at = 0;
-        while at < kept.len() {
-            let same = common_words(&kept[at..], known(at));
-            let literal = literal_words(&kept[at + same..], known(at + same));
-            varint::put(&mut self.runs, same as u64);
-            varint::put(&mut self.runs, literal as u64);
-            self.bytes
-                .extend_from_slice(&kept[at + same..at + same + literal]);
-            at += same + literal;
-        }
-        before.replace(stack.address, kept);
+        varint::put_delta(&mut self.addresses, memory.last_address, stack.address);
+        memory.last_address = stack.address;
+        let Some(overlap) = memory.overlap(stack.address, kept.len()) else {
+            self.bytes.extend_from_slice(kept);
+            memory.replace(stack.address, kept);
+            return;
+        };
+        let (below, rest) = kept.split_at(overlap.below);
+        let (both, above) = rest.split_at(overlap.both);
+        self.bytes.extend_from_slice(below);
+        put_words(&mut self.runs, &mut self.words, memory.both(overlap), both);
+        self.bytes
+            .extend_from_slice(&both[both.len() / WORD * WORD..]);
+        self.bytes.extend_from_slice(above);
+        memory.both_mut(overlap).copy_from_slice(both);
+        memory.extend(overlap, below, above);
     }
 }
 
-/// Length of the common start, in whole words.
-fn common_words(new: &[u8], known: &[u8]) -> usize {
-    let pairs = new.chunks_exact(WORD).zip(known.chunks_exact(WORD));
-    pairs.take_while(|(new, known)| new == known).count() * WORD
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at * WORD..).and_then(<[u8]>::first_chunk);
+    u64::from_le_bytes(bytes.copied().unwrap_or_default())
 }
 
-/// Length of the part that must be written out: up to the next word that is known.
-fn literal_words(new: &[u8], known: &[u8]) -> usize {
-    let pairs = new.chunks_exact(WORD).zip(known.chunks_exact(WORD));
-    let compared = new.len().min(known.len()) / WORD;
-    let literal = pairs.take_while(|(new, known)| new != known).count();
-    if literal < compared {
-        literal * WORD
-    } else {
-        new.len()
+/// Tells the whole words of `new`: how many stay, how many change, and by what.
+fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) {
+    let count = new.len() / WORD;
+    let mut at = 0;
+    while at < count {
+        let same = (at..count).take_while(|&at| word(known, at) == word(new, at));
+        let same = same.count();
+        at += same;
+        let changed = (at..count).take_while(|&at| word(known, at) != word(new, at));
+        let changed = changed.count();
+        varint::put(runs, same as u64);
+        varint::put(runs, changed as u64);
+        for at in at..at + changed {
+            varint::put_delta(words, word(known, at), word(new, at));
+        }
+        at += changed;
     }
 }
 
 /// Rebuilds raw stacks, row by row.
 pub(crate) struct RawStackReader<'a> {
     /// By task number.
-    before: Vec<Before>,
+    memories: Vec<StackMemory>,
     whole_bytes: usize,
     addresses: Cursor<'a>,
     lengths: Cursor<'a>,
     runs: Cursor<'a>,
+    words: Cursor<'a>,
     bytes: Cursor<'a>,
-    /// Where the next stack is put together, so that it may copy from the one before.
-    next: Vec<u8>,
 }
 
 impl<'a> RawStackReader<'a> {
-    pub fn new(columns: [Cursor<'a>; 4]) -> Self {
-        let [addresses, lengths, runs, bytes] = columns;
+    pub fn new(columns: [Cursor<'a>; 5]) -> Self {
+        let [addresses, lengths, runs, words, bytes] = columns;
         RawStackReader {
-            before: Vec::new(),
+            memories: Vec::new(),
             whole_bytes: 0,
             addresses,
             lengths,
             runs,
+            words,
             bytes,
-            next: Vec::new(),
         }
     }
 
@@ -167,34 +162,47 @@ impl<'a> RawStackReader<'a> {
                 rule: "at most 64 MiB in a block",
             });
         }
-        let before = of_task(&mut self.before, task);
-        let address = self.addresses.delta(before.address)?;
-        self.next.clear();
-        while self.next.len() < length {
-            let left = length - self.next.len();
-            let same = self.runs.varint_up_to(left, "a run ends with its stack")?;
-            let known = before.from(address.wrapping_add(self.next.len() as u64));
-            let run = known.get(..same).ok_or(Fault::Short("stack before"))?;
-            self.next.extend_from_slice(run);
-            let literal = self
-                .runs
-                .varint_up_to(left - same, "a run ends with its stack")?;
-            if same + literal == 0 {
-                return Err(Fault::Range {
-                    what: "stack run",
-                    value: 0,
-                    rule: "a pair of runs covers at least a byte",
-                });
-            }
-            self.next.extend_from_slice(self.bytes.take(literal)?);
-        }
-        before.address = address;
-        std::mem::swap(&mut before.bytes, &mut self.next);
-        Ok(Some(RawStack {
-            address,
-            bytes: &before.bytes,
-        }))
+        let memory = of_task(&mut self.memories, task);
+        let address = self.addresses.delta(memory.last_address)?;
+        memory.last_address = address;
+        let Some(overlap) = memory.overlap(address, length) else {
+            let bytes = self.bytes.take(length)?;
+            memory.replace(address, bytes);
+            return Ok(Some(RawStack { address, bytes }));
+        };
+        let below = self.bytes.take(overlap.below)?;
+        let both = memory.both_mut(overlap);
+        read_words(&mut self.runs, &mut self.words, both)?;
+        let tail = both.len() / WORD * WORD;
+        let tail = &mut both[tail..];
+        tail.copy_from_slice(self.bytes.take(tail.len())?);
+        let above = self.bytes.take(length - overlap.below - overlap.both)?;
+        let bytes = memory.extend(overlap, below, above);
+        Ok(Some(RawStack { address, bytes }))
     }
+}
+
+/// Changes the whole words of `both` as told.
+fn read_words(runs: &mut Cursor<'_>, words: &mut Cursor<'_>, both: &mut [u8]) -> Result<(), Fault> {
+    let (mut rest, _) = both.as_chunks_mut::<WORD>();
+    while !rest.is_empty() {
+        const RULE: &str = "a run ends with its stack";
+        let same = runs.varint_up_to(rest.len(), RULE)?;
+        let changed = runs.varint_up_to(rest.len() - same, RULE)?;
+        if same + changed == 0 {
+            return Err(Fault::Range {
+                what: "stack run",
+                value: 0,
+                rule: "a pair of runs covers at least a word",
+            });
+        }
+        let (head, tail) = rest.split_at_mut(same + changed);
+        for word in &mut head[same..] {
+            *word = words.delta(u64::from_le_bytes(*word))?.to_le_bytes();
+        }
+        rest = tail;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -222,7 +230,7 @@ mod tests {
         }
 
         #[test]
-        fn any_columns_end_in_a_row_or_an_error(columns: [Vec<u8>; 4]) {
+        fn any_columns_end_in_a_row_or_an_error(columns: [Vec<u8>; 5]) {
             let cursors = columns.each_ref().map(|bytes| Cursor::new(bytes, "test"));
             let mut reader = RawStackReader::new(cursors);
             while reader.row(0).is_ok() {}
@@ -240,8 +248,25 @@ mod tests {
             };
             builder.push(1, Some(stack));
         }
-        assert_eq!(builder.columns()[3].len(), 8192);
-        // First all literal, then all known.
-        assert_eq!(builder.columns()[2], [0, 0x80, 64, 0x80, 64, 0]);
+        let [_, _, runs, words, bytes] = builder.columns();
+        assert_eq!(bytes.len(), 8192);
+        // All 1,024 words stay.
+        assert_eq!((runs, words), (&[0x80, 8, 0][..], &[][..]));
+    }
+
+    #[test]
+    fn a_stack_pointer_that_goes_down_again_finds_what_was_there() {
+        let mut builder = RawStackBuilder::default();
+        let bytes: Vec<u8> = (0..=255).collect();
+        for skip in [0, 64, 0] {
+            let stack = RawStack {
+                address: 0x7fff_0000 + skip as u64,
+                bytes: &bytes[skip..],
+            };
+            builder.push(1, Some(stack));
+        }
+        let [_, _, runs, words, bytes] = builder.columns();
+        assert_eq!((bytes.len(), words.len()), (256, 0));
+        assert_eq!(runs, [24, 0, 32, 0]);
     }
 }

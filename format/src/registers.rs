@@ -17,11 +17,25 @@ pub(crate) struct RegisterBuilder {
     values: Vec<Vec<u8>>,
     /// By task number.
     before: Vec<[u64; 64]>,
+    /// Registers that were there, and those that differed from the row's frame or stack address.
+    seen: u64,
+    not_frame: u64,
+    not_stack: u64,
+    equal: Vec<u8>,
+}
+
+/// What else a row says that registers may repeat.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Elsewhere {
+    /// Address of the innermost frame.
+    pub frame: Option<u64>,
+    /// Address of the raw stack.
+    pub stack: Option<u64>,
 }
 
 impl RegisterBuilder {
     /// Adds a row of the task with this number.
-    pub fn push(&mut self, task: u32, registers: Option<&Registers>) {
+    pub fn push(&mut self, task: u32, registers: Option<&Registers>, elsewhere: Elsewhere) {
         let Some(registers) = registers.filter(|registers| registers.mask() != 0) else {
             self.mask_index.push(0);
             return;
@@ -39,12 +53,32 @@ impl RegisterBuilder {
             self.before.resize(task + 1, [0; 64]);
         }
         self.values.resize(64, Vec::new());
+        self.seen |= mask;
         for (number, value) in registers.iter() {
+            self.not_frame |= u64::from(elsewhere.frame != Some(value)) << number;
+            self.not_stack |= u64::from(elsewhere.stack != Some(value)) << number;
             let number = usize::from(number);
             let before = &mut self.before[task][number];
             varint::put_delta(&mut self.values[number], *before, value);
             *before = value;
         }
+    }
+
+    /// Registers that in every row repeat the frame's or the stack's address.
+    fn equal(&self) -> (u64, u64) {
+        let frame = self.seen & !self.not_frame;
+        (frame, self.seen & !self.not_stack & !frame)
+    }
+
+    /// The column that says which registers have none of their own, empty if all have.
+    pub fn equal_column(&mut self) -> &[u8] {
+        let (frame, stack) = self.equal();
+        self.equal.clear();
+        if frame | stack != 0 {
+            varint::put(&mut self.equal, frame);
+            varint::put(&mut self.equal, stack);
+        }
+        &self.equal
     }
 
     /// The table of masks and the column of indices into it.
@@ -54,7 +88,14 @@ impl RegisterBuilder {
 
     /// The column of each register, by number.
     pub fn value_columns(&self) -> impl Iterator<Item = &[u8]> {
-        self.values.iter().map(Vec::as_slice)
+        let (frame, stack) = self.equal();
+        let columns = self.values.iter().enumerate();
+        columns.map(
+            move |(number, column)| match (frame | stack) >> number & 1 {
+                0 => column.as_slice(),
+                _ => &[],
+            },
+        )
     }
 
     /// Forgets all, keeps the memory.
@@ -62,6 +103,7 @@ impl RegisterBuilder {
         self.masks.clear();
         self.mask_table.clear();
         self.mask_index.clear();
+        (self.seen, self.not_frame, self.not_stack) = (0, 0, 0);
         self.before.clear();
         self.values.iter_mut().for_each(Vec::clear);
     }
@@ -71,6 +113,8 @@ impl RegisterBuilder {
 pub(crate) struct RegisterReader<'a> {
     masks: &'a [u64],
     mask_index: Cursor<'a>,
+    equal_frame: u64,
+    equal_stack: u64,
     values: Vec<Cursor<'a>>,
     /// By task number.
     before: Vec<Registers>,
@@ -78,10 +122,17 @@ pub(crate) struct RegisterReader<'a> {
 
 impl<'a> RegisterReader<'a> {
     /// `None` where the block has no registers.
-    pub fn new(payload: &'a [u8], directory: &Directory, masks: &'a [u64]) -> Option<Self> {
+    pub fn new(
+        payload: &'a [u8],
+        directory: &Directory,
+        masks: &'a [u64],
+        (equal_frame, equal_stack): (u64, u64),
+    ) -> Option<Self> {
         directory.has(Column::RegisterMask).then(|| RegisterReader {
             masks,
             mask_index: directory.column(payload, Column::RegisterMask),
+            equal_frame,
+            equal_stack,
             values: (0..64)
                 .map(|number| directory.register(payload, number))
                 .collect(),
@@ -90,7 +141,7 @@ impl<'a> RegisterReader<'a> {
     }
 
     /// The registers of the next row, which is of the task with this number.
-    pub fn row(&mut self, task: usize) -> Result<Option<&Registers>, Fault> {
+    pub fn row(&mut self, task: usize, elsewhere: Elsewhere) -> Result<Option<&Registers>, Fault> {
         let value = self.mask_index.varint()?;
         let Some(index) = value.checked_sub(1) else {
             return Ok(None);
@@ -106,8 +157,27 @@ impl<'a> RegisterReader<'a> {
         }
         let registers = &mut self.before[task];
         for number in bits(mask) {
+            let repeated = match (
+                self.equal_frame >> number & 1,
+                self.equal_stack >> number & 1,
+            ) {
+                (1, _) => Some(
+                    elsewhere
+                        .frame
+                        .ok_or(Fault::Short("register-equal: chain"))?,
+                ),
+                (_, 1) => Some(
+                    elsewhere
+                        .stack
+                        .ok_or(Fault::Short("register-equal: stack"))?,
+                ),
+                _ => None,
+            };
             let before = registers.remembered(number);
-            let value = self.values[usize::from(number)].delta(before)?;
+            let value = match repeated {
+                Some(value) => value,
+                None => self.values[usize::from(number)].delta(before)?,
+            };
             registers.set(number, value);
         }
         registers.keep_only(mask);

@@ -5,7 +5,7 @@ use crate::columns::Directory;
 use crate::error::Fault;
 use crate::layout::{Column, MAX_ROWS};
 use crate::raw_stack::RawStackReader;
-use crate::registers::RegisterReader;
+use crate::registers::{Elsewhere, RegisterReader};
 use crate::sample::{Frame, RawStack, Registers, State, Stop, Task};
 use crate::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
@@ -19,6 +19,8 @@ pub struct SampleBlock {
     tasks: Vec<Task>,
     table: StackTable,
     masks: Vec<u64>,
+    /// Registers that repeat the address of the innermost frame, and of the stack.
+    equal: (u64, u64),
 }
 
 impl SampleBlock {
@@ -35,7 +37,13 @@ impl SampleBlock {
         let table = table.read()?;
         let tasks = decode_tasks(column(Column::Tasks))?;
         let masks = decode_masks(column(Column::RegisterMasks))?;
+        let mut equal = column(Column::RegisterEqual);
+        let equal = match equal.is_empty() {
+            true => (0, 0),
+            false => (equal.varint()?, equal.varint()?),
+        };
         Ok(SampleBlock {
+            equal,
             rows,
             tasks,
             table,
@@ -87,12 +95,13 @@ impl SampleBlock {
             stop: Optional(optional(Column::Stop)),
             cost: Optional(optional(Column::Cost)),
             late: Optional(optional(Column::Late)),
-            registers: RegisterReader::new(&self.payload, &self.directory, &self.masks),
+            registers: RegisterReader::new(&self.payload, &self.directory, &self.masks, self.equal),
             stacks: self.directory.has(Column::StackLength).then(|| {
                 RawStackReader::new([
                     column(Column::StackAddress),
                     column(Column::StackLength),
                     column(Column::StackRuns),
+                    column(Column::StackWords),
                     column(Column::StackBytes),
                 ])
             }),
@@ -211,12 +220,19 @@ impl Rows<'_> {
         let stop = tag("stop reason", self.stop.byte()?, Stop::from_number)?;
         let cost_ns = self.cost.varint()?.checked_sub(1);
         let late_ns = self.late.varint()?.checked_sub(1);
-        let registers = match &mut self.registers {
-            Some(registers) => registers.row(task_index)?,
-            None => None,
-        };
         let stack = match &mut self.stacks {
             Some(stacks) => stacks.row(task_index)?,
+            None => None,
+        };
+        let nodes = &self.block.table.nodes;
+        let elsewhere = Elsewhere {
+            frame: node
+                .and_then(|node| nodes.get(node as usize))
+                .map(|node| node.frame.address),
+            stack: stack.map(|stack| stack.address),
+        };
+        let registers = match &mut self.registers {
+            Some(registers) => registers.row(task_index, elsewhere)?,
             None => None,
         };
         self.left = left - 1;

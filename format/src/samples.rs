@@ -5,7 +5,7 @@ use crate::columns;
 use crate::layout::REGISTER_COLUMN;
 use crate::layout::{Column, MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES};
 use crate::raw_stack::RawStackBuilder;
-use crate::registers::RegisterBuilder;
+use crate::registers::{Elsewhere, RegisterBuilder};
 use crate::sample::{Sample, Stop, Task};
 use crate::trie::{TrieBuilder, TrieColumns};
 use crate::varint;
@@ -88,7 +88,11 @@ impl BlockBuilder {
         self.stop.push(stop.number());
         put_optional(&mut self.cost, sample.cost_ns);
         put_optional(&mut self.late, sample.late_ns);
-        self.registers.push(task, sample.registers);
+        let elsewhere = Elsewhere {
+            frame: chain.first().map(|frame| frame.address),
+            stack: sample.stack.map(|stack| stack.address),
+        };
+        self.registers.push(task, sample.registers, elsewhere);
         self.stacks.push(task, sample.stack);
     }
 
@@ -114,7 +118,14 @@ impl BlockBuilder {
         for &node in &self.nodes {
             varint::put(&mut self.chain, u64::from(self.trie.end_number(node)));
         }
-        let [stack_address, stack_length, stack_runs, stack_bytes] = self.stacks.columns();
+        let [
+            stack_address,
+            stack_length,
+            stack_runs,
+            stack_words,
+            stack_bytes,
+        ] = self.stacks.columns();
+        let equal = self.registers.equal_column().to_vec();
         let [mask_table, mask_index] = self.registers.mask_columns();
         let id = Column::number;
         let mut time = Vec::with_capacity(10 + self.time.len());
@@ -135,9 +146,11 @@ impl BlockBuilder {
             (id(Column::Late), unless_zero(&self.late)),
             (id(Column::RegisterMasks), mask_table),
             (id(Column::RegisterMask), unless_zero(mask_index)),
+            (id(Column::RegisterEqual), &equal),
             (id(Column::StackAddress), stack_address),
             (id(Column::StackLength), unless_zero(stack_length)),
             (id(Column::StackRuns), stack_runs),
+            (id(Column::StackWords), stack_words),
             (id(Column::StackBytes), stack_bytes),
         ];
         let registers = self.registers.value_columns().enumerate();

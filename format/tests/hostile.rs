@@ -220,19 +220,40 @@ fn repeated_stacks_are_bounded() {
     let (mut lengths, mut runs) = (Vec::new(), Vec::new());
     for row in 0..MAX_ROWS {
         varint(&mut lengths, length + 1);
-        varint(&mut runs, if row == 0 { 0 } else { length });
-        varint(&mut runs, if row == 0 { length } else { 0 });
+        if row > 0 {
+            varint(&mut runs, length / 8);
+            runs.push(0);
+        }
     }
     let payload = columns(&[
         (1, vec![0, 0]),
         (3, vec![0; MAX_ROWS + 1]),
-        (15, vec![0; MAX_ROWS]),
-        (16, lengths),
-        (17, runs),
-        (18, vec![7; length as usize]),
+        (16, vec![0; MAX_ROWS]),
+        (17, lengths),
+        (18, runs),
+        (20, vec![7; length as usize]),
     ]);
     let (rows, _) = read_one(&recording_of(BlockType::Samples, MAX_ROWS, &payload));
     assert_eq!(rows, 256, "64 MiB of 256 KiB each");
+}
+
+#[test]
+fn stacks_that_creep_downwards_are_bounded() {
+    let _turn = alone();
+    // The first row has 255 KiB; each further row has two bytes, one of them below the rest.
+    let length = 255u64 << 10;
+    let mut lengths = Vec::new();
+    varint(&mut lengths, length + 1);
+    lengths.resize(lengths.len() + MAX_ROWS - 1, 3);
+    let payload = columns(&[
+        (1, vec![0, 0]),
+        (3, vec![0; MAX_ROWS + 1]),
+        (16, [vec![0], vec![1; MAX_ROWS - 1]].concat()),
+        (17, lengths),
+        (20, vec![7; length as usize + 2 * MAX_ROWS]),
+    ]);
+    let (rows, message) = read_one(&recording_of(BlockType::Samples, MAX_ROWS, &payload));
+    assert_eq!((rows, message), (MAX_ROWS, None));
 }
 
 #[test]
@@ -255,10 +276,9 @@ fn every_task_may_have_registers_and_a_stack() {
         (3, vec![0; MAX_ROWS + 1]),
         (13, mask),
         (14, vec![1; MAX_ROWS]),
-        (15, vec![0; MAX_ROWS]),
-        (16, vec![9; MAX_ROWS]),
-        (17, [0, 8].repeat(MAX_ROWS)),
-        (18, vec![7; MAX_ROWS * 8]),
+        (16, vec![0; MAX_ROWS]),
+        (17, vec![9; MAX_ROWS]),
+        (20, vec![7; MAX_ROWS * 8]),
     ];
     all.extend((64..128).map(|register| (register, vec![2; MAX_ROWS])));
     let payload = columns(&all);

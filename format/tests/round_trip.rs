@@ -302,3 +302,50 @@ fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
     assert_eq!(row.chain, chain[..1024]);
     assert_eq!(row.stop, Stop::Depth);
 }
+
+#[test]
+fn registers_that_repeat_the_row_take_no_bytes() {
+    let sizes = [true, false].map(|repeats| {
+        let samples: Vec<Owned> = (0..500u64)
+            .map(|number| {
+                let scattered = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+                let mut registers = Registers::default();
+                registers.set(16, scattered + u64::from(!repeats));
+                registers.set(7, scattered + 64 + u64::from(!repeats));
+                Owned {
+                    time_ns: number,
+                    task: Task { space: 0, vcpu: 0 },
+                    state: State::Running,
+                    chain: vec![Frame::exact(scattered)],
+                    stop: Stop::NotWalked,
+                    cost_ns: None,
+                    late_ns: None,
+                    registers: Some(registers),
+                    stack: Some((scattered + 64, vec![0; 16])),
+                }
+            })
+            .collect();
+        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
+        for sample in &samples {
+            writer.sample(&sample.borrow()).unwrap();
+        }
+        let bytes = writer.finish(&end()).unwrap();
+        let recording = Recording::open(&bytes).unwrap();
+        let read = recording.blocks().find_map(|item| match item {
+            Item::Block(block) => match block.payload().unwrap() {
+                Payload::Samples(samples) => Some((block.raw_bytes, owned_rows(&samples))),
+                _ => None,
+            },
+            Item::Damage(_) => None,
+        });
+        let (raw_bytes, rows) = read.unwrap();
+        assert_eq!(rows, samples);
+        raw_bytes
+    });
+    let saved = sizes[1] - sizes[0];
+    assert!(
+        saved > 2 * 500 * 6,
+        "only {saved} bytes saved in {}",
+        sizes[1]
+    );
+}

@@ -16,8 +16,8 @@ FOUND = ["f", "c", "s", "t"]
 
 # Columns (§5.1).
 (TASKS, TASK, TIME, STATE, NODE_STEP, NODE_PLACE, NODE_ADDRESS, NODE_KIND, CHAIN, STOP, COST, LATE,
- REGISTER_MASKS, REGISTER_MASK, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
- STACK_BYTES) = range(1, 19)
+ REGISTER_MASKS, REGISTER_MASK, REGISTER_EQUAL, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
+ STACK_WORDS, STACK_BYTES) = range(1, 21)
 REGISTER = 64
 KNOWN_COLUMNS = [*range(TASKS, STACK_BYTES + 1), *range(REGISTER, REGISTER + 64)]
 ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH]
@@ -142,7 +142,10 @@ class SampleBlock:
         self.masks = read_list(self.columns[REGISTER_MASKS], Bytes.varint, MOST_MASKS)
         self.stack_table = StackTable(self.columns)
         self.registers_before = {}  # (task index, register) -> value
-        self.stack_before = {}  # task index -> (address, bytes)
+        equal = self.columns[REGISTER_EQUAL]
+        self.equal = (equal.varint(), equal.varint()) if equal.left() else (0, 0)
+        self.stack_addresses = {}  # task index -> address of its last stack
+        self.memories = {}  # task index -> (lowest address, bytes)
         self.stack_bytes = 0
 
     def lines(self):
@@ -159,8 +162,9 @@ class SampleBlock:
         stop = self.named(STOP, STOPS)
         cost, late = (self.plus_one(column) for column in (COST, LATE))
         chain = self.stack_table.chain(self.columns[CHAIN].varint())
-        registers = self.registers(index)
-        stack = self.stack(index)
+        frame = None if chain == "-" else int(chain.split(":")[0], 16)
+        stack, stack_address = self.stack(index)
+        registers = self.registers(index, frame, stack_address)
         return (f"sample time={time} task={task_text(self.tasks[index])} state={state} stop={stop}"
                 f" cost={known(cost)} late={known(late)} chain={chain} regs={registers}"
                 f" stack={stack}")
@@ -175,8 +179,8 @@ class SampleBlock:
         value = self.columns[number].varint()
         return value - 1 if value else None
 
-    def registers(self, task):
-        """The row's registers as text (§5.3)."""
+    def registers(self, task, frame, stack):
+        """The row's registers as text (§5.3); also the addresses that they may repeat."""
         entry = self.plus_one(REGISTER_MASK)
         if entry is None:
             return "-"
@@ -185,35 +189,65 @@ class SampleBlock:
         fields = []
         for number in (n for n in range(64) if self.masks[entry] >> n & 1):
             before = self.registers_before.get((task, number), 0)
-            value = wrapping(before + self.columns[REGISTER + number].delta())
+            if (self.equal[0] | self.equal[1]) >> number & 1:
+                value = frame if self.equal[0] >> number & 1 else stack
+                if value is None:
+                    raise Malformed(f"register {number} repeats what the row doesn't have")
+            else:
+                value = wrapping(before + self.columns[REGISTER + number].delta())
             self.registers_before[task, number] = value
             fields.append(f"{number}:{value:x}")
         return ",".join(fields) or "-"
 
     def stack(self, task):
-        """The row's raw stack as text (§5.4)."""
+        """The row's raw stack as text, and its address (§5.4)."""
         length = self.plus_one(STACK_LENGTH)
         if length is None:
-            return "-"
+            return "-", None
         self.stack_bytes += length
         if length > MOST_STACK_BYTES or self.stack_bytes > MOST_BLOCK_STACK_BYTES:
             raise Malformed(f"raw stacks: {length} bytes in a row, {self.stack_bytes} in the block")
-        before_address, before = self.stack_before.get(task, (0, b""))
-        address = wrapping(before_address + self.columns[STACK_ADDRESS].delta())
-        stack = self.fill_stack(wrapping(address - before_address), before, length)
-        self.stack_before[task] = (address, stack)
-        return f"{address:x}+{length}:{zlib.crc32(stack):08x}"
+        before = self.stack_addresses.get(task, 0)
+        address = wrapping(before + self.columns[STACK_ADDRESS].delta())
+        self.stack_addresses[task] = address
+        stack = self.fill_stack(task, address, length)
+        return f"{address:x}+{length}:{zlib.crc32(stack):08x}", address
 
-    def fill_stack(self, offset, before, length):
-        """The bytes of a stack that begins `offset` bytes above the one before."""
-        runs, stack = self.columns[STACK_RUNS], bytearray()
-        while len(stack) < length:
-            same, literal = runs.varint(), runs.varint()
-            if not 0 < same + literal <= length - len(stack):
-                runs.fail(f"{same} and {literal} bytes where {length - len(stack)} are missing")
-            start = wrapping(offset + len(stack))
-            if same and start + same > len(before):
-                runs.fail(f"{same} bytes repeated from {start} of {len(before)}")
-            stack += before[start:start + same]
-            stack += self.columns[STACK_BYTES].take(literal)
-        return bytes(stack)
+    def fill_stack(self, task, address, length):
+        """The bytes of a stack; brings the task's stack memory up to date."""
+        lowest, memory = self.memories.get(task, (0, b""))
+        distance = wrapping(address - lowest)
+        if distance >> 63:
+            distance -= 1 << 64
+        start, end = max(distance, 0), min(distance + length, len(memory))
+        take = self.columns[STACK_BYTES].take
+        if start >= end:
+            stack = bytes(take(length))
+            self.memories[task] = (address, stack)
+            return stack
+        below = bytes(take(start - distance))
+        both = self.change_words(memory[start:end])
+        above = bytes(take(distance + length - end))
+        stack = below + both + above
+        memory = memory[:max(distance, 0)] + stack + memory[distance + length:]
+        if len(memory) > MOST_STACK_BYTES:
+            self.memories[task] = (address, stack)
+        else:
+            self.memories[task] = (lowest if distance > 0 else address, memory)
+        return stack
+
+    def change_words(self, known_bytes):
+        """The bytes that the stack memory and a new stack both have, as the new stack has them."""
+        runs, words = self.columns[STACK_RUNS], self.columns[STACK_WORDS]
+        both, at, end = bytearray(known_bytes), 0, len(known_bytes) // 8 * 8
+        while at < end:
+            same, changed = runs.varint(), runs.varint()
+            if not 0 < same + changed <= (end - at) // 8:
+                runs.fail(f"{same} and {changed} words where {(end - at) // 8} are missing")
+            at += same * 8
+            for _ in range(changed):
+                word = int.from_bytes(both[at:at + 8], "little")
+                both[at:at + 8] = wrapping(word + words.delta()).to_bytes(8, "little")
+                at += 8
+        both[end:] = self.columns[STACK_BYTES].take(len(both) - end)
+        return bytes(both)
