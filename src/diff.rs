@@ -13,6 +13,11 @@ use uniprof_report::views::flame::FlameOptions;
 
 /// Compare two recordings, or two sets, and say which changes are certain
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof diff before.uprof after.uprof
+  uniprof diff a1.uprof,a2.uprof b1.uprof,b2.uprof --flame=change.svg
+  uniprof diff main.uprof branch.uprof --fail-if 'netfront_rx>+5%'   exit status 1 if so")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
     #[arg(value_name = "A")]

@@ -11,6 +11,10 @@ use uprof::StreamReader;
 
 /// Print every record, one line each (format-spec.md states the form)
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof dump run.uprof | less
+  uniprof dump run.uprof | grep ^damage")]
 pub struct Args {
     /// The recording; `-` is standard input
     #[arg(value_name = "FILE", default_value = "run.uprof")]

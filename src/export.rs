@@ -12,6 +12,11 @@ use uniprof_report::export::{FORMATS, Request};
 
 /// Write a recording in the format of another program
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof export -f pprof -o run.pb.gz && go tool pprof -http : run.pb.gz
+  uniprof export -f firefox -o run.json run.uprof
+  uniprof export -f folded run.uprof | flamegraph.pl >run.svg")]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,

@@ -10,6 +10,10 @@ use uniprof_report::views::info;
 
 /// Say what was recorded, where, when, and what is missing
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof info run.uprof
+  ssh dom0 uniprof record -d 5s -o - 7 | uniprof info -")]
 pub struct Args {
     /// The recording; `-` is standard input
     #[arg(value_name = "FILE", default_value = "run.uprof")]

@@ -5,6 +5,8 @@
 
 #[cfg(feature = "report")]
 mod bundle;
+#[cfg(feature = "report")]
+mod completions;
 #[cfg(feature = "record")]
 mod demo;
 #[cfg(feature = "record")]
@@ -17,6 +19,8 @@ mod dump;
 mod export;
 #[cfg(feature = "report")]
 mod info;
+#[cfg(feature = "report")]
+mod man;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
@@ -35,6 +39,8 @@ mod terminal;
 #[cfg(feature = "record")]
 mod workload;
 
+#[cfg(feature = "report")]
+use clap::CommandFactory;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -75,6 +81,10 @@ enum Command {
     Recover(recover::Args),
     #[cfg(feature = "record")]
     Doctor(doctor::Args),
+    #[cfg(feature = "report")]
+    Completions(completions::Args),
+    #[cfg(feature = "report")]
+    Man(man::Args),
     /// The workload that `demo` records
     #[cfg(feature = "record")]
     #[command(hide = true)]
@@ -113,6 +123,10 @@ fn main() -> ExitCode {
         Command::Recover(args) => recover::run(&args),
         #[cfg(feature = "record")]
         Command::Doctor(args) => doctor::run(&args),
+        #[cfg(feature = "report")]
+        Command::Completions(args) => completions::run(args, Cli::command()),
+        #[cfg(feature = "report")]
+        Command::Man(args) => man::run(args, Cli::command()),
         #[cfg(feature = "record")]
         Command::Workload(args) => workload::run(args),
     };

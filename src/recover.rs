@@ -14,6 +14,9 @@ const TOLD: usize = 20;
 
 /// Copy what is sound of a damaged recording into a new one that says what is missing
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof recover cut.uprof -o sound.uprof")]
 pub struct Args {
     /// The damaged recording; `-` is standard input
     #[arg(value_name = "FILE")]

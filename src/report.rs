@@ -14,6 +14,12 @@ use uniprof_report::views::{annotate, callers, top, tree};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof report                                  functions of run.uprof, by their samples
+  uniprof report --tree --focus netfront run.uprof
+  uniprof report --flame=before.svg before.uprof
+  uniprof report --elf app.elf --from 2s --to 3s run.uprof")]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
