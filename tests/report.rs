@@ -1,0 +1,196 @@
+//! The program's reporting commands, as a user runs them, over the corpus.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn corpus(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(name)
+}
+
+fn uniprof(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    command.args(words);
+    command
+}
+
+/// Flags that make a report depend on nothing but the corpus.
+fn with_images(command: &mut Command) -> &mut Command {
+    command.arg("--no-search");
+    for name in ["calls", "libc.so.6"] {
+        command.arg("--elf").arg(corpus("images").join(name));
+    }
+    command
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[test]
+fn a_recording_from_a_pipe_gives_the_same_report() {
+    let path = corpus("calls.uprof");
+    let (status, from_file, _) = output(with_images(uniprof(&["report", "--tree"]).arg(&path)));
+    assert_eq!(status, 0);
+    let mut child = with_images(&mut uniprof(&["report", "--tree", "-"]))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let piped = child.wait_with_output().unwrap();
+    assert_eq!(piped.status.code(), Some(0));
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), from_file);
+}
+
+#[test]
+fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
+    let path = corpus("calls.uprof");
+    let views: [&[&str]; 7] = [
+        &["report", "--top"],
+        &["report", "--tree", "--reverse", "--min-share", "1%"],
+        &["report", "--callers", "steps"],
+        &["report", "--annotate", "steps"],
+        &["report", "--flame=-"],
+        &["report", "--flame=chart=-"],
+        &["report", "--heatmap=-"],
+    ];
+    let formats = [
+        "pprof",
+        "firefox",
+        "speedscope",
+        "folded",
+        "perf-script",
+        "uniprof-text",
+        "json",
+        "csv",
+    ];
+    let exports = formats.map(|format| ["export", "--format", format]);
+    let all = views
+        .into_iter()
+        .chain(exports.iter().map(|words| &words[..]));
+    for words in all {
+        let mut child = with_images(uniprof(words).arg(&path))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Gone before anything is read.
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(0), "{words:?}: {errors}");
+        assert!(!errors.contains("roken pipe"), "{words:?}: {errors}");
+        let read = with_images(uniprof(words).arg(&path)).output().unwrap();
+        assert_eq!(read.status.code(), Some(0), "{words:?}");
+        assert!(read.stdout.len() > 100, "{words:?}");
+    }
+}
+
+#[test]
+fn filters_narrow_and_nonsense_is_refused_with_a_remedy() {
+    let path = corpus("calls.uprof");
+    let counted = |flags: &[&str]| {
+        let mut command = uniprof(&["export", "-f", "json"]);
+        let (status, json, errors) = output(with_images(command.arg(&path).args(flags)));
+        assert_eq!(status, 0, "{errors}");
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        read["account"]["counted"].as_u64().unwrap()
+    };
+    let all = counted(&[]);
+    let first = counted(&["--to", "200ms"]);
+    let rest = counted(&["--from", "0.2"]);
+    assert_eq!(first + rest, all);
+    assert!(first > 0 && rest > 0);
+    assert!(counted(&["--focus", "deep"]) < all);
+    assert_eq!(
+        counted(&["--focus", "deep"]) + counted(&["--ignore", "deep"]),
+        all
+    );
+    assert_eq!(counted(&["--thread", "no such thread"]), 0);
+    let (status, _, errors) = output(uniprof(&["report", "--from", "soon"]).arg(&path));
+    assert_eq!(status, 2);
+    assert!(errors.contains("use a number"), "{errors}");
+    let (status, _, errors) = output(uniprof(&["report", "--focus", "("]).arg(&path));
+    assert_eq!(status, 2, "{errors}");
+    let (status, _, errors) = output(&mut uniprof(&["report", "no/such.uprof"]));
+    assert_eq!(status, 2);
+    assert!(errors.contains("no/such.uprof: No such file"), "{errors}");
+    let (status, _, errors) = output(uniprof(&["report", "--elf", "/etc/hostname"]).arg(&path));
+    assert_eq!(status, 2);
+    assert!(errors.contains("/etc/hostname"), "{errors}");
+    let out = "--flame=no/such/folder/x.svg";
+    let (status, _, errors) = output(with_images(uniprof(&["report", out]).arg(&path)));
+    assert_eq!(status, 2);
+    assert!(
+        errors.contains("cannot write no/such/folder/x.svg"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn a_damaged_recording_reports_what_is_left_and_says_so() {
+    let whole = std::fs::read(corpus("calls.uprof")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut.uprof");
+    std::fs::write(&path, &whole[..whole.len() * 9 / 10]).unwrap();
+    for words in [
+        &["report", "--top"][..],
+        &["info"],
+        &["export", "-f", "folded"],
+        &["dump"],
+    ] {
+        let (status, _, errors) = output(uniprof(words).arg(&path));
+        assert_eq!(status, 1, "{words:?}: {errors}");
+    }
+    let (_, text, _) = output(uniprof(&["report", "--top"]).arg(&path));
+    assert!(
+        text.contains("damaged") || text.contains("no end"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_diff_names_both_sides_and_fails_only_when_told_to() {
+    let (a, b) = (corpus("calls.uprof"), corpus("calls-stack.uprof"));
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("d.svg");
+    let flame = format!("--flame={}", svg.display());
+    let mut command = uniprof(&["diff", "--paths", &flame]);
+    let (status, text, errors) = output(with_images(command.arg(&a).arg(&b)));
+    assert_eq!(status, 0, "{errors}");
+    for part in [
+        "calls.uprof",
+        "calls-stack.uprof",
+        "would have shown",
+        "three recordings",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    for picture in [svg.clone(), folder.path().join("d-widths-of-A.svg")] {
+        assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
+    }
+    let rule = |rule: &str| {
+        let mut command = uniprof(&["diff", "--fail-if", rule]);
+        output(with_images(command.arg(&a).arg(&a))).0
+    };
+    assert_eq!(rule("any>+0%"), 0);
+    assert_eq!(rule("any>+0"), 2);
+    let sets = format!("{},{}", a.display(), b.display());
+    let mut command = uniprof(&["diff", "--json", &sets, &sets]);
+    let (status, json, errors) = output(with_images(&mut command));
+    assert_eq!(status, 0, "{errors}");
+    let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(read["certain"], 0);
+    assert_eq!(read["a"].as_array().unwrap().len(), 2);
+    assert!(!read["changes"].as_array().unwrap().is_empty());
+}
