@@ -88,6 +88,23 @@ impl<'a> Block<'a> {
         }
     }
 
+    /// All of the block but its payload, and how long that is.
+    pub(crate) fn without_payload(&self) -> (Block<'static>, usize) {
+        let bare = Block {
+            stored: Vec::new().into(),
+            ..*self
+        };
+        (bare, self.stored.len())
+    }
+
+    /// The same block with this payload.
+    pub(crate) fn with_payload(self, stored: Vec<u8>) -> Self {
+        Block {
+            stored: stored.into(),
+            ..self
+        }
+    }
+
     /// Bytes that the block takes in the file, header included.
     pub fn file_bytes(&self) -> u64 {
         (BlockHeader::BYTES + self.stored.len()) as u64

@@ -1,5 +1,6 @@
 //! Reads a recording from a pipe, with memory for one block.
 
+use crate::block::Block;
 use crate::error::OpenError;
 use crate::layout::Preamble;
 use crate::scanner::{Item, Scanner, Step, check_preamble};
@@ -101,7 +102,8 @@ impl<R: Read> StreamReader<R> {
     fn advance(&mut self) -> io::Result<Advance> {
         let needed = match self.scanner.step(&self.window, self.base, self.ended) {
             Step::Item(Item::Block(block)) => {
-                return Ok(Advance::Item(Item::Block(block.into_owned())));
+                let (block, stored_bytes) = block.without_payload();
+                return Ok(Advance::Item(Item::Block(self.take(block, stored_bytes))));
             }
             Step::Item(Item::Damage(damage)) => return Ok(Advance::Item(Item::Damage(damage))),
             Step::End => return Ok(Advance::End),
@@ -110,6 +112,22 @@ impl<R: Read> StreamReader<R> {
         self.forget();
         self.fill(needed)?;
         Ok(Advance::Read)
+    }
+
+    /// Gives a block that the scanner has passed its payload out of the window. A large one takes the
+    /// window's memory along, so that the block is never there twice.
+    fn take(&mut self, block: Block<'static>, stored_bytes: usize) -> Block<'static> {
+        let passed = usize::try_from(self.scanner.offset() - self.base).unwrap_or(usize::MAX);
+        let end = passed.min(self.window.len());
+        let start = end.saturating_sub(stored_bytes);
+        if stored_bytes < PIECE_BYTES {
+            return block.with_payload(self.window[start..end].to_vec());
+        }
+        let rest = self.window.split_off(end);
+        let mut stored = std::mem::replace(&mut self.window, rest);
+        stored.drain(..start);
+        self.base += passed as u64;
+        block.with_payload(stored)
     }
 
     /// Drops what the scanner has passed.

@@ -238,6 +238,34 @@ fn repeated_stacks_are_bounded() {
 }
 
 #[test]
+fn the_largest_block_is_not_held_twice() {
+    let _turn = alone();
+    // 63 tasks with 256 KiB of stack each, stored plain.
+    let (rows, length) = (63, 256usize << 10);
+    let mut tasks = Vec::new();
+    (0..rows as u64).for_each(|task| tasks.extend([0, task as u8]));
+    let mut lengths = Vec::new();
+    (0..rows).for_each(|_| varint(&mut lengths, length as u64 + 1));
+    let payload = columns(&[
+        (1, tasks),
+        (2, (0..rows as u8).collect()),
+        (3, vec![0; rows + 1]),
+        (16, vec![0; rows]),
+        (17, lengths),
+        (20, vec![7; rows * length]),
+    ]);
+    let mut header = header(BlockType::Samples, rows);
+    header.stored_bytes = (payload.len() as u32).into();
+    header.raw_bytes = header.stored_bytes;
+    header.payload_crc = crc32fast::hash(&payload).into();
+    header.header_crc = header.checksum().into();
+    let bytes = [Preamble::new(UUID).as_bytes(), header.as_bytes(), &payload].concat();
+    drop(payload);
+    let items = bounded(|| read_stream(&bytes, 1 << 20).unwrap());
+    assert!(matches!(&items[0], Item::Block(block) if exhaust(block) == (rows, true)));
+}
+
+#[test]
 fn stacks_that_creep_downwards_are_bounded() {
     let _turn = alone();
     // The first row has 255 KiB; each further row has two bytes, one of them below the rest.
