@@ -69,8 +69,14 @@ impl Client {
     /// # Errors
     /// Why there is no connection.
     pub fn connect(endpoint: &Endpoint, patience: Duration) -> Result<Self, GdbError> {
-        Ok(Client {
-            connection: endpoint.connect(patience)?,
+        let connection = endpoint.connect(patience)?;
+        Ok(Client::over(connection, endpoint, patience))
+    }
+
+    /// Talks over a connection that is there already; `endpoint` is what messages call it.
+    pub fn over(connection: Connection, endpoint: &Endpoint, patience: Duration) -> Self {
+        Client {
+            connection,
             endpoint: endpoint.clone(),
             decoder: Decoder::new(),
             outgoing: Vec::with_capacity(MOST_BATCH_BYTES),
@@ -84,7 +90,7 @@ impl Client {
             deadline_ns: 0,
             asked: "",
             round_trips: 0,
-        })
+        }
     }
 
     /// Whom we talk to.

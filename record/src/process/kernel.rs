@@ -103,7 +103,7 @@ fn own_build_id() -> Vec<u8> {
 }
 
 /// Function starts and names. Empty where the addresses are hidden (all zero).
-fn parse(text: &str) -> Vec<(u64, String)> {
+pub fn parse(text: &str) -> Vec<(u64, String)> {
     let mut table: Vec<(u64, String)> = text
         .lines()
         .filter_map(|line| {

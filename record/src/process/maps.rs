@@ -12,7 +12,7 @@ pub fn executable(pid: i32) -> Vec<Mapping> {
 }
 
 /// One line (proc_pid_maps(5)); `None` unless it is an executable mapping.
-fn parse(line: &str) -> Option<Mapping> {
+pub fn parse(line: &str) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {
         let trimmed = rest.trim_start_matches(' ');

@@ -5,7 +5,7 @@
 
 mod command;
 pub mod kernel;
-mod maps;
+pub mod maps;
 mod perf;
 mod records;
 mod registers;

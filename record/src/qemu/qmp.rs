@@ -78,6 +78,14 @@ impl Qmp {
     pub fn connect(path: &Path) -> Result<Self, QmpError> {
         let endpoint = Endpoint::Unix(path.to_owned());
         let connection = endpoint.connect(PATIENCE).map_err(QmpError::Unreachable)?;
+        Qmp::over(connection, path)
+    }
+
+    /// Talks over a connection that is there already; `path` is what messages call it.
+    ///
+    /// # Errors
+    /// As for [`Qmp::connect`].
+    pub fn over(connection: Connection, path: &Path) -> Result<Self, QmpError> {
         let mut qmp = Qmp {
             path: path.display().to_string(),
             connection,

@@ -41,7 +41,8 @@ fn stored_in(folder: &Path, id: u16, uuid: Option<&str>) -> Option<StoredConfigu
     parse(&std::fs::read(path).ok()?)
 }
 
-fn parse(json: &[u8]) -> Option<StoredConfiguration> {
+/// The part that is wanted of the file's text; `None` where it is no JSON.
+pub fn parse(json: &[u8]) -> Option<StoredConfiguration> {
     // The file ends with a zero byte.
     let json = json.strip_suffix(b"\0").unwrap_or(json);
     let value: serde_json::Value = serde_json::from_slice(json).ok()?;

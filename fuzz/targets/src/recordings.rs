@@ -1,0 +1,263 @@
+//! Recordings: the file as a whole, its payloads, and everything a report makes of it.
+
+use crate::markup;
+use crate::repair::{recording_of, repair};
+use crate::take::Take;
+use std::io::Read;
+use uniprof_report::embedded::Embedded;
+use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::gather::{By, Each, Options, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
+use uniprof_report::unwind::{Cache, Module, Stack, Unwinder};
+use uniprof_report::views::chart::Chart;
+use uniprof_report::views::dump::{self, DumpOptions};
+use uniprof_report::views::flame::{self, FlameOptions};
+use uniprof_report::views::heatmap::Heatmap;
+use uniprof_report::views::{annotate, callers, info, top, tree};
+use uprof::image::{ImageIdentity, ImagePart};
+use uprof::layout::ImageSection;
+use uprof::{Arch, Block, BlockType, Item, Payload, Registers, StreamReader, recover};
+
+/// A file as it is.
+pub fn reader(bytes: &[u8]) {
+    read(bytes);
+    recovery(bytes);
+}
+
+/// A file with its checksums made right.
+pub fn blocks(bytes: &[u8]) {
+    let bytes = repair(bytes);
+    read(&bytes);
+    recovery(&bytes);
+}
+
+/// Reads from memory and from a pipe: both must come to the same.
+fn read(bytes: &[u8]) {
+    let piece = 1 + bytes.len() % 4099;
+    let stream = StreamReader::open(Pieces { bytes, piece });
+    let recording = match (uprof::Recording::open(bytes), stream) {
+        (Ok(recording), Ok(stream)) => {
+            let items: Vec<_> = recording.blocks().collect();
+            let streamed: Vec<_> = stream.map(|item| item.expect("memory is read")).collect();
+            assert!(items == streamed, "a pipe is read otherwise than a file");
+            items.iter().for_each(exhaust);
+            recording
+        }
+        (Err(one), Err(other)) => {
+            assert_eq!(one, other);
+            assert!(!one.to_string().is_empty());
+            return;
+        }
+        (one, other) => panic!("file: {:?}, pipe: {:?}", one.err(), other.err()),
+    };
+    for entry in recording.index().unwrap_or_default() {
+        let _ = recording.block_at(entry.offset);
+    }
+}
+
+/// What is recovered is a sound recording with as many samples as was said.
+fn recovery(bytes: &[u8]) {
+    let Ok(recording) = uprof::Recording::open(bytes) else {
+        return;
+    };
+    let items = recording.blocks().map(Ok);
+    let (out, recovered) = recover(items, Vec::new(), [1; 16]).expect("memory takes all");
+    let again = uprof::Recording::open(&out).expect("what was recovered is a recording");
+    let mut samples = 0;
+    for item in again.blocks() {
+        match item {
+            Item::Block(block) => samples += u64::from(block.samples),
+            Item::Damage(damage) => panic!("recovery wrote damage: {damage}"),
+        }
+    }
+    assert_eq!(samples, recovered.samples);
+}
+
+fn exhaust(item: &Item<'_>) {
+    match item {
+        Item::Block(block) => exhaust_block(block),
+        Item::Damage(damage) => assert!(!damage.to_string().is_empty()),
+    }
+    let _ = dump::write_item(item, DumpOptions::default(), &mut std::io::sink());
+}
+
+fn exhaust_block(block: &Block<'_>) {
+    match block.payload() {
+        Ok(Payload::Samples(samples)) => {
+            let mut rows = samples.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                samples.chain(row.node).for_each(drop);
+            }
+        }
+        Ok(Payload::Image(part)) => part.symbols().for_each(drop),
+        Ok(_) => {}
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A pipe that brings so many bytes at a time.
+struct Pieces<'a> {
+    bytes: &'a [u8],
+    piece: usize,
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let length = self.piece.min(out.len()).min(self.bytes.len());
+        let (head, tail) = self.bytes.split_at(length);
+        out[..length].copy_from_slice(head);
+        self.bytes = tail;
+        Ok(length)
+    }
+}
+
+/// A block's type, its number of samples, and its payload.
+pub fn payload(bytes: &[u8]) {
+    let mut take = Take(bytes);
+    let all = BlockType::ALL;
+    let block_type = all[usize::from(take.byte()) % all.len()];
+    let samples = u32::from(take.byte());
+    let bytes = recording_of(block_type, samples, take.rest());
+    read(&bytes);
+    report_of(&bytes, Options::default());
+}
+
+/// Three sections of an embedded image; what they say is used.
+pub fn embedded(bytes: &[u8]) {
+    let mut take = Take(bytes);
+    let mut part = ImagePart::new(ImageIdentity {
+        path: "/a".into(),
+        build_id: Vec::new(),
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "fuzz".into(),
+    });
+    let sections = [take.piece(), take.piece(), take.rest()];
+    let tags = [
+        ImageSection::Segments,
+        ImageSection::Lines,
+        ImageSection::Rules,
+    ];
+    for (tag, section) in tags.into_iter().zip(sections) {
+        part.others
+            .push((u64::from(tag.number()), section.to_vec()));
+    }
+    let mut payload = Vec::new();
+    part.put(&mut payload);
+    let bytes = recording_of(BlockType::Image, 0, &payload);
+    let recording = Recording::from_bytes("fuzz", bytes).expect("its checksums are right");
+    for embedded in Embedded::of(&recording, &mut Vec::new()) {
+        let _ = embedded.segments.bias_of_mapping(0x40_0000, 0x1000);
+        embedded.lines.iter().take(1 << 16).for_each(drop);
+        let again: usize = embedded.parts().iter().map(|part| part.others.len()).sum();
+        assert!(again <= sections.len());
+        use_rules(&embedded);
+    }
+}
+
+/// Unwinds at each of some addresses, on a stack of small numbers.
+fn use_rules(embedded: &Embedded) {
+    let bytes: Vec<u8> = (0..512u64).flat_map(|word| word.to_le_bytes()).collect();
+    let memory = Stack {
+        base: 0x8000,
+        bytes: &bytes,
+    };
+    let module = Module {
+        start: 0,
+        end: 1 << 40,
+        bias: 0,
+        rules: embedded.rules.clone(),
+        image: None,
+    };
+    let unwinder = Unwinder::new(Arch::X86_64, vec![module]);
+    let mut cache = Cache::default();
+    for address in (0..4096u64).step_by(37) {
+        let mut registers = Registers::default();
+        for register in 0..16 {
+            registers.set(register, 0x8000 + u64::from(register) * 8);
+        }
+        registers.set(16, address);
+        let mut frames = Vec::new();
+        unwinder.unwind(
+            &mut cache,
+            &registers,
+            &memory,
+            Default::default(),
+            &mut frames,
+        );
+        assert!(frames.len() <= uniprof_report::unwind::Options::default().depth_max);
+    }
+}
+
+/// Every view and export of a file with right checksums.
+pub fn report(bytes: &[u8]) {
+    let by = [By::Function, By::Line, By::Module, By::Address, By::Place];
+    let options = Options {
+        by: by[bytes.len() % by.len()],
+        by_task: bytes.len() & 8 != 0,
+        unwind: uniprof_report::unwind::Options {
+            scan: bytes.len() & 16 != 0,
+            ..Default::default()
+        },
+        ..Options::default()
+    };
+    report_of(&repair(bytes), options);
+}
+
+/// Writes everything that can be written of a recording, and reads what is markup or JSON.
+pub fn report_of(bytes: &[u8], options: Options) {
+    let Ok(mut recording) = Recording::from_bytes("fuzz.uprof", bytes.to_vec()) else {
+        return;
+    };
+    let mut library = Library::default();
+    library.only_given = true;
+    recording.assume_images(&library);
+    let mut sink = std::io::sink();
+    let found = survey(&recording, &|_, _| ());
+    info::write(&recording, &found, &mut sink).expect("a sink takes all");
+    let length_ns = recording.end_ns() - recording.start_ns();
+    let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
+    let mut take = |sampled: &_, _: &_| {
+        chart.add(sampled, "thread <&\"'>");
+        heatmap.add(sampled);
+    };
+    let each: &mut Each<'_> = &mut take;
+    let profile = gather(&[&recording], &library, &options, &|_, _| (), Some(each));
+    top::write(&profile, Default::default(), &mut sink).expect("a sink takes all");
+    tree::write(&profile, Default::default(), &mut sink).expect("a sink takes all");
+    callers::write(&profile, "a", Default::default(), &mut sink).expect("a sink takes all");
+    annotate::write(&profile, "a", &mut sink).expect("a sink takes all");
+    let drawing = FlameOptions {
+        title: uniprof_report::labels::printable(&recording.metadata().target.name).into_owned(),
+        subtitle: profile.account.short_line(140),
+        reverse: options.by_task,
+        icicle: options.by_task,
+        least_share: 0.0,
+    };
+    markup::check_drawn(|out| flame::write(&profile, &drawing, out));
+    markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, out));
+    markup::check_drawn(|out| heatmap.write(&drawing.title, &profile.account.lines(), out));
+    export_all(&recording, &library, &options);
+}
+
+fn export_all(recording: &Recording, library: &Library, options: &Options) {
+    for format in FORMATS {
+        let request = Request {
+            recordings: &[recording],
+            library,
+            options,
+            progress: &|_, _| (),
+            marks: true,
+        };
+        let mut out = Vec::new();
+        (format.write)(&request, &mut out).expect("memory takes all");
+        if matches!(format.name, "json" | "firefox" | "speedscope") {
+            let read: Result<serde_json::Value, _> = serde_json::from_slice(&out);
+            assert!(read.is_ok(), "{}: {:?}", format.name, read.err());
+        } else if !format.is_binary {
+            markup::check_text(&out);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Inputs to begin with: the corpus, sound and bad, and short texts of each kind.
+
+use crate::images::SECTIONS;
+use crate::repair::unpack;
+use crate::take::put_piece;
+use std::path::PathBuf;
+use std::sync::Arc;
+use uniprof_report::embedded::{Embedded, LineTable};
+use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::symbols::{Line, SymbolTable};
+use uniprof_report::unwind::RuleTable;
+use uprof::image::ImageIdentity;
+use uprof::layout::ImageSection;
+use uprof::{Arch, BlockType, Item, Recording};
+
+/// A small program with symbols, debug information and call frame information.
+pub const CALLS: &[u8] = include_bytes!("../../../corpus/images/calls");
+
+fn corpus() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../corpus")
+}
+
+/// All recordings of the corpus, also the bad ones, in order of their names.
+pub fn files() -> Vec<Vec<u8>> {
+    let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let all = entries(corpus()).chain(entries(corpus().join("bad")));
+    let paths = all.map(|entry| entry.path());
+    let mut paths: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|ending| ending == "uprof"))
+        .collect();
+    // Short ones first.
+    paths.sort();
+    let mut files: Vec<_> = paths
+        .iter()
+        .filter_map(|path| std::fs::read(path).ok())
+        .collect();
+    files.sort_by_key(Vec::len);
+    files
+}
+
+/// The same with payloads that mutations can get at.
+pub fn unpacked_files() -> Vec<Vec<u8>> {
+    files().iter().map(|file| unpack(file)).collect()
+}
+
+/// Payloads of the corpus as [`crate::recordings::payload`] takes them.
+pub fn payloads() -> Vec<Vec<u8>> {
+    let mut payloads = Vec::new();
+    for file in unpacked_files() {
+        let Ok(recording) = Recording::open(&file) else {
+            continue;
+        };
+        for item in recording.blocks() {
+            let Item::Block(block) = item else { continue };
+            let Some(place) = BlockType::ALL
+                .iter()
+                .position(|known| Some(*known) == block.known_type())
+            else {
+                continue;
+            };
+            let start = [place as u8, block.samples.min(255) as u8];
+            payloads.push([&start, block.stored()].concat());
+        }
+    }
+    payloads.sort();
+    payloads.dedup();
+    payloads
+}
+
+/// Sections of a real program's tables.
+pub fn embedded() -> Vec<Vec<u8>> {
+    let Ok(image) = Image::from_bytes("calls", CALLS.to_vec()) else {
+        return Vec::new();
+    };
+    let mut lines = LineTable::default();
+    for address in 0x1100..0x1140 {
+        let line = Line {
+            function: Some(format!("f{}", address & 7)),
+            file: Some("calls.c".into()),
+            line: address as u32,
+        };
+        lines.insert(ImageAddress(address), &[line.clone(), line]);
+    }
+    let embedded = Embedded {
+        identity: ImageIdentity {
+            path: "/a".into(),
+            build_id: Vec::new(),
+            arch: Arch::X86_64,
+            load_bias: 0,
+            origin: "seed".into(),
+        },
+        segments: image.segments().clone(),
+        symbols: SymbolTable::default(),
+        lines,
+        rules: Arc::new(RuleTable::compile(&image, None)),
+    };
+    let parts = embedded.parts();
+    let mut input = Vec::new();
+    let section = |section: ImageSection| parts[0].section(section).unwrap_or_default();
+    put_piece(&mut input, section(ImageSection::Segments));
+    put_piece(&mut input, section(ImageSection::Lines));
+    input.extend_from_slice(section(ImageSection::Rules));
+    vec![input]
+}
+
+/// Images.
+pub fn images() -> Vec<Vec<u8>> {
+    vec![CALLS.to_vec()]
+}
+
+/// Sections of a real program, as [`crate::images::dwarf`] takes them.
+pub fn sections() -> Vec<Vec<u8>> {
+    let Ok(image) = Image::from_bytes("calls", CALLS.to_vec()) else {
+        return Vec::new();
+    };
+    let mut input = Vec::new();
+    for name in SECTIONS {
+        put_piece(&mut input, &image.section(name).unwrap_or_default());
+    }
+    vec![input]
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+/// Lists of symbols and what looks like them.
+pub fn symbol_lists() -> Vec<Vec<u8>> {
+    let mut all = texts(&[
+        "0000000000100000 T _start\n0000000000100010 0000000000000004 t work\n",
+        "ffffffff81000000 T _text\nffffffffc0001000 t probe\t[virtio_net]\n",
+        "0xffff82d040200000 T start\n0xffff82d040201000 t schedule.c#pick\n",
+        "7f00-8f00 r-xp 00001000 08:02 173521      /usr/lib/a file.so\n",
+        "{\"c_info\":{\"type\":\"pvh\"},\"b_info\":{\"kernel\":\"/x\"}}\0",
+        "_ZNSt6vectorIiSaIiEE9push_backERKi _RNvCs1234_7mycrate4main \
+         _ZN3foo3barIN5outer5innerEEEvT_S2_ camlStdlib__List__map_123 \
+         _RINvNtC3std3mem8align_ofdE _ZN4core3ptr4drop17h0123456789abcdefE",
+    ]);
+    all.push(b"\x04\0\0\0\x02\0\0\0\x03\0\0\0GNU\0\xab\xcd\0\0".to_vec());
+    all
+}
+
+const DESCRIPTION: &str = "l<?xml version=\"1.0\"?><target><architecture>i386:x86-64</architecture>\
+    <feature name=\"core\"><reg name=\"rax\" bitsize=\"64\" regnum=\"0\"/><reg name=\"rbp\" \
+    bitsize=\"64\"/><reg name=\"rsp\" bitsize=\"64\"/><reg name=\"rip\" bitsize=\"64\"/></feature>\
+    <xi:include href=\"more.xml\"/></target>";
+
+/// Payloads of a stub's replies, in the order of our questions.
+pub fn gdb() -> Vec<Vec<u8>> {
+    let start = "PacketSize=1000;qXfer:features:read+;vContSupported+;binary-upload+\nOK\n\
+        T05thread:01;\nvCont;c;C;s;S\nm01,02,p1.3\nl\n";
+    let names = "435055233020 5b72756e6e696e675d\n43505523315b68616c746564205d\n\n";
+    let end = "0*~0*~0*~0*~\nb1234567890abcdef\nOK\nE01\n";
+    texts(&[
+        &format!("{start}{DESCRIPTION}\nl\n{names}{end}"),
+        &format!(
+            "{}{}\n{names}{end}",
+            start.replace("qXfer", "x"),
+            "00".repeat(164)
+        ),
+        DESCRIPTION,
+    ])
+}
+
+/// What a stub sends.
+pub fn gdb_bytes() -> Vec<Vec<u8>> {
+    texts(&[
+        "+$PacketSize=1000;vContSupported+#e4+$OK#9a+$T02thread:01;#05",
+        "+$0* #7a$a}\x03b#00%Stop:T05#99$OK#9a$E01#a6-+$W00#b7",
+    ])
+}
+
+/// What a monitor answers, in the order of our questions.
+pub fn qmp() -> Vec<Vec<u8>> {
+    let devices =
+        r#"{"return":[{"label":"gdb","filename":"disconnected:tcp:0.0.0.0:1234,server=on"}]}"#;
+    let tree = "FlatView #0\\n AS \\\"memory\\\", root: system\\n  0000000000000000-0000000007ffffff \
+        (prio 0, ram): mem @0000000000000000 KVM\\n";
+    texts(&[&format!(
+        "{}\n{{\"return\":{{}}}}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{{\"return\":\"{tree}\"}}\n{devices}\n",
+        r#"{"QMP":{"version":{},"capabilities":[]}}"#,
+        r#"{"return":{"qemu":{"major":8,"minor":2,"micro":1}}}"#,
+        r#"{"return":[{"thread-id":71},{"thread-id":72}]}"#,
+        r#"{"return":"/boot/kernel"}"#,
+        r#"{"event":"STOP"}"#,
+        r#"{"return":"pc-q35"}"#,
+        r#"{"return":{"name":"guest"}}"#,
+        r#"{"return":{"arch":"x86_64"}}"#,
+        r#"{"return":{"status":"running"}}"#,
+        r#"{"return":{"enabled":true}}"#,
+        r#"{"return":[{"id":"mem","size":134217728,"share":true}]}"#,
+    )])
+}
+
+/// Replies as [`crate::conversations::xenstore`] takes them, and bytes as they are.
+pub fn xenstore() -> Vec<Vec<u8>> {
+    let mut replies = vec![0];
+    for (kind, payload) in [
+        (1, &b"Domain-0"[..]),
+        (0, b"0\x007\x0099\0"),
+        (1, b"Domain-0"),
+        (3, b"x\0y\0"),
+        (1, b"guest"),
+        (4, b"ENOENT\0"),
+        (1, b"/vm/0000"),
+    ] {
+        replies.push(kind);
+        put_piece(&mut replies, payload);
+    }
+    let mut raw = vec![1];
+    for word in [2u32, 1, 0, 5] {
+        raw.extend(word.to_le_bytes());
+    }
+    raw.extend(b"guest");
+    vec![replies, raw]
+}
+
+/// Bytes without a meaning.
+pub fn noise() -> Vec<Vec<u8>> {
+    let mut word = 0x9e37_79b9_7f4a_7c15u64;
+    let mut byte = || {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (word >> 33) as u8
+    };
+    vec![
+        (0..4096).map(|_| byte()).collect(),
+        (0..1024).map(|_| byte() & 3).collect(),
+    ]
+}
+
+/// Names, a line each.
+pub fn names() -> Vec<Vec<u8>> {
+    texts(&[
+        "<script>alert(1)</script>\n</title><svg onload=x>\n\"><a href='javascript:x'>\n]]>\n-->\n\
+         &lt;b&gt;\n&amp\na;b c\nmain\n",
+        "\u{1b}[31mred\u{1b}[0m\n\u{202e}drow\n\r\nname\twith\ttabs\n\0\n\u{feff}\n\u{fffe}\n\
+         =cmd|' /C calc'!A0\n+1\n@x\n-1\n\"quoted\", and more\n",
+        "\\u0000\n\\\n\"\n'\n`\n${x}\n%s%n\n../../etc/passwd\n;\n_[k]\n 17\n",
+        "name\nthread\nhost\nkey\nvalue\n/usr/lib/lib<&>.so\norigin\nmessage\ntotal\nworker\n",
+    ])
+}
