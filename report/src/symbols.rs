@@ -155,7 +155,8 @@ impl SymbolTable {
                     let page = candidate.address.saturating_add(PAGE_BYTES) & !(PAGE_BYTES - 1);
                     let alone = page.saturating_add(PAGE_BYTES);
                     let follows = next.into_iter().chain(border).min().unwrap_or(alone);
-                    follows.min(candidate.limit)
+                    // A damaged image may end a section before its symbols.
+                    follows.min(candidate.limit).max(candidate.address)
                 }
                 size_bytes => candidate.address.saturating_add(size_bytes),
             };

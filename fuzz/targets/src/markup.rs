@@ -125,6 +125,16 @@ fn is_xml(letter: char) -> bool {
         || letter >= '\u{10000}'
 }
 
+/// Writes text, and checks it.
+///
+/// # Panics
+/// If it is not UTF-8 or could steer a terminal.
+pub fn check_written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes all");
+    check_text(&out);
+}
+
 /// Text of ours has no control characters but ends of lines and tabs.
 ///
 /// # Panics

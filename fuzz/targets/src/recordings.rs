@@ -80,7 +80,10 @@ fn exhaust(item: &Item<'_>) {
         Item::Block(block) => exhaust_block(block),
         Item::Damage(damage) => assert!(!damage.to_string().is_empty()),
     }
-    let _ = dump::write_item(item, DumpOptions::default(), &mut std::io::sink());
+    markup::check_written(|out| {
+        dump::write_item(item, DumpOptions::default(), out)?;
+        Ok(())
+    });
 }
 
 fn exhaust_block(block: &Block<'_>) {
@@ -214,9 +217,8 @@ pub fn report_of(bytes: &[u8], options: Options) {
     let mut library = Library::default();
     library.only_given = true;
     recording.assume_images(&library);
-    let mut sink = std::io::sink();
     let found = survey(&recording, &|_, _| ());
-    info::write(&recording, &found, &mut sink).expect("a sink takes all");
+    markup::check_written(|out| info::write(&recording, &found, out));
     let length_ns = recording.end_ns() - recording.start_ns();
     let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
     let mut take = |sampled: &_, _: &_| {
@@ -225,10 +227,13 @@ pub fn report_of(bytes: &[u8], options: Options) {
     };
     let each: &mut Each<'_> = &mut take;
     let profile = gather(&[&recording], &library, &options, &|_, _| (), Some(each));
-    top::write(&profile, Default::default(), &mut sink).expect("a sink takes all");
-    tree::write(&profile, Default::default(), &mut sink).expect("a sink takes all");
-    callers::write(&profile, "a", Default::default(), &mut sink).expect("a sink takes all");
-    annotate::write(&profile, "a", &mut sink).expect("a sink takes all");
+    markup::check_written(|out| top::write(&profile, Default::default(), out));
+    markup::check_written(|out| tree::write(&profile, Default::default(), out));
+    markup::check_written(|out| {
+        callers::write(&profile, "a", Default::default(), out)?;
+        annotate::write(&profile, "a", out)?;
+        Ok(())
+    });
     let drawing = FlameOptions {
         title: uniprof_report::labels::printable(&recording.metadata().target.name).into_owned(),
         subtitle: profile.account.short_line(140),
@@ -253,6 +258,10 @@ fn export_all(recording: &Recording, library: &Library, options: &Options) {
         };
         let mut out = Vec::new();
         (format.write)(&request, &mut out).expect("memory takes all");
+        if format.name == "csv" {
+            // RFC 4180 ends lines with both.
+            out.retain(|&byte| byte != b'\r');
+        }
         if matches!(format.name, "json" | "firefox" | "speedscope") {
             let read: Result<serde_json::Value, _> = serde_json::from_slice(&out);
             assert!(read.is_ok(), "{}: {:?}", format.name, read.err());

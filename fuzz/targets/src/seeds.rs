@@ -28,19 +28,26 @@ pub fn files() -> Vec<Vec<u8>> {
     let mut paths: Vec<_> = paths
         .filter(|path| path.extension().is_some_and(|ending| ending == "uprof"))
         .collect();
-    // Short ones first.
     paths.sort();
     let mut files: Vec<_> = paths
         .iter()
         .filter_map(|path| std::fs::read(path).ok())
         .collect();
+    // Short ones first: they take the least time.
     files.sort_by_key(Vec::len);
     files
 }
 
+/// Longer recordings take too long each, and are no richer.
+const MOST_UNPACKED_BYTES: usize = 24 << 10;
+
 /// The same with payloads that mutations can get at.
 pub fn unpacked_files() -> Vec<Vec<u8>> {
-    files().iter().map(|file| unpack(file)).collect()
+    let files = files();
+    let unpacked = files.iter().map(|file| unpack(file));
+    unpacked
+        .filter(|file| file.len() <= MOST_UNPACKED_BYTES)
+        .collect()
 }
 
 /// Payloads of the corpus as [`crate::recordings::payload`] takes them.

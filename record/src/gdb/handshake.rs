@@ -187,7 +187,7 @@ fn ask_layout(client: &mut Client, has_description: bool) -> Result<Layout, GdbE
         Unusable::Arch(name) if name.is_empty() => {
             GdbError::Arch(client.endpoint().clone(), "of an unknown kind".into())
         }
-        Unusable::Arch(name) => GdbError::Arch(client.endpoint().clone(), name),
+        Unusable::Arch(name) => GdbError::Arch(client.endpoint().clone(), quote(name.as_bytes())),
         Unusable::Missing(name) => client.nonsense(format!("register {name} is missing")),
     })
 }

@@ -152,9 +152,11 @@ impl<S: Read + Write> Xenstore<S> {
                 }
                 ERROR => {
                     let word = payload.split(|byte| *byte == 0).next().unwrap_or(&[]);
+                    // A word such as ENOENT; anything else must not reach a terminal.
+                    let graphic = word.iter().filter(|byte| byte.is_ascii_graphic());
                     return Err(XenstoreError::Refused {
                         path: path.to_owned(),
-                        reason: String::from_utf8_lossy(word).into_owned(),
+                        reason: graphic.take(32).map(|&byte| char::from(byte)).collect(),
                     });
                 }
                 _ if reply == kind => return Ok(payload),

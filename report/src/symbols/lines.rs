@@ -94,6 +94,10 @@ impl<'a> Lines<'a> {
 
     /// The functions at `address`, outermost first; empty if DWARF says nothing.
     pub fn find(&self, address: ImageAddress) -> Vec<Line> {
+        // addr2line looks for the range up to the next address, and here there is none.
+        if address.0 == u64::MAX {
+            return Vec::new();
+        }
         let pooled = self
             .contexts
             .lock()
