@@ -11,6 +11,8 @@ use std::io::{self, Write};
 pub struct Heatmap {
     cells: BTreeMap<(u64, u64), u64>,
     column_ns: u64,
+    /// Samples later than any column: a damaged or hostile recording's.
+    beyond: u64,
 }
 
 /// Rows that a column is cut into.
@@ -30,12 +32,17 @@ impl Heatmap {
         Heatmap {
             cells: BTreeMap::new(),
             column_ns: seconds.div_ceil(COLUMNS_MAX) * SECOND_NS,
+            beyond: 0,
         }
     }
 
     /// Takes one sample.
     pub fn add(&mut self, sampled: &Sampled) {
         let column = sampled.since_ns / self.column_ns;
+        if column >= COLUMNS_MAX {
+            self.beyond += 1;
+            return;
+        }
         let row = sampled.since_ns % self.column_ns / (self.column_ns / ROWS);
         *self.cells.entry((column, row.min(ROWS - 1))).or_default() += 1;
     }
@@ -81,10 +88,13 @@ impl Heatmap {
                 "<text x=\"{LEFT}\" y=\"{y}\" font-size=\"11\">{line}</text>"
             )?;
         }
-        let legend = format!(
+        let mut legend = format!(
             "darkest: {most} samples in {} ms",
             self.column_ns / ROWS / 1_000_000
         );
+        if self.beyond > 0 {
+            legend += &format!("; {} samples after the end are left out", self.beyond);
+        }
         writeln!(
             out,
             "<text x=\"{LEFT}\" y=\"{}\">{legend}</text>",
@@ -154,4 +164,35 @@ fn colour(heat: f64) -> String {
         part(235.0, 10.0),
         part(215.0, 20.0)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::{State, Stop, Task};
+
+    /// A hostile recording's sample may claim any time; there must not be a column for each second
+    /// up to it.
+    #[test]
+    fn samples_long_after_the_end_are_counted_not_drawn() {
+        let mut heatmap = Heatmap::new(3 * SECOND_NS);
+        for since_ns in [SECOND_NS, u64::MAX] {
+            heatmap.add(&Sampled {
+                recording: 0,
+                since_ns,
+                task: Task { space: 0, vcpu: 0 },
+                state: State::Running,
+                stop: Stop::Complete,
+                node: 0,
+            });
+        }
+        let mut out = Vec::new();
+        heatmap.write("t", &[], &mut out).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        assert!(svg.len() < 10_000, "{} bytes", svg.len());
+        assert!(
+            svg.contains("; 1 samples after the end are left out"),
+            "{svg}"
+        );
+    }
 }

@@ -213,7 +213,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
         false => format!(
             "{} places, at least {} samples gone",
             damages.count + (damages.undecodable.len() + survey.faults.len()) as u64,
-            damages.samples + survey.undecoded
+            damages.samples.saturating_add(survey.undecoded)
         ),
     };
     page.line("damage", damage)?;
