@@ -121,7 +121,7 @@ fn image_of(args: &Args) -> anyhow::Result<Option<Image>> {
 }
 
 fn open_gdb(address: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(gdb::source::open_stub(address, image_of(args)?, plan)?)
+    Ok(gdb::open::open_stub(address, image_of(args)?, plan)?)
 }
 
 fn open_qemu(path: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {

@@ -81,6 +81,11 @@ impl Guardian {
         self.state().store(state, Ordering::SeqCst);
     }
 
+    /// Whether the freeze under way is still ours: false means that the guardian has ended it.
+    pub fn is_frozen(&self) -> bool {
+        self.state().load(Ordering::SeqCst) == self.freeze_number << 2 | FROZEN
+    }
+
     /// To be called before the resume: false means that the guardian has already done it.
     pub fn may_resume(&self) -> bool {
         let frozen = self.freeze_number << 2 | FROZEN;

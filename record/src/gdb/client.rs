@@ -212,6 +212,27 @@ impl Client {
         }
     }
 
+    /// Stops a guest that may run or not, and forgets all answers that are due. Afterwards the guest
+    /// stands still, and the conversation can go on.
+    ///
+    /// # Errors
+    /// That the connection is gone.
+    pub fn start_over(&mut self) -> Result<(), GdbError> {
+        const QUIET: Duration = Duration::from_millis(150);
+        self.begin("to stop");
+        let sent = self.connection.send(&[INTERRUPT], deadline(self.patience));
+        sent.map_err(|errno| self.failed(errno))?;
+        let mut end_ns = deadline(QUIET);
+        loop {
+            match self.next_packet(end_ns) {
+                Ok(true) => end_ns = deadline(QUIET),
+                Ok(false) | Err(GdbError::Packet(..)) => {}
+                Err(GdbError::Silent { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Sends as many of the questions as may be under way at once.
     fn send_more(&mut self) -> Result<(), GdbError> {
         let rest = &self.outgoing[self.sent..];

@@ -79,6 +79,11 @@ impl Guard {
         self.guardian.freezing();
     }
 
+    /// Whether the freeze under way is still ours: false means that the guardian has ended it.
+    pub fn is_frozen(&self) -> bool {
+        self.guardian.is_frozen()
+    }
+
     /// To be called before it is resumed: false means that the guardian has already done it.
     pub fn may_resume(&self) -> bool {
         self.guardian.may_resume()

@@ -16,3 +16,4 @@ pub mod registers;
 pub mod release;
 pub mod guard;
 pub mod source;
+pub mod open;

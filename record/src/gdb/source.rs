@@ -2,25 +2,22 @@
 //!
 //! One round trip interrupts it and brings every vCPU's registers; another brings the stacks, unless
 //! guest memory can be read without the stub. Letting it run on is one write that nobody answers.
+//! Who may be sampled is found out in [`super::open`].
 
 use super::client::{Client, Pace, StopReply};
-use super::endpoint::Endpoint;
 use super::error::GdbError;
 use super::guard::Guard;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
 use crate::qemu::source::Afterwards;
 use crate::ring::Sink;
-use crate::session::Plan;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
-use crate::xen::image::Image;
 use std::time::Duration;
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Registers, State, Task};
 
 /// How long a stub may take to answer, at the start and while recording.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to show that it takes batches.
 const PROBE_PATIENCE: Duration = Duration::from_millis(500);
 /// vCPUs asked for in one batch: their answers fit into a socket's buffers, so that neither side
@@ -37,154 +34,39 @@ pub trait GuestRam: Send {
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize;
 }
 
-/// What to open.
-pub struct Opening {
-    /// Where the stub listens.
-    pub endpoint: Endpoint,
-    /// Kind and name for the recording.
-    pub kind: TargetKind,
-    /// Name for the recording.
-    pub name: String,
-    /// Guest memory without the stub, if there is a way.
-    pub ram: Option<Box<dyn GuestRam>>,
-    /// Facts that are known already.
-    pub notes: Vec<(String, String)>,
-    /// What the person at the terminal should know.
-    pub warnings: Vec<String>,
-    /// The guest's image, if known.
-    pub image: Option<Image>,
-    /// What to do when the guest has been let go.
-    pub afterwards: Option<Afterwards>,
-}
-
-/// Opens the target `gdb:ADDRESS`.
-///
-/// # Errors
-/// As for [`open`].
-pub fn open_stub(address: &str, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
-    let opening = Opening {
-        endpoint: Endpoint::parse(address)?,
-        kind: TargetKind::GdbStub,
-        name: address.to_owned(),
-        ram: None,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        image,
-        afterwards: None,
-    };
-    open(opening, plan)
+/// What we have done to the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It runs.
+    Running,
+    /// We have stopped it.
+    Frozen,
+    /// The conversation went astray: it may run or not.
+    Unsure,
 }
 
 /// The backend.
-struct GdbSource {
-    facts: Facts,
-    guard: Guard,
-    client: Client,
-    guest: Guest,
-    ram: Option<Box<dyn GuestRam>>,
-    stacks: Stacks,
-    wanted: Wanted,
-    life: Life,
+pub(super) struct GdbSource {
+    pub(super) facts: Facts,
+    pub(super) guard: Guard,
+    pub(super) client: Client,
+    pub(super) guest: Guest,
+    pub(super) ram: Option<Box<dyn GuestRam>>,
+    pub(super) stacks: Stacks,
+    pub(super) wanted: Wanted,
+    pub(super) life: Life,
+    pub(super) hold: Hold,
     /// Someone else stopped the guest, so that it is not for us to let it run.
-    held_by_other: bool,
-    freezes: u64,
+    pub(super) held_by_other: bool,
+    pub(super) freezes: u64,
     /// Round trips before the first sample.
-    first_round_trips: u64,
-    afterwards: Option<Afterwards>,
-}
-
-/// Connects to a stub. Its guest stands still while the stub is asked what it can do.
-///
-/// Must be called while the process has one thread, since it forks a guardian.
-///
-/// # Errors
-/// Why the guest can't be sampled; it runs.
-pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
-    if opening.endpoint.is_taken() {
-        return Err(SourceError(format!(
-            "another debugger is connected to {0}, and a stub serves one at a time; detach it first",
-            opening.endpoint
-        )));
-    }
-    let mut client = Client::connect(&opening.endpoint, PATIENCE)?;
-    // From here on the guest may stand still; the guard lets it go when this function fails.
-    let guard = Guard::start(&client)?;
-    let guest = handshake::greet(&mut client)?;
-    let wanted = Wanted {
-        window_bytes: plan.window_bytes(),
-        all: plan.stack_bytes > 0,
-        most_frames: plan.most_frames as usize,
-        budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
-    };
-    let window = Wanted {
-        // Nothing is copied through the stub where memory can be read without it.
-        window_bytes: if opening.ram.is_some() {
-            0
-        } else {
-            wanted.window_bytes
-        },
-        ..wanted
-    };
-    let mut source = GdbSource {
-        facts: facts(&opening, &guest),
-        guard,
-        client,
-        stacks: Stacks::new(guest.threads.len(), window),
-        guest,
-        ram: opening.ram,
-        wanted: window,
-        life: Life::Alive,
-        held_by_other: false,
-        freezes: 0,
-        first_round_trips: 0,
-        afterwards: opening.afterwards,
-    };
-    source.let_run()?;
-    source.probe()?;
-    source.note_costs()?;
-    Ok(Source {
-        hot: Hot::StopWorld(Box::new(source)),
-        observer: None,
-    })
-}
-
-fn facts(opening: &Opening, guest: &Guest) -> Facts {
-    let now_ns = monotonic_ns();
-    let task = |number| Task {
-        space: 0,
-        vcpu: number,
-    };
-    let tasks = guest.threads.iter().map(|thread| TaskEvent {
-        time_ns: now_ns,
-        task: task(thread.number),
-        what: TaskChange::Named(thread.name.clone()),
-    });
-    let mut notes = vec![("gdb stub".to_string(), opening.endpoint.to_string())];
-    notes.extend(opening.notes.iter().cloned());
-    Facts {
-        target: Target {
-            kind: opening.kind,
-            id: 0,
-            name: opening.name.clone(),
-            arch: guest.layout.arch,
-            vcpus: guest.threads.len() as u32,
-        },
-        trigger: "timer".into(),
-        on_cpu_only: false,
-        freezes: true,
-        notes,
-        warnings: opening.warnings.clone(),
-        tasks: tasks.collect(),
-        modules: opening
-            .image
-            .as_ref()
-            .map_or_else(Vec::new, |image| image.module_events(now_ns, 0)),
-    }
+    pub(super) first_round_trips: u64,
+    pub(super) afterwards: Option<Afterwards>,
 }
 
 impl GdbSource {
     /// Finds the fastest pace that the stub can follow, by trying it on the running guest.
-    fn probe(&mut self) -> Result<(), GdbError> {
+    pub(super) fn probe(&mut self) -> Result<(), GdbError> {
         self.client.set_patience(PROBE_PATIENCE);
         let mut tried = Ok(());
         for pace in [Pace::AllAtOnce, Pace::InterruptFirst, Pace::OneByOne] {
@@ -204,12 +86,19 @@ impl GdbSource {
     }
 
     /// Takes one sample to see what it costs, and notes it.
-    fn note_costs(&mut self) -> Result<(), SourceError> {
+    pub(super) fn note_costs(&mut self) -> Result<(), SourceError> {
         let mut vcpus = Vcpus::new();
         let before = self.client.round_trips;
         self.freeze(&mut vcpus)?;
-        self.resume()?;
         let trips = self.client.round_trips - before;
+        let same = self.is_ram_the_guests(&vcpus);
+        self.resume()?;
+        if !same {
+            return Err(SourceError(format!(
+                "the memory file is not the memory of the guest behind {0}; record gdb:{0}",
+                self.client.endpoint()
+            )));
+        }
         self.freezes = 0;
         self.first_round_trips = self.client.round_trips;
         let memory = match &self.ram {
@@ -221,6 +110,37 @@ impl GdbSource {
         note("stub's pace", self.client.pace().describe().into());
         note("round trips of the first sample", trips.to_string());
         note("stack bytes come through", memory.into());
+        Ok(())
+    }
+
+    /// Whether the stub and the memory file show the same at a stack pointer.
+    fn is_ram_the_guests(&mut self, vcpus: &Vcpus) -> bool {
+        let (_, sp, _) = self.guest.layout.arch.special_registers();
+        let first = vcpus.all().first();
+        let Some((vcpu, sp)) = first.and_then(|vcpu| Some((vcpu, vcpu.registers.get(sp)?))) else {
+            return true;
+        };
+        let place = vcpu.handle as usize;
+        let (mut direct, mut through_stub) = ([0; 64], [0; 64]);
+        let Some(ram) = &mut self.ram else {
+            return true;
+        };
+        let count = ram.read(place, sp, &mut direct);
+        let read = self.read_far(place, sp, &mut through_stub);
+        read.is_ok_and(|read| {
+            let both = count.min(read);
+            direct[..both] == through_stub[..both]
+        })
+    }
+
+    /// Interrupts the guest and reads registers and stacks.
+    fn read_all(&mut self, vcpus: &mut Vcpus) -> Result<(), GdbError> {
+        let start_ns = monotonic_ns();
+        self.stop_and_read(vcpus)?;
+        if self.wanted.window_bytes > 0 && self.guard.is_frozen() {
+            let (client, guest) = (&mut self.client, &self.guest);
+            self.stacks.fetch(client, guest, vcpus.all(), start_ns)?;
+        }
         Ok(())
     }
 
@@ -323,7 +243,7 @@ impl GdbSource {
         })
     }
 
-    fn let_run(&mut self) -> Result<(), GdbError> {
+    pub(super) fn let_run(&mut self) -> Result<(), GdbError> {
         self.client
             .tell("to let the guest run", self.guest.resume.payload())
     }
@@ -395,22 +315,27 @@ impl StopWorld for GdbSource {
         if self.life != Life::Alive {
             return Err(SourceError("the guest does not run any more".into()));
         }
-        let start_ns = monotonic_ns();
         self.freezes += 1;
         self.guard.freezing();
-        let mut read = self.stop_and_read(vcpus);
-        if read.is_ok() && self.wanted.window_bytes > 0 {
-            let (client, guest) = (&mut self.client, &self.guest);
-            read = self.stacks.fetch(client, guest, vcpus.all(), start_ns);
-        }
-        if let Err(error) = read {
-            if matches!(error, GdbError::Closed(_)) {
-                self.gone();
+        self.hold = Hold::Frozen;
+        match self.read_all(vcpus) {
+            Ok(()) => Ok(()),
+            // The guardian let the guest run because this took too long: our questions stopped it
+            // again, or were lost.
+            Err(_) if !self.guard.is_frozen() && self.life == Life::Alive => {
+                vcpus.clear();
+                self.hold = Hold::Unsure;
+                self.resume()
             }
-            self.guard.release(&self.client);
-            return Err(error.into());
+            Err(error) => {
+                if matches!(error, GdbError::Closed(_)) {
+                    self.gone();
+                }
+                self.guard.release(&self.client);
+                self.hold = Hold::Running;
+                Err(error.into())
+            }
         }
-        Ok(())
     }
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
@@ -420,14 +345,24 @@ impl StopWorld for GdbSource {
         }
         match self.stacks.read(vcpu, address, into) {
             Some(count) => count,
-            // What the stub does not answer now, the next freeze will not get either, and tells.
-            None => self.read_far(place, address, into).unwrap_or(0),
+            None if self.hold != Hold::Frozen || !self.guard.is_frozen() => 0,
+            None => self.read_far(place, address, into).unwrap_or_else(|_| {
+                // Answers may be under way still; what is really wrong, the next freeze tells.
+                self.hold = Hold::Unsure;
+                0
+            }),
         }
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
-        if self.guard.may_resume() {
-            self.let_run()?;
+        let ours = self.guard.may_resume();
+        match std::mem::replace(&mut self.hold, Hold::Running) {
+            Hold::Frozen if ours => self.let_run()?,
+            Hold::Unsure => {
+                self.client.start_over()?;
+                self.let_run()?;
+            }
+            Hold::Frozen | Hold::Running => {}
         }
         self.guard.running();
         Ok(())

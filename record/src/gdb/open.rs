@@ -1,0 +1,143 @@
+//! From an address to a source that samples: the first words, the pace, the facts.
+
+use super::client::Client;
+use super::endpoint::Endpoint;
+use super::guard::Guard;
+use super::handshake::{self, Guest};
+use super::source::{GdbSource, GuestRam, Hold, PATIENCE};
+use super::stacks::{Stacks, Wanted};
+use crate::qemu::source::Afterwards;
+use crate::session::Plan;
+use crate::source::{Facts, Hot, Life, Source, SourceError};
+use crate::sys::clock::monotonic_ns;
+use crate::xen::image::Image;
+use uprof::Task;
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+
+/// What to open.
+pub struct Opening {
+    /// Where the stub listens.
+    pub endpoint: Endpoint,
+    /// Kind and name for the recording.
+    pub kind: TargetKind,
+    /// Name for the recording.
+    pub name: String,
+    /// Guest memory without the stub, if there is a way.
+    pub ram: Option<Box<dyn GuestRam>>,
+    /// Facts that are known already.
+    pub notes: Vec<(String, String)>,
+    /// What the person at the terminal should know.
+    pub warnings: Vec<String>,
+    /// The guest's image, if known.
+    pub image: Option<Image>,
+    /// What to do when the guest has been let go.
+    pub afterwards: Option<Afterwards>,
+}
+
+/// Opens the target `gdb:ADDRESS`.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_stub(address: &str, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let opening = Opening {
+        endpoint: Endpoint::parse(address)?,
+        kind: TargetKind::GdbStub,
+        name: address.to_owned(),
+        ram: None,
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        image,
+        afterwards: None,
+    };
+    open(opening, plan)
+}
+
+/// Connects to a stub. Its guest stands still while the stub is asked what it can do.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it runs.
+pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
+    if opening.endpoint.is_taken() {
+        return Err(SourceError(format!(
+            "another debugger is connected to {0}, and a stub serves one at a time; detach it first",
+            opening.endpoint
+        )));
+    }
+    let mut client = Client::connect(&opening.endpoint, PATIENCE)?;
+    // From here on the guest may stand still; the guard lets it go when this function fails.
+    let guard = Guard::start(&client)?;
+    let guest = handshake::greet(&mut client)?;
+    let wanted = Wanted {
+        window_bytes: plan.window_bytes(),
+        all: plan.stack_bytes > 0,
+        most_frames: plan.most_frames as usize,
+        budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
+    };
+    let window = Wanted {
+        // Nothing is copied through the stub where memory can be read without it.
+        window_bytes: if opening.ram.is_some() {
+            0
+        } else {
+            wanted.window_bytes
+        },
+        ..wanted
+    };
+    let mut source = GdbSource {
+        facts: facts(&opening, &guest),
+        guard,
+        client,
+        stacks: Stacks::new(guest.threads.len(), window),
+        guest,
+        ram: opening.ram,
+        wanted: window,
+        life: Life::Alive,
+        hold: Hold::Running,
+        held_by_other: false,
+        freezes: 0,
+        first_round_trips: 0,
+        afterwards: opening.afterwards,
+    };
+    source.let_run()?;
+    source.probe()?;
+    source.note_costs()?;
+    Ok(Source {
+        hot: Hot::StopWorld(Box::new(source)),
+        observer: None,
+    })
+}
+
+fn facts(opening: &Opening, guest: &Guest) -> Facts {
+    let now_ns = monotonic_ns();
+    let task = |number| Task {
+        space: 0,
+        vcpu: number,
+    };
+    let tasks = guest.threads.iter().map(|thread| TaskEvent {
+        time_ns: now_ns,
+        task: task(thread.number),
+        what: TaskChange::Named(thread.name.clone()),
+    });
+    let mut notes = vec![("gdb stub".to_string(), opening.endpoint.to_string())];
+    notes.extend(opening.notes.iter().cloned());
+    Facts {
+        target: Target {
+            kind: opening.kind,
+            id: 0,
+            name: opening.name.clone(),
+            arch: guest.layout.arch,
+            vcpus: guest.threads.len() as u32,
+        },
+        trigger: "timer".into(),
+        on_cpu_only: false,
+        freezes: true,
+        notes,
+        warnings: opening.warnings.clone(),
+        tasks: tasks.collect(),
+        modules: opening
+            .image
+            .as_ref()
+            .map_or_else(Vec::new, |image| image.module_events(now_ns, 0)),
+    }
+}

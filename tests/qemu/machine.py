@@ -1,0 +1,179 @@
+"""QEMU machines that run the test unikernel, and the program under test.
+
+Every machine's memory is a shared file, so that a test can read the guest's own count of its work
+(the symbol `progress`) without asking anyone. All files lie in a folder that goes away.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "tests/out/qemu"
+GUESTS = ROOT / "tests/out/guests"
+PACKAGES = ["qemu-system-x86", "qemu-system-arm", "gcc", "make", "gcc-aarch64-linux-gnu",
+            "gdb-multiarch"]
+
+
+class CannotRun(Exception):
+    """This machine lacks something; the text says what."""
+
+
+def prepare():
+    """Installs what is missing, builds the program and the guests."""
+    needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
+              "gdb-multiarch"]
+    if any(shutil.which(tool) is None for tool in needed):
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise CannotRun("missing packages; as root: " + " ".join(install))
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update", "-qq"], install):
+            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    OUT.mkdir(parents=True, exist_ok=True)
+    for folder in ("tests/guests", "tests/guests/aarch64"):
+        subprocess.run(["make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
+
+
+def program():
+    """The program under test: $UNIPROF, or a fresh build."""
+    if given := os.environ.get("UNIPROF"):
+        return given
+    subprocess.run(["cargo", "build", "--quiet", "--locked"], cwd=ROOT, check=True)
+    return str(ROOT / "target/debug/uniprof")
+
+
+def symbol(image, name):
+    """The address of a symbol of a guest's image."""
+    listing = subprocess.run(["nm", image], check=True, capture_output=True, text=True).stdout
+    return next(int(line.split()[0], 16) for line in listing.splitlines()
+                if line.split()[-1] == name)
+
+
+class Machine:
+    """One running machine; use it in a `with`."""
+
+    def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True):
+        self.image = GUESTS / image
+        self.arm = "aarch64" in image
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="uniprof-qemu-"))
+        self.stub = self.folder / "gdb"
+        self.monitor = self.folder / "qmp"
+        self.memory = pathlib.Path(f"/dev/shm/{self.folder.name}")
+        self.console = self.folder / "console"
+        megabytes = 128
+        cpu = "max" if "pac" in image else "cortex-a57"
+        command = ["qemu-system-aarch64", "-M", "virt", "-cpu", cpu] if self.arm else [
+            "qemu-system-x86_64", "-M", "q35"]
+        command += [
+            "-accel", accel, "-smp", str(vcpus), "-m", str(megabytes), "-display", "none",
+            "-nic", "none", "-no-reboot", "-kernel", str(self.image), "-append", append,
+            "-serial", f"file:{self.console}",
+            "-qmp", f"unix:{self.monitor},server=on,wait=off",
+            "-object", f"memory-backend-file,id=mem,size={megabytes}M,share=on,"
+                       f"mem-path={self.memory}",
+            "-machine", "memory-backend=mem"]
+        if stub:
+            command += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        address = symbol(self.image, "progress")
+        # Guest-physical: both images are linked at physical addresses, the Arm one 2^64 - 2^48
+        # above them, and Arm's memory begins at 1 GiB.
+        self.counter = (address & 0xffff_ffff_ffff) - (0x4000_0000 if self.arm else 0)
+
+    def __enter__(self):
+        end = time.monotonic() + 30
+        while self.progress() == 0:
+            if time.monotonic() > end or self.process.poll() is not None:
+                self.__exit__()
+                raise RuntimeError(f"{self.image.name} did not boot")
+            time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.memory.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def progress(self, vcpu=0):
+        """Iterations that a vCPU has done, from its own memory."""
+        try:
+            with open(self.memory, "rb") as memory:
+                memory.seek(self.counter + 64 * vcpu)
+                return struct.unpack("<Q", memory.read(8))[0]
+        except (OSError, struct.error):
+            return 0
+
+    def runs(self, patience=3.0):
+        """Whether the guest gets on with its work."""
+        before, end = self.progress(), time.monotonic() + patience
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            if self.progress() > before:
+                return True
+        return False
+
+    def qmp(self, command, **arguments):
+        """Runs a monitor command."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self.monitor))
+            stream = connection.makefile("rw")
+            stream.readline()
+            for execute, given in (("qmp_capabilities", {}), (command, arguments)):
+                stream.write(json.dumps({"execute": execute, "arguments": given}) + "\n")
+                stream.flush()
+                while "event" in (answer := json.loads(stream.readline())):
+                    pass
+            return answer
+
+
+class Uniprof:
+    """The program under test."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def start(self, *arguments):
+        return subprocess.Popen([self.path, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def run(self, *arguments, expect=(0, 1), patience=90):
+        """Runs it; returns (status, output, messages)."""
+        process = self.start(*arguments)
+        try:
+            output, messages = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            raise AssertionError(f"uniprof {' '.join(map(str, arguments))}: no end") from None
+        if process.returncode not in expect:
+            raise AssertionError(f"uniprof {' '.join(map(str, arguments))}: "
+                                 f"status {process.returncode}: {messages.strip()}")
+        return process.returncode, output, messages
+
+    def folded(self, recording, *arguments):
+        """Stacks and their counts: [(("main", "work"), 17), ...]."""
+        output = self.run("export", "--format", "folded", *arguments, recording)[1]
+        rows = (line.rsplit(" ", 1) for line in output.splitlines())
+        return [(tuple(name.split("`")[-1] for name in stack.split(";")), int(count))
+                for stack, count in rows]
+
+    def samples(self, recording):
+        """Samples as `dump` writes them: a dictionary each."""
+        output = self.run("dump", recording)[1]
+        lines = (line.split() for line in output.splitlines() if line.startswith("sample "))
+        return [dict(field.split("=", 1) for field in line[1:]) for line in lines]
+
+    def totals(self, recording):
+        """The totals of the end record."""
+        output = self.run("dump", recording)[1]
+        rows = (line.split() for line in output.splitlines() if line.startswith("total "))
+        return {name.split("=")[1].strip('"'): int(value.split("=")[1]) for _, name, value in rows}
