@@ -77,6 +77,8 @@ pub struct Account {
     pub late: u64,
     /// Counted samples without any frame.
     pub empty: u64,
+    /// Counted samples whose stack ends after one or two frames, and not because it is whole.
+    pub shallow: u64,
     /// Samples of blocks that can't be decoded.
     pub undecoded: u64,
     /// Samples that the recorder could not keep, by reason.
@@ -90,6 +92,9 @@ pub struct Account {
     /// Lengths of the recordings, in seconds, added up.
     pub seconds: f64,
 }
+
+/// Fewer samples than this are no reason for advice.
+const ADVICE_LEAST: u64 = 20;
 
 /// Whether a stack that stopped so misses outer frames.
 pub fn is_cut(stop: Stop) -> bool {
@@ -123,6 +128,7 @@ impl Account {
         self.unfocused += other.unfocused;
         self.late += other.late;
         self.empty += other.empty;
+        self.shallow += other.shallow;
         self.undecoded += other.undecoded;
         self.damaged = self.damaged.saturating_add(other.damaged);
         self.damages += other.damages;
@@ -203,6 +209,23 @@ impl Account {
             line = format!("{line}; {next}");
         }
         line
+    }
+
+    /// What to do if most stacks end at once; `has_stacks`: raw stack bytes were recorded.
+    pub fn advice(&self, has_stacks: bool) -> Option<String> {
+        let most = self.counted >= ADVICE_LEAST && self.shallow * 2 > self.counted;
+        let share = share(self.shallow, self.counted);
+        let what = format!("most stacks ({share}) end after one or two frames: ");
+        let remedy = match has_stacks {
+            true => {
+                "there is no call frame information for this code here; give its image with --elf"
+            }
+            false => {
+                "the guest seems to lack frame pointers; record again with --stack, which keeps \
+                 raw stack bytes for unwinding, or build it with -fno-omit-frame-pointer"
+            }
+        };
+        most.then(|| what + remedy)
     }
 
     fn counted_line(&self) -> String {

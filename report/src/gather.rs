@@ -121,6 +121,7 @@ pub fn gather(
         ..Profile::default()
     };
     let mut flags = Vec::new();
+    let mut has_stacks = false;
     let names = names(recordings);
     let mut done = 0;
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
@@ -154,8 +155,10 @@ pub fn gather(
         }
         flags = gathering.flags;
         profile.warnings.extend(symbolizer.warnings());
+        has_stacks |= recording.metadata().sampling.stack_bytes > 0;
         profile.account.add_recording(recording);
     }
+    profile.warnings.extend(profile.account.advice(has_stacks));
     profile
 }
 
@@ -225,6 +228,7 @@ impl Gathering<'_, '_> {
                 *profile.account.cut.entry(row.stop).or_default() += 1;
             }
             profile.account.late += u64::from(row.late);
+            profile.account.shallow += u64::from(row.shallow);
             profile.account.empty += u64::from(row.node.is_none());
             profile.tree.add(node, 1);
             if let Some(each) = each {

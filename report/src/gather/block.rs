@@ -8,6 +8,7 @@ use crate::spaces::Place;
 use crate::unwind::Cache;
 use crate::unwinders::{Unwinders, View};
 use crate::words::WordMap;
+use uprof::cold::TargetKind;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
@@ -35,6 +36,8 @@ pub(super) struct LocalRow {
     pub state: State,
     pub stop: Stop,
     pub late: bool,
+    /// Its stack ends after one or two frames, and not because it is whole.
+    pub shallow: bool,
     /// Local number of the innermost frame.
     pub node: Option<u32>,
 }
@@ -142,6 +145,7 @@ impl Reader<'_, '_> {
             state: row.state,
             stop: unwound.unwrap_or(row.stop),
             late: row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS),
+            shallow: self.is_shallow(node, unwound.unwrap_or(row.stop)),
             node,
         });
     }
@@ -175,6 +179,22 @@ impl Reader<'_, '_> {
             parent = Some(local);
         }
         parent.unwrap_or(0)
+    }
+
+    fn is_shallow(&self, node: Option<u32>, stop: Stop) -> bool {
+        let whole = self.recording.metadata().target.kind != TargetKind::Process;
+        let mut frames = 0;
+        let mut at = node;
+        while let Some(node) = at {
+            let (parent, place) = self.stacks.nodes[node as usize];
+            // The kernel's frames of a process's stack say nothing about the process.
+            frames += u32::from(whole || !self.stacks.places[place as usize].kernel);
+            if frames > 2 {
+                return false;
+            }
+            at = parent;
+        }
+        frames > 0 && !matches!(stop, Stop::Complete | Stop::NotWalked)
     }
 
     /// The number of the place that `frame` of `row` is at.
