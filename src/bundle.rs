@@ -29,6 +29,9 @@ pub struct Args {
     /// An image of the guest; may be repeated
     #[arg(long, value_name = "IMAGE")]
     elf: Vec<PathBuf>,
+    /// A folder with images or debug files, by name or in .build-id; may be repeated
+    #[arg(long, value_name = "FOLDER")]
+    image_path: Vec<PathBuf>,
     /// Symbols as `nm -n` prints them; may be repeated
     #[arg(long, value_name = "FILE")]
     symbols: Vec<PathBuf>,
@@ -51,6 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut library = Library::default();
     library.only_given = args.no_search;
     library.force = args.force;
+    library.folders = args.image_path.clone();
     library.load_address = args.load_address;
     for path in &args.elf {
         library.add_image(path).context("cannot use --elf")?;

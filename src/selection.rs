@@ -102,6 +102,9 @@ pub struct Selecting {
     /// An image of the guest; may be repeated
     #[arg(long, value_name = "IMAGE", help_heading = "Symbols")]
     pub elf: Vec<PathBuf>,
+    /// A folder with images or debug files, by name or in .build-id; may be repeated
+    #[arg(long, value_name = "FOLDER", help_heading = "Symbols")]
+    pub image_path: Vec<PathBuf>,
     /// Symbols as `nm -n` prints them; may be repeated
     #[arg(long, value_name = "FILE", help_heading = "Symbols")]
     pub symbols: Vec<PathBuf>,
@@ -169,6 +172,7 @@ impl Selecting {
         let mut library = Library::default();
         library.only_given = self.no_search;
         library.force = self.force;
+        library.folders = self.image_path.clone();
         library.load_address = self.load_address;
         for path in &self.elf {
             library.add_image(path).context("cannot use --elf")?;

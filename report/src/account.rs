@@ -77,6 +77,8 @@ pub struct Account {
     pub late: u64,
     /// Counted samples without any frame.
     pub empty: u64,
+    /// Images used in spite of another build-id than the recorded one.
+    pub forced: u64,
     /// Counted samples whose stack ends after one or two frames, and not because it is whole.
     pub shallow: u64,
     /// Samples of blocks that can't be decoded.
@@ -128,6 +130,7 @@ impl Account {
         self.unfocused += other.unfocused;
         self.late += other.late;
         self.empty += other.empty;
+        self.forced += other.forced;
         self.shallow += other.shallow;
         self.undecoded += other.undecoded;
         self.damaged = self.damaged.saturating_add(other.damaged);
@@ -177,6 +180,13 @@ impl Account {
                 "stacks cut short: {cut} ({share}): {}",
                 parts.join(", ")
             ));
+        }
+        if self.forced > 0 {
+            let line = format!(
+                "images used by --force in spite of another build-id: {}",
+                self.forced
+            );
+            lines.push(line + "; names may be wrong");
         }
         if self.empty > 0 {
             lines.push(format!("samples without any frame: {}", self.empty));

@@ -155,6 +155,7 @@ pub fn gather(
         }
         flags = gathering.flags;
         profile.warnings.extend(symbolizer.warnings());
+        profile.account.forced += symbolizer.forced();
         has_stacks |= recording.metadata().sampling.stack_bytes > 0;
         profile.account.add_recording(recording);
     }

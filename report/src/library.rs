@@ -1,14 +1,13 @@
 //! Finds the image of a module: among those given by hand, where the recorder saw it, and in the
 //! folders of separate debug files. An image whose build-id is another one is refused, and named.
 
+mod search;
+
 use crate::images::{BuildId, Image, ImageError};
 use crate::spaces::Module;
 use crate::symbols::{LineStore, SymbolTable, TextError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Where debug files split off by distributions are.
-const DEBUG_FOLDER: &str = "/usr/lib/debug/.build-id";
 
 /// Images and symbol lists to look in.
 #[derive(Debug, Default)]
@@ -16,6 +15,8 @@ pub struct Library {
     given: Vec<Arc<Image>>,
     texts: Vec<SymbolTable>,
     lines: LineStore,
+    /// Folders with images and debug files, looked in first.
+    pub folders: Vec<PathBuf>,
     /// Don't look at files that the user didn't name.
     pub only_given: bool,
     /// Where the images given by hand were loaded, if not where they were linked.
@@ -95,9 +96,7 @@ impl Library {
     /// hand is meant for it.
     pub fn find(&self, module: &Module, alone: bool) -> ImageFound {
         let mut found = self.find_image(module, alone);
-        if !self.only_given {
-            found.debug = debug_file(module, found.image.as_deref());
-        }
+        found.debug = self.debug_file(module, found.image.as_deref());
         found
     }
 
@@ -112,26 +111,47 @@ impl Library {
                 return found;
             }
         }
-        let path = Path::new(&module.path);
-        if self.only_given || !path.is_absolute() || module.path.ends_with(" (deleted)") {
-            return found;
-        }
-        if let Ok(image) = Image::open(path)
-            && self.accept(&image, module, &mut found)
-        {
-            found.image = Some(Arc::new(image));
+        for path in search::images(module, &self.folders, self.only_given) {
+            if let Ok(image) = Image::open(&path)
+                && self.accept(&image, module, &mut found)
+            {
+                found.image = Some(Arc::new(image));
+                return found;
+            }
         }
         found
     }
 
+    /// The debug file split off the image of `module`.
+    fn debug_file(&self, module: &Module, image: Option<&Image>) -> Option<Arc<Image>> {
+        let own = image.and_then(Image::build_id).map_or(&[][..], |id| &id.0);
+        let id = if module.build_id.is_empty() {
+            own
+        } else {
+            &module.build_id
+        };
+        let paths = search::debug_files(id, &self.folders, self.only_given);
+        let by_id = paths.into_iter().find_map(|path| {
+            let debug = Image::open(&path).ok()?;
+            debug
+                .build_id()
+                .is_some_and(|found| found.0 == id)
+                .then_some(debug)
+        });
+        let linked = || search::linked_debug_file(image.filter(|_| !self.only_given)?);
+        by_id.or_else(linked).map(Arc::new)
+    }
+
     /// Whether the build-ids allow `image` for `module`; what is wrong goes into `found`.
     fn accept(&self, image: &Image, module: &Module, found: &mut ImageFound) -> bool {
-        let Some(id) = image.build_id() else {
-            return true;
+        let id = match image.build_id() {
+            Some(id) if !module.build_id.is_empty() && id.0 != module.build_id => id,
+            _ => {
+                // Another one may have been refused before.
+                found.mismatch = None;
+                return true;
+            }
         };
-        if module.build_id.is_empty() || id.0 == module.build_id {
-            return true;
-        }
         let wanted = BuildId(module.build_id.clone());
         let verb = if self.force { "used" } else { "not used" };
         found.mismatch = Some(format!(
@@ -140,18 +160,4 @@ impl Library {
         ));
         self.force
     }
-}
-
-fn debug_file(module: &Module, image: Option<&Image>) -> Option<Arc<Image>> {
-    let own = image.and_then(Image::build_id).map(|id| id.0.clone());
-    let id = match module.build_id.is_empty() {
-        true => own?,
-        false => module.build_id.clone(),
-    };
-    let text = BuildId(id.clone()).to_string();
-    let (folder, rest) = text.split_at_checked(2)?;
-    let path = format!("{DEBUG_FOLDER}/{folder}/{rest}.debug");
-    let debug = Image::open(Path::new(&path)).ok()?;
-    let same = debug.build_id().is_some_and(|found| found.0 == id);
-    same.then(|| Arc::new(debug))
 }

@@ -278,6 +278,17 @@ impl<'a> Symbolizer<'a> {
         })
     }
 
+    /// How many images are used in spite of another build-id; only of modules that were asked for.
+    pub fn forced(&self) -> u64 {
+        let found = self
+            .modules
+            .iter()
+            .filter_map(|symbols| symbols.found.get());
+        found
+            .filter(|found| found.mismatch.is_some() && found.image.is_some())
+            .count() as u64
+    }
+
     /// What is odd about images and embedded tables, in words; only of modules that were asked
     /// for.
     pub fn warnings(&self) -> Vec<String> {

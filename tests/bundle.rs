@@ -1,0 +1,195 @@
+//! Bundles, end to end: a program without frame pointers is recorded with raw stacks; its bundle,
+//! moved to where no image is in reach, gives the same bytes as the recording with the images; and
+//! redacted it holds none of what it promises to remove.
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Calls that a frame-pointer chain can't follow, and a secret on the stack.
+const SOURCE: &str = r#"
+#include <string.h>
+static volatile unsigned long sink;
+static inline __attribute__((always_inline)) unsigned long inlined(unsigned long x)
+{
+    for (unsigned long i = 0; i < 50; i++)
+        x = x * 31 + sink;
+    return x;
+}
+__attribute__((noinline)) unsigned long leaf(unsigned long x)
+{
+    for (unsigned long i = 0; i < 2000; i++)
+        sink += inlined(x + i);
+    return sink;
+}
+__attribute__((noinline)) unsigned long middle(unsigned long x)
+{
+    volatile char secret[64];
+    const char *text = "the-secret-on-the-stack";
+    for (unsigned long i = 0; i < strlen(text); i++)
+        secret[i] = text[i];
+    return leaf(x) + (unsigned long)secret[x % 8];
+}
+__attribute__((noinline)) unsigned long outer(unsigned long x)
+{
+    return middle(x) + middle(x + 1);
+}
+int main(void)
+{
+    for (unsigned long round = 0;; round++)
+        sink += outer(round);
+}
+"#;
+
+fn uniprof(folder: &Path, words: &[&str]) -> Output {
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(words)
+        .current_dir(folder)
+        .output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code().is_some_and(|code| code < 2),
+        "uniprof {words:?}: {said}"
+    );
+    output
+}
+
+/// The program in a folder with a telling name, recorded; `None` if that can't be done here.
+fn record(folder: &Path) -> Option<()> {
+    let home = folder.join("home-of-bob");
+    std::fs::create_dir(&home).unwrap();
+    std::fs::write(home.join("private-app.c"), SOURCE).unwrap();
+    let flags = [
+        "-O2",
+        "-g",
+        "-fomit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+    ];
+    let source = home.join("private-app.c");
+    let built = Command::new("gcc")
+        .args(flags)
+        .arg("-o")
+        .arg(home.join("app"))
+        .arg(&source)
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no gcc to build a program with");
+        return None;
+    }
+    let program = home.join("app").display().to_string();
+    let words = [
+        "record",
+        "-F",
+        "499",
+        "-d",
+        "1s",
+        "--stack=16K",
+        "--no-embed",
+        "-o",
+        "run.uprof",
+    ];
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(words)
+        .args(["--", &program, "--password=hunter2"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    if !output.status.success() {
+        eprintln!(
+            "skipped: cannot record here: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return None;
+    }
+    Some(())
+}
+
+#[test]
+fn a_bundle_far_from_its_images_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if record(folder).is_none() {
+        return;
+    }
+    uniprof(folder, &["bundle", "run.uprof", "-o", "far.uprof"]);
+    let tree = uniprof(folder, &["report", "run.uprof", "--tree"]).stdout;
+    let tree = String::from_utf8(tree).unwrap();
+    for name in ["leaf", "inlined", "middle", "outer", "main"] {
+        assert!(tree.contains(name), "no {name} in {tree}");
+    }
+    // The same name, so that nothing but the place differs.
+    let far = folder.join("far");
+    std::fs::create_dir(&far).unwrap();
+    std::fs::rename(folder.join("far.uprof"), far.join("run.uprof")).unwrap();
+    let outputs: [&[&str]; 5] = [
+        &["report", "run.uprof", "--tree"],
+        &["report", "run.uprof", "--top", "--by", "line"],
+        &["report", "run.uprof", "--flame=-"],
+        &["export", "--format", "pprof", "run.uprof", "-o", "-"],
+        &["export", "--format", "folded", "run.uprof", "-o", "-"],
+    ];
+    let near: Vec<Vec<u8>> = outputs
+        .iter()
+        .map(|words| uniprof(folder, words).stdout)
+        .collect();
+    std::fs::rename(folder.join("home-of-bob"), folder.join("gone")).unwrap();
+    for (words, near) in outputs.iter().zip(&near) {
+        let mut words = words.to_vec();
+        words.push("--no-search");
+        let far = uniprof(&far, &words).stdout;
+        assert!(!near.is_empty());
+        assert!(
+            *near == far,
+            "{words:?} differs: {} and {} bytes",
+            near.len(),
+            far.len()
+        );
+    }
+}
+
+#[test]
+fn a_redacted_bundle_holds_nothing_that_it_promises_to_remove() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if record(folder).is_none() {
+        return;
+    }
+    let said = uniprof(
+        folder,
+        &["bundle", "run.uprof", "--redact", "-o", "public.uprof"],
+    )
+    .stderr;
+    let said = String::from_utf8(said).unwrap();
+    assert!(
+        said.contains("removed: raw stack bytes") && said.contains("left: "),
+        "{said}"
+    );
+    let bytes = std::fs::read(folder.join("public.uprof")).unwrap();
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    text.push_str(&String::from_utf8(uniprof(folder, &["dump", "public.uprof"]).stdout).unwrap());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let temporary = folder.file_name().unwrap().to_str().unwrap();
+    for gone in [
+        "home-of-bob",
+        "hunter2",
+        "the-secret",
+        host.trim(),
+        temporary,
+    ] {
+        assert!(!text.contains(gone), "{gone} is still there");
+    }
+    assert!(
+        text.contains(" regs=- stack=-"),
+        "a sample has registers or stack bytes"
+    );
+    assert!(!text.contains(" stack=7f"), "a sample has stack bytes");
+    let tree = |file: &str| {
+        let output = uniprof(folder, &["report", file, "--tree", "--no-search"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let tree = tree("public.uprof");
+    for name in ["leaf", "inlined", "middle", "outer", "main"] {
+        assert!(tree.contains(name), "no {name} in {tree}");
+    }
+}
