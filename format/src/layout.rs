@@ -3,7 +3,7 @@
 //! Enters: bytes. Leaves: typed views of them. Never allocates.
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a recording. The high bit and the line ends show a transfer in text mode.
 pub const MAGIC: [u8; 8] = *b"\x89UPROF\r\n";
@@ -125,6 +125,13 @@ pub struct BlockHeader {
 impl BlockHeader {
     /// Size in bytes.
     pub const BYTES: usize = size_of::<Self>();
+
+    /// A header of zeros behind its sync, without a checksum.
+    pub fn blank() -> Self {
+        let mut header = BlockHeader::new_zeroed();
+        header.sync = SYNC;
+        header
+    }
 
     /// The checksum that the other fields call for.
     pub fn checksum(&self) -> u32 {

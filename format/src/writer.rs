@@ -9,7 +9,7 @@ use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::index::{IndexBuilder, IndexEntry};
 use crate::layout::{
     BlockHeader, BlockType, Codec, ENCODING_RECORDS, FLAG_CRITICAL, MAX_PAYLOAD_BYTES,
-    MAX_RECORDS_BYTES, Preamble, SYNC,
+    MAX_RECORDS_BYTES, Preamble,
 };
 use crate::sample::Sample;
 use crate::samples::BlockBuilder;
@@ -287,21 +287,16 @@ impl<W: Write> Writer<W> {
         let (codec, stored_bytes) = self.compress(label.block_type)?;
         let critical = matches!(label.block_type, BlockType::Metadata | BlockType::Samples);
         let header = BlockHeader {
-            sync: SYNC,
             block_type: label.block_type.number().into(),
             flags: if critical { FLAG_CRITICAL } else { 0 }.into(),
             codec: codec.number(),
             encoding: encoding_of(label.block_type),
-            reserved: 0.into(),
             stored_bytes: (stored_bytes as u32).into(),
             raw_bytes: (raw_bytes as u32).into(),
             first_ns: label.first_ns.into(),
             last_ns: label.last_ns.into(),
-            samples_before: 0.into(),
             samples: label.samples.into(),
-            sequence: 0.into(),
-            payload_crc: 0.into(),
-            header_crc: 0.into(),
+            ..BlockHeader::blank()
         };
         self.write_block(header, stored_bytes)
     }
@@ -315,21 +310,16 @@ impl<W: Write> Writer<W> {
         let stored = block.stored();
         let flags = if block.critical { FLAG_CRITICAL } else { 0 };
         let header = BlockHeader {
-            sync: SYNC,
             block_type: block.block_type.into(),
             flags: flags.into(),
             codec: block.codec,
             encoding: block.encoding,
-            reserved: 0.into(),
             stored_bytes: (stored.len() as u32).into(),
             raw_bytes: block.raw_bytes.into(),
             first_ns: block.first_ns.into(),
             last_ns: block.last_ns.into(),
-            samples_before: 0.into(),
             samples: block.samples.into(),
-            sequence: 0.into(),
-            payload_crc: 0.into(),
-            header_crc: 0.into(),
+            ..BlockHeader::blank()
         };
         self.frame.resize(BlockHeader::BYTES, 0);
         self.frame.extend_from_slice(stored);

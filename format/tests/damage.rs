@@ -2,40 +2,18 @@
 //! without losing a block that is whole. Also bytes taken out, put in, and taken from elsewhere.
 
 #[allow(dead_code)]
+mod bounds;
+#[allow(dead_code)]
 mod fixture;
 
+use bounds::{alone, bounded};
 use fixture::{read_slice, read_stream, small_recording};
-use peak_alloc::PeakAlloc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use uprof::{Block, Damage, DamageKind, Item, OpenError, StreamReader};
-
-#[global_allocator]
-static HEAP: PeakAlloc = PeakAlloc;
-
-const MOST_MEMORY_BYTES: usize = 64 << 20;
-const MOST_TIME: Duration = Duration::from_secs(5);
-
-/// The heap's peak is the whole program's: one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Reads `bytes` as a slice and as a stream; both must say the same, quickly and in little memory.
 fn read_both(bytes: &[u8]) -> Result<Vec<Item<'_>>, OpenError> {
-    HEAP.reset_peak_usage();
-    let before = HEAP.current_usage();
-    let start = Instant::now();
-    let from_slice = read_slice(bytes);
     let piece = 1 + bytes.len() % 97;
-    let from_stream = read_stream(bytes, piece);
-    let memory_bytes = HEAP.peak_usage().saturating_sub(before);
-    assert!(
-        memory_bytes <= MOST_MEMORY_BYTES,
-        "{memory_bytes} bytes of memory"
-    );
-    assert!(start.elapsed() <= MOST_TIME, "{:?}", start.elapsed());
+    let (from_slice, from_stream) = bounded(|| (read_slice(bytes), read_stream(bytes, piece)));
     assert_eq!(
         from_slice, from_stream,
         "slice (left) and stream, {piece} bytes at once"

@@ -1,0 +1,138 @@
+//! Block headers and indexes that were made to mislead: their checksums are right.
+
+#[allow(dead_code)]
+mod bounds;
+#[allow(dead_code)]
+mod fixture;
+#[allow(dead_code)]
+mod forge;
+
+use bounds::{alone, bounded};
+use fixture::{UUID, read_slice, read_stream, small_recording};
+use forge::header;
+use uprof::layout::MAX_PAYLOAD_BYTES;
+use uprof::{BlockHeader, BlockType, DamageKind, Item, Payload, Preamble, Recording};
+use zerocopy::IntoBytes;
+
+#[test]
+fn headers_within_headers_do_not_make_a_reader_slow() {
+    let _turn = alone();
+    // Each asks for as much as there is and has a wrong checksum: 16 Ki × 1 MiB to be looked at.
+    let count = 1 << 14;
+    let mut bytes = Preamble::new(UUID).as_bytes().to_vec();
+    for number in 0..count {
+        let mut header = header(BlockType::Samples, 1);
+        header.stored_bytes = ((count - number - 1) * 64).into();
+        header.raw_bytes = 1.into();
+        header.payload_crc = 1.into();
+        header.header_crc = header.checksum().into();
+        bytes.extend(header.as_bytes());
+    }
+    bytes.extend(&small_recording()[32..]);
+    bounded(|| {
+        let items = read_slice(&bytes).unwrap();
+        assert_eq!(items, read_stream(&bytes, 70_000).unwrap());
+        let Item::Damage(damage) = &items[0] else {
+            panic!("{:?}", items[0])
+        };
+        assert_eq!(damage.kind, DamageKind::Payload);
+        assert_eq!(damage.bytes, count as u64 * 64);
+        assert_eq!(
+            items.len(),
+            1 + read_slice(&small_recording()).unwrap().len()
+        );
+    });
+}
+
+#[test]
+fn a_header_that_claims_16_mib_hides_nothing() {
+    let _turn = alone();
+    let mut claim = header(BlockType::Samples, 5);
+    claim.stored_bytes = (MAX_PAYLOAD_BYTES as u32).into();
+    claim.raw_bytes = claim.stored_bytes;
+    claim.header_crc = claim.checksum().into();
+    let sound = small_recording();
+    let bytes = [&sound[..32], claim.as_bytes(), &sound[32..]].concat();
+    bounded(|| {
+        let items = read_slice(&bytes).unwrap();
+        assert_eq!(items, read_stream(&bytes, 100).unwrap());
+        assert_eq!(items.len(), 1 + read_slice(&sound).unwrap().len());
+    });
+    // One byte more than allowed is no header at all.
+    claim.stored_bytes = (MAX_PAYLOAD_BYTES as u32 + 1).into();
+    claim.header_crc = claim.checksum().into();
+    let bytes = [&sound[..32], claim.as_bytes(), &sound[32..]].concat();
+    let items = read_slice(&bytes).unwrap();
+    assert!(matches!(&items[0], Item::Damage(damage) if damage.kind == DamageKind::Header));
+}
+
+#[test]
+fn an_index_that_lies_is_not_used() {
+    let _turn = alone();
+    let sound = small_recording();
+    let recording = Recording::open(&sound).unwrap();
+    let entries = recording.index().unwrap();
+    let last = recording.blocks().last();
+    let Some(Item::Block(index)) = last else {
+        panic!("{last:?}")
+    };
+    assert!(matches!(index.payload(), Ok(Payload::Index(read)) if read == entries));
+    let start = index.offset as usize;
+    // Another first offset (33), one entry fewer, another number of samples in the last entry.
+    let changes: [fn(&mut Vec<u8>); 3] = [
+        |payload| payload[1] = 250,
+        |payload| payload[0] -= 1,
+        |payload| {
+            let last = payload.len() - 17;
+            payload[last] += 1;
+        },
+    ];
+    for change in changes {
+        let mut payload = index.stored().to_vec();
+        change(&mut payload);
+        let mut header = header(BlockType::Index, 0);
+        header.stored_bytes = (payload.len() as u32).into();
+        header.raw_bytes = header.stored_bytes;
+        header.sequence = index.sequence.into();
+        header.samples_before = index.samples_before.into();
+        header.payload_crc = crc32fast::hash(&payload).into();
+        header.header_crc = header.checksum().into();
+        let bytes = [&sound[..start], header.as_bytes(), &payload].concat();
+        assert_eq!(Recording::open(&bytes).unwrap().index(), None);
+        assert_eq!(
+            read_slice(&bytes).unwrap().len(),
+            recording.blocks().count()
+        );
+    }
+    // A trailer that points anywhere.
+    for offset in [0, 32, 33, u64::MAX, sound.len() as u64] {
+        let mut bytes = sound.clone();
+        let place = bytes.len() - 16;
+        bytes[place..place + 8].copy_from_slice(&offset.to_le_bytes());
+        assert_eq!(Recording::open(&bytes).unwrap().index(), None);
+    }
+}
+
+#[test]
+fn unknown_blocks_are_skipped_or_refused_by_name() {
+    let sound = small_recording();
+    let mut header = header(BlockType::Tasks, 0);
+    header.block_type = 99.into();
+    header.header_crc = header.checksum().into();
+    let payload = |header: &BlockHeader| {
+        let bytes = [&sound[..32], header.as_bytes()].concat();
+        let items = read_slice(&bytes).unwrap();
+        match &items[0] {
+            Item::Block(block) => block.payload().map_err(|error| error.to_string()),
+            Item::Damage(damage) => panic!("{damage}"),
+        }
+    };
+    assert!(matches!(payload(&header), Ok(Payload::Unknown(99))));
+    header.flags = 1.into();
+    header.header_crc = header.checksum().into();
+    let message = payload(&header).err().unwrap();
+    assert!(
+        message.contains("critical block type number 99"),
+        "{message}"
+    );
+}
