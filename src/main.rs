@@ -18,6 +18,8 @@ mod dump;
 #[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]
+mod import;
+#[cfg(feature = "report")]
 mod info;
 #[cfg(feature = "report")]
 mod man;
@@ -72,6 +74,8 @@ enum Command {
     #[cfg(feature = "report")]
     Export(export::Args),
     #[cfg(feature = "report")]
+    Import(import::Args),
+    #[cfg(feature = "report")]
     Info(info::Args),
     #[cfg(feature = "report")]
     Bundle(bundle::Args),
@@ -113,6 +117,8 @@ fn main() -> ExitCode {
         Command::Diff(args) => diff::run(args),
         #[cfg(feature = "report")]
         Command::Export(args) => export::run(args),
+        #[cfg(feature = "report")]
+        Command::Import(args) => import::run(&args),
         #[cfg(feature = "report")]
         Command::Info(args) => info::run(&args),
         #[cfg(feature = "report")]

@@ -25,6 +25,7 @@ pub mod account;
 pub mod survey;
 pub mod views;
 pub mod export;
+pub mod import;
 pub mod diff;
 
 pub use mapped::{MapError, Mapped, map};

@@ -1,0 +1,107 @@
+//! Made-up addresses for names: each image gets a range, each of its functions a megabyte in it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::image::{ImageIdentity, ImagePart, Symbol};
+use uprof::{Arch, Writer};
+
+const IMAGE_BYTES: u64 = 1 << 40;
+const FUNCTION_BYTES: u64 = 1 << 20;
+/// Functions of one image; further ones share the last one's place.
+const FUNCTIONS_MAX: usize = (IMAGE_BYTES / FUNCTION_BYTES) as usize - 1;
+/// Where images begin, below and above the border between programs and kernels.
+const USER: u64 = 0x1000_0000_0000;
+const KERNEL: u64 = 0xffff_8000_0000_0000;
+/// Images of each half; further ones share the last.
+const IMAGES_MAX: u64 = 64;
+
+#[derive(Debug, Default)]
+struct Image {
+    start: u64,
+    numbers: HashMap<String, usize>,
+    names: Vec<String>,
+}
+
+/// All names of an import.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    images: BTreeMap<String, Image>,
+    /// Images begun in each half: programs', kernels'.
+    begun: [u64; 2],
+}
+
+impl Names {
+    /// The address of `offset` bytes into the function `name` of `image`.
+    pub fn address(&mut self, image: &str, name: &str, offset: u64) -> u64 {
+        if !self.images.contains_key(image) {
+            let kernel = image.starts_with("[kernel") || image.starts_with("[guest.kernel");
+            let half = &mut self.begun[usize::from(kernel)];
+            let start = if kernel { KERNEL } else { USER } + *half * IMAGE_BYTES;
+            *half = (*half + 1).min(IMAGES_MAX - 1);
+            let begun = Image {
+                start,
+                ..Image::default()
+            };
+            self.images.insert(image.to_owned(), begun);
+        }
+        let Some(image) = self.images.get_mut(image) else {
+            return 0;
+        };
+        let number = match image.numbers.get(name) {
+            Some(number) => *number,
+            None if image.names.len() >= FUNCTIONS_MAX => FUNCTIONS_MAX - 1,
+            None => {
+                image.numbers.insert(name.to_owned(), image.names.len());
+                image.names.push(name.to_owned());
+                image.names.len() - 1
+            }
+        };
+        image.start + number as u64 * FUNCTION_BYTES + offset.min(FUNCTION_BYTES - 1)
+    }
+
+    /// Writes the images as modules with their symbols.
+    pub fn write<W: Write>(self, writer: &mut Writer<W>) -> io::Result<()> {
+        for (path, image) in self.images {
+            let path = if path.is_empty() {
+                "[imported]".to_owned()
+            } else {
+                path
+            };
+            let mapping = Mapping {
+                start: image.start,
+                length: image.names.len() as u64 * FUNCTION_BYTES,
+                file_offset: 0,
+                path: path.clone(),
+                build_id: Vec::new(),
+            };
+            writer.modules(&[ModuleEvent {
+                time_ns: 0,
+                space: 0,
+                what: ModuleChange::Mapped(mapping),
+            }])?;
+            let identity = ImageIdentity {
+                path,
+                build_id: Vec::new(),
+                arch: Arch::X86_64,
+                load_bias: 0,
+                origin: "import".to_owned(),
+            };
+            let mut part = ImagePart::new(identity.clone());
+            for (number, name) in image.names.iter().enumerate() {
+                let symbol = Symbol {
+                    address: image.start + number as u64 * FUNCTION_BYTES,
+                    size_bytes: FUNCTION_BYTES,
+                    name,
+                };
+                if !part.push(symbol) {
+                    writer.image_part(&part, 0)?;
+                    part = ImagePart::new(identity.clone());
+                    part.push(symbol);
+                }
+            }
+            writer.image_part(&part, 0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What other tools print becomes a recording that reports the same stacks.
+
+mod made;
+
+use made::{open, small};
+use std::io::BufReader;
+use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::gather::{Options, gather};
+use uniprof_report::import::{IMPORTS, ImportError, Imported, import};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+
+fn library() -> Library {
+    let mut library = Library::default();
+    library.only_given = true;
+    library
+}
+
+fn export(name: &str, recording: &Recording) -> String {
+    let format = FORMATS.iter().find(|format| format.name == name).unwrap();
+    let request = Request {
+        recordings: &[recording],
+        library: &library(),
+        options: &Options::default(),
+        progress: &|_, _| {},
+        marks: false,
+    };
+    let mut out = Vec::new();
+    (format.write)(&request, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn imported(name: &str, text: &str) -> Result<(Recording, Imported), ImportError> {
+    let format = IMPORTS.iter().find(|format| format.name == name).unwrap();
+    let mut out = Vec::new();
+    let input = &mut BufReader::new(text.as_bytes());
+    let found = import(format, "input", [3; 16], input, &mut out)?;
+    Ok((Recording::from_bytes("imported", out).unwrap(), found))
+}
+
+#[test]
+fn what_is_exported_and_imported_has_the_same_stacks() {
+    let recording = open(small());
+    let folded = export("folded", &recording);
+    for format in ["folded", "perf-script"] {
+        let (again, found) = imported(format, &export(format, &recording)).unwrap();
+        assert_eq!((found.samples, found.skipped), (7, 0), "{format}");
+        // In folded text an address is a name; only there it has no other form.
+        assert_eq!(export("folded", &again), folded, "{format}");
+    }
+    let text = export("uniprof-text", &recording);
+    let (again, found) = imported("uniprof-text", &text).unwrap();
+    assert_eq!(found.samples, 7);
+    assert_eq!(export("uniprof-text", &again), text);
+}
+
+#[test]
+fn the_original_tool_and_xenctx_are_read() {
+    let text = "#unikernel stack tracer using libxencall hypercall interface\n\
+        #tracing domid 26 on 2017-07-11 09:12:44 UTC (+0000)\n\n\
+        0x422c3c\n0x413930\n1\n\n0x422c3c\n0\n\nblock_domain+0x88\nmain+0x10\n1\n\n";
+    let (recording, found) = imported("uniprof-text", text).unwrap();
+    assert_eq!(found.samples, 3);
+    assert_eq!(recording.metadata().target.id, 26);
+    let profile = gather(
+        &[&recording],
+        &library(),
+        &Options::default(),
+        &|_, _| {},
+        None,
+    );
+    assert_eq!(profile.account.cut.len(), 1);
+    assert_eq!(
+        export("folded", &recording),
+        "0x41392f;0x422c3c 1\n0x422c3c 1\nmain;block_domain 1\n"
+    );
+    let text = "                    [<0000000000049ad7>] camlLwt__return_1319+0x27 <--\n\
+        000000000019fe58:   [<0000000000007312>] name+0x72\n\
+        000000000019fe98:   [<0000000000007400>] \n";
+    let (recording, found) = imported("xenctx", text).unwrap();
+    assert_eq!((found.samples, found.skipped), (1, 0));
+    assert_eq!(
+        export("folded", &recording),
+        "0x73ff;name;Lwt.return_1319 1\n"
+    );
+}
+
+#[test]
+fn nonsense_is_refused_and_bounded() {
+    for format in IMPORTS {
+        for text in ["", "\n\n", "hello\n", "\u{0}\u{1}\u{2}", "a b c d\ne f\n"] {
+            let failed = imported(format.name, text).unwrap_err();
+            assert!(
+                matches!(failed, ImportError::NoStack { .. }),
+                "{}: {text:?}",
+                format.name
+            );
+        }
+    }
+    let failed = imported("folded", "main 99999999999999\n").unwrap_err();
+    assert!(matches!(failed, ImportError::TooMany { line: 1, .. }));
+    let long = format!("{};main 1\nmain 2\n", "x".repeat(3 << 20));
+    let (_, found) = imported("folded", &long).unwrap();
+    assert_eq!((found.samples, found.skipped), (2, 1));
+}

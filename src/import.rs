@@ -1,0 +1,72 @@
+//! `uniprof import`: another tool's output becomes a recording.
+
+use crate::Outcome;
+use crate::output::write_to;
+use crate::selection::say;
+use anyhow::{Context, anyhow};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use uniprof_report::import::{IMPORTS, import};
+
+/// Make a recording of another tool's output
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to read; `-` is standard input
+    #[arg(value_name = "INPUT")]
+    input: PathBuf,
+    /// Which format
+    #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
+    format: String,
+    /// Where to; `-` is standard output
+    #[arg(long, short, value_name = "OUT", default_value = "run.uprof")]
+    output: PathBuf,
+}
+
+fn formats() -> PossibleValuesParser {
+    let values = IMPORTS
+        .iter()
+        .map(|format| PossibleValue::new(format.name).help(format.about));
+    PossibleValuesParser::new(values)
+}
+
+/// Runs the subcommand.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let format = IMPORTS.iter().find(|format| format.name == args.format);
+    let format = format.ok_or_else(|| anyhow!("no format is called {}", args.format))?;
+    let describe = || format!("cannot import {}", args.input.display());
+    let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(
+            File::open(&args.input).with_context(describe)?,
+        )),
+    };
+    let mut uuid = [0; 16];
+    let mut source = File::open("/dev/urandom").context("cannot make an identity")?;
+    source
+        .read_exact(&mut uuid)
+        .context("cannot make an identity")?;
+    let mut imported = None;
+    write_to(&args.output, |out| {
+        let name = args.input.display().to_string();
+        let done = import(format, &name, uuid, &mut input, out);
+        imported = Some(done.map_err(io::Error::other)?);
+        Ok(())
+    })
+    .with_context(describe)?;
+    let imported = imported.unwrap_or_default();
+    say(&format!(
+        "{} samples of {} lines imported to {}",
+        imported.samples,
+        imported.lines,
+        args.output.display()
+    ));
+    if imported.skipped > 0 {
+        say(&format!(
+            "warning: {} lines were not understood",
+            imported.skipped
+        ));
+    }
+    Ok(Outcome::Done)
+}
