@@ -210,6 +210,36 @@ fn ptrace_in_place_of_perf_events() {
     assert!(read(&file).samples > 20, "{}", read(&file).samples);
 }
 
+/// strace makes the system call fail as a container's filter does.
+#[test]
+fn perf_events_that_are_forbidden() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let mut record = Command::new("strace");
+    record.args(["-q", "-e", "trace=perf_event_open"]);
+    record.args([
+        "-e",
+        "inject=perf_event_open:error=EPERM",
+        "-o",
+        "/dev/null",
+    ]);
+    record.arg(cargo_bin("uniprof"));
+    record
+        .args(["record", "-F", "97", "-d", "2s", "-o"])
+        .arg(&file);
+    record.args(["--", "bash", "-c", "while :; do :; done"]);
+    let output = record.output().expect("strace is installed");
+    let said = text(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let warning: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("forbidden"))
+        .collect();
+    assert_eq!(warning.len(), 1, "one line says so: {said}");
+    assert!(warning[0].contains("ptrace") && warning[0].contains("perf_event_paranoid"));
+    assert!(read(&file).samples > 10, "{}", read(&file).samples);
+}
+
 #[test]
 fn signals_end_a_recording_in_good_order() {
     let busy = Busy::new();
