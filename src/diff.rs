@@ -3,7 +3,8 @@
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
 use crate::progress::Progress;
-use crate::selection::{Selecting, parse_share, say};
+use crate::quantity::parse_share;
+use crate::selection::{Selecting, say};
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};

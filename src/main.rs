@@ -10,6 +10,8 @@ mod completions;
 #[cfg(feature = "record")]
 mod demo;
 #[cfg(feature = "record")]
+mod destination;
+#[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
 mod diff;
@@ -27,6 +29,7 @@ mod man;
 mod output;
 #[cfg(feature = "report")]
 mod progress;
+mod quantity;
 #[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "report")]

@@ -1,11 +1,11 @@
 //! `uniprof record`: samples a guest or process into a file or pipe.
 
 use crate::Outcome;
+use crate::destination::Destination;
+use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::{target, terminal};
 use anyhow::{Context, bail};
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,7 +48,7 @@ pub struct Args {
     /// Keep this many raw stack bytes of each sample (default 16K), to unwind code without
     /// frame pointers later
     #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true,
-          default_missing_value = "16K", value_parser = parse_bytes)]
+          default_missing_value = "16K", value_parser = parse_stack_bytes)]
     pub stack: Option<u32>,
 
     /// Take only instruction pointers
@@ -164,7 +164,7 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
     uniprof_record::sys::signal::install().context("cannot install signal handlers")?;
     let plan = args.plan();
     // The output first: to find a folder missing after the guest was recorded would be too late.
-    let output = Output::open(&args.output)?;
+    let output = Destination::open(&args.output)?;
     let source = match target::open(args, &plan) {
         Ok(source) => source,
         Err(error) => {
@@ -195,93 +195,6 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// The output, and what it takes to leave nothing half-made behind.
-enum Output {
-    Stdout,
-    /// A file of ours, and where the one before it went.
-    File {
-        file: File,
-        path: PathBuf,
-        before: Option<PathBuf>,
-    },
-    /// A device or a pipe with a name.
-    Special(File),
-}
-
-impl Output {
-    fn open(path: &Path) -> anyhow::Result<Self> {
-        if path == Path::new("-") {
-            if io::IsTerminal::is_terminal(&io::stdout()) {
-                bail!("a recording is no text: send it into a file or pipe, or use -o FILE");
-            }
-            return Ok(Output::Stdout);
-        }
-        let cannot = || format!("cannot create {}", path.display());
-        if let Some(folder) = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            && !folder.is_dir()
-        {
-            bail!(
-                "{}: there is no folder {}; create it first",
-                cannot(),
-                folder.display()
-            );
-        }
-        let known = std::fs::metadata(path).ok();
-        if let Some(known) = &known {
-            let kind = known.file_type();
-            if kind.is_dir() {
-                bail!("{}: it is a folder; name a file in it", cannot());
-            }
-            if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .open(path)
-                    .with_context(cannot)?;
-                return Ok(Output::Special(file));
-            }
-        }
-        let before = match known.is_some_and(|known| known.len() > 0) {
-            true => Some(keep_old(path).with_context(cannot)?),
-            false => None,
-        };
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(path).with_context(cannot)?;
-        Ok(Output::File {
-            file,
-            path: path.to_path_buf(),
-            before,
-        })
-    }
-
-    fn writer(&self) -> anyhow::Result<Box<dyn Write + Send>> {
-        Ok(match self {
-            Output::Stdout => Box::new(io::stdout()),
-            Output::File { file, .. } | Output::Special(file) => Box::new(file.try_clone()?),
-        })
-    }
-
-    /// Removes a recording without a sample, and puts back the one that was there.
-    fn discard(&self) {
-        if let Output::File { path, before, .. } = self {
-            let _ = std::fs::remove_file(path);
-            if let Some(before) = before {
-                let _ = std::fs::rename(before, path);
-            }
-        }
-    }
-}
-
-/// Moves a recording out of the way, over an older one.
-fn keep_old(path: &Path) -> io::Result<PathBuf> {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    std::fs::rename(path, &old)?;
-    Ok(old.into())
-}
-
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
 /// Shows samples, rate, drops and bytes on the terminal, until the sender is dropped.
@@ -297,7 +210,7 @@ fn show_progress(progress: Arc<Progress>, plan: &Plan) -> Watcher {
                 "{seconds:6.1} s  {samples} samples  {:.0}/s (asked: {asked} per vCPU or thread)  {} dropped  {}",
                 samples as f64 / seconds.max(1e-3),
                 progress.dropped.load(Ordering::Relaxed),
-                terminal::bytes(progress.bytes.load(Ordering::Relaxed)),
+                quantity::bytes(progress.bytes.load(Ordering::Relaxed)),
             );
             let _ = write!(io::stderr(), "\r\x1b[K{line}");
         }
@@ -319,7 +232,7 @@ fn say_summary(summary: &Summary, args: &Args) {
         summary.samples,
         summary.samples as f64 / seconds.max(1e-9),
         args.frequency,
-        terminal::bytes(summary.bytes),
+        quantity::bytes(summary.bytes),
         summary.ending,
     ));
     if summary.cost.count() > 0 {
@@ -331,9 +244,9 @@ fn say_summary(summary: &Summary, args: &Args) {
         let share = summary.cost.total_ns() as f64 / summary.passed_ns.max(1) as f64;
         terminal::say(format_args!(
             "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
-            terminal::duration(summary.cost.percentile_ns(0.5)),
-            terminal::duration(summary.cost.percentile_ns(0.99)),
-            terminal::duration(summary.cost.most_ns()),
+            quantity::duration(summary.cost.percentile_ns(0.5)),
+            quantity::duration(summary.cost.percentile_ns(0.99)),
+            quantity::duration(summary.cost.most_ns()),
             share * 100.0,
         ));
     }
@@ -358,85 +271,5 @@ fn say_summary(summary: &Summary, args: &Args) {
             "uniprof: writing {output} failed: {error}; what was written before is a sound recording \
              that ends there"
         ));
-    }
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if (0.01..=100_000.0).contains(&rate) => Ok(rate),
-        Ok(_) => Err("the rate must lie between 0.01 and 100000".into()),
-        Err(_) => Err("a number of samples a second, for example 99".into()),
-    }
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    let number = text.strip_suffix('%').unwrap_or(text).trim();
-    match number.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err("a share of time in percent, for example 1%".into()),
-    }
-}
-
-/// A number with a unit; a bare number is in seconds.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 7] = [
-        ("ns", 1e-9),
-        ("us", 1e-6),
-        ("ms", 1e-3),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-        ("", 1.0),
-    ];
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let scale = UNITS
-        .iter()
-        .find(|(name, _)| *name == unit.trim())
-        .map(|(_, scale)| scale);
-    match (number.parse::<f64>(), scale) {
-        (Ok(number), Some(scale)) if number * scale > 0.0 && number * scale < 1e9 => {
-            Ok(Duration::from_secs_f64(number * scale))
-        }
-        _ => Err("a time such as 500ms, 10s or 2m".into()),
-    }
-}
-
-fn parse_bytes(text: &str) -> Result<u32, String> {
-    let most = uprof::layout::MAX_STACK_BYTES as u64;
-    let (number, scale) = match text.strip_suffix(['K', 'k']) {
-        Some(number) => (number, 1024),
-        None => (text, 1),
-    };
-    match number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(scale))
-    {
-        Some(bytes) if (8..=most).contains(&bytes) => Ok((bytes as u32).next_multiple_of(8)),
-        _ => Err(format!(
-            "a size from 8 to {}K, for example 16K",
-            most / 1024
-        )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_and_sizes() {
-        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("200us"), Ok(Duration::from_micros(200)));
-        assert_eq!(parse_duration("2"), Ok(Duration::from_secs(2)));
-        for wrong in ["", "s", "0s", "-1s", "1y", "1e400s"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(parse_bytes("8K"), Ok(8192));
-        assert!(parse_bytes("1G").is_err());
-        assert_eq!(parse_share("1%"), Ok(0.01));
     }
 }

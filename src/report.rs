@@ -2,7 +2,8 @@
 
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
-use crate::selection::{Selection, parse_share, say};
+use crate::quantity::parse_share;
+use crate::selection::{Selection, say};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::gather::{By, Each, Profile, Sampled, task_name};

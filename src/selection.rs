@@ -1,6 +1,7 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
 use crate::progress::Progress;
+use crate::quantity::parse_time;
 use crate::terminal;
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
@@ -252,33 +253,4 @@ fn parse_regex(text: &str) -> Result<Regex, regex::Error> {
 pub fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     u64::from_str_radix(digits, 16).map_err(|_| "give a hexadecimal address".to_owned())
-}
-
-/// Nanoseconds of `1.5`, `1.5s`, `200ms`, `30us` or `2m`.
-pub fn parse_time(text: &str) -> Result<u64, String> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
-    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
-    let unit_ns = match unit {
-        "" | "s" => 1e9,
-        "ms" => 1e6,
-        "us" => 1e3,
-        "ns" => 1.0,
-        "m" | "min" => 60e9,
-        _ => return Err("use a number with s, ms, us, ns or m".to_owned()),
-    };
-    let number: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
-    Ok((number * unit_ns) as u64)
-}
-
-/// A share between 0 and 1 of `0.5%` or `0.005`.
-pub fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, scale) = match text.strip_suffix('%') {
-        Some(number) => (number, 0.01),
-        None => (text, 1.0),
-    };
-    let share: f64 = number.parse().map_err(|_| "not a number".to_owned())?;
-    match share * scale {
-        share if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err("give a share from 0% to 100%".to_owned()),
-    }
 }

@@ -19,32 +19,3 @@ fn is_steering(letter: char) -> bool {
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
-
-/// Bytes as a person reads them.
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut value = count as f64;
-    let mut unit = "bytes";
-    for next in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = next;
-    }
-    if unit == "bytes" {
-        format!("{count} bytes")
-    } else {
-        format!("{value:.1} {unit}")
-    }
-}
-
-/// A duration as a person reads it.
-pub fn duration(ns: u64) -> String {
-    match ns {
-        0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        _ => format!("{:.1} s", ns as f64 / 1e9),
-    }
-}

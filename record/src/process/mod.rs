@@ -21,6 +21,7 @@ pub use stopped::open as open_ptrace;
 use crate::session::Plan;
 use crate::source::{Source, SourceError};
 use nix::errno::Errno;
+use uprof::cold::{Target, TargetKind};
 
 /// Which process to record.
 #[derive(Debug)]
@@ -51,6 +52,17 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
             stopped::open(process, vec![warning])
         }
         Err(Refusal::Failed(error)) => Err(error),
+    }
+}
+
+/// A process as a recording names it.
+fn target(pid: i32, name: String, threads: usize) -> Target {
+    Target {
+        kind: TargetKind::Process,
+        id: u64::from(pid.unsigned_abs()),
+        name,
+        arch: registers::ARCH,
+        vcpus: u32::try_from(threads).unwrap_or(u32::MAX),
     }
 }
 

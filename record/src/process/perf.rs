@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use uprof::Task;
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{TaskChange, TaskEvent};
 
 /// Bytes of a ring buffer: a second of samples with 8 KiB of stack at 997 Hz fits.
 const RING_BYTES: usize = 8 << 20;
@@ -74,13 +74,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         ),
     };
     let facts = Facts {
-        target: Target {
-            kind: TargetKind::Process,
-            id: pid as u64,
-            name,
-            arch: registers::ARCH,
-            vcpus: tasks.len() as u32,
-        },
+        target: super::target(pid, name, tasks.len()),
         trigger: trigger_name(&settings).into(),
         on_cpu_only: true,
         freezes: false,

@@ -6,7 +6,7 @@
 use super::command::Child;
 use super::tracees::{Stand, Threads, Tracee};
 use super::watch::Watcher;
-use super::{Process, registers, threads};
+use super::{Process, threads};
 use crate::ring::Sink;
 use crate::slot::News;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -19,7 +19,6 @@ use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::io::IoSliceMut;
-use uprof::cold::{Target, TargetKind};
 use uprof::{Registers, State, Task};
 
 /// A thread that was running is expected to stop within this time; else it is left out.
@@ -51,13 +50,7 @@ pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceErr
         ),
     };
     let facts = Facts {
-        target: Target {
-            kind: TargetKind::Process,
-            id: pid as u64,
-            name,
-            arch: registers::ARCH,
-            vcpus: tasks.len() as u32,
-        },
+        target: super::target(pid, name, tasks.len()),
         trigger: "timer, ptrace".into(),
         on_cpu_only: true,
         freezes: true,

@@ -1,0 +1,105 @@
+//! Where a recording goes: a new file that only its owner may read, a pipe, or a device.
+
+use anyhow::{Context, bail};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The output, and what it takes to leave nothing half-made behind.
+pub enum Destination {
+    /// A pipe, or whatever standard output is.
+    Stdout,
+    /// A file of ours, and where the one before it went.
+    File {
+        file: File,
+        path: PathBuf,
+        before: Option<PathBuf>,
+    },
+    /// A device or a pipe with a name.
+    Special(File),
+}
+
+impl Destination {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Why nothing can be written there.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            if io::IsTerminal::is_terminal(&io::stdout()) {
+                bail!("a recording is no text: send it into a file or pipe, or use -o FILE");
+            }
+            return Ok(Destination::Stdout);
+        }
+        let cannot = || format!("cannot create {}", path.display());
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            bail!(
+                "{}: there is no folder {}; create it first",
+                cannot(),
+                folder.display()
+            );
+        }
+        let known = std::fs::metadata(path).ok();
+        if let Some(known) = &known {
+            let kind = known.file_type();
+            if kind.is_dir() {
+                bail!("{}: it is a folder; name a file in it", cannot());
+            }
+            if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .with_context(cannot)?;
+                return Ok(Destination::Special(file));
+            }
+        }
+        let before = match known.is_some_and(|known| known.len() > 0) {
+            true => Some(keep_old(path).with_context(cannot)?),
+            false => None,
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        let file = options.open(path).with_context(cannot)?;
+        Ok(Destination::File {
+            file,
+            path: path.to_path_buf(),
+            before,
+        })
+    }
+
+    /// What to write into.
+    ///
+    /// # Errors
+    /// That the file can't be opened a second time.
+    pub fn writer(&self) -> anyhow::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Destination::Stdout => Box::new(io::stdout()),
+            Destination::File { file, .. } | Destination::Special(file) => {
+                Box::new(file.try_clone()?)
+            }
+        })
+    }
+
+    /// Removes a recording without a sample, and puts back the one that was there.
+    pub fn discard(&self) {
+        if let Destination::File { path, before, .. } = self {
+            let _ = std::fs::remove_file(path);
+            if let Some(before) = before {
+                let _ = std::fs::rename(before, path);
+            }
+        }
+    }
+}
+
+/// Moves a recording out of the way, over an older one.
+fn keep_old(path: &Path) -> io::Result<PathBuf> {
+    let mut old = path.as_os_str().to_owned();
+    old.push(".old");
+    std::fs::rename(path, &old)?;
+    Ok(old.into())
+}
