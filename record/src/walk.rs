@@ -96,7 +96,7 @@ pub fn frame_pointers(
         if slot.chain().len() >= most_frames || !slot.push_frame(caller) {
             return Stop::Depth;
         }
-        if next != 0 && next <= at {
+        if next != 0 && next <= at && frame_at(next, windows).is_some() {
             turns += 1;
             if turns >= windows.len() {
                 return Stop::Cycle;

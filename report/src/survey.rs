@@ -127,6 +127,7 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
         let above = node.parent.and_then(|parent| depths.get(parent as usize));
         depths.push(above.copied().unwrap_or(0) + 1);
     }
+    let mut round = None;
     let mut rows = block.rows();
     loop {
         let row = match rows.next_row() {
@@ -150,6 +151,11 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
         if let Some(stack) = row.stack {
             found.with_stack += 1;
             found.stack_bytes += stack.bytes.len() as u64;
+        }
+        // One freeze is told with the sample of each vCPU, and counts once.
+        let this_round = (row.time_ns, row.cost_ns, row.late_ns);
+        if round.replace(this_round) == Some(this_round) {
+            continue;
         }
         row.cost_ns
             .iter()
