@@ -35,7 +35,7 @@ void platform_init(char *start_info, u32 hvm_start_info);
 void print(const char *text);
 void print_number(u64 number);
 int start_vcpu(int vcpu);               /* 0: it runs; else there is no such vCPU */
-void start_timer(void);                 /* vCPU 0 then gets TIMER_VECTOR every few milliseconds */
+void start_timer(void);                 /* vCPU 0 then gets TIMER_VECTOR every 80 ms */
 void block(void);                       /* this vCPU sleeps; may return early */
 void shut_down(int reason);             /* SCHEDOP_shutdown's: 0 power off, 1 reboot, 3 crash */
 void map_page(char *page, char *frame); /* the page shows what lies at address frame */

@@ -194,7 +194,7 @@ int start_vcpu(int vcpu)
 static void start_pv_timer(void)
 {
 	struct evtchn_bind_virq bind = { .virq = VIRQ_TIMER };
-	u64 period = 5000000;           /* ns */
+	u64 period = 80000000;          /* ns */
 	hypercall(HYPERVISOR_set_callbacks, (u64)event_entry, (u64)failsafe_entry, 0);
 	hypercall(HYPERVISOR_event_channel_op, EVTCHNOP_bind_virq, (u64)&bind, 0);
 	for (int i = 0; i < 64; i++)
@@ -217,7 +217,7 @@ void start_timer(void)
 	local_apic[0xf0 / 4] = 0x1ff;                   /* enabled */
 	local_apic[0x3e0 / 4] = 0xb;                    /* divide by one */
 	local_apic[0x320 / 4] = 0x20000 | TIMER_VECTOR; /* periodic */
-	local_apic[0x380 / 4] = platform == BARE ? 5000000 : 500000;
+	local_apic[0x380 / 4] = platform == BARE ? 80000000 : 8000000;
 	asm volatile("sti");
 }
 

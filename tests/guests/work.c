@@ -2,7 +2,7 @@
  * truth is the weights below, whatever the machine's speed. README.md has them as a table. */
 #include "guest.h"
 
-#define UNIT 20000                      /* iterations; a round is 100 units */
+#define UNIT 8000                       /* iterations; a round is 100 units */
 
 /* progress[v][0]: iterations of vCPU v so far; one cache line each. */
 volatile u64 progress[MAX_VCPUS][8];
@@ -206,7 +206,7 @@ NOINLINE void work(u64 vcpu)
 			continue;
 		if (plan.late && round == plan.late)
 			start_vcpu(3);
-		if (round % 64 == 0) {
+		if (round % 128 == 0) {
 			print("alive ");
 			print_number(round);
 			print("\r\n");

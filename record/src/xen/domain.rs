@@ -250,6 +250,11 @@ impl Domain {
         }
     }
 
+    /// Whether no vCPU is in 64-bit mode: a 32-bit guest, or one that is still booting.
+    pub fn is_narrow(&self) -> bool {
+        !self.long_mode.iter().any(|long| *long)
+    }
+
     fn layout(&self) -> Layout {
         Layout { vcpus: self.vcpus }
     }

@@ -54,6 +54,12 @@ struct XenSource {
 pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let Found { xen, id, name, .. } = found;
     let domain = Domain::open(xen, id).map_err(told)?;
+    if domain.is_narrow() {
+        return Err(SourceError(format!(
+            "cannot record domain {id}: it is not in 64-bit mode; 32-bit guests are not supported, and \
+             one that is still booting can be recorded a moment later"
+        )));
+    }
     let guardian = if plan.ip_only {
         None
     } else {
