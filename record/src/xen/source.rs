@@ -230,18 +230,24 @@ impl XenSource {
         }
     }
 
+    /// A domain that suspended itself before it went lives on elsewhere.
+    fn destroyed(&self) -> Life {
+        let id = self.domain.id;
+        Life::Ended(match self.suspended {
+            true => format!("domain {id} was saved or migrated away"),
+            false => format!("domain {id} was destroyed"),
+        })
+    }
+
     /// Whether the guest will run again, by what the last fetch said.
     fn life(&mut self) -> Life {
         let id = self.domain.id;
         let Some(info) = self.domain.info() else {
-            return Life::Ended(match self.suspended {
-                true => format!("domain {id} was saved or migrated away"),
-                false => format!("domain {id} was destroyed"),
-            });
+            return self.destroyed();
         };
         self.suspended = info.is_shut_down() && info.shutdown_reason() == SHUTDOWN_SUSPEND;
         match info.shutdown_reason() {
-            _ if info.is_dying() => Life::Ended(format!("domain {id} was destroyed")),
+            _ if info.is_dying() => self.destroyed(),
             _ if !info.is_shut_down() => Life::Alive,
             SHUTDOWN_SUSPEND => Life::Alive, // until it is gone, or runs again
             SHUTDOWN_REBOOT => Life::Ended(format!(
