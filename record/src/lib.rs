@@ -26,6 +26,7 @@ pub mod source;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod walk;
+pub mod window;
 pub mod xen;
 
 pub use session::{Plan, Progress, Summary, record};

@@ -8,17 +8,16 @@ use crate::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::signal;
-use crate::walk::{self, Beyond};
+use crate::walk;
+use crate::window::{Reader, Window};
 use std::sync::atomic::Ordering;
 use uprof::cold::LossReason;
-use uprof::{Arch, State, Stop};
+use uprof::{Arch, Registers, Stop};
 
 /// Losses and the source's own news are passed on this often.
 const HOUSEKEEPING_NS: u64 = 250_000_000;
 /// The longest sleep in one piece.
 const NAP_NS: u64 = 20_000_000;
-/// Bytes copied at a time while the guest is frozen; the budget is checked in between.
-const PIECE_BYTES: usize = 4096;
 /// Bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
@@ -148,7 +147,8 @@ struct Round {
     vcpus: Vcpus,
     /// A slot for each vCPU that is sampled in this round, and its place in `vcpus`.
     taken: Vec<(Box<Slot>, usize)>,
-    beyond: Vec<Beyond>,
+    /// Stacks, by place in `taken`.
+    copied: Vec<Copied>,
 }
 
 impl Round {
@@ -160,9 +160,7 @@ impl Round {
             take,
             vcpus: Vcpus::new(),
             taken: Vec::with_capacity(most),
-            beyond: (0..most.min(64))
-                .map(|_| Beyond::new(BEYOND_BYTES))
-                .collect(),
+            copied: (0..most).map(|_| Copied::new(take.window_bytes)).collect(),
         }
     }
 
@@ -180,25 +178,17 @@ impl Round {
         }
         let mut frozen = Frozen::freeze(source, &mut self.vcpus)?;
         for place in 0..self.vcpus.all().len() {
-            let vcpu = self.vcpus.all()[place];
+            let vcpu = &self.vcpus.all()[place];
             let Some(mut slot) = sink.take(start_ns) else {
                 continue;
             };
             slot.reset(start_ns, vcpu.task, vcpu.state);
             slot.late_ns = Some(late_ns);
-            let index = self.taken.len();
-            if vcpu.state == State::Running || vcpu.registers.mask() != 0 {
+            let copied = &mut self.copied[self.taken.len()];
+            copied.clear();
+            if vcpu.registers.mask() != 0 {
                 let deadline_ns = start_ns + self.take.budget_ns;
-                let beyond = self.beyond.get_mut(index);
-                copy(
-                    &mut frozen,
-                    &vcpu,
-                    &mut slot,
-                    self.arch,
-                    self.take,
-                    beyond,
-                    deadline_ns,
-                );
+                copied.copy(&mut frozen, vcpu, self.arch, self.take, deadline_ns);
             }
             self.taken.push((slot, place));
             if self.taken.len() == self.taken.capacity() {
@@ -218,97 +208,113 @@ impl Round {
             slot.cost_ns = Some(frozen_ns);
             slot.registers = vcpu.registers;
             if vcpu.registers.mask() != 0 {
-                let beyond = self.beyond.get(index);
-                slot.stop = slot.walk(self.arch, &vcpu.registers, self.take, beyond);
+                let copied = &self.copied[index];
+                slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
+                let stack = copied.stack.raw();
+                slot.keep_stack = self.take.keep_stack && !stack.bytes.is_empty();
+                if slot.keep_stack {
+                    slot.set_stack(stack.address, stack.bytes);
+                }
             }
-            slot.keep_stack = self.take.keep_stack && !slot.stack().bytes.is_empty();
             sink.put(slot);
         }
     }
 }
 
-/// Copies the stack of `vcpu` while the guest is frozen.
-fn copy(
-    frozen: &mut Frozen<'_>,
-    vcpu: &Vcpu,
-    slot: &mut Slot,
-    arch: Arch,
-    take: Take,
-    beyond: Option<&mut Beyond>,
-    deadline_ns: u64,
-) {
-    let (_, sp, fp) = arch.special_registers();
-    let (Some(sp), Some(fp)) = (vcpu.registers.get(sp), vcpu.registers.get(fp)) else {
-        return;
-    };
-    let mut in_time = true;
-    slot.fill_stack(sp, take.window_bytes, |bytes| {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let address = sp.wrapping_add(filled as u64);
-            // Up to the next page, so that a hole in memory costs no more than its page.
-            let to_page = PIECE_BYTES - (address as usize & (PIECE_BYTES - 1));
-            let end = bytes.len().min(filled + to_page);
-            let read = frozen.read(vcpu, address, &mut bytes[filled..end]);
-            filled += read;
-            in_time = monotonic_ns() < deadline_ns;
-            if filled < end || !in_time {
-                break;
-            }
-        }
-        filled
-    });
-    slot.stop = if in_time {
-        Stop::NotWalked
-    } else {
-        Stop::Budget
-    };
-    let Some(beyond) = beyond else { return };
-    beyond.bytes.clear();
-    if !in_time || slot.stack().bytes.is_empty() {
-        return;
-    }
-    // A frame pointer that never was inside the window is some other number, in code that has none.
-    if let Some(address) = walk::leaves_window(fp, slot.stack(), take.most_frames)
-        && address != fp
-    {
-        beyond.address = address;
-        beyond.bytes.resize(BEYOND_BYTES, 0);
-        let read = frozen.read(vcpu, address, &mut beyond.bytes);
-        beyond.bytes.truncate(read);
-    }
+/// Copied stack of one vCPU: where its stack pointer is, and where its chain leads beyond that.
+struct Copied {
+    stack: Window,
+    beyond: Window,
+    /// Time was over before all was copied.
+    cut: bool,
 }
 
-impl Slot {
-    /// Walks the copied bytes; returns why the chain ends.
-    fn walk(
+impl Copied {
+    fn new(window_bytes: usize) -> Self {
+        Copied {
+            stack: Window::new(window_bytes),
+            beyond: Window::new(BEYOND_BYTES.min(window_bytes)),
+            cut: false,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.stack.begin(0);
+        self.beyond.begin(0);
+        self.cut = false;
+    }
+
+    /// Copies the stack of `vcpu` while the guest is frozen: all that is to be kept, or what the walk
+    /// needs.
+    fn copy(
         &mut self,
+        frozen: &mut Frozen<'_>,
+        vcpu: &Vcpu,
         arch: Arch,
-        registers: &uprof::Registers,
         take: Take,
-        beyond: Option<&Beyond>,
-    ) -> Stop {
-        let cut = self.stop == Stop::Budget;
-        let bytes = self.take_stack();
-        let first = bytes.raw();
-        let second = beyond.map_or(first, Beyond::raw);
-        let windows = [first, second];
-        let count = if second.bytes.is_empty() { 1 } else { 2 };
+        deadline_ns: u64,
+    ) {
+        let (_, sp, fp) = arch.special_registers();
+        let (Some(sp), Some(fp)) = (vcpu.registers.get(sp), vcpu.registers.get(fp)) else {
+            return;
+        };
+        let mut reader = InTime {
+            frozen,
+            vcpu,
+            deadline_ns,
+            late: false,
+        };
+        self.stack.begin(sp);
+        if take.keep_stack {
+            self.stack.fill(take.window_bytes, &mut reader);
+        }
+        if take.window_bytes > 0
+            && let Some(address) = self.stack.follow(fp, take.most_frames, &mut reader)
+            // A frame pointer that never was inside is some other number, in code that has none.
+            && address != fp
+        {
+            self.beyond.begin(address);
+            self.beyond.follow(address, take.most_frames, &mut reader);
+        }
+        self.cut = reader.late;
+    }
+
+    /// Walks the copy; returns why the chain ends.
+    fn walk(&self, slot: &mut Slot, arch: Arch, registers: &Registers, take: Take) -> Stop {
+        let windows = [self.stack.raw(), self.beyond.raw()];
+        let count = if windows[1].bytes.is_empty() { 1 } else { 2 };
         let most = if take.window_bytes == 0 {
             1
         } else {
             take.most_frames
         };
-        let stop = walk::frame_pointers(self, arch, registers, &windows[..count], most);
-        let unread = first.bytes.is_empty();
-        self.put_stack(bytes);
+        let stop = walk::frame_pointers(slot, arch, registers, &windows[..count], most);
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
             // A chain that goes on elsewhere, where there was no time to look.
-            Stop::Window | Stop::BadPointer | Stop::Cycle if cut => Stop::Budget,
-            Stop::Window | Stop::BadPointer if unread => Stop::Unreadable,
+            Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,
+            Stop::Window | Stop::BadPointer if windows[0].bytes.is_empty() => Stop::Unreadable,
             stop => stop,
         }
+    }
+}
+
+/// Reads until time is over, but at least once: the innermost frames cost little.
+struct InTime<'a, 'b> {
+    frozen: &'a mut Frozen<'b>,
+    vcpu: &'a Vcpu,
+    deadline_ns: u64,
+    late: bool,
+}
+
+impl Reader for InTime<'_, '_> {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        if self.late {
+            return 0;
+        }
+        let read = self.frozen.read(self.vcpu, address, into);
+        self.late = monotonic_ns() >= self.deadline_ns;
+        read
     }
 }
 

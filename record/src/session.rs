@@ -54,12 +54,20 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Stack bytes that a slot must have room for.
+    /// Stack bytes that are looked at for a walk, or kept.
     pub fn window_bytes(&self) -> usize {
         match (self.ip_only, self.stack_bytes) {
             (true, 0) => 0,
             (_, 0) => WALK_WINDOW_BYTES,
             (_, kept) => (kept as usize).min(MAX_STACK_BYTES),
+        }
+    }
+
+    /// Stack bytes that a slot must have room for: those that are kept, and what the kernel copies.
+    fn slot_bytes(&self, hot: &Hot) -> usize {
+        match hot {
+            Hot::StopWorld(_) if self.stack_bytes == 0 => 0,
+            _ => self.window_bytes(),
         }
     }
 
@@ -220,9 +228,10 @@ pub fn record<W: Write + Send>(
     let metadata = metadata(&facts, plan);
     let mut encoder = Encoder::create(output, &metadata, &facts, clock, observer)
         .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
-    let (mut sink, drain) = ring(plan.window_bytes());
+    let (mut sink, drain) = ring(plan.slot_bytes(&hot));
     let stop_at_ns = plan.duration.map(|duration| {
-        start_ns.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+        // From here on: what came before is preparation.
+        monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     });
     let control = Control {
         progress: Arc::clone(&progress),

@@ -87,38 +87,12 @@ impl Slot {
         self.stack.extend_from_slice(&bytes[..kept]);
     }
 
-    /// Lets `fill` write up to `wanted` stack bytes from `address` on; it returns how many it wrote.
-    pub fn fill_stack(
-        &mut self,
-        address: u64,
-        wanted: usize,
-        fill: impl FnOnce(&mut [u8]) -> usize,
-    ) {
-        self.stack_address = address;
-        self.stack.resize(wanted.min(self.stack.capacity()), 0);
-        let filled = fill(&mut self.stack);
-        self.stack.truncate(filled);
-    }
-
     /// The stack bytes.
     pub fn stack(&self) -> RawStack<'_> {
         RawStack {
             address: self.stack_address,
             bytes: &self.stack,
         }
-    }
-
-    /// Takes the stack bytes out, so that the chain can be filled while they are read.
-    pub(crate) fn take_stack(&mut self) -> TakenStack {
-        TakenStack {
-            address: self.stack_address,
-            bytes: std::mem::take(&mut self.stack),
-        }
-    }
-
-    /// Puts back what [`Slot::take_stack`] took.
-    pub(crate) fn put_stack(&mut self, taken: TakenStack) {
-        self.stack = taken.bytes;
     }
 
     /// The sample as the format takes it.
@@ -133,22 +107,6 @@ impl Slot {
             late_ns: self.late_ns,
             registers: (self.registers.mask() != 0).then_some(&self.registers),
             stack: self.keep_stack.then(|| self.stack()),
-        }
-    }
-}
-
-/// Stack bytes on loan from a [`Slot`].
-pub(crate) struct TakenStack {
-    address: u64,
-    bytes: Vec<u8>,
-}
-
-impl TakenStack {
-    /// The bytes and where they are from.
-    pub fn raw(&self) -> RawStack<'_> {
-        RawStack {
-            address: self.address,
-            bytes: &self.bytes,
         }
     }
 }

@@ -6,33 +6,6 @@
 use crate::slot::Slot;
 use uprof::{Arch, Frame, RawStack, Registers, Stop};
 
-/// A second piece of stack, where the chain leaves the first one (an interrupt stack).
-#[derive(Debug)]
-pub struct Beyond {
-    /// Address of the first byte.
-    pub address: u64,
-    /// The bytes.
-    pub bytes: Vec<u8>,
-}
-
-impl Beyond {
-    /// Room for `bytes` bytes.
-    pub fn new(bytes: usize) -> Self {
-        Beyond {
-            address: 0,
-            bytes: Vec::with_capacity(bytes),
-        }
-    }
-
-    /// The bytes and where they are from.
-    pub fn raw(&self) -> RawStack<'_> {
-        RawStack {
-            address: self.address,
-            bytes: &self.bytes,
-        }
-    }
-}
-
 /// The saved frame pointer and return address at `frame_pointer`.
 fn frame_at(frame_pointer: u64, windows: &[RawStack<'_>]) -> Option<(u64, u64)> {
     windows.iter().find_map(|window| {

@@ -1,0 +1,193 @@
+//! A piece of a frozen guest's stack, copied no further than its chain of frame pointers goes.
+//!
+//! Enters: a way to read the guest's memory, and a frame pointer. Leaves: bytes for the walk that
+//! follows once the guest runs again. The guest waits meanwhile: nothing here allocates, and memory is
+//! only touched that is used.
+
+use uprof::RawStack;
+
+/// Reads guest memory from an address upwards; returns how many bytes there were.
+pub trait Reader {
+    /// Fewer bytes than asked for: memory is missing, or time is over.
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
+}
+
+/// Bytes copied at a time when no more are needed; time is looked at in between.
+const PIECE_BYTES: usize = 1024;
+/// Pieces end at pages, so that a hole in memory costs no more than its page.
+const PAGE_BYTES: usize = 4096;
+/// A saved frame pointer and a return address.
+const FRAME_BYTES: usize = 16;
+
+/// Copied stack.
+#[derive(Debug)]
+pub struct Window {
+    address: u64,
+    bytes: Box<[u8]>,
+    filled: usize,
+    /// Reading came to an end: nothing more can be added.
+    ended: bool,
+}
+
+impl Window {
+    /// Room for `most_bytes`.
+    pub fn new(most_bytes: usize) -> Self {
+        Window {
+            address: 0,
+            bytes: vec![0; most_bytes].into(),
+            filled: 0,
+            ended: false,
+        }
+    }
+
+    /// The bytes and where they are from.
+    pub fn raw(&self) -> RawStack<'_> {
+        RawStack {
+            address: self.address,
+            bytes: &self.bytes[..self.filled],
+        }
+    }
+
+    /// Empties the window, to begin at `address`.
+    pub fn begin(&mut self, address: u64) {
+        self.address = address;
+        self.filled = 0;
+        self.ended = false;
+    }
+
+    /// Copies until `wanted` bytes are there, or the room or the memory ends.
+    pub fn fill(&mut self, wanted: usize, reader: &mut impl Reader) {
+        let wanted = wanted.min(self.bytes.len());
+        while self.filled < wanted && !self.ended {
+            let address = self.address.wrapping_add(self.filled as u64);
+            let to_page = PAGE_BYTES - (address as usize & (PAGE_BYTES - 1));
+            let end = wanted.min(self.filled + to_page);
+            let read = reader.read(address, &mut self.bytes[self.filled..end]);
+            self.filled += read;
+            self.ended = self.filled < end;
+        }
+    }
+
+    /// Follows the chain from `frame_pointer`, copying as it goes. Returns where the chain leaves the
+    /// window's reach, if to a place that could be a stack.
+    pub fn follow(
+        &mut self,
+        frame_pointer: u64,
+        most_frames: usize,
+        reader: &mut impl Reader,
+    ) -> Option<u64> {
+        self.fill(PIECE_BYTES.min(self.bytes.len()), reader);
+        let mut at = frame_pointer;
+        for _ in 0..most_frames {
+            let Some(next) = self.saved_at(at, reader) else {
+                return (at != 0 && at.is_multiple_of(8)).then_some(at);
+            };
+            if next <= at && self.reaches(next) {
+                return None; // back where it was: a cycle
+            }
+            at = next;
+        }
+        None
+    }
+
+    /// Whether a frame at `at` would lie in the room of this window.
+    fn reaches(&self, at: u64) -> bool {
+        let offset = at.wrapping_sub(self.address);
+        offset < self.bytes.len().saturating_sub(FRAME_BYTES - 1) as u64
+    }
+
+    /// The frame pointer saved at `at`; `None` outside the window's reach or the guest's memory.
+    fn saved_at(&mut self, at: u64, reader: &mut impl Reader) -> Option<u64> {
+        if !self.reaches(at) {
+            return None;
+        }
+        let offset = at.wrapping_sub(self.address) as usize;
+        let end = offset + FRAME_BYTES;
+        if end > self.filled {
+            self.fill(end.next_multiple_of(PIECE_BYTES), reader);
+        }
+        let frame = self.bytes[..self.filled].get(offset..end)?;
+        let (saved, _) = frame.split_first_chunk::<8>()?;
+        Some(u64::from_le_bytes(*saved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7000_1000;
+
+    /// Memory from BASE on; counts the bytes that were asked for.
+    struct Memory {
+        bytes: Vec<u8>,
+        copied: usize,
+    }
+
+    impl Reader for Memory {
+        fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+            let start = (address - BASE) as usize;
+            let count = into.len().min(self.bytes.len().saturating_sub(start));
+            into[..count].copy_from_slice(&self.bytes[start..start + count]);
+            self.copied += count;
+            count
+        }
+    }
+
+    /// Frames at these offsets, each leading to the next; the last one to `end`.
+    fn chain(offsets: &[usize], end: u64, bytes: usize) -> Memory {
+        let mut memory = vec![0; bytes];
+        for (index, offset) in offsets.iter().enumerate() {
+            let next = offsets
+                .get(index + 1)
+                .map_or(end, |next| BASE + *next as u64);
+            memory[*offset..*offset + 8].copy_from_slice(&next.to_le_bytes());
+        }
+        Memory {
+            bytes: memory,
+            copied: 0,
+        }
+    }
+
+    #[test]
+    fn no_more_is_copied_than_the_chain_needs() {
+        let mut memory = chain(&[64, 1000, 2000], 0, 16384);
+        let mut window = Window::new(16384);
+        window.begin(BASE);
+        assert_eq!(window.follow(BASE + 64, 256, &mut memory), None);
+        assert_eq!((window.raw().bytes.len(), memory.copied), (2048, 2048));
+        assert_eq!(window.raw().bytes, &memory.bytes[..2048]);
+    }
+
+    #[test]
+    fn a_chain_that_leaves_says_where_to() {
+        let elsewhere = 0x9000_0000;
+        let mut memory = chain(&[64], elsewhere, 8192);
+        let mut window = Window::new(4096);
+        window.begin(BASE);
+        assert_eq!(window.follow(BASE + 64, 256, &mut memory), Some(elsewhere));
+        let mut upwards = chain(&[64], BASE + 4096, 8192);
+        window.begin(BASE);
+        assert_eq!(
+            window.follow(BASE + 64, 256, &mut upwards),
+            Some(BASE + 4096)
+        );
+    }
+
+    #[test]
+    fn cycles_and_holes_end_it() {
+        let mut window = Window::new(16384);
+        let mut cycle = chain(&[64, 128], BASE + 64, 8192);
+        window.begin(BASE);
+        assert_eq!(window.follow(BASE + 64, 256, &mut cycle), None);
+        let mut hole = chain(&[64], BASE + 5000, 4096);
+        window.begin(BASE);
+        assert_eq!(window.follow(BASE + 64, 256, &mut hole), Some(BASE + 5000));
+        assert_eq!(window.raw().bytes.len(), 4096);
+        window.begin(BASE);
+        assert_eq!(
+            window.follow(u64::MAX - 7, 256, &mut hole),
+            Some(u64::MAX - 7)
+        );
+    }
+}
