@@ -99,12 +99,19 @@ impl Guard {
         self.guardian.rescues()
     }
 
-    /// Lets the guest go for good.
-    pub fn release(&mut self, client: &Client) {
-        if !std::mem::replace(&mut self.done, true) {
-            release(client.connection(), client.endpoint());
-            self.guardian.dismiss();
+    /// Lets the guest go for good; says whether its stub confirmed that.
+    pub fn release(&mut self, client: &Client) -> bool {
+        if std::mem::replace(&mut self.done, true) {
+            return false;
         }
+        let confirmed = release(client.connection(), client.endpoint());
+        self.guardian.dismiss();
+        confirmed
+    }
+
+    /// Whether the guest is out of our hands.
+    pub fn is_done(&self) -> bool {
+        self.done
     }
 
     /// The guest is gone, or not ours to resume.

@@ -12,6 +12,7 @@ pub mod client;
 pub mod description;
 pub mod handshake;
 pub mod stacks;
+pub mod guest_ram;
 pub mod registers;
 pub mod release;
 pub mod guard;

@@ -3,8 +3,9 @@
 use super::client::Client;
 use super::endpoint::Endpoint;
 use super::guard::Guard;
+use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
-use super::source::{GdbSource, GuestRam, Hold, PATIENCE};
+use super::source::{GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
 use crate::qemu::source::Afterwards;
 use crate::session::Plan;
@@ -96,6 +97,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         hold: Hold::Running,
         held_by_other: false,
         freezes: 0,
+        lost_in_a_row: 0,
         first_round_trips: 0,
         afterwards: opening.afterwards,
     };

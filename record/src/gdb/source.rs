@@ -7,6 +7,7 @@
 use super::client::{Client, Pace, StopReply};
 use super::error::GdbError;
 use super::guard::Guard;
+use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
 use crate::qemu::source::Afterwards;
@@ -20,19 +21,11 @@ use uprof::{Registers, State, Task};
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long it may take to show that it takes batches.
 const PROBE_PATIENCE: Duration = Duration::from_millis(500);
+/// Freezes in a row that the guardian may have to end before the stub is given up.
+const MOST_LOST_IN_A_ROW: u32 = 2;
 /// vCPUs asked for in one batch: their answers fit into a socket's buffers, so that neither side
 /// waits for the other to read.
 const BATCH_VCPUS: usize = 32;
-
-/// Guest memory by another way than through the stub.
-pub trait GuestRam: Send {
-    /// Takes over how a vCPU translates addresses, from its `g` reply's control registers (x86-64)
-    /// or its system registers (AArch64).
-    fn set_translation(&mut self, place: usize, registers: [u64; 4]);
-
-    /// Reads as the vCPU at `place` sees it; returns the bytes before the first that is missing.
-    fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize;
-}
 
 /// What we have done to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +52,8 @@ pub(super) struct GdbSource {
     /// Someone else stopped the guest, so that it is not for us to let it run.
     pub(super) held_by_other: bool,
     pub(super) freezes: u64,
+    /// Freezes without samples since the last with some.
+    pub(super) lost_in_a_row: u32,
     /// Round trips before the first sample.
     pub(super) first_round_trips: u64,
     pub(super) afterwards: Option<Afterwards>,
@@ -250,7 +245,7 @@ impl GdbSource {
 
     /// Works through packets that came unasked while the guest was to run.
     fn listen(&mut self) -> Result<(), GdbError> {
-        loop {
+        while !self.guard.is_done() {
             match self.client.unasked() {
                 Ok(Some(packet)) => match StopReply::parse(packet) {
                     Some(stop) if stop.is_interrupt() => {
@@ -264,21 +259,23 @@ impl GdbSource {
                     Some(stop) => self.life = life_of(stop),
                     None => {}
                 },
-                Ok(None) => return Ok(()),
-                Err(GdbError::Closed(_)) => {
-                    self.gone();
-                    return Ok(());
-                }
+                Ok(None) => break,
+                Err(GdbError::Closed(_)) => self.gone(),
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
+    /// The connection was closed. Mostly the guest's end; if not, the guest may stand still.
     fn gone(&mut self) {
+        let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
-            self.life = Life::Ended("the guest's monitor ended".into());
+            self.life = Life::Ended(match is_there {
+                true => "the stub closed the connection; the guest runs on".into(),
+                false => "the guest's monitor ended".into(),
+            });
         }
-        self.guard.forget();
     }
 
     /// Memory outside the stack's copy: one more round trip.
@@ -319,10 +316,18 @@ impl StopWorld for GdbSource {
         self.guard.freezing();
         self.hold = Hold::Frozen;
         match self.read_all(vcpus) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.lost_in_a_row = 0;
+                Ok(())
+            }
             // The guardian let the guest run because this took too long: our questions stopped it
             // again, or were lost.
-            Err(_) if !self.guard.is_frozen() && self.life == Life::Alive => {
+            Err(_)
+                if !self.guard.is_frozen()
+                    && self.life == Life::Alive
+                    && self.lost_in_a_row < MOST_LOST_IN_A_ROW =>
+            {
+                self.lost_in_a_row += 1;
                 vcpus.clear();
                 self.hold = Hold::Unsure;
                 self.resume()

@@ -5,7 +5,7 @@
 //! recorder. Nothing is kept from one sample to the next but open files.
 
 use super::machine::{Machine, Range};
-use crate::gdb::source::GuestRam;
+use crate::gdb::guest_ram::GuestRam;
 use crate::page_tables::{Paging, TableReader};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

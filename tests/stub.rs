@@ -1,0 +1,382 @@
+//! Debug stubs that misbehave: each fault is named within a time limit, and the guest runs on.
+//!
+//! The stub is a real one, of the gdbstub crate, which Firecracker, cloud-hypervisor and uhyve use
+//! too; between it and the recorder lies a line that spoils what it is told to spoil.
+
+use assert_cmd::cargo::cargo_bin;
+use gdbstub::arch::{Arch, Registers};
+use gdbstub::common::{Signal, Tid};
+use gdbstub::conn::Connection;
+use gdbstub::stub::state_machine::GdbStubStateMachine;
+use gdbstub::stub::{GdbStub, MultiThreadStopReason};
+use gdbstub::target::ext::base::BaseOps;
+use gdbstub::target::ext::base::multithread::{
+    MultiThreadBase, MultiThreadResume, MultiThreadResumeOps,
+};
+use gdbstub::target::{Target, TargetError, TargetResult};
+use std::io::{self, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Nothing,
+    /// From the 20th stop on, registers are not answered.
+    Hangs,
+    /// The connection ends in the middle of the 20th answer with registers.
+    DiesMidPacket,
+    BadChecksum,
+    /// A `g` reply of 40 bytes.
+    ShortRegisters,
+    /// The description says RISC-V.
+    OtherArch,
+    /// Answers nothing at all.
+    Mute,
+}
+
+/// The 20th stop: some samples come first.
+const GOOD_STOPS: u64 = 20;
+
+/// x86-64's registers, of which only rip, rsp and rbp matter here.
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Words {
+    rip: u64,
+    rsp: u64,
+    rbp: u64,
+    short: bool,
+}
+
+impl Registers for Words {
+    type ProgramCounter = u64;
+
+    fn pc(&self) -> u64 {
+        self.rip
+    }
+
+    fn gdb_serialize(&self, mut write_byte: impl FnMut(Option<u8>)) {
+        let mut words = [0; 17];
+        (words[6], words[7], words[16]) = (self.rbp, self.rsp, self.rip);
+        let count = if self.short { 5 } else { 17 };
+        for byte in words[..count].iter().flat_map(|word| word.to_le_bytes()) {
+            write_byte(Some(byte));
+        }
+    }
+
+    fn gdb_deserialize(&mut self, _: &[u8]) -> Result<(), ()> {
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+enum Cpu<const OTHER: bool> {}
+
+const NAMES: &str = "rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip";
+
+impl<const OTHER: bool> Arch for Cpu<OTHER> {
+    type Usize = u64;
+    type Registers = Words;
+    type BreakpointKind = usize;
+    type RegId = ();
+
+    fn target_description_xml() -> Option<&'static str> {
+        static X86_64: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+        let registers = || {
+            let each = NAMES
+                .split(' ')
+                .map(|name| format!("<reg name='{name}' bitsize='64'/>"));
+            each.collect::<String>()
+        };
+        match OTHER {
+            true => Some("<target><architecture>riscv:rv64</architecture></target>"),
+            false => Some(X86_64.get_or_init(|| {
+                format!(
+                    "<target><architecture>i386:x86-64</architecture>{}</target>",
+                    registers()
+                )
+            })),
+        }
+    }
+}
+
+/// A guest with a stack of three frames at 0x8000.
+struct Guest<const OTHER: bool> {
+    fault: Fault,
+    /// How often registers were read.
+    reads: Arc<AtomicU64>,
+    running: Arc<AtomicBool>,
+}
+
+impl<const OTHER: bool> Target for Guest<OTHER> {
+    type Arch = Cpu<OTHER>;
+    type Error = &'static str;
+
+    fn base_ops(&mut self) -> BaseOps<'_, Self::Arch, Self::Error> {
+        BaseOps::MultiThread(self)
+    }
+
+    fn guard_rail_implicit_sw_breakpoints(&self) -> bool {
+        true
+    }
+}
+
+impl<const OTHER: bool> MultiThreadBase for Guest<OTHER> {
+    fn read_registers(&mut self, registers: &mut Words, _: Tid) -> TargetResult<(), Self> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        *registers = Words {
+            rip: 0x1000,
+            rsp: 0x8000,
+            rbp: 0x8010,
+            short: self.fault == Fault::ShortRegisters,
+        };
+        Ok(())
+    }
+
+    fn write_registers(&mut self, _: &Words, _: Tid) -> TargetResult<(), Self> {
+        Err(TargetError::NonFatal)
+    }
+
+    fn read_addrs(&mut self, start: u64, data: &mut [u8], _: Tid) -> TargetResult<usize, Self> {
+        const STACK: [u64; 6] = [0, 0, 0x8020, 0x1100, 0, 0x1200];
+        let offset = usize::try_from(start.wrapping_sub(0x8000)).unwrap_or(usize::MAX);
+        let bytes: Vec<u8> = STACK.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let Some(there) = bytes.get(offset..).filter(|there| !there.is_empty()) else {
+            return Err(TargetError::NonFatal);
+        };
+        let count = there.len().min(data.len());
+        data[..count].copy_from_slice(&there[..count]);
+        Ok(count)
+    }
+
+    fn write_addrs(&mut self, _: u64, _: &[u8], _: Tid) -> TargetResult<(), Self> {
+        Err(TargetError::NonFatal)
+    }
+
+    fn list_active_threads(&mut self, register: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
+        register(Tid::new(1).unwrap());
+        Ok(())
+    }
+
+    fn support_resume(&mut self) -> Option<MultiThreadResumeOps<'_, Self>> {
+        Some(self)
+    }
+}
+
+impl<const OTHER: bool> MultiThreadResume for Guest<OTHER> {
+    fn resume(&mut self) -> Result<(), Self::Error> {
+        self.running.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn clear_resume_actions(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn set_resume_action_continue(&mut self, _: Tid, _: Option<Signal>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+/// The line, which collects a packet and passes it on, spoilt or not.
+struct Line {
+    stream: UnixStream,
+    packet: Vec<u8>,
+    fault: Fault,
+    /// How often registers were read, and were when the last packet passed.
+    reads: Arc<AtomicU64>,
+    passed: u64,
+    dead: bool,
+}
+
+impl Line {
+    fn read(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        match self.dead {
+            true => Err(io::ErrorKind::BrokenPipe.into()),
+            false => self.stream.read_exact(&mut byte).map(|()| byte[0]),
+        }
+    }
+
+    fn pass_on(&mut self) -> io::Result<()> {
+        let mut packet = std::mem::take(&mut self.packet);
+        let reads = self.reads.load(Ordering::SeqCst);
+        let late = std::mem::replace(&mut self.passed, reads) != reads && reads > GOOD_STOPS;
+        match self.fault {
+            Fault::Hangs if late => return Ok(()),
+            Fault::DiesMidPacket if late => {
+                packet.truncate(10);
+                self.dead = true;
+            }
+            Fault::BadChecksum if late => {
+                let last = packet.len() - 1;
+                packet[last] = if packet[last] == b'0' { b'1' } else { b'0' };
+            }
+            Fault::Mute => return Ok(()),
+            _ => {}
+        }
+        Write::write_all(&mut self.stream, &packet)?;
+        if self.dead {
+            self.stream.shutdown(std::net::Shutdown::Both)?;
+        }
+        Ok(())
+    }
+}
+
+impl Connection for Line {
+    type Error = io::Error;
+
+    fn write(&mut self, byte: u8) -> io::Result<()> {
+        self.packet.push(byte);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pass_on()
+    }
+}
+
+/// Serves one debugger after the other, as QEMU does: a connection stops the guest, a closed one
+/// changes nothing, detaching lets it run.
+fn serve<const OTHER: bool>(listener: UnixListener, fault: Fault, running: Arc<AtomicBool>) {
+    let reads = Arc::new(AtomicU64::new(0));
+    while let Ok((stream, _)) = listener.accept() {
+        running.store(false, Ordering::SeqCst);
+        let line = Line {
+            stream,
+            packet: Vec::new(),
+            fault,
+            reads: Arc::clone(&reads),
+            passed: reads.load(Ordering::SeqCst),
+            dead: false,
+        };
+        let mut guest = Guest::<OTHER> {
+            fault,
+            reads: Arc::clone(&reads),
+            running: Arc::clone(&running),
+        };
+        if let Ok(true) = converse(line, &mut guest) {
+            running.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Until the debugger is gone; says whether it detached.
+fn converse<const OTHER: bool>(line: Line, guest: &mut Guest<OTHER>) -> Result<bool, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let stub = GdbStub::new(line);
+    let mut state = stub
+        .run_state_machine(guest)
+        .map_err(|error| text(&error))?;
+    loop {
+        state = match state {
+            GdbStubStateMachine::Idle(mut idle) => {
+                let byte = idle.borrow_conn().read().map_err(|error| text(&error))?;
+                idle.incoming_data(guest, byte)
+                    .map_err(|error| text(&error))?
+            }
+            GdbStubStateMachine::Running(mut running) => {
+                let byte = running.borrow_conn().read().map_err(|error| text(&error))?;
+                running
+                    .incoming_data(guest, byte)
+                    .map_err(|error| text(&error))?
+            }
+            GdbStubStateMachine::CtrlCInterrupt(interrupt) => {
+                guest.running.store(false, Ordering::SeqCst);
+                let stop = MultiThreadStopReason::Signal(Signal::SIGINT);
+                let handled = interrupt.interrupt_handled(guest, Some(stop));
+                handled.map_err(|error| text(&error))?
+            }
+            GdbStubStateMachine::Disconnected(_) => return Ok(true),
+        };
+    }
+}
+
+/// Records from a stub with a fault; returns exit status, messages, and whether the guest ran soon.
+fn record(fault: Fault, output: &Path) -> (Option<i32>, String, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stub");
+    let listener = UnixListener::bind(&path).unwrap();
+    let running = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&running);
+    std::thread::spawn(move || match fault {
+        Fault::OtherArch => serve::<true>(listener, fault, shared),
+        _ => serve::<false>(listener, fault, shared),
+    });
+    let began = Instant::now();
+    let ended = Command::new(cargo_bin("uniprof"))
+        .args(["record", "-F", "200", "-o"])
+        .arg(output)
+        .args(["-d", if fault == Fault::Nothing { "2s" } else { "20s" }])
+        .arg(format!("gdb:{}", path.display()))
+        .output()
+        .unwrap();
+    let took = began.elapsed();
+    assert!(
+        took < Duration::from_secs(12),
+        "{fault:?}: it took {took:?} to say so"
+    );
+    let patience = Instant::now() + Duration::from_secs(3);
+    while !running.load(Ordering::SeqCst) && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    (ended.status.code(), said, running.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_sound_stub_of_another_make_is_sampled() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.uprof");
+    let (status, said, running) = record(Fault::Nothing, &output);
+    assert!(matches!(status, Some(0 | 1)), "{said}");
+    assert!(running, "the guest stands still: {said}");
+    let dump = Command::new(cargo_bin("uniprof"))
+        .arg("dump")
+        .arg(&output)
+        .output()
+        .unwrap();
+    let dump = String::from_utf8_lossy(&dump.stdout).into_owned();
+    let samples: Vec<&str> = dump
+        .lines()
+        .filter(|line| line.starts_with("sample "))
+        .collect();
+    assert!(samples.len() > 20, "{said}");
+    for sample in samples {
+        assert!(
+            sample.contains(" chain=1000:ef,1100:rf,1200:rf "),
+            "{sample}"
+        );
+    }
+}
+
+#[test]
+fn each_fault_is_named_and_the_guest_runs_on() {
+    let cases = [
+        (Fault::Hangs, "did not answer for registers"),
+        (
+            Fault::DiesMidPacket,
+            "closed the connection; the guest runs on",
+        ),
+        (Fault::BadChecksum, "checksum is wrong"),
+        (Fault::ShortRegisters, "too few"),
+        (Fault::OtherArch, "riscv:rv64"),
+        (Fault::Mute, "did not answer what it can do"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (fault, words) in cases {
+        let (status, said, running) = record(fault, &folder.path().join("out.uprof"));
+        assert!(said.contains(words), "{fault:?}: {said}");
+        // A closed connection ends the recording in good order: mostly it means the guest's end.
+        let expected = if fault == Fault::DiesMidPacket { 0 } else { 2 };
+        assert_eq!(status, Some(expected), "{fault:?}: {said}");
+        // A stub that answers nothing can't be told to let its guest run either.
+        assert!(
+            running || fault == Fault::Mute,
+            "{fault:?}: the guest stands still"
+        );
+    }
+}
