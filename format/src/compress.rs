@@ -7,21 +7,44 @@ use std::io;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective::{self, ZSTD_e_end, ZSTD_e_flush};
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
 
+/// For most payloads: what is left in them after the columns' own encodings is hardly worth more.
 const LEVEL: i32 = 1;
+/// For payloads with raw stacks, in which the same pointers come back at places far apart.
+const STACK_LEVEL: i32 = 6;
 /// A shorter column is not worth statistics of its own.
 const LEAST_OWN_BYTES: usize = 1024;
 
 /// Compresses payload after payload.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
+    level: i32,
 }
 
 impl Compressor {
     pub fn new() -> io::Result<Self> {
-        let mut context = CCtx::create();
-        let level = context.set_parameter(CParameter::CompressionLevel(LEVEL));
-        level.map_err(failed)?;
-        Ok(Compressor { context })
+        let mut compressor = Compressor {
+            context: CCtx::create(),
+            level: LEVEL,
+        };
+        compressor.set_level(LEVEL)?;
+        Ok(compressor)
+    }
+
+    /// Says whether the next payloads have raw stacks.
+    pub fn expect_stacks(&mut self, has_stacks: bool) -> io::Result<()> {
+        let level = if has_stacks { STACK_LEVEL } else { LEVEL };
+        match level == self.level {
+            true => Ok(()),
+            false => self.set_level(level),
+        }
+    }
+
+    fn set_level(&mut self, level: i32) -> io::Result<()> {
+        self.level = level;
+        let set = self
+            .context
+            .set_parameter(CParameter::CompressionLevel(level));
+        set.map(drop).map_err(failed)
     }
 
     /// Most bytes that [`Compressor::compress`] may need for a payload with so many parts.

@@ -114,7 +114,7 @@ fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) 
         varint::put(runs, same as u64);
         varint::put(runs, changed as u64);
         for at in at..at + changed {
-            varint::put_delta(words, word(known, at), word(new, at));
+            varint::put_word(words, word(known, at), word(new, at));
         }
         at += changed;
     }
@@ -198,7 +198,7 @@ fn read_words(runs: &mut Cursor<'_>, words: &mut Cursor<'_>, both: &mut [u8]) ->
         }
         let (head, tail) = rest.split_at_mut(same + changed);
         for word in &mut head[same..] {
-            *word = words.delta(u64::from_le_bytes(*word))?.to_le_bytes();
+            *word = words.word(u64::from_le_bytes(*word))?.to_le_bytes();
         }
         rest = tail;
     }

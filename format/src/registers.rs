@@ -1,6 +1,7 @@
 //! Register columns of a sample block (format-spec.md, section 5.3).
 //!
-//! A register of a task seldom moves far between two samples, so each value is a difference.
+//! A register of a task often moves little between two samples; each value is a word beside the
+//! one before.
 
 use crate::columns::Directory;
 use crate::error::Fault;
@@ -59,7 +60,7 @@ impl RegisterBuilder {
             self.not_stack |= u64::from(elsewhere.stack != Some(value)) << number;
             let number = usize::from(number);
             let before = &mut self.before[task][number];
-            varint::put_delta(&mut self.values[number], *before, value);
+            varint::put_word(&mut self.values[number], *before, value);
             *before = value;
         }
     }
@@ -176,7 +177,7 @@ impl<'a> RegisterReader<'a> {
             let before = registers.remembered(number);
             let value = match repeated {
                 Some(value) => value,
-                None => self.values[usize::from(number)].delta(before)?,
+                None => self.values[usize::from(number)].word(before)?,
             };
             registers.set(number, value);
         }

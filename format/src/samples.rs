@@ -49,6 +49,10 @@ impl BlockBuilder {
         self.rows
     }
 
+    pub fn has_stacks(&self) -> bool {
+        self.stacks.whole_bytes() > 0
+    }
+
     /// Earliest and latest time of the rows.
     pub fn time_range_ns(&self) -> (u64, u64) {
         (self.earliest_ns, self.latest_ns)

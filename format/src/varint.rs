@@ -17,8 +17,28 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
 /// Appends the difference `to - from`, wrapping, so that small steps either way are short.
 #[inline]
 pub fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
+    put(out, zigzag(from, to));
+}
+
+/// A difference whose zigzag form is longer than two bytes says less about a word than its own eight
+/// bytes: pointers come back, which a compressor sees.
+const MOST_ZIGZAG: u64 = (1 << 14) - 2;
+
+/// Appends a word: the difference from `from` if that is small, else the word itself.
+#[inline]
+pub fn put_word(out: &mut Vec<u8>, from: u64, to: u64) {
+    let zigzag = zigzag(from, to);
+    if zigzag <= MOST_ZIGZAG {
+        put(out, zigzag + 1);
+    } else {
+        out.push(0);
+        out.extend_from_slice(&to.to_le_bytes());
+    }
+}
+
+fn zigzag(from: u64, to: u64) -> u64 {
     let delta = to.wrapping_sub(from) as i64;
-    put(out, ((delta << 1) ^ (delta >> 63)) as u64);
+    ((delta << 1) ^ (delta >> 63)) as u64
 }
 
 /// Reads varints off the front of a column.
@@ -95,9 +115,19 @@ impl<'a> Cursor<'a> {
     /// Next difference, applied to `from`.
     #[inline]
     pub fn delta(&mut self, from: u64) -> Result<u64, Fault> {
-        let zigzag = self.varint()?;
-        let delta = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
-        Ok(from.wrapping_add(delta as u64))
+        Ok(undo_zigzag(from, self.varint()?))
+    }
+
+    /// Next word, told by itself or by its difference from `from`.
+    #[inline]
+    pub fn word(&mut self, from: u64) -> Result<u64, Fault> {
+        if let Some(zigzag) = self.varint()?.checked_sub(1) {
+            return Ok(undo_zigzag(from, zigzag));
+        }
+        let bytes = self.bytes.split_first_chunk();
+        let (word, rest) = bytes.ok_or(Fault::Short(self.name))?;
+        self.bytes = rest;
+        Ok(u64::from_le_bytes(*word))
     }
 
     /// Next `count` bytes.
@@ -109,6 +139,11 @@ impl<'a> Cursor<'a> {
         self.bytes = rest;
         Ok(head)
     }
+}
+
+fn undo_zigzag(from: u64, zigzag: u64) -> u64 {
+    let delta = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+    from.wrapping_add(delta as u64)
 }
 
 #[cfg(test)]
@@ -133,6 +168,18 @@ mod tests {
             let mut bytes = Vec::new();
             put_delta(&mut bytes, from, to);
             prop_assert_eq!(Cursor::new(&bytes, "test").delta(from).unwrap(), to);
+        }
+
+        #[test]
+        fn words_survive(from: u64, to: u64, near in -9000i64..9000) {
+            let mut bytes = Vec::new();
+            let near = from.wrapping_add_signed(near);
+            put_word(&mut bytes, from, to);
+            put_word(&mut bytes, from, near);
+            let mut cursor = Cursor::new(&bytes, "test");
+            prop_assert_eq!(cursor.word(from).unwrap(), to);
+            prop_assert_eq!(cursor.word(from).unwrap(), near);
+            prop_assert!(cursor.is_empty());
         }
 
         #[test]

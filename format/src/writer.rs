@@ -30,6 +30,8 @@ pub struct Writer<W: Write> {
     index: IndexBuilder,
     compressor: Compressor,
     payload: Vec<u8>,
+    /// Whether the payload has raw stacks.
+    has_stacks: bool,
     /// Lengths of the payload's parts, for the compressor.
     parts: Vec<usize>,
     /// Room for a header, then the payload as stored; grows only.
@@ -75,6 +77,7 @@ impl<W: Write> Writer<W> {
             index: IndexBuilder::default(),
             compressor: Compressor::new()?,
             payload: Vec::new(),
+            has_stacks: false,
             parts: Vec::new(),
             frame: Vec::new(),
         };
@@ -254,6 +257,7 @@ impl<W: Write> Writer<W> {
         self.payload.clear();
         self.block.payload(&mut self.payload, &mut self.parts);
         let samples = self.block.rows() as u32;
+        self.has_stacks = self.block.has_stacks();
         self.block.clear();
         self.emit(Label {
             samples,
@@ -363,6 +367,8 @@ impl<W: Write> Writer<W> {
             self.frame.resize(room, 0);
         }
         let stored = &mut self.frame[BlockHeader::BYTES..];
+        let has_stacks = block_type == BlockType::Samples && self.has_stacks;
+        self.compressor.expect_stacks(has_stacks)?;
         if block_type != BlockType::Index && self.payload.len() >= LEAST_COMPRESSED_BYTES {
             let length = self.compressor.compress(&self.payload, parts, stored)?;
             if length < self.payload.len() {

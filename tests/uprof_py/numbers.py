@@ -45,6 +45,13 @@ class Bytes:
         """A delta (§1), to be added with `wrapping`."""
         return unzigzag(self.varint())
 
+    def word(self, base):
+        """A word (§1) with this base."""
+        entry = self.varint()
+        if entry == 0:
+            return int.from_bytes(self.take(8), "little")
+        return wrapping(base + unzigzag(entry - 1))
+
     def text(self, count):
         try:
             return self.take(count).decode("utf-8")

@@ -194,7 +194,7 @@ class SampleBlock:
                 if value is None:
                     raise Malformed(f"register {number} repeats what the row doesn't have")
             else:
-                value = wrapping(before + self.columns[REGISTER + number].delta())
+                value = self.columns[REGISTER + number].word(before)
             self.registers_before[task, number] = value
             fields.append(f"{number}:{value:x}")
         return ",".join(fields) or "-"
@@ -247,7 +247,7 @@ class SampleBlock:
             at += same * 8
             for _ in range(changed):
                 word = int.from_bytes(both[at:at + 8], "little")
-                both[at:at + 8] = wrapping(word + words.delta()).to_bytes(8, "little")
+                both[at:at + 8] = words.word(word).to_bytes(8, "little")
                 at += 8
         both[end:] = self.columns[STACK_BYTES].take(len(both) - end)
         return bytes(both)
