@@ -86,11 +86,18 @@ fn what(recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
         )?,
     }
     let totals = recording.end().map_or(&[][..], |end| &end.totals);
-    for (name, value) in totals {
+    // Samples and their cost are counted from the blocks themselves, below.
+    let others = totals
+        .iter()
+        .filter(|(name, _)| !COUNTED_HERE.contains(&name.as_str()));
+    for (name, value) in others {
         page.line(&printable(name), value.to_string())?;
     }
     Ok(())
 }
+
+/// Totals of the end record that say again what the blocks say.
+const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
 
 fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
     let sampling = &recording.metadata().sampling;
@@ -167,13 +174,20 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page<'_>) -> io::Res
         )
     };
     if survey.cost.count > 0 {
-        page.line("freeze time", percentiles(&survey.cost))?;
+        // perf events don't stop a process: its cost is the recorder's work.
+        let is_frozen = recording.metadata().target.kind != TargetKind::Process
+            || recording.metadata().sampling.trigger.contains("ptrace");
+        let (each, all) = match is_frozen {
+            true => ("freeze time", "frozen"),
+            false => ("sampling time", "sampling"),
+        };
+        page.line(each, percentiles(&survey.cost))?;
         let seconds = recording.seconds();
         if seconds > 0.0 {
             let frozen = survey.cost.sum_ns as f64 / 1e9;
             let percent = frozen * 100.0 / seconds;
             page.line(
-                "frozen",
+                all,
                 format!("{frozen:.4} s in all, {percent:.3}% of the time"),
             )?;
         }
