@@ -12,6 +12,10 @@ use uniprof_report::import::{IMPORTS, import};
 
 /// Make a recording of another tool's output
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  uniprof import --format uniprof-text trace.txt -o old.uprof
+  perf script | uniprof import --format perf-script - -o perf.uprof")]
 pub struct Args {
     /// What to read; `-` is standard input
     #[arg(value_name = "INPUT")]

@@ -268,52 +268,6 @@ fn signals_end_a_recording_in_good_order() {
     }
 }
 
-/// A recorder that is killed loses at most its last second.
-#[test]
-fn kill_9_fifty_times() {
-    let busy = Busy::new();
-    let folder = tempfile::tempdir().unwrap();
-    let mut random = std::process::id();
-    println!("seed {random}");
-    let mut most_missing_ns = 0;
-    for round in 0..50 {
-        let file = folder.path().join(format!("{round}.uprof"));
-        let mut record = uniprof();
-        record
-            .args(["record", "-F", "997", "-o"])
-            .arg(&file)
-            .arg(busy.target());
-        let mut recorder = record.stderr(Stdio::null()).spawn().unwrap();
-        let began = Instant::now();
-        while std::fs::metadata(&file).map_or(0, |known| known.len()) == 0 {
-            assert!(
-                began.elapsed() < Duration::from_secs(20),
-                "nothing was written"
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        std::thread::sleep(Duration::from_millis(u64::from(random >> 16) % 1500));
-        let killed_ns = monotonic_ns();
-        recorder.kill().unwrap();
-        recorder.wait().unwrap();
-        let read = read(&file);
-        let missing_ns = killed_ns.saturating_sub(read.last_ns);
-        most_missing_ns = most_missing_ns.max(missing_ns);
-        assert!(
-            missing_ns < 1_000_000_000,
-            "round {round}: {missing_ns} ns are missing"
-        );
-        let sound = run(uniprof().arg("info").arg(&file), 1);
-        assert!(!sound.stdout.is_empty());
-    }
-    println!("at most {} ms were missing", most_missing_ns / 1_000_000);
-}
-
-fn monotonic_ns() -> u64 {
-    uniprof_record::sys::clock::monotonic_ns()
-}
-
 #[test]
 fn targets_that_can_not_be_recorded() {
     let folder = tempfile::tempdir().unwrap();

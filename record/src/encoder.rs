@@ -153,7 +153,7 @@ impl<W: Write> Encoder<W> {
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns);
-                let result = self.flush();
+                let result = self.flush(finished);
                 self.check(result, &mut tally, progress);
                 flushed_ns = now_ns;
             }
@@ -309,14 +309,15 @@ impl<W: Write> Encoder<W> {
         found
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    /// Writes out what was gathered; the `last` time, what is still being read is waited for.
+    fn flush(&mut self, last: bool) -> io::Result<()> {
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
         writer.tasks(&self.tasks)?;
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
-        if let Some(part) = self.kernel.as_mut().and_then(KernelNames::part) {
+        if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
             writer.image_part(&part, monotonic_ns())?;
         }
         self.tasks.clear();

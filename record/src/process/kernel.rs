@@ -7,6 +7,7 @@
 use super::registers::ARCH;
 use crate::build_id;
 use std::collections::HashSet;
+use std::thread::JoinHandle;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
@@ -22,9 +23,41 @@ const MOST_ADDRESSES: usize = 1 << 20;
 pub struct KernelNames {
     seen: HashSet<u64>,
     new: Vec<u64>,
-    /// Function starts and names, in order; `None` until the first kernel address comes.
-    table: Option<Vec<(u64, String)>>,
+    table: Table,
     told: HashSet<u64>,
+}
+
+/// Function starts and names, in order.
+#[derive(Debug, Default)]
+enum Table {
+    /// No kernel address has come yet.
+    #[default]
+    Unasked,
+    /// A thread reads it: that may take longer than a block may wait.
+    Coming(JoinHandle<Vec<(u64, String)>>),
+    Here(Vec<(u64, String)>),
+}
+
+impl Table {
+    /// The table, if it is there or `wait` says to wait for it.
+    fn get(&mut self, wait: bool) -> Option<&[(u64, String)]> {
+        *self = match std::mem::take(self) {
+            Table::Unasked => Table::Coming(std::thread::spawn(|| {
+                parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+            })),
+            other => other,
+        };
+        *self = match std::mem::take(self) {
+            Table::Coming(thread) if wait || thread.is_finished() => {
+                Table::Here(thread.join().unwrap_or_default())
+            }
+            other => other,
+        };
+        match self {
+            Table::Here(table) => Some(table),
+            _ => None,
+        }
+    }
 }
 
 impl KernelNames {
@@ -36,14 +69,13 @@ impl KernelNames {
         }
     }
 
-    /// The functions that hold addresses which came since the last call; `None` where there are none.
-    pub fn part(&mut self) -> Option<ImagePart> {
+    /// The functions that hold addresses which came since the last call; `None` where there are
+    /// none, or where their names are still being read and `wait` does not say to wait.
+    pub fn part(&mut self, wait: bool) -> Option<ImagePart> {
         if self.new.is_empty() {
             return None;
         }
-        let table = self.table.get_or_insert_with(|| {
-            parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
-        });
+        let table = self.table.get(wait)?;
         let mut found: Vec<usize> = self
             .new
             .drain(..)
@@ -131,7 +163,7 @@ mod tests {
     #[test]
     fn functions_are_named_once() {
         let mut names = KernelNames {
-            table: Some(parse(TEXT)),
+            table: Table::Here(parse(TEXT)),
             ..KernelNames::default()
         };
         for address in [
@@ -142,7 +174,7 @@ mod tests {
         ] {
             names.add(address);
         }
-        let part = names.part().unwrap();
+        let part = names.part(true).unwrap();
         let found: Vec<_> = part
             .symbols()
             .map(|symbol| (symbol.address, symbol.name))
@@ -155,7 +187,7 @@ mod tests {
             ]
         );
         names.add(0xffff_ffff_8100_0011);
-        assert!(names.part().is_none(), "named already");
+        assert!(names.part(true).is_none(), "named already");
     }
 
     #[test]
