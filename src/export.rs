@@ -26,7 +26,7 @@ pub struct Args {
     /// Where to; `-` is standard output
     #[arg(long, short, value_name = "OUT", default_value = "-")]
     output: PathBuf,
-    /// Mark kernel frames with _[k] and inlined ones with _[i] (folded)
+    /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)
     #[arg(long)]
     marks: bool,
 }

@@ -3,8 +3,8 @@
 //!
 //! Shares, not counts, are compared, so that a longer recording is no slower one. Samples follow
 //! one another in time and are not independent, so their spread is measured by a block bootstrap
-//! ([`bootstrap`]); of the many functions asked about, the false discoveries are held down
-//! ([`verdict`]).
+//! (`bootstrap`); of the many functions asked about, the false discoveries are held down
+//! (`verdict`).
 
 mod matching;
 mod series;

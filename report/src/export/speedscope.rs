@@ -1,4 +1,4 @@
-//! speedscope's own format (https://www.speedscope.app/file-format-schema.json): one sampled
+//! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled
 //! profile for each vCPU or thread, its samples in time order, each of weight 1.
 
 use crate::export::Request;
