@@ -2,6 +2,7 @@
 //! batch at a time, then joined in file order, so that the result is the same with any number of
 //! threads and memory does not grow with the recording.
 
+mod chains;
 mod block;
 mod naming;
 

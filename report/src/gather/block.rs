@@ -1,6 +1,7 @@
 //! One block of samples on its way: its rows and its own small stack table, with addresses turned
 //! into places by the mappings of their time.
 
+use super::chains::Chains;
 use crate::account::Account;
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
@@ -57,8 +58,8 @@ struct Reader<'a, 's> {
     /// Frames of the sample at hand: as recorded, and as unwound.
     chain: Vec<Frame>,
     frames: Vec<Frame>,
-    /// Local nodes of unwound stacks, by parent and place.
-    unwound: WordMap<(Option<u32>, u32), u32>,
+    /// Local nodes of unwound stacks.
+    unwound: Chains,
 }
 
 impl BlockStacks {
@@ -95,7 +96,7 @@ impl BlockStacks {
             cache: Cache::new(),
             chain: Vec::new(),
             frames: Vec::new(),
-            unwound: WordMap::default(),
+            unwound: Chains::default(),
         };
         reader.read(place, filter);
         reader.stacks
@@ -228,16 +229,18 @@ impl Reader<'_, '_> {
 
     /// The local node of the stack in `self.frames`.
     fn local_unwound(&mut self, row: &Row<'_>) -> Option<u32> {
-        let mut parent = None;
-        for index in (0..self.frames.len()).rev() {
-            let place = self.place(row, self.frames[index]);
-            let next = self.stacks.nodes.len() as u32;
-            let local = *self.unwound.entry((parent, place)).or_insert(next);
-            if local == next {
-                self.stacks.nodes.push((parent, place));
-            }
-            parent = Some(local);
-        }
-        parent
+        let view = self.unwinders.view(row);
+        // Taken out, since a new frame needs the rest of the reader.
+        let (mut chains, frames) = (
+            std::mem::take(&mut self.unwound),
+            std::mem::take(&mut self.frames),
+        );
+        let local = chains.intern(view, &frames, |parent, frame| {
+            let place = self.place(row, frame);
+            self.stacks.nodes.push((parent, place));
+            self.stacks.nodes.len() as u32 - 1
+        });
+        (self.unwound, self.frames) = (chains, frames);
+        local
     }
 }
