@@ -2,9 +2,11 @@
 
 use anyhow::{Context, bail};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use uniprof_record::output::Output;
 
 /// The output, and what it takes to leave nothing half-made behind.
 pub enum Destination {
@@ -50,7 +52,7 @@ impl Destination {
             if kind.is_dir() {
                 bail!("{}: it is a folder; name a file in it", cannot());
             }
-            if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
+            if !kind.is_file() {
                 let file = OpenOptions::new()
                     .write(true)
                     .open(path)
@@ -58,13 +60,20 @@ impl Destination {
                 return Ok(Destination::Special(file));
             }
         }
-        let before = match known.is_some_and(|known| known.len() > 0) {
-            true => Some(keep_old(path).with_context(cannot)?),
-            false => None,
+        let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
+        let before = match known {
+            Some(_) if !is_empty => Some(keep_old(path).with_context(cannot)?),
+            _ => None,
         };
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
+        // A new file is really new: a link that someone has laid in its place is not followed.
+        options.write(true).create_new(!is_empty).mode(0o600);
         let file = options.open(path).with_context(cannot)?;
+        if is_empty {
+            // Made by someone else, perhaps for all to read.
+            let private = std::fs::Permissions::from_mode(0o600);
+            file.set_permissions(private).with_context(cannot)?;
+        }
         Ok(Destination::File {
             file,
             path: path.to_path_buf(),
@@ -76,13 +85,13 @@ impl Destination {
     ///
     /// # Errors
     /// That the file can't be opened a second time.
-    pub fn writer(&self) -> anyhow::Result<Box<dyn Write + Send>> {
-        Ok(match self {
-            Destination::Stdout => Box::new(io::stdout()),
-            Destination::File { file, .. } | Destination::Special(file) => {
-                Box::new(file.try_clone()?)
-            }
-        })
+    pub fn writer(&self) -> anyhow::Result<Output> {
+        let descriptor = match self {
+            // Not through the library's buffer, which would cut blocks at ends of lines.
+            Destination::Stdout => io::stdout().as_fd().try_clone_to_owned()?,
+            Destination::File { file, .. } | Destination::Special(file) => file.try_clone()?.into(),
+        };
+        Ok(descriptor.into())
     }
 
     /// Removes a recording without a sample, and puts back the one that was there.

@@ -1,0 +1,438 @@
+//! Faults while recording, made by a fake guest and fake outputs: what the summary says, and what is
+//! in the file afterwards. docs/reliability.md names these tests.
+
+use std::io::{self, ErrorKind, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use uniprof_record::ring::Sink;
+use uniprof_record::session::Ending;
+use uniprof_record::source::{Hot, Vcpu, Vcpus};
+use uniprof_record::sys::clock::{monotonic_ns, realtime_ns};
+use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
+use uprof::cold::{End, EndReason, LossReason, Target};
+use uprof::{Item, Payload, Recording, Registers, State, Stop, Task};
+
+/// Which call of the fake guest fails, counted from 1; 0: none does.
+#[derive(Debug, Clone, Default)]
+struct Faults {
+    freeze: u32,
+    every_read: u32,
+    resume: u32,
+    between: u32,
+    panic_in_read: u32,
+    /// The freeze that takes so long.
+    slow_freeze: Option<(u32, Duration)>,
+}
+
+/// How often each was called, for the test to see.
+#[derive(Debug, Default)]
+struct Calls {
+    freezes: AtomicU32,
+    reads: AtomicU32,
+    resumes: AtomicU32,
+    betweens: AtomicU32,
+}
+
+fn next(count: &AtomicU32) -> u32 {
+    count.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Vcpus whose stacks can be read; named fake, as it is no guest.
+struct FakeGuest {
+    facts: Facts,
+    vcpus: u32,
+    faults: Faults,
+    calls: Arc<Calls>,
+}
+
+impl StopWorld for FakeGuest {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        let number = next(&self.calls.freezes);
+        if number == self.faults.freeze {
+            return Err(SourceError("the guest can't be paused".into()));
+        }
+        if let Some((slow, time)) = self.faults.slow_freeze
+            && slow == number
+        {
+            std::thread::sleep(time);
+        }
+        for vcpu in 0..self.vcpus {
+            let mut registers = Registers::default();
+            registers.set(16, 0x1000);
+            registers.set(7, 0x8000);
+            registers.set(6, 0x8000);
+            let task = Task { space: 0, vcpu };
+            let state = State::Running;
+            vcpus.push(Vcpu {
+                task,
+                state,
+                registers,
+                handle: 0,
+            });
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        let number = next(&self.calls.reads);
+        assert_ne!(number, self.faults.panic_in_read, "a fault of the backend");
+        if self.faults.every_read > 0 && number.is_multiple_of(self.faults.every_read) {
+            return 0;
+        }
+        for (at, word) in (address..).step_by(8).zip(into.chunks_exact_mut(8)) {
+            let value = if at % 16 == 0 { at + 16 } else { 0x2000 + at };
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        into.len()
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        match next(&self.calls.resumes) == self.faults.resume {
+            true => Err(SourceError("the guest may stand still".into())),
+            false => Ok(()),
+        }
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        match next(&self.calls.betweens) == self.faults.between {
+            true => Err(SourceError("the guest can't be seen any more".into())),
+            false => Ok(Life::Alive),
+        }
+    }
+}
+
+fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
+    let calls = Arc::new(Calls::default());
+    let facts = Facts {
+        target: Target::default(),
+        trigger: "timer".into(),
+        on_cpu_only: false,
+        freezes: true,
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        tasks: Vec::new(),
+        modules: Vec::new(),
+    };
+    let guest = FakeGuest {
+        facts,
+        vcpus,
+        faults,
+        calls: Arc::clone(&calls),
+    };
+    let source = Source {
+        hot: Hot::StopWorld(Box::new(guest)),
+        observer: None,
+    };
+    (source, calls)
+}
+
+fn plan(milliseconds: u64) -> Plan {
+    Plan {
+        rate_hz: 997.0,
+        duration: Some(Duration::from_millis(milliseconds)),
+        stack_bytes: 4096,
+        ..Plan::default()
+    }
+}
+
+/// An output that does as `write` says, and keeps what it took.
+struct Faulty<F> {
+    taken: Arc<Mutex<Vec<u8>>>,
+    /// Is told how many bytes are there and offered, and says how many are taken.
+    write: F,
+}
+
+impl<F: FnMut(usize, usize) -> io::Result<usize>> Write for Faulty<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = self.taken.lock().unwrap();
+        let count = (self.write)(taken.len(), bytes.len())?.min(bytes.len());
+        taken.extend_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Records into a faulty output; returns what it took.
+fn record_into(
+    source: Source,
+    plan: &Plan,
+    write: impl FnMut(usize, usize) -> io::Result<usize> + Send,
+) -> (Result<Summary, SourceError>, Vec<u8>) {
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let output = Faulty {
+        taken: Arc::clone(&taken),
+        write,
+    };
+    let summary = uniprof_record::record(source, output, plan, Arc::new(Progress::default()));
+    let bytes = taken.lock().unwrap().clone();
+    (summary, bytes)
+}
+
+/// An output that takes all.
+fn record(source: Source, plan: &Plan) -> (Summary, Vec<u8>) {
+    let (summary, bytes) = record_into(source, plan, |_, offered| Ok(offered));
+    (summary.unwrap(), bytes)
+}
+
+/// What is in a recording.
+#[derive(Debug, Default)]
+struct Found {
+    samples: u64,
+    damages: Vec<String>,
+    stops: Vec<Stop>,
+    times_ns: Vec<u64>,
+    lost: Vec<(LossReason, u64)>,
+    realtime_ns: Vec<i64>,
+    end: Option<End>,
+}
+
+fn read(bytes: &[u8]) -> Found {
+    let mut found = Found::default();
+    for item in Recording::open(bytes).unwrap().blocks() {
+        let block = match item {
+            Item::Block(block) => block,
+            Item::Damage(damage) => {
+                found.damages.push(damage.to_string());
+                continue;
+            }
+        };
+        match block.payload().unwrap() {
+            Payload::Samples(samples) => {
+                let mut rows = samples.rows();
+                while let Some(row) = rows.next_row().unwrap() {
+                    found.samples += 1;
+                    found.stops.push(row.stop);
+                    found.times_ns.push(row.time_ns);
+                }
+            }
+            Payload::Losses(losses) => {
+                let counts = losses.iter().map(|loss| (loss.reason, loss.count));
+                found.lost.extend(counts);
+            }
+            Payload::Clocks(pairs) => {
+                found
+                    .realtime_ns
+                    .extend(pairs.iter().map(|pair| pair.realtime_ns));
+            }
+            Payload::End(end) => found.end = Some(end),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn lost(list: &[(LossReason, u64)], reason: LossReason) -> u64 {
+    let counts = list.iter().filter(|(found, _)| *found == reason);
+    counts.map(|(_, count)| count).sum()
+}
+
+#[test]
+fn short_writes_and_interruptions_change_nothing() {
+    let mut calls = 0;
+    let (source, _) = fake(2, Faults::default());
+    let (summary, bytes) = record_into(source, &plan(600), |_, offered| {
+        calls += 1;
+        match calls % 3 {
+            0 => Err(ErrorKind::Interrupted.into()),
+            _ => Ok(offered.min(7)),
+        }
+    });
+    let (summary, found) = (summary.unwrap(), read(&bytes));
+    assert!(found.damages.is_empty(), "{:?}", found.damages);
+    assert!(found.samples > 100 && found.samples == summary.samples);
+    assert_eq!(summary.output_error, None);
+    assert_eq!(found.end.unwrap().reason, EndReason::Duration);
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_what_fitted_is_sound() {
+    for room in [2_000, 6_000, 20_000] {
+        let (source, _) = fake(2, Faults::default());
+        let began = Instant::now();
+        let (summary, bytes) =
+            record_into(source, &plan(60_000), |taken, offered| match room - taken {
+                0 => Err(ErrorKind::StorageFull.into()),
+                left => Ok(offered.min(left)),
+            });
+        assert!(began.elapsed() < Duration::from_secs(30), "it goes on");
+        let summary = summary.unwrap();
+        assert!(summary.output_error.unwrap().contains("no storage space"));
+        assert_eq!(summary.ending.to_string(), "the output failed");
+        let found = read(&bytes);
+        assert!(found.damages.len() <= 1, "{:?}", found.damages);
+        assert!(found.end.is_none());
+    }
+}
+
+#[test]
+fn an_output_that_takes_nothing_is_told_before_anything_is_recorded() {
+    let (source, calls) = fake(2, Faults::default());
+    let (summary, _) = record_into(source, &plan(60_000), |_, _| {
+        Err(ErrorKind::PermissionDenied.into())
+    });
+    let message = summary.unwrap_err().to_string();
+    assert!(
+        message.starts_with("cannot write the recording: "),
+        "{message}"
+    );
+    assert_eq!(
+        calls.freezes.load(Ordering::Relaxed),
+        0,
+        "the guest was paused"
+    );
+}
+
+#[test]
+fn a_ring_that_overflows_counts_what_it_drops() {
+    let (source, _) = fake(64, Faults::default());
+    let mut slow = plan(2_500);
+    slow.stack_bytes = 64 << 10;
+    let (summary, bytes) = record_into(source, &slow, |_, offered| {
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(offered)
+    });
+    let (summary, found) = (summary.unwrap(), read(&bytes));
+    let dropped = lost(&summary.lost, LossReason::RingFull);
+    assert!(dropped > 0, "nothing was dropped: {:?}", summary.lost);
+    assert_eq!(dropped, lost(&found.lost, LossReason::RingFull));
+    assert_eq!(found.samples, summary.samples);
+    assert!(found.damages.is_empty());
+}
+
+#[test]
+fn a_guest_that_can_not_be_paused_any_more_ends_the_recording() {
+    let (source, calls) = fake(
+        2,
+        Faults {
+            freeze: 50,
+            ..Faults::default()
+        },
+    );
+    let (summary, bytes) = record(source, &plan(60_000));
+    assert!(matches!(&summary.ending, Ending::Failed(error) if error.0.contains("paused")));
+    let found = read(&bytes);
+    assert_eq!(found.samples, 98, "49 rounds of two");
+    let end = found.end.unwrap();
+    assert_eq!(end.reason, EndReason::SourceFailed);
+    assert_eq!(end.message, "the guest can't be paused");
+    assert_eq!(
+        calls.resumes.load(Ordering::Relaxed),
+        49,
+        "each pause was ended"
+    );
+}
+
+#[test]
+fn a_guest_that_can_not_be_resumed_or_seen_ends_the_recording() {
+    let resume = Faults {
+        resume: 20,
+        ..Faults::default()
+    };
+    let between = Faults {
+        between: 2,
+        ..Faults::default()
+    };
+    for (faults, says) in [(resume, "stand still"), (between, "seen")] {
+        let (source, calls) = fake(1, faults);
+        let (summary, bytes) = record(source, &plan(60_000));
+        let end = read(&bytes).end.unwrap();
+        assert_eq!(end.reason, EndReason::SourceFailed);
+        assert!(end.message.contains(says), "{}", end.message);
+        assert!(summary.samples > 0);
+        let freezes = calls.freezes.load(Ordering::Relaxed);
+        // A resume that failed is tried once more when the guard is dropped.
+        assert!(calls.resumes.load(Ordering::Relaxed) >= freezes);
+    }
+}
+
+#[test]
+fn memory_that_can_not_be_read_cuts_that_stack_alone() {
+    let (source, _) = fake(
+        1,
+        Faults {
+            every_read: 3,
+            ..Faults::default()
+        },
+    );
+    let (summary, bytes) = record(source, &plan(600));
+    let found = read(&bytes);
+    assert_eq!(found.samples, summary.samples);
+    let unreadable = found
+        .stops
+        .iter()
+        .filter(|stop| **stop == Stop::Unreadable)
+        .count();
+    let share = unreadable as f64 / found.samples as f64;
+    assert!(
+        share > 0.1 && share < 0.9,
+        "{unreadable} of {}",
+        found.samples
+    );
+}
+
+#[test]
+fn a_panic_while_the_guest_stands_still_lets_it_go() {
+    let (source, calls) = fake(
+        1,
+        Faults {
+            panic_in_read: 30,
+            ..Faults::default()
+        },
+    );
+    let taken = catch_unwind(AssertUnwindSafe(|| record(source, &plan(60_000))));
+    assert!(taken.is_err());
+    let freezes = calls.freezes.load(Ordering::Relaxed);
+    assert_eq!(calls.resumes.load(Ordering::Relaxed), freezes);
+}
+
+/// What a stopped recorder, or a machine that swaps, comes to.
+#[test]
+fn deadlines_that_pass_while_a_freeze_drags_on_are_counted() {
+    let slow_freeze = Some((100, Duration::from_millis(700)));
+    let (source, _) = fake(
+        1,
+        Faults {
+            slow_freeze,
+            ..Faults::default()
+        },
+    );
+    let (summary, bytes) = record(source, &plan(2_000));
+    let found = read(&bytes);
+    let missed = lost(&found.lost, LossReason::Deadline);
+    assert!(missed >= 600, "{missed} of about 700 deadlines");
+    assert_eq!(missed, lost(&summary.lost, LossReason::Deadline));
+    assert!(summary.cost.most_ns() >= 700_000_000);
+    // Missed or taken: together they are the rate.
+    let all = found.samples + missed;
+    assert!((1_900..2_100).contains(&all), "{all} deadlines in 2 s");
+}
+
+/// Steps of the wall clock can't matter: only one clock pair has its time.
+#[test]
+fn times_are_of_the_monotonic_clock() {
+    let (source, _) = fake(1, Faults::default());
+    let (before_ns, wall_ns) = (monotonic_ns(), realtime_ns());
+    let (_, bytes) = record(source, &plan(300));
+    let after_ns = monotonic_ns();
+    let found = read(&bytes);
+    assert!(found.times_ns.is_sorted());
+    assert!(
+        found
+            .times_ns
+            .iter()
+            .all(|time| (before_ns..after_ns).contains(time))
+    );
+    // The two clocks are decades apart, so that one can't be taken for the other.
+    assert!(before_ns.abs_diff(wall_ns as u64) > 1_000_000_000_000_000);
+    assert_eq!(found.realtime_ns.len(), 1);
+    assert!((wall_ns..=realtime_ns()).contains(&found.realtime_ns[0]));
+}

@@ -1,0 +1,273 @@
+//! Faults around the built program: readers that go away or come early, a recorder that is stopped,
+//! two of them at once. docs/reliability.md names these tests.
+#![cfg(all(feature = "record", feature = "report"))]
+
+use assert_cmd::cargo::cargo_bin;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use uprof::cold::EndReason;
+use uprof::{DamageKind, Item, Payload, Recording};
+
+fn uniprof() -> Command {
+    Command::new(cargo_bin("uniprof"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A process that works until it is killed.
+struct Busy(Child);
+
+impl Busy {
+    fn new() -> Self {
+        let script = ["-c", "while :; do :; done"];
+        let child = Command::new("bash").args(script).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        Busy(child)
+    }
+
+    fn target(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+
+    /// Processor time so far, in ticks: fields 14 and 15 of `/proc/PID/stat` (proc(5)).
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let fields = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace();
+        let times = fields.skip(11).take(2);
+        times.map(|time| time.parse::<u64>().unwrap()).sum()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn record(busy: &Busy, output: &Path, time: &str) -> Command {
+    let mut command = uniprof();
+    command.args(["record", "-F", "499", "-d", time, "-o"]);
+    command.arg(output).arg(busy.target());
+    command
+}
+
+/// What is in a recording.
+#[derive(Debug, Default)]
+struct Found {
+    times_ns: Vec<u64>,
+    damages: Vec<DamageKind>,
+    end: Option<EndReason>,
+}
+
+fn read(bytes: &[u8]) -> Found {
+    let mut found = Found::default();
+    for item in Recording::open(bytes).unwrap().blocks() {
+        let block = match item {
+            Item::Block(block) => block,
+            Item::Damage(damage) => {
+                found.damages.push(damage.kind);
+                continue;
+            }
+        };
+        match block.payload().unwrap() {
+            Payload::Samples(samples) => {
+                let mut rows = samples.rows();
+                while let Some(row) = rows.next_row().unwrap() {
+                    found.times_ns.push(row.time_ns);
+                }
+            }
+            Payload::End(end) => found.end = Some(end.reason),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: never");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_pipe_whose_reader_goes_away_ends_the_recording() {
+    let busy = Busy::new();
+    let mut command = record(&busy, Path::new("-"), "60s");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut recorder = command.spawn().unwrap();
+    let mut start = [0; 100];
+    recorder
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut start)
+        .unwrap();
+    let began = Instant::now();
+    let output = recorder.wait_with_output().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "it goes on");
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("Broken pipe"), "{said}");
+}
+
+/// ssh and some shells leave pipes in a mode in which a full one says "try again".
+#[test]
+fn a_slow_reader_of_a_pipe_in_non_blocking_mode_gets_all() {
+    let busy = Busy::new();
+    let (near, mut far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let mut command = record(&busy, Path::new("-"), "2s");
+    command.arg("--stack=64K");
+    command.stdout(Stdio::from(OwnedFd::from(near)));
+    let mut recorder = command.stderr(Stdio::piped()).spawn().unwrap();
+    // The command holds our end of the socket.
+    drop(command);
+    std::thread::sleep(Duration::from_millis(1500));
+    let mut bytes = Vec::new();
+    far.read_to_end(&mut bytes).unwrap();
+    let status = recorder.wait().unwrap().code();
+    assert!(matches!(status, Some(0 | 1)), "{status:?}");
+    let found = read(&bytes);
+    assert!(found.damages.is_empty(), "{:?}", found.damages);
+    assert_eq!(found.end, Some(EndReason::Duration));
+    assert!(found.times_ns.len() > 50);
+}
+
+#[test]
+fn a_recording_under_way_can_be_reported() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    let mut command = record(&busy, &file, "5m");
+    let mut recorder = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_until("samples are written", || {
+        std::fs::metadata(&file).is_ok_and(|found| found.len() > 1500)
+    });
+    let mut most = 0;
+    for round in 0..3 {
+        for words in [&["info"][..], &["report", "--top"]] {
+            let output = uniprof().args(words).arg(&file).output().unwrap();
+            let said = text(&output.stdout) + &text(&output.stderr);
+            // 1: it is not finished, and that is told.
+            assert_eq!(output.status.code(), Some(1), "round {round}: {said}");
+            assert!(!said.contains("panicked"), "{said}");
+        }
+        let bytes = std::fs::read(&file).unwrap();
+        let found = read(&bytes);
+        let unfinished = |kind: &DamageKind| *kind == DamageKind::Unfinished;
+        assert!(found.damages.iter().all(unfinished), "{:?}", found.damages);
+        assert!(found.times_ns.len() >= most);
+        most = found.times_ns.len();
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    signal("INT", recorder.id());
+    let status = recorder.wait().unwrap().code();
+    assert!(matches!(status, Some(0 | 1)), "{status:?}");
+    let found = read(&std::fs::read(&file).unwrap());
+    assert!(found.damages.is_empty() && found.times_ns.len() > most);
+}
+
+fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill")
+        .args(["-s", name, &pid.to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Stopped for two of five seconds: what came before and after is there, and the end is in order.
+#[test]
+fn a_recorder_that_is_stopped_for_seconds_goes_on() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    let mut command = record(&busy, &file, "5s");
+    let mut recorder = command.stderr(Stdio::null()).spawn().unwrap();
+    wait_until("samples are written", || {
+        std::fs::metadata(&file).is_ok_and(|found| found.len() > 1500)
+    });
+    signal("STOP", recorder.id());
+    let ticks = busy.ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(
+        busy.ticks() > ticks + 20,
+        "the target stood still with its recorder"
+    );
+    signal("CONT", recorder.id());
+    let status = recorder.wait().unwrap().code();
+    assert!(matches!(status, Some(0 | 1)), "{status:?}");
+    let found = read(&std::fs::read(&file).unwrap());
+    assert!(found.damages.is_empty(), "{:?}", found.damages);
+    assert_eq!(found.end, Some(EndReason::Duration));
+    let (first, last) = (found.times_ns[0], found.times_ns[found.times_ns.len() - 1]);
+    assert!(last - first > 3_500_000_000, "{} ns", last - first);
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    text(&output.stderr)
+}
+
+#[test]
+fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a", "b"].map(|name| folder.path().join(name));
+    let recorders = files.each_ref().map(|file| {
+        let mut command = record(&busy, file, "2s");
+        command.stderr(Stdio::null()).spawn().unwrap()
+    });
+    for (mut recorder, file) in recorders.into_iter().zip(&files) {
+        let status = recorder.wait().unwrap().code();
+        assert!(matches!(status, Some(0 | 1)), "{status:?}");
+        assert!(read(&std::fs::read(file).unwrap()).times_ns.len() > 20);
+    }
+    let mut first = record(&busy, &files[0], "4s");
+    let mut first = first.arg("--ptrace").stderr(Stdio::null()).spawn().unwrap();
+    wait_until("the first has attached", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", busy.0.id())).unwrap();
+        status
+            .lines()
+            .any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+    });
+    let second = record(&busy, &files[1], "1s")
+        .arg("--ptrace")
+        .output()
+        .unwrap();
+    let said = refusal(&second);
+    assert!(said.contains(&busy.0.id().to_string()), "{said}");
+    let status = first.wait().unwrap().code();
+    assert!(matches!(status, Some(0 | 1)), "{status:?}");
+    let ticks = busy.ticks();
+    wait_until("the target runs on", || busy.ticks() > ticks);
+}
+
+/// A bound on memory that the rest of the machine keeps: half a gigabyte of addresses.
+#[test]
+fn a_recorder_with_little_memory_records_or_says_why_not() {
+    let busy = Busy::new();
+    let folder = tempfile::tempdir().unwrap();
+    for (kib, may_fail) in [(512 << 10, false), (24 << 10, true)] {
+        let file = folder.path().join(format!("{kib}"));
+        let mut command = Command::new("bash");
+        command.args(["-c", "ulimit -v $0; exec \"$@\"", &kib.to_string()]);
+        command.arg(cargo_bin("uniprof"));
+        command.args(["record", "--no-embed", "--stack=64K", "-d", "1s", "-o"]);
+        let output = command.arg(&file).arg(busy.target()).output().unwrap();
+        let said = text(&output.stderr);
+        match output.status.code() {
+            Some(0 | 1) => assert!(!read(&std::fs::read(&file).unwrap()).times_ns.is_empty()),
+            _ => assert!(may_fail && said.contains("memory"), "{kib} KiB: {said}"),
+        }
+    }
+    let ticks = busy.ticks();
+    wait_until("the target runs on", || busy.ticks() > ticks);
+}
