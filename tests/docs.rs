@@ -1,0 +1,77 @@
+//! The tables of docs/ name tests and constants; this sees that there are such, so that no row outlives
+//! what it rests on.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Rust files of the packages.
+fn sources() -> Vec<PathBuf> {
+    let mut open: Vec<PathBuf> = ["src", "tests", "format", "record", "report", "fuzz"]
+        .map(|folder| root().join(folder))
+        .to_vec();
+    let mut files = Vec::new();
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_output = path.ends_with("target") || path.ends_with("tests/out");
+            if path.is_dir() && !is_output {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// Words behind `fn `, `const ` and `static ` in all sources.
+fn symbols() -> BTreeSet<String> {
+    let mut symbols = BTreeSet::new();
+    for file in sources() {
+        let text = std::fs::read_to_string(file).unwrap();
+        for keyword in ["fn ", "const ", "static "] {
+            for rest in text.split(keyword).skip(1) {
+                let word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+                let end = rest.find(|letter| !word(letter)).unwrap_or(rest.len());
+                symbols.insert(rest[..end].to_owned());
+            }
+        }
+    }
+    symbols
+}
+
+/// Names in backquotes in the last `columns` columns of the tables in a page.
+fn named(page: &str, columns: usize) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    let mut names = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+        let last = &cells[cells.len().saturating_sub(columns)..];
+        for cell in last {
+            names.extend(cell.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    names
+}
+
+#[test]
+fn every_test_and_constant_named_in_a_table_exists() {
+    let symbols = symbols();
+    for (page, columns, least) in [
+        ("docs/reliability.md", 1, 30),
+        ("docs/limits.md", 2, 40),
+        ("docs/security.md", 1, 8),
+    ] {
+        let names = named(page, columns);
+        assert!(names.len() >= least, "{page} names only {}", names.len());
+        for name in names {
+            // `Vcpus::MOST`, `Plan::default`.
+            let last = name.rsplit("::").next().unwrap_or(&name);
+            assert!(symbols.contains(last), "{page} names {name}, which is not there");
+        }
+    }
+}
