@@ -172,6 +172,8 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
             return Err(error);
         }
     };
+    let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
+    uniprof_record::lockdown::lock_down(named)?;
     for warning in &source.hot.facts().warnings {
         terminal::say(format_args!("uniprof: {warning}"));
     }

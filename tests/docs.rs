@@ -71,7 +71,10 @@ fn every_test_and_constant_named_in_a_table_exists() {
         for name in names {
             // `Vcpus::MOST`, `Plan::default`.
             let last = name.rsplit("::").next().unwrap_or(&name);
-            assert!(symbols.contains(last), "{page} names {name}, which is not there");
+            assert!(
+                symbols.contains(last),
+                "{page} names {name}, which is not there"
+            );
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod encoder;
 pub mod gdb;
 pub mod guardian;
 pub mod histogram;
+pub mod lockdown;
 pub mod output;
 pub mod page_tables;
 pub mod process;

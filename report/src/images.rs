@@ -8,7 +8,7 @@ mod error;
 pub use error::ImageError;
 pub use segments::Segments;
 
-use crate::mapped::{Mapped, map};
+use crate::mapped::{Mapped, map, map_named};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection};
@@ -79,6 +79,17 @@ impl Image {
     /// [`ImageError`] if it can't be mapped, isn't ELF, is cut short or of a foreign kind.
     pub fn open(path: &Path) -> Result<Image, ImageError> {
         let mapped = map(path)?;
+        let name = path.display().to_string();
+        Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
+    }
+
+    /// As [`Image::open`], at a path that a recording or another image names: a stranger may have
+    /// chosen it.
+    ///
+    /// # Errors
+    /// As for [`Image::open`], and that the path leads to the system's own files.
+    pub(crate) fn open_named(path: &Path) -> Result<Image, ImageError> {
+        let mapped = map_named(path)?;
         let name = path.display().to_string();
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
     }

@@ -112,7 +112,7 @@ impl Library {
             }
         }
         for path in search::images(module, &self.folders, self.only_given) {
-            if let Ok(image) = Image::open(&path)
+            if let Ok(image) = Image::open_named(&path)
                 && self.accept(&image, module, &mut found)
             {
                 found.image = Some(Arc::new(image));
@@ -132,7 +132,7 @@ impl Library {
         };
         let paths = search::debug_files(id, &self.folders, self.only_given);
         let by_id = paths.into_iter().find_map(|path| {
-            let debug = Image::open(&path).ok()?;
+            let debug = Image::open_named(&path).ok()?;
             debug
                 .build_id()
                 .is_some_and(|found| found.0 == id)

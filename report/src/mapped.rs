@@ -82,6 +82,24 @@ pub fn map(path: &Path) -> Result<Mapped, MapError> {
     Ok(Mapped { map: Some(map) })
 }
 
+/// Trees whose regular files are doors to the kernel and to devices: to read one may do something.
+const SYSTEM_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+/// As [`map`], for a path that a recording or an image names: a stranger may have chosen it.
+///
+/// # Errors
+/// Also [`MapError::NotAFile`] for whatever lies, or leads by links, below /proc, /sys or /dev.
+pub fn map_named(path: &Path) -> Result<Mapped, MapError> {
+    let real = path.canonicalize().map_err(|source| MapError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    if SYSTEM_FOLDERS.iter().any(|folder| real.starts_with(folder)) {
+        return Err(MapError::NotAFile { path: real });
+    }
+    map(&real)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +112,27 @@ mod tests {
         assert_eq!(&*map(&path).unwrap(), b"abc");
         std::fs::write(&path, b"").unwrap();
         assert_eq!(&*map(&path).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_stranger_names_no_file_of_the_system() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("libc.so.6");
+        std::os::unix::fs::symlink("/proc/self/status", &link).unwrap();
+        let path = folder.path().join("bytes");
+        std::fs::write(&path, b"abc").unwrap();
+        assert_eq!(&*map_named(&path).unwrap(), b"abc");
+        let named = [
+            "/proc/self/maps",
+            "/sys/kernel/notes",
+            "/dev/zero",
+            "/dev/null",
+        ]
+        .map(Path::new);
+        for path in named.into_iter().chain([link.as_path()]) {
+            let refused = matches!(map_named(path), Err(MapError::NotAFile { .. }));
+            assert!(refused || !path.exists(), "{}", path.display());
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod guardian_process;
 pub mod perf;
+pub mod privileges;
 pub mod ptrace;
 pub mod signal;
 pub mod spawn;

@@ -3,7 +3,7 @@
 
 use crate::images::{BuildId, Image};
 use crate::spaces::Module;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Where distributions put debug files.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -12,7 +12,11 @@ const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// whole path or by its name; then, unless only named files may be looked at, where it was recorded.
 pub(super) fn images(module: &Module, folders: &[PathBuf], only_given: bool) -> Vec<PathBuf> {
     let recorded = Path::new(&module.path);
-    let is_path = recorded.is_absolute() && !module.path.ends_with(" (deleted)");
+    // A path with `..` in it would lead out of a folder that it is looked for in.
+    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    let is_path = recorded.is_absolute()
+        && recorded.components().all(plain)
+        && !module.path.ends_with(" (deleted)");
     let mut paths = Vec::new();
     for folder in folders {
         paths.extend(by_build_id(folder, &module.build_id, ""));
@@ -74,7 +78,7 @@ pub(super) fn linked_debug_file(image: &Image) -> Option<Image> {
         Path::new(DEBUG_FOLDER).join(below),
     ];
     places.into_iter().find_map(|place| {
-        let found = Image::open(&place.join(name)).ok()?;
+        let found = Image::open_named(&place.join(name)).ok()?;
         let mut crc = flate2::Crc::new();
         crc.update(found.bytes());
         (crc.sum() == wanted).then_some(found)
@@ -105,6 +109,12 @@ mod tests {
         assert_eq!(
             paths,
             ["/syms/.build-id/ab/cd", "/syms/app"].map(PathBuf::from)
+        );
+        let paths = images(&module("/../../etc/app"), &folders, false);
+        assert!(
+            paths
+                .iter()
+                .all(|path| !path.to_string_lossy().contains(".."))
         );
         let short = Module {
             path: "..".to_owned(),

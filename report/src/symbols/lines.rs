@@ -164,7 +164,7 @@ impl<'a> Lines<'a> {
         let beside = folder.join(path.file_name()?);
         let image = [compiled_in.join(&path), beside]
             .iter()
-            .find_map(|path| Image::open(path).ok())?;
+            .find_map(|path| Image::open_named(path).ok())?;
         let image: &'a Image = self.store.images.keep(Arc::new(image));
         let section = |id: SectionId| {
             let name = id.dwo_name();
@@ -185,7 +185,7 @@ fn package<'a>(store: &'a LineStore, path: &Path) -> Option<DwarfPackage<Bytes<'
     name.push(".dwp");
     let image: &'a Image = store
         .images
-        .keep(Arc::new(Image::open(Path::new(&name)).ok()?));
+        .keep(Arc::new(Image::open_named(Path::new(&name)).ok()?));
     let section = |id: SectionId| {
         Ok::<_, gimli::Error>(match id.dwo_name() {
             Some(name) => store.section(image, name),

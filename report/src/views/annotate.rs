@@ -124,7 +124,10 @@ fn write_file(
     }
     let mut before = None;
     for line in shown.into_iter().take(LINES_MAX) {
-        let text = source.get(line as usize - 1).copied().unwrap_or("");
+        let text = source
+            .get((line as usize).wrapping_sub(1))
+            .copied()
+            .unwrap_or("");
         if !source.is_empty() && line as usize > source.len() && !lines.contains_key(&line) {
             continue;
         }
@@ -140,12 +143,27 @@ fn write_file(
     writeln!(out)
 }
 
+/// Endings of source files. The path comes from the recording or an image: without this, a stranger
+/// could have any secret of this machine shown between the lines of a report.
+const SOURCE_ENDINGS: [&str; 22] = [
+    "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
+    "go", "zig", "d", "f90", "py", "nim", "swift",
+];
+
 /// The text of a source file, if it is a file of a sane size on this machine.
 fn read_source(path: &Path) -> Option<String> {
-    let found = std::fs::metadata(path).ok()?;
+    let ending = path.extension()?.to_str()?;
+    if !SOURCE_ENDINGS.contains(&ending) {
+        return None;
+    }
+    let path = path.canonicalize().ok()?;
+    if path.extension()?.to_str()? != ending {
+        return None;
+    }
+    let found = std::fs::metadata(&path).ok()?;
     if !found.is_file() || found.len() > SOURCE_BYTES_MAX {
         return None;
     }
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = std::fs::read(&path).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -1,0 +1,363 @@
+//! A recording from a stranger, and a recorder that runs as root: what neither may do.
+//! docs/security.md names these tests.
+#![cfg(all(feature = "record", feature = "report"))]
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
+use uprof::image::{ImageIdentity, ImagePart, Symbol};
+use uprof::layout::ImageSection;
+use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer, varint};
+
+fn uniprof() -> Command {
+    Command::new(cargo_bin("uniprof"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Where the function of module `number` is.
+fn address(number: usize) -> u64 {
+    0x10_0000 * (number as u64 + 1)
+}
+
+/// A recording with a sample in each of `paths`; `source` is a source file that the first one's line
+/// table names.
+fn hostile(paths: &[String], source: &str) -> Vec<u8> {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    metadata.target.name = "<script>alert(1)</script>\u{1b}[2J".into();
+    let mut writer = Writer::create(Vec::new(), [9; 16], &metadata, 0).unwrap();
+    let modules: Vec<ModuleEvent> = paths
+        .iter()
+        .enumerate()
+        .map(|(number, path)| ModuleEvent {
+            time_ns: 0,
+            space: 7,
+            what: ModuleChange::Mapped(Mapping {
+                start: address(number),
+                length: 0x1000,
+                file_offset: 0,
+                path: path.clone(),
+                build_id: Vec::new(),
+            }),
+        })
+        .collect();
+    writer.modules(&modules).unwrap();
+    writer.image_part(&lines(&paths[0], source), 0).unwrap();
+    for number in 0..paths.len() {
+        let chain = [Frame::exact(address(number) + 8)];
+        let sample = Sample {
+            time_ns: number as u64 * 1_000_000,
+            task: Task { space: 7, vcpu: 7 },
+            state: State::Running,
+            chain: &chain,
+            stop: Stop::Complete,
+            cost_ns: None,
+            late_ns: None,
+            registers: None,
+            stack: None,
+        };
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::Duration,
+        message: "x".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap()
+}
+
+/// Line 1 of `source` at the sampled address of the module `path` (format-spec.md, section 7).
+fn lines(path: &str, source: &str) -> ImagePart {
+    let mut part = ImagePart::new(ImageIdentity {
+        path: path.into(),
+        build_id: Vec::new(),
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "test".into(),
+    });
+    part.push(Symbol {
+        address: 0,
+        size_bytes: 0x1000,
+        name: "evil",
+    });
+    let texts = ["evil", source];
+    let mut section = Vec::new();
+    varint::put(&mut section, texts.len() as u64);
+    for text in texts {
+        varint::put(&mut section, text.len() as u64);
+    }
+    texts.iter().for_each(|text| section.extend(text.bytes()));
+    // One address, 8; one function there, text 1, in text 2, line 1.
+    for number in [1, 8, 1, 1, 2, 1] {
+        varint::put(&mut section, number);
+    }
+    let tag = u64::from(ImageSection::Lines.number());
+    part.others.push((tag, section));
+    part
+}
+
+/// Paths that a stranger could want opened.
+fn traps(folder: &Path) -> Vec<String> {
+    let fifo = folder.join("fifo");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let huge = folder.join("huge");
+    let file = std::fs::File::create(&huge).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let link = folder.join("link");
+    std::os::unix::fs::symlink("/proc/kcore", &link).unwrap();
+    let named = [fifo, huge, link, folder.to_owned()];
+    let named = named.iter().map(|path| path.display().to_string());
+    let system = [
+        "/dev/zero",
+        "/dev/tty",
+        "/dev/mem",
+        "/proc/kcore",
+        "/proc/self/mem",
+    ];
+    let odd = [
+        "/../../../etc/shadow",
+        "relative/../path",
+        "//host/share",
+        "http://host.invalid/x",
+    ];
+    named
+        .chain(system.into_iter().chain(odd).map(str::to_owned))
+        .collect()
+}
+
+const VIEWS: [&[&str]; 6] = [
+    &["report", "--top"],
+    &["report", "--tree", "--by", "line"],
+    &["report", "--annotate", "evil"],
+    &["report", "--flame=-"],
+    &["export", "--format", "json", "-o", "-"],
+    &["info"],
+];
+
+#[test]
+fn no_path_in_a_recording_makes_a_report_wait_fail_or_read_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("evil.uprof");
+    std::fs::write(&file, hostile(&traps(folder.path()), "/etc/shadow")).unwrap();
+    for words in VIEWS {
+        let began = Instant::now();
+        let output = uniprof().args(words).arg(&file).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)),
+            "{words:?}: {said}"
+        );
+        assert!(began.elapsed() < Duration::from_secs(20), "{words:?} waits");
+        for bytes in [&output.stdout, &output.stderr] {
+            assert!(!bytes.contains(&0x1b), "{words:?} steers the terminal");
+        }
+        if words.contains(&"--flame=-") {
+            assert!(!text(&output.stdout).contains("<script>alert"));
+        }
+    }
+}
+
+/// Under strace: one program is started, nothing is sent anywhere, nothing is written but the output,
+/// and nothing is opened that a stranger named.
+#[test]
+fn a_report_starts_nothing_sends_nothing_and_writes_only_where_told() {
+    if Command::new("strace")
+        .arg("-V")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
+        eprintln!("skipped: strace is not installed (apt-get install strace)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("evil.uprof");
+    let picture = folder.path().join("out.svg");
+    std::fs::write(&file, hostile(&traps(folder.path()), "/etc/shadow")).unwrap();
+    let mut command = Command::new("strace");
+    let calls = "-e trace=execve,execveat,socket,connect,openat,open,creat,unlink,unlinkat,rename,\
+                 renameat,renameat2,mkdir,mkdirat,symlink,symlinkat,link,linkat,truncate,chmod,fchmodat";
+    command
+        .args(["-f", "-qq", "-s", "300"])
+        .args(calls.split(' '));
+    command.arg("-o").arg(folder.path().join("calls"));
+    command.arg(cargo_bin("uniprof")).args(["report", "--top"]);
+    command
+        .arg(format!("--flame={}", picture.display()))
+        .arg(&file);
+    let output = command.output().unwrap();
+    let log = std::fs::read_to_string(folder.path().join("calls")).unwrap_or_default();
+    if !log.contains("execve(") {
+        eprintln!("skipped: strace can't trace here: {}", text(&output.stderr));
+        return;
+    }
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(log.matches("execve").count(), 1, "{log}");
+    assert!(
+        !log.contains("socket(") && !log.contains("connect("),
+        "{log}"
+    );
+    for line in log.lines() {
+        let named = [
+            "fifo",
+            "/link",
+            "/dev/zero",
+            "/dev/tty",
+            "/dev/mem",
+            "kcore",
+            "self/mem",
+            "shadow",
+        ];
+        let opened = line.contains("open") && !line.contains("ENOENT");
+        assert!(
+            !opened || !named.iter().any(|name| line.contains(name)),
+            "{line}"
+        );
+        let writes = [
+            "O_WRONLY", "O_RDWR", "O_CREAT", "rename", "unlink", "mkdir", "symlink", "creat(",
+        ];
+        let own = folder.path().display().to_string() + "/out.svg";
+        let hidden = line.contains("out.svg");
+        assert!(
+            !writes.iter().any(|word| line.contains(word)) || line.contains(&own) || hidden,
+            "{line}"
+        );
+    }
+    assert!(picture.exists());
+}
+
+#[test]
+fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("id_rsa");
+    let source = folder.path().join("evil.c");
+    let link = folder.path().join("secret.c");
+    std::fs::write(&secret, "swordfish\n").unwrap();
+    std::fs::write(&source, "int evil;\n").unwrap();
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let shown = |path: &PathBuf| {
+        let file = folder.path().join("x.uprof");
+        let paths = ["/no/such/image".to_owned()];
+        std::fs::write(&file, hostile(&paths, &path.display().to_string())).unwrap();
+        let mut command = uniprof();
+        command.args(["report", "--annotate", "evil"]).arg(&file);
+        text(&command.output().unwrap().stdout)
+    };
+    assert!(shown(&source).contains("int evil;"), "{}", shown(&source));
+    for hidden in [&secret, &link] {
+        assert!(
+            shown(hidden).contains("not readable here"),
+            "{}",
+            shown(hidden)
+        );
+        assert!(!shown(hidden).contains("swordfish"));
+    }
+}
+
+/// A process that works until it is killed.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn status(pid: u32, field: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// While it records, root's recorder has no more than the capabilities of docs/security.md.
+#[test]
+fn a_recorder_gives_up_what_it_does_not_need() {
+    let busy = Command::new("bash")
+        .args(["-c", "while :; do :; done"])
+        .spawn();
+    let busy = Busy(busy.unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    for backend in [&[][..], &["--ptrace"]] {
+        let mut command = uniprof();
+        command
+            .args(["record", "-F", "99", "-d", "60s", "-o"])
+            .arg(&file);
+        command.args(backend).arg(format!("pid:{}", busy.0.id()));
+        let mut recorder = Busy(command.stderr(Stdio::null()).spawn().unwrap());
+        let pid = recorder.0.id();
+        let began = Instant::now();
+        while std::fs::metadata(&file).map_or(0, |found| found.len()) < 700 {
+            assert!(
+                began.elapsed() < Duration::from_secs(30),
+                "nothing is written"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // ReadAnyFile, Kill, Trace, KernelAddresses.
+        let allowed = 1u64 << 2 | 1 << 5 | 1 << 19 | 1 << 34;
+        for field in ["CapEff:", "CapPrm:"] {
+            let mask = u64::from_str_radix(&status(pid, field), 16).unwrap();
+            assert_eq!(mask & !allowed, 0, "{field} {mask:x}");
+        }
+        assert_eq!(status(pid, "NoNewPrivs:"), "1");
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
+        assert_eq!(core.unwrap().split_ascii_whitespace().nth(4), Some("0"));
+        let told = Command::new("kill")
+            .args(["-s", "INT", &pid.to_string()])
+            .status();
+        assert!(told.unwrap().success());
+        let code = recorder.0.wait().unwrap().code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}");
+        std::fs::remove_file(&file).unwrap();
+    }
+}
+
+/// `report` and `format` hold nothing that could start a program or open a connection.
+#[test]
+fn packages_that_read_strangers_files_know_no_programs_and_no_network() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut open = vec![root.join("format/src"), root.join("report/src")];
+    let mut count = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            count += 1;
+            let source = std::fs::read_to_string(&path).unwrap();
+            for word in [
+                "std::process::Command",
+                "process::{Command",
+                "std::net",
+                "UnixStream",
+                "execv",
+            ] {
+                assert!(!source.contains(word), "{} has {word}", path.display());
+            }
+        }
+    }
+    assert!(count > 80, "only {count} files were looked at");
+}
