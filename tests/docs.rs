@@ -61,11 +61,7 @@ fn named(page: &str, columns: usize) -> Vec<String> {
 #[test]
 fn every_test_and_constant_named_in_a_table_exists() {
     let symbols = symbols();
-    for (page, columns, least) in [
-        ("docs/reliability.md", 1, 30),
-        ("docs/limits.md", 2, 40),
-        ("docs/security.md", 1, 8),
-    ] {
+    for (page, columns, least) in [("docs/reliability.md", 1, 30)] {
         let names = named(page, columns);
         assert!(names.len() >= least, "{page} names only {}", names.len());
         for name in names {
