@@ -3,6 +3,7 @@
 #![cfg(all(feature = "record", feature = "report"))]
 
 use assert_cmd::cargo::cargo_bin;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -360,4 +361,34 @@ fn packages_that_read_strangers_files_know_no_programs_and_no_network() {
         }
     }
     assert!(count > 80, "only {count} files were looked at");
+}
+
+/// An empty file that was there already may be open to all: a recording is not.
+#[test]
+fn an_empty_file_that_all_may_read_becomes_private_and_links_are_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.uprof");
+    let (link, elsewhere) = (folder.path().join("link"), folder.path().join("elsewhere"));
+    std::fs::write(&file, "").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &link).unwrap();
+    let record = |output: &Path| {
+        let mut command = uniprof();
+        command.args(["record", "-F", "997", "-o"]).arg(output);
+        let loop_ = "for ((i = 0; i < 200000; i++)); do :; done";
+        command.args(["--", "bash", "-c", loop_]);
+        command
+    };
+    let code = record(&file).status().unwrap().code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let refused = record(&link).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        text(&refused.stderr).contains("cannot create"),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert!(!elsewhere.exists());
 }
