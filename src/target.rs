@@ -89,6 +89,7 @@ pub fn open(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
     if !args.command.is_empty() {
         let command = Process::Started(Command {
             arguments: args.command.clone(),
+            stdout_to_stderr: args.output == Path::new("-"),
         });
         return open_process(args, command, plan);
     }

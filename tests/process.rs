@@ -210,6 +210,20 @@ fn ptrace_in_place_of_perf_events() {
     assert!(read(&file).samples > 20, "{}", read(&file).samples);
 }
 
+/// What the command prints must not end up in the middle of the recording.
+#[test]
+fn a_command_that_prints_beside_a_recording_on_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let script = "for ((i = 0; i < 300000; i++)); do :; done; echo printed";
+    let mut record = uniprof();
+    record.args(["record", "-F", "997", "-o", "-", "--", "bash", "-c", script]);
+    let output = run(&mut record, 0);
+    std::fs::write(&file, &output.stdout).unwrap();
+    assert_eq!(read(&file).damages, 0);
+    assert!(text(&output.stderr).contains("printed"));
+}
+
 /// strace makes the system call fail as a container's filter does.
 #[test]
 fn perf_events_that_are_forbidden() {

@@ -123,7 +123,10 @@ fn plan(milliseconds: u64, stack_bytes: u32) -> Plan {
 fn busy_child() -> Process {
     let script = "while :; do :; done";
     let arguments = ["bash", "-c", script].map(String::from).to_vec();
-    Process::Started(Command { arguments })
+    Process::Started(Command {
+        arguments,
+        stdout_to_stderr: false,
+    })
 }
 
 /// Records and counts the allocations of this thread, which is the sampling one.

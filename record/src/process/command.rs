@@ -12,6 +12,8 @@ use nix::unistd::Pid;
 pub struct Command {
     /// Program and arguments; never empty.
     pub arguments: Vec<String>,
+    /// Whether what it prints goes to standard error, as the recording goes to standard output.
+    pub stdout_to_stderr: bool,
 }
 
 /// The command's process, ended on drop.
@@ -31,7 +33,7 @@ impl Command {
     /// That no process could be made.
     pub fn start(&self) -> Result<Child, SourceError> {
         let name = self.arguments.first().cloned().unwrap_or_default();
-        let waiting = spawn::waiting(&self.arguments)
+        let waiting = spawn::waiting(&self.arguments, self.stdout_to_stderr)
             .map_err(|error| SourceError::system(format!("cannot start `{name}`"), error, ""))?;
         Ok(Child {
             name,

@@ -14,11 +14,12 @@ pub struct Waiting {
     failure: std::io::PipeReader,
 }
 
-/// Forks a child that will execute `arguments` when told to.
+/// Forks a child that will execute `arguments` when told to; `stdout_to_stderr` says that our
+/// standard output is none of its business.
 ///
 /// # Errors
 /// What the system returns, or `EINVAL` for an empty command or an argument with a zero byte.
-pub fn waiting(arguments: &[String]) -> Result<Waiting, Errno> {
+pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, Errno> {
     let arguments: Vec<CString> = arguments
         .iter()
         .map(|argument| CString::new(argument.as_str()).map_err(|_| Errno::EINVAL))
@@ -28,7 +29,7 @@ pub fn waiting(arguments: &[String]) -> Result<Waiting, Errno> {
         || std::io::pipe().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
     let (mut wait, go) = pipe()?;
     let (failure, mut fail) = pipe()?;
-    // SAFETY: the child calls only read, signal, execvp, write, close and _exit, on memory that was made
+    // SAFETY: the child calls only read, signal, dup2, execvp, write, close and _exit, on memory that was made
     // before the fork.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Waiting {
@@ -41,6 +42,10 @@ pub fn waiting(arguments: &[String]) -> Result<Waiting, Errno> {
             unsafe { libc::close(go.as_raw_fd()) };
             // SAFETY: a Rust program ignores SIGPIPE; the command expects the default.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            if stdout_to_stderr {
+                // SAFETY: both are descriptors, open or not; at worst the call fails.
+                unsafe { libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) };
+            }
             let mut word = [0];
             if matches!(wait.read(&mut word), Ok(1)) {
                 let Err(error) = execvp(program, &arguments);
