@@ -126,7 +126,7 @@ fn threads_of_a_compressor() {
         .arg(input);
     run(record.stdout(Stdio::null()), 0);
     let read = read(&file);
-    assert!(read.samples > 500, "{}", read.samples);
+    assert!(read.samples > 20, "{}", read.samples);
     assert_eq!(
         std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
@@ -154,7 +154,7 @@ fn an_interpreter() {
     ]);
     run(&mut record, 0);
     let read = read(&file);
-    assert!(read.samples > 300, "{}", read.samples);
+    assert!(read.samples > 50, "{}", read.samples);
     assert_eq!(read.end.unwrap().reason, EndReason::TargetEnded);
     let flame = folder.path().join("python.svg");
     let argument = format!("--flame={}", flame.display());
@@ -177,7 +177,7 @@ fn a_running_process_through_a_pipe() {
     );
     std::fs::write(&file, &output.stdout).unwrap();
     let read = read(&file);
-    assert!(read.samples > 100, "{}", read.samples);
+    assert!(read.samples > 20, "{}", read.samples);
     assert_eq!(read.end.unwrap().reason, EndReason::Duration);
     assert!(
         text(&output.stderr).contains("Recorded "),
