@@ -192,7 +192,7 @@ impl Patient {
     fn examine(&mut self, report: &mut Report, image: Option<&Image>) -> bool {
         let mut looks = Looks::default();
         for _ in 0..LOOKS {
-            if let Err(error) = self.domain.fetch(false) {
+            if let Err(error) = self.domain.fetch(false, true) {
                 report.say(Verdict::Bad, error.to_string());
                 return true;
             }

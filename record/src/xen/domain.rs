@@ -259,12 +259,15 @@ impl Domain {
         Layout { vcpus: self.vcpus }
     }
 
-    /// One call: what the domain and each vCPU are doing, then, if `pause`, freezes the domain, then
-    /// every vCPU's context. On success with `pause` the domain stands still; on failure it doesn't.
-    pub fn fetch(&mut self, pause: bool) -> Result<(), XenError> {
+    /// One call: what the domain (if `look`) and each vCPU are doing, then, if `pause`, freezes the
+    /// domain, then every vCPU's context. On success with `pause` the domain stands still; on failure
+    /// it doesn't.
+    pub fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
         let layout = self.layout();
         layout.arm_pause(&mut self.buffer, pause);
-        let arguments = [self.buffer.address(0), u64::from(layout.entries()), 0, 0, 0];
+        let first = u32::from(!look);
+        let start = self.buffer.address(layout.entry(first));
+        let arguments = [start, u64::from(layout.entries() - first), 0, 0, 0];
         self.xen.hypercalls += 1;
         let outcome = self
             .xen
@@ -284,6 +287,15 @@ impl Domain {
         }
     }
 
+    /// Only asks what the domain is doing, for [`Domain::info`].
+    pub fn look(&mut self) {
+        let arguments = [self.buffer.address(0), 1, 0, 0, 0];
+        self.xen.hypercalls += 1;
+        let privcmd = &self.xen.privcmd;
+        // What went wrong stands in the entry, or the old answer stays.
+        let _ = privcmd.hypercall(privcmd::MULTICALL, arguments, &mut self.buffer);
+    }
+
     /// Lets the domain go on: one pause less.
     pub fn unpause(&mut self) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
@@ -295,7 +307,7 @@ impl Domain {
             .map_err(|errno| XenError::new("resume", format!("domain {}", self.id), errno))
     }
 
-    /// The domain as it was just before the last fetch; `None` if it is gone.
+    /// The domain as it was when we last looked; `None` if it is gone.
     pub fn info(&self) -> Option<DomainInfo> {
         let layout = self.layout();
         layout.outcome(&self.buffer, 0).ok()?;

@@ -26,6 +26,10 @@ const SHUTDOWN_SUSPEND: u8 = 2;
 const SHUTDOWN_CRASH: u8 = 3;
 const SHUTDOWN_WATCHDOG: u8 = 4;
 
+/// Shutdown, crash and pauses by others are looked for this often, not at each sample: the guest would
+/// have to wait for the answer.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+
 /// The backend.
 struct XenSource {
     facts: Facts,
@@ -39,6 +43,10 @@ struct XenSource {
     cpu_time_ns: Vec<u64>,
     /// Someone else's pause was seen at the last sample.
     held_by_other: bool,
+    /// When we last looked at the domain as a whole.
+    looked_ns: u64,
+    /// The last fetch failed.
+    failed: bool,
     /// We have paused the domain and not resumed it yet.
     frozen: bool,
     /// The guest has suspended itself: to be saved or migrated.
@@ -89,6 +97,8 @@ pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, S
         online: vec![false; vcpus as usize],
         cpu_time_ns: vec![0; vcpus as usize],
         held_by_other: false,
+        looked_ns: 0,
+        failed: false,
         frozen: false,
         suspended: false,
         domain,
@@ -108,7 +118,7 @@ impl XenSource {
     /// Before the first sample: gathers facts, and maps page tables and stacks while the guest runs,
     /// so that the first freeze is as short as the others.
     fn look_around(&mut self, image: Option<Image>) -> Result<(), SourceError> {
-        self.domain.fetch(false).map_err(told)?;
+        self.domain.fetch(false, true).map_err(told)?;
         let info = self.domain.info().ok_or_else(|| self.gone())?;
         self.held_by_other = info.is_paused();
         if self.held_by_other {
@@ -169,11 +179,11 @@ impl XenSource {
     }
 
     /// Fetches with a pause, under the guardian's eye.
-    fn fetch_frozen(&mut self) -> Result<(), XenError> {
+    fn fetch_frozen(&mut self, look: bool) -> Result<(), XenError> {
         if let Some(guardian) = &mut self.guardian {
             guardian.freezing();
         }
-        let fetched = self.domain.fetch(true);
+        let fetched = self.domain.fetch(true, look);
         self.frozen = fetched.is_ok();
         if let (Err(_), Some(guardian)) = (&fetched, &self.guardian) {
             guardian.running();
@@ -239,9 +249,12 @@ impl XenSource {
         })
     }
 
-    /// Whether the guest will run again, by what the last fetch said.
+    /// Whether the guest will run again, by what we saw when we last looked.
     fn life(&mut self) -> Life {
         let id = self.domain.id;
+        if self.failed {
+            self.domain.look();
+        }
         let Some(info) = self.domain.info() else {
             return self.destroyed();
         };
@@ -267,11 +280,17 @@ impl StopWorld for XenSource {
 
     fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let by_us = self.guardian.is_some() && !self.held_by_other;
-        if by_us {
-            self.fetch_frozen().map_err(told)?;
-        } else {
-            self.domain.fetch(false).map_err(told)?;
+        let now_ns = monotonic_ns();
+        let look = self.held_by_other || now_ns - self.looked_ns >= LOOK_EVERY_NS;
+        let fetched = match by_us {
+            true => self.fetch_frozen(look),
+            false => self.domain.fetch(false, look),
+        };
+        if look {
+            self.looked_ns = now_ns;
         }
+        self.failed = fetched.is_err();
+        fetched.map_err(told)?;
         let Some(info) = self.domain.info() else {
             let _ = self.resume();
             return Err(self.gone());
