@@ -42,12 +42,13 @@ def prepare():
         subprocess.run(["make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
 
 
-def program():
+def program(release=False):
     """The program under test: $UNIPROF, or a fresh build."""
     if given := os.environ.get("UNIPROF"):
         return given
-    subprocess.run(["cargo", "build", "--quiet", "--locked"], cwd=ROOT, check=True)
-    return str(ROOT / "target/debug/uniprof")
+    profile = ["--release"] if release else []
+    subprocess.run(["cargo", "build", "--quiet", "--locked", *profile], cwd=ROOT, check=True)
+    return str(ROOT / "target" / ("release" if release else "debug") / "uniprof")
 
 
 def symbol(image, name):
