@@ -1,6 +1,6 @@
 //! `uniprof doctor`: what stands in the way of a good recording, and what to type.
 
-use crate::Outcome;
+use crate::{Outcome, target};
 use std::io::Write;
 use std::path::PathBuf;
 use uniprof_record::xen::doctor::{self, Report, Verdict};
@@ -11,13 +11,14 @@ use uniprof_record::xen::doctor::{self, Report, Verdict};
 Examples:
   uniprof doctor                     this machine
   uniprof doctor 7                   Xen domain 7
+  uniprof doctor qemu:/run/qmp.sock  a QEMU guest, and which options would make it cheaper
   uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
 pub struct Args {
     /// The image that the guest is said to run
     #[arg(long, value_name = "IMAGE")]
     elf: Option<PathBuf>,
 
-    /// A Xen domain by number or name; nothing: this machine
+    /// As for `uniprof record`; nothing: this machine
     #[arg(value_name = "TARGET")]
     target: Option<String>,
 }
@@ -25,7 +26,7 @@ pub struct Args {
 /// Runs the subcommand: 0 if all is well, 1 if something could be better, 2 if recording can't work.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let report = match &args.target {
-        Some(target) => doctor::examine_domain(target, args.elf.as_deref()),
+        Some(target) => target::examine(target, args.elf.as_deref())?,
         None => doctor::examine_host(),
     };
     let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error

@@ -9,6 +9,7 @@ use std::time::Duration;
 use uniprof_record::gdb;
 use uniprof_record::process::{self, Command, Process};
 use uniprof_record::qemu;
+use uniprof_record::xen::doctor::{Report, examine_domain};
 use uniprof_record::xen::{self, image::Image, target as domain};
 use uniprof_record::{Plan, Source};
 
@@ -24,6 +25,9 @@ pub struct Backend {
     pub budget: Duration,
     /// Opens the target whose text behind the prefix is the first argument.
     open: fn(&str, &Args, &Plan) -> anyhow::Result<Source>,
+    /// Looks at the target for `uniprof doctor`, given the image; `None` where there is nothing to
+    /// look at beforehand.
+    examine: Option<fn(&str, Option<&Path>) -> Report>,
 }
 
 /// The time in which a hypercall or a signal has long been answered.
@@ -39,6 +43,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a process",
         budget: LOCAL_BUDGET,
         open: open_pid,
+        examine: None,
     },
     Backend {
         prefix: "gdb:",
@@ -46,6 +51,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a guest behind a gdb stub",
         budget: STUB_BUDGET,
         open: open_gdb,
+        examine: Some(gdb::doctor::examine),
     },
     Backend {
         prefix: "qemu:",
@@ -53,6 +59,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a QEMU guest, by its QMP monitor",
         budget: STUB_BUDGET,
         open: open_qemu,
+        examine: Some(|path, elf| qemu::doctor::examine(Path::new(path), elf)),
     },
     Backend {
         prefix: "",
@@ -60,6 +67,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a Xen domain",
         budget: LOCAL_BUDGET,
         open: open_domain,
+        examine: Some(examine_domain),
     },
 ];
 
@@ -82,6 +90,18 @@ pub fn usual_budget(target: Option<&str>) -> Duration {
     target
         .and_then(backend_of)
         .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
+}
+
+/// Looks at a target for `uniprof doctor`.
+pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
+    let (backend, rest) = backend_of(target).context("there is no such target")?;
+    match backend.examine {
+        Some(examine) => Ok(examine(rest, elf)),
+        None => bail!(
+            "{} needs no doctor: `uniprof record {target}` says what is wrong",
+            backend.what
+        ),
+    }
 }
 
 /// Opens what the arguments name. May fork, so that no thread may run yet.

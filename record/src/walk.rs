@@ -82,7 +82,7 @@ pub fn frame_pointers(
 /// A return address as the processor will use it. On AArch64 a signature may lie in the bits that
 /// don't take part in translation, which are taken to be those above 48, except bit 55, which tells
 /// the half of the address space (Arm ARM, D8.9 "Pointer authentication").
-fn without_signature(arch: Arch, address: u64) -> u64 {
+pub(crate) fn without_signature(arch: Arch, address: u64) -> u64 {
     const SIGNATURE: u64 = u64::MAX << 48;
     match arch {
         Arch::X86_64 => address,

@@ -18,3 +18,4 @@ pub mod release;
 pub mod guard;
 pub mod source;
 pub mod open;
+pub mod doctor;

@@ -9,3 +9,4 @@ pub mod machine;
 pub mod ram;
 pub mod source;
 pub mod advice;
+pub mod doctor;

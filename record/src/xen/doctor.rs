@@ -10,7 +10,7 @@ use super::target::{self, Found};
 use crate::page_tables::Paging;
 use std::path::Path;
 use std::time::Duration;
-use uprof::Registers;
+use uprof::{Arch, Registers};
 
 /// One thing that was looked into.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn say(&mut self, verdict: Verdict, text: impl Into<String>) {
+    pub(crate) fn say(&mut self, verdict: Verdict, text: impl Into<String>) {
         let text = text.into();
         self.findings.push(Finding { verdict, text });
     }
@@ -155,9 +155,9 @@ fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<I
 }
 
 /// Times that the doctor looks at the vCPUs.
-const LOOKS: u32 = 20;
+pub(crate) const LOOKS: u32 = 20;
 /// Time between looks.
-const PAUSE: Duration = Duration::from_millis(20);
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 /// Bytes of text that are compared with the image.
 const TEXT_BYTES: usize = 64;
 
@@ -170,8 +170,9 @@ struct Patient {
 
 /// What a few looks at the vCPUs showed.
 #[derive(Default)]
-struct Looks {
-    running: u32,
+pub(crate) struct Looks {
+    /// Looks at a vCPU that ran.
+    pub(crate) running: u32,
     with_chain: u32,
     text_compared: u32,
     text_differs: u32,
@@ -202,7 +203,7 @@ impl Patient {
             std::thread::sleep(PAUSE);
         }
         looks.say(report, image.is_some());
-        looks.running == 0 || looks.with_chain * 2 > looks.running
+        looks.have_chains()
     }
 
     fn look(&mut self, vcpu: u32, image: Option<&Image>, looks: &mut Looks) {
@@ -218,42 +219,50 @@ impl Patient {
             looks.untranslatable += 1;
             return;
         }
-        let (ip, sp, fp) = self.domain.kind.arch.special_registers();
-        let register = |number| self.registers.get(number).unwrap_or(0);
-        let (ip, sp, fp) = (register(ip), register(sp), register(fp));
-        self.compare_text(&paging, ip, image, looks);
-        // The saved frame pointer goes up, and the return address is not data on the stack.
-        let mut frame = [0; 16];
-        let near = fp.is_multiple_of(8) && fp.wrapping_sub(sp) < 1 << 20;
-        if near && self.read(&paging, fp, &mut frame) == frame.len() {
-            let word = u128::from_le_bytes(frame);
-            let (saved, caller) = (word as u64, (word >> 64) as u64);
-            let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
-            looks.with_chain += u32::from(plausible);
-        }
-    }
-
-    fn read(&mut self, paging: &Paging, address: u64, into: &mut [u8]) -> usize {
-        let privcmd = &self.domain.xen.privcmd;
-        self.memory.read(privcmd, paging, address, into)
-    }
-
-    fn compare_text(&mut self, paging: &Paging, ip: u64, image: Option<&Image>, looks: &mut Looks) {
-        let mut seen = [0; TEXT_BYTES];
-        let got = self.read(paging, ip, &mut seen);
-        if got == 0 {
-            looks.unreadable += 1;
-            return;
-        }
-        if let Some(expected) = image.and_then(|image| image.text_at(ip, got)) {
-            looks.text_compared += 1;
-            looks.text_differs += u32::from(expected != seen[..expected.len()]);
-        }
+        let arch = self.domain.kind.arch;
+        let (memory, privcmd) = (&mut self.memory, &self.domain.xen.privcmd);
+        let mut read = |address, into: &mut [u8]| memory.read(privcmd, &paging, address, into);
+        looks.compare(arch, &self.registers, image, &mut read);
     }
 }
 
 impl Looks {
-    fn say(&self, report: &mut Report, has_image: bool) {
+    /// Looks at one running vCPU: is its code the image's, is there a chain of frame pointers?
+    pub(crate) fn compare(
+        &mut self,
+        arch: Arch,
+        registers: &Registers,
+        image: Option<&Image>,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> usize,
+    ) {
+        let (ip, sp, fp) = arch.special_registers();
+        let register = |number| registers.get(number).unwrap_or(0);
+        let (ip, sp, fp) = (register(ip), register(sp), register(fp));
+        let mut seen = [0; TEXT_BYTES];
+        let got = read(ip, &mut seen);
+        self.unreadable += u32::from(got == 0);
+        if let Some(expected) = image.and_then(|image| image.text_at(ip, got)) {
+            self.text_compared += u32::from(got > 0);
+            self.text_differs += u32::from(expected != seen[..expected.len()]);
+        }
+        // The saved frame pointer goes up, and the return address is not data on the stack.
+        let mut frame = [0; 16];
+        let near = fp.is_multiple_of(8) && fp.wrapping_sub(sp) < 1 << 20;
+        if near && read(fp, &mut frame) == frame.len() {
+            let word = u128::from_le_bytes(frame);
+            let (saved, caller) = (word as u64, (word >> 64) as u64);
+            let caller = crate::walk::without_signature(arch, caller);
+            let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
+            self.with_chain += u32::from(plausible);
+        }
+    }
+
+    /// Whether frame pointers will do, as far as was seen.
+    pub(crate) fn have_chains(&self) -> bool {
+        self.running == 0 || self.with_chain * 2 > self.running
+    }
+
+    pub(crate) fn say(&self, report: &mut Report, has_image: bool) {
         let Looks {
             running,
             with_chain,
