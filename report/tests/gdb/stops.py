@@ -5,6 +5,7 @@ Run by gdb: `gdb -batch -x stops.py PROGRAM`, with the environment
     SEED     of the random numbers between them
     GO_TO    functions, separated by commas, to one of which every tenth stop goes first
     REMOTE   a gdb stub to attach to, HOST:PORT; empty to run PROGRAM here
+    ARCH     x86_64 or aarch64
     OUT      where to write
 
 One JSON object a line: first a stop each {"registers": {DWARF number: value}, "stack": [address,
@@ -19,9 +20,11 @@ import random
 
 import gdb
 
-# DWARF numbers of x86-64's registers (System V ABI, figure 3.36).
-REGISTERS = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"]
-REGISTERS += ["r%d" % number for number in range(8, 16)] + ["rip"]
+# DWARF numbers of the registers (System V ABI, figure 3.36; AADWARF64).
+X86_64 = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp"]
+X86_64 += ["r%d" % number for number in range(8, 16)] + ["rip"]
+AARCH64 = ["x%d" % number for number in range(31)] + ["sp", "pc"]
+STACK_POINTER = {"x86_64": 7, "aarch64": 31}
 STACK_BYTES = 256 << 10
 # A guest's memory is all there: what lies above its stack does no harm.
 GUEST_STACK_BYTES = 16 << 10
@@ -80,9 +83,10 @@ def stop(limit_of):
     while frame.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
         frame = frame.older()
     registers = {}
-    for number, name in enumerate(REGISTERS):
+    arch = os.environ["ARCH"]
+    for number, name in enumerate(AARCH64 if arch == "aarch64" else X86_64):
         registers[number] = int(frame.read_register(name)) & 0xFFFFFFFFFFFFFFFF
-    sp = registers[7]
+    sp = registers[STACK_POINTER[arch]]
     # Also the bytes below, which leaf functions may use (the red zone).
     start = sp - 128
     length = min(limit_of(sp) - start, STACK_BYTES)
@@ -98,9 +102,11 @@ def main():
     # Else the first thousands of stops are all in the dynamic linker.
     remote = os.environ["REMOTE"]
     if remote:
-        gdb.execute("set architecture i386:x86-64", to_string=True)
+        if os.environ["ARCH"] == "x86_64":
+            gdb.execute("set architecture i386:x86-64", to_string=True)
         gdb.execute("target remote %s" % remote, to_string=True)
-        gdb.execute("tbreak work", to_string=True)
+        # In hardware, since the code may not be mapped before the guest has set up its tables.
+        gdb.execute("thbreak work", to_string=True)
         gdb.execute("continue", to_string=True)
         record(stops, go_to, lambda sp: sp + GUEST_STACK_BYTES, lambda: [])
         return

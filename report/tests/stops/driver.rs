@@ -3,6 +3,7 @@
 use super::Dump;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uprof::Arch;
 
 /// A way to build one of the programs.
 pub struct Program {
@@ -69,7 +70,11 @@ impl Program {
             "work.c" => "on_signal,work_leaf,formatted",
             _ => "",
         };
-        run_gdb(&self.build(folder), go_to, "", stops, seed)
+        let here = Target {
+            remote: "",
+            arch: Arch::X86_64,
+        };
+        run_gdb(&self.build(folder), go_to, &here, stops, seed)
     }
 
     fn build(&self, folder: &Path) -> PathBuf {
@@ -90,22 +95,38 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?} failed: {said}");
 }
 
-/// Stops `program`, or the guest behind the gdb stub at `remote`, under gdb.
-pub fn run_gdb(program: &Path, go_to: &str, remote: &str, stops: usize, seed: usize) -> Dump {
+/// What gdb is to stop.
+pub struct Target<'a> {
+    /// The gdb stub of a guest, or empty for a program that gdb starts.
+    pub remote: &'a str,
+    pub arch: Arch,
+}
+
+/// Stops `program`, or the guest behind a gdb stub, under gdb.
+pub fn run_gdb(program: &Path, go_to: &str, target: &Target, stops: usize, seed: usize) -> Dump {
     let out = program.with_extension("jsonl");
     // A breakpoint that is never reached must not hang the tests.
     let log = Command::new("timeout")
-        .args(["120", "gdb"])
+        .args(["120", gdb_for(target.arch)])
         .args(["-nx", "-batch", "-x"])
         .arg(sources().join("stops.py"))
         .arg(program)
         .env("STOPS", stops.to_string())
         .env("SEED", seed.to_string())
         .env("GO_TO", go_to)
-        .env("REMOTE", remote)
+        .env("REMOTE", target.remote)
+        .env("ARCH", target.arch.name())
         .env("OUT", &out)
         .output()
         .expect("cannot run gdb");
     let messages = String::from_utf8_lossy(&log.stderr).into_owned();
     Dump::read(&out).unwrap_or_else(|error| panic!("{error}; gdb said: {messages}"))
+}
+
+/// The gdb that knows a processor.
+pub fn gdb_for(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "gdb",
+        Arch::Aarch64 => "gdb-multiarch",
+    }
 }
