@@ -223,10 +223,18 @@ impl Selecting {
     }
 }
 
+/// A file in which everything is wrong says so often enough.
+const WARNINGS_SHOWN: usize = 10;
+
 /// Says on standard error what was odd about recordings.
 pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
-    for warning in &profile.warnings {
+    for warning in profile.warnings.iter().take(WARNINGS_SHOWN) {
         say(&format!("warning: {warning}"));
+    }
+    if let Some(more @ 1..) = profile.warnings.len().checked_sub(WARNINGS_SHOWN) {
+        say(&format!(
+            "warning: {more} more like these; see `uniprof info`"
+        ));
     }
     for recording in recordings {
         for stretch in &recording.damages().stretches {
