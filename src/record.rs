@@ -10,8 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uniprof_record::session::Ending;
-use uniprof_record::{Plan, Progress, Summary};
+use uniprof_record::{Ending, Plan, Progress, Summary};
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";

@@ -4,10 +4,10 @@
 //! recording: what was written until then stays readable.
 
 use crate::build_id;
+use crate::control::Progress;
 use crate::histogram::Histogram;
 use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
-use crate::session::Progress;
 use crate::slot::{News, Note, Slot};
 use crate::source::{Facts, Observer};
 use crate::sys::clock::monotonic_ns;

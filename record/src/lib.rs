@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 pub mod build_id;
+pub mod control;
 pub mod encoder;
 pub mod gdb;
 pub mod guardian;
@@ -31,5 +32,6 @@ pub mod walk;
 pub mod window;
 pub mod xen;
 
-pub use session::{Plan, Progress, Summary, record};
+pub use control::{Ending, Progress};
+pub use session::{Plan, Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

@@ -2,8 +2,8 @@
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 
+use crate::control::{Control, Ending};
 use crate::ring::Sink;
-use crate::session::{Control, Ending};
 use crate::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_until};

@@ -1,17 +1,17 @@
 //! One recording from start to end: a sampler on this thread, an encoder on another.
 
+use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
-use crate::source::{Hot, Life, Source, SourceError};
+use crate::source::{Hot, Source, SourceError};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
-use crate::sys::signal;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uprof::cold::{ClockPair, End, EndReason, Host, LossReason, Metadata, Recorder, Sampling};
+use uprof::cold::{ClockPair, End, Host, LossReason, Metadata, Recorder, Sampling};
 use uprof::layout::MAX_STACK_BYTES;
 
 /// What to record.
@@ -79,104 +79,6 @@ impl Plan {
             most_frames: self.most_frames as usize,
             budget_ns: u64::try_from(self.budget.as_nanos()).unwrap_or(u64::MAX),
             most_overhead: self.most_overhead,
-        }
-    }
-}
-
-/// Counts that change while a recording runs; anyone may look.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Samples written.
-    pub samples: AtomicU64,
-    /// Samples dropped, by whomever.
-    pub dropped: AtomicU64,
-    /// Bytes written.
-    pub bytes: AtomicU64,
-    /// Time since the start, in nanoseconds, at the encoder's last look.
-    pub passed_ns: AtomicU64,
-    /// The period that the overhead limit has led to, or 0.
-    pub slowed_to_ns: AtomicU64,
-    /// Set to end the recording.
-    pub stop: AtomicBool,
-}
-
-/// What the sampler asks whether it should go on.
-pub struct Control {
-    /// Shared counts.
-    pub progress: Arc<Progress>,
-    stop_at_ns: Option<u64>,
-}
-
-impl Control {
-    /// Who asked to stop, if anyone.
-    pub fn stop_asked(&self) -> Option<String> {
-        if self.progress.stop.load(Ordering::Relaxed) {
-            return Some("stopped by the program".into());
-        }
-        signal::stop_signal().map(|name| format!("stopped by {name}"))
-    }
-
-    /// The reason to end now, if there is one.
-    pub fn ending(&self, now_ns: u64) -> Option<Ending> {
-        if let Some(who) = self.stop_asked() {
-            return Some(Ending::Stopped(who));
-        }
-        (self.stop_at_ns? <= now_ns).then_some(Ending::Duration)
-    }
-
-    /// Milliseconds until the time asked for is over, at least 1.
-    pub fn milliseconds_left(&self, now_ns: u64) -> u64 {
-        let left_ns = self
-            .stop_at_ns
-            .map_or(u64::MAX, |at| at.saturating_sub(now_ns));
-        (left_ns / 1_000_000).max(1)
-    }
-}
-
-/// Why the sampler stopped.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// The time asked for was over.
-    Duration,
-    /// Someone asked.
-    Stopped(String),
-    /// The guest ended.
-    TargetEnded(String),
-    /// The guest crashed.
-    TargetCrashed(String),
-    /// The source failed.
-    Failed(SourceError),
-}
-
-impl Ending {
-    /// The guest is no longer alive.
-    pub fn of_life(life: Life) -> Self {
-        match life {
-            Life::Crashed(how) => Ending::TargetCrashed(how),
-            Life::Ended(how) => Ending::TargetEnded(how),
-            Life::Alive => Ending::TargetEnded("the guest is gone".into()),
-        }
-    }
-
-    /// Kind for the file.
-    pub fn reason(&self) -> EndReason {
-        match self {
-            Ending::Duration => EndReason::Duration,
-            Ending::Stopped(_) => EndReason::Stopped,
-            Ending::TargetEnded(_) => EndReason::TargetEnded,
-            Ending::TargetCrashed(_) => EndReason::TargetCrashed,
-            Ending::Failed(_) => EndReason::SourceFailed,
-        }
-    }
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ending::Duration => write!(f, "the time asked for was over"),
-            Ending::Stopped(who) => write!(f, "{who}"),
-            Ending::TargetEnded(how) | Ending::TargetCrashed(how) => write!(f, "{how}"),
-            Ending::Failed(error) => write!(f, "{error}"),
         }
     }
 }
