@@ -62,7 +62,7 @@ pub enum ImportError {
         format: &'static str,
     },
     /// One stack stands for more samples than anyone can have taken.
-    #[error("line {line} claims {count} samples; at most 1,000,000,000 in all are imported")]
+    #[error("line {line} claims {count} samples; at most 100,000,000 in all are imported")]
     TooMany {
         /// The line, from 1.
         line: u64,
@@ -83,7 +83,7 @@ pub struct Imported {
 }
 
 /// Samples of all lines together.
-const SAMPLES_MAX: u64 = 1_000_000_000;
+const SAMPLES_MAX: u64 = 100_000_000;
 /// No line is longer (bytes); the rest of it is skipped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 

@@ -82,6 +82,12 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::symbol_lists,
     },
     Target {
+        name: "imports",
+        what: "texts of other tools",
+        run: recordings::imports,
+        seeds: seeds::imports,
+    },
+    Target {
         name: "gdb",
         what: "what a gdb stub answers, a payload a line",
         run: conversations::gdb,

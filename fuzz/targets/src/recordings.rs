@@ -7,6 +7,7 @@ use std::io::Read;
 use uniprof_report::embedded::Embedded;
 use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::gather::{By, Each, Options, gather};
+use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
@@ -125,6 +126,38 @@ pub fn payload(bytes: &[u8]) {
     let bytes = recording_of(block_type, samples, take.rest());
     read(&bytes);
     report_of(&bytes, Options::default());
+}
+
+/// Texts of other tools: what is made of them is a sound recording.
+pub fn imports(bytes: &[u8]) {
+    // A count of a hundred million samples is allowed, and takes its time.
+    let short = |word: &[u8]| match word.iter().all(u8::is_ascii_digit) {
+        true => word[..word.len().min(4)].to_vec(),
+        false => word.to_vec(),
+    };
+    let is_space = |byte: &u8| byte.is_ascii_whitespace();
+    let bytes: Vec<u8> = bytes
+        .split_inclusive(is_space)
+        .flat_map(|word| match word.split_last() {
+            Some((space, word)) if is_space(space) => [short(word), vec![*space]].concat(),
+            _ => short(word),
+        })
+        .collect();
+    for format in IMPORTS {
+        let mut out = Vec::new();
+        let imported = import(format, "fuzz", [3; 16], &mut &bytes[..], &mut out);
+        match imported {
+            Ok(imported) => {
+                let recording = uprof::Recording::open(&out).expect("what we wrote is a recording");
+                let blocks = recording.blocks().map(|item| match item {
+                    Item::Block(block) => u64::from(block.samples),
+                    Item::Damage(damage) => panic!("{}: {damage}", format.name),
+                });
+                assert_eq!(blocks.sum::<u64>(), imported.samples);
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
 }
 
 /// Three sections of an embedded image; what they say is used.

@@ -147,6 +147,19 @@ pub fn symbol_lists() -> Vec<Vec<u8>> {
     all
 }
 
+/// What other tools print, a stack or two of each.
+pub fn imports() -> Vec<Vec<u8>> {
+    texts(&[
+        "main;parse;hash 12\nmain;walk 3\nmain_[k];x_[i] 1\n",
+        "bash 123/124 [001] 17.500000: 1 cycles:\n\t  401136 work+0x16 (/tmp/a out)\n\t\
+         ffffffff81000010 do_idle+0x10 ([kernel.kallsyms])\n\n",
+        "0x401000\n0x402000\n1\n\n0x401000\n1\n\nmain+0x12\nf+0x3\n1\n\n",
+        "rip: 0000000000101234 work+0x14\nflags: 00000246 i z p\nrsp: 0000000000107f00\n\
+         Call Trace:\n  [<0000000000101234>] work+0x14 <--\n0000000000107f10: \
+         [<0000000000101300>] main+0x20\n",
+    ])
+}
+
 const DESCRIPTION: &str = "l<?xml version=\"1.0\"?><target><architecture>i386:x86-64</architecture>\
     <feature name=\"core\"><reg name=\"rax\" bitsize=\"64\" regnum=\"0\"/><reg name=\"rbp\" \
     bitsize=\"64\"/><reg name=\"rsp\" bitsize=\"64\"/><reg name=\"rip\" bitsize=\"64\"/></feature>\
