@@ -47,8 +47,10 @@ fn write_with_mode(
             .with_context(describe);
     }
     let part = part_path(path);
+    // What an earlier run left goes; a link that someone has laid there is not followed.
+    let _ = fs::remove_file(&part);
     let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(mode);
+    options.write(true).create_new(true).mode(mode);
     let file = options.open(&part).with_context(describe)?;
     let mut file = BufWriter::new(file);
     let written = write(&mut file).and_then(|()| file.flush());

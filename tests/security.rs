@@ -271,6 +271,32 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
     }
 }
 
+#[test]
+fn a_source_file_that_is_too_large_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("large.c");
+    let recording = folder.path().join("x.uprof");
+    let paths = ["/no/such/image".to_owned()];
+    std::fs::write(&recording, hostile(&paths, &source.display().to_string())).unwrap();
+    let most = 64 << 20;
+    for (bytes, is_read) in [(most, true), (most + 1, false)] {
+        std::fs::write(&source, "int evil;\n").unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&source)
+            .unwrap()
+            .set_len(bytes)
+            .unwrap();
+        let mut command = uniprof();
+        command
+            .args(["report", "--annotate", "evil"])
+            .arg(&recording);
+        let shown = text(&command.output().unwrap().stdout);
+        assert_eq!(shown.contains("int evil;"), is_read, "{shown}");
+        assert_eq!(shown.contains("not readable here"), !is_read);
+    }
+}
+
 /// A process that works until it is killed.
 struct Busy(Child);
 

@@ -12,6 +12,8 @@ use uniprof_fuzz_targets::mutation::Mutator;
 
 /// Longest time for one input, and far more than any needs, also unoptimised on a busy machine.
 const MOST_TIME: Duration = Duration::from_secs(5);
+/// An input that takes longer is kept in a file `.slow`, to be looked at.
+const SLOW: Duration = Duration::from_secs(1);
 /// Most memory of the process, threads and program included.
 const MOST_MEMORY_BYTES: u64 = 2 << 30;
 /// Exit status after a hang.
@@ -46,7 +48,12 @@ pub fn run(name: &str, seed: u64, seconds: u64, current: &Path) -> io::Result<()
         file.write_all_at(&input, 8)?;
         let start = Instant::now();
         (target.run)(&input);
-        slowest = slowest.max(start.elapsed());
+        if start.elapsed() > slowest {
+            slowest = start.elapsed();
+            if slowest > SLOW {
+                std::fs::write(current.with_extension("slow"), &input)?;
+            }
+        }
         number += 1;
         NUMBER.store(number, Ordering::Relaxed);
     }

@@ -37,3 +37,14 @@ fn every_target_has_something_to_begin_with_and_a_file_for_cargo_fuzz() {
         assert!(manifest.contains(&format!("name = \"{}\"", target.name)));
     }
 }
+
+/// Among them names of functions, threads and guests that would be script, markup or escape sequences.
+#[test]
+fn seeds_are_survived() {
+    for target in TARGETS {
+        for (number, seed) in (target.seeds)().iter().enumerate() {
+            println!("{} {number}", target.name);
+            (target.run)(seed);
+        }
+    }
+}

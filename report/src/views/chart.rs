@@ -65,11 +65,15 @@ impl Chart {
             let mut done = 0;
             for slot in &mut slotted {
                 let number = (slot[0].0 - first) / slot_ns;
-                idle(&mut lines, &root, (number - done) * slot_ns);
+                idle(&mut lines, &root, slot_ns.saturating_mul(number - done));
                 put_slot(&mut lines, &root, slot, slot_ns, period_ns, profile, &names);
                 done = number + 1;
             }
-            idle(&mut lines, &root, length_ns.saturating_sub(done * slot_ns));
+            idle(
+                &mut lines,
+                &root,
+                length_ns.saturating_sub(slot_ns.saturating_mul(done)),
+            );
         }
         let mut drawing = inferno_options(options);
         drawing.count_name = "us".to_owned();
