@@ -137,7 +137,7 @@ fn main() {
     );
     println!("bytes per sample                 raw   compressed");
     println!(
-        "fixed rows, zstd -1          {:7.1}   {:10.1}   (calibrated to 155 and 23.5)",
+        "fixed rows, zstd -1          {:7.1}   {:10.1}   (calibrated: 155 and 23.5, within 3 %)",
         per_sample(fixed_raw),
         per_sample(fixed_stored)
     );
