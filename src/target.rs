@@ -159,7 +159,8 @@ fn open_domain(target: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source>
         (None, Some(path)) => Image::open(&path).ok(),
         (None, None) => None,
     };
-    Ok(xen::source::open(found, image, plan)?)
+    let given = args.elf.is_some();
+    Ok(xen::source::open(found, image, given, plan)?)
 }
 
 #[cfg(test)]

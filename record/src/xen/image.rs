@@ -70,6 +70,23 @@ impl Image {
             .collect()
     }
 
+    /// Pieces of the text, with their addresses, to compare with the guest's memory: spread evenly over
+    /// the largest executable segment.
+    pub fn probes(&self) -> Vec<(u64, Vec<u8>)> {
+        const PROBES: u64 = 16;
+        const BYTES: usize = 64;
+        let executable = self.segments.iter().filter(|segment| segment.executable);
+        let Some(text) = executable.max_by_key(|segment| segment.file_bytes) else {
+            return Vec::new();
+        };
+        (0..PROBES)
+            .filter_map(|index| {
+                let address = text.address.checked_add(text.file_bytes / PROBES * index)?;
+                Some((address, self.text_at(address, BYTES)?))
+            })
+            .collect()
+    }
+
     /// The bytes that the file has for addresses from `address` on, at most `most`; `None` where it has
     /// none.
     pub fn text_at(&self, address: u64, most: usize) -> Option<Vec<u8>> {

@@ -53,13 +53,19 @@ struct XenSource {
     suspended: bool,
 }
 
-/// Opens the domain that `found` names.
+/// Opens the domain that `found` names. An image that was `given` by the user must be the guest's; one
+/// that was found is left out if it isn't.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
 /// Why the domain can't be recorded.
-pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+pub fn open(
+    found: Found,
+    image: Option<Image>,
+    given: bool,
+    plan: &Plan,
+) -> Result<Source, SourceError> {
     let Found { xen, id, name, .. } = found;
     let domain = Domain::open(xen, id).map_err(told)?;
     if domain.is_narrow() {
@@ -103,7 +109,7 @@ pub fn open(found: Found, image: Option<Image>, plan: &Plan) -> Result<Source, S
         suspended: false,
         domain,
     };
-    source.look_around(image)?;
+    source.look_around(image, given)?;
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
         observer: None,
@@ -117,7 +123,7 @@ fn told(error: XenError) -> SourceError {
 impl XenSource {
     /// Before the first sample: gathers facts, and maps page tables and stacks while the guest runs,
     /// so that the first freeze is as short as the others.
-    fn look_around(&mut self, image: Option<Image>) -> Result<(), SourceError> {
+    fn look_around(&mut self, image: Option<Image>, given: bool) -> Result<(), SourceError> {
         self.domain.fetch(false, true).map_err(told)?;
         let info = self.domain.info().ok_or_else(|| self.gone())?;
         self.held_by_other = info.is_paused();
@@ -137,7 +143,7 @@ impl XenSource {
                 what: TaskChange::Named(format!("vCPU {vcpu}")),
             });
         }
-        if let Some(image) = image {
+        if let Some(image) = self.checked(image, given)? {
             self.facts.modules = image.module_events(now_ns, 0);
             self.facts
                 .notes
@@ -146,6 +152,50 @@ impl XenSource {
         self.note_facts(info);
         self.warm_up();
         Ok(())
+    }
+
+    /// Compares the image's text with the guest's memory.
+    fn checked(&mut self, image: Option<Image>, given: bool) -> Result<Option<Image>, SourceError> {
+        let Some(image) = image else {
+            return Ok(None);
+        };
+        let (compared, differ) = self.compare(&image);
+        if differ * 2 <= compared {
+            return Ok(Some(image));
+        }
+        let problem = format!(
+            "{} is not what domain {} runs: its text differs from the guest's memory at {differ} of \
+             {compared} places",
+            image.path.display(),
+            self.domain.id
+        );
+        if given {
+            let remedy = "give the right image with --elf, or record without and give it to report";
+            return Err(SourceError(format!("{problem}; {remedy}")));
+        }
+        let warning = format!("{problem}; the recording does without it");
+        self.facts.warnings.push(warning);
+        Ok(None)
+    }
+
+    /// Places of the image's text that could be read in the guest, and those that differ.
+    fn compare(&mut self, image: &Image) -> (usize, usize) {
+        let mut registers = Registers::default();
+        let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
+        let paging = online.and_then(|vcpu| self.domain.vcpu_state(vcpu, &mut registers));
+        let Some(paging) = paging else {
+            return (0, 0);
+        };
+        let (mut compared, mut differ) = (0, 0);
+        for (address, text) in image.probes() {
+            let mut seen = vec![0; text.len()];
+            let privcmd = &self.domain.xen.privcmd;
+            if self.memory.read(privcmd, &paging, address, &mut seen) == seen.len() {
+                compared += 1;
+                differ += usize::from(seen != text);
+            }
+        }
+        (compared, differ)
     }
 
     fn note_facts(&mut self, info: DomainInfo) {
@@ -337,5 +387,14 @@ impl StopWorld for XenSource {
             self.warm_up();
         }
         Ok(self.life())
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        let rescues = self.guardian.as_ref().map_or(0, Guardian::rescues);
+        vec![
+            ("hypercalls".into(), self.domain.xen.hypercalls),
+            ("memory_mapping_calls".into(), self.memory.map_calls),
+            ("resumed_by_guardian".into(), rescues),
+        ]
     }
 }
