@@ -43,7 +43,7 @@ def sample(uniprof, guest, target, rate, seconds, undisturbed):
     costs = sorted(int(each["cost"]) for each in samples)
     depth = sum(each["chain"].count(",") + 1 for each in samples) / len(samples)
     per_second = len(samples) / span
-    assert "Recorded" in messages, messages
+    assert len(samples) == totals["samples"], f"the recording is damaged; {messages}"
     print(f"  {rate:>6} Hz  {per_second:>8.0f} samples/s  "
           f"{totals['round_trips'] / totals['freezes']:>5.2f} round trips a sample  "
           f"frozen {costs[len(costs) // 2] / 1000:>6.0f} us (median)  "
