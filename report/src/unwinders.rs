@@ -5,7 +5,7 @@
 use crate::recording::Recording;
 use crate::spaces::{Region, is_kernel_address};
 use crate::symbolizer::Symbolizer;
-use crate::unwind::{Cache, Module, Options, Stack, Unwinder};
+use crate::unwind::{Cache, Module, NoMemory, Options, Stack, Unwinder};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,8 +42,8 @@ impl<'a, 's> Unwinders<'a, 's> {
         (space, own, spaces.epoch(0, row.time_ns))
     }
 
-    /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if it has no raw
-    /// stack, or if the recorded `chain` is the better one.
+    /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
+    /// `chain` is the better one, as it is where neither stack bytes nor registers say more.
     pub fn unwind(
         &self,
         cache: &mut Cache,
@@ -51,7 +51,10 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let (registers, stack) = (row.registers?, row.stack?);
+        let registers = row.registers?;
+        let Some(stack) = row.stack else {
+            return self.add_caller(cache, row, chain, frames);
+        };
         let memory = Stack {
             base: stack.address,
             bytes: stack.bytes,
@@ -73,6 +76,32 @@ impl<'a, 's> Unwinders<'a, 's> {
             || frames.len() > chain.len()
             || frames.iter().any(|frame| frame.found == Found::Cfi);
         (is_better && frames.len() > kernel).then_some(stop)
+    }
+
+    /// Without stack bytes: the chain with the caller that it misses, if the registers tell it. A
+    /// frame-pointer chain knows nothing of a function that hasn't made its frame yet, or makes
+    /// none; where calls leave the return address in a register, that is the caller.
+    fn add_caller(
+        &self,
+        cache: &mut Cache,
+        row: &Row<'_>,
+        chain: &[Frame],
+        frames: &mut Vec<Frame>,
+    ) -> Option<Stop> {
+        let registers = row.registers?;
+        frames.clear();
+        let unwinder = self.unwinder(self.view(row), row.time_ns);
+        let options = Options {
+            depth_max: 2,
+            scan: false,
+        };
+        unwinder.unwind(cache, registers, &NoMemory, options, frames);
+        let [innermost, caller] = frames[..] else {
+            return None;
+        };
+        frames.clear();
+        frames.extend_from_slice(chain);
+        insert_caller(frames, innermost, caller).then_some(row.stop)
     }
 
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
@@ -110,6 +139,24 @@ impl<'a, 's> Unwinders<'a, 's> {
             image,
         }
     }
+}
+
+/// Puts `caller` behind `innermost`, unless the chain has it there already, or lacks `innermost`.
+fn insert_caller(frames: &mut Vec<Frame>, innermost: Frame, caller: Frame) -> bool {
+    let Some(at) = frames
+        .iter()
+        .position(|frame| frame.address == innermost.address)
+    else {
+        return false;
+    };
+    let is_there = frames
+        .get(at + 1)
+        .is_some_and(|frame| frame.address == caller.address);
+    if is_there || caller.found != Found::Cfi {
+        return false;
+    }
+    frames.insert(at + 1, caller);
+    true
 }
 
 /// Where the stack bytes end, the recorded chain may go on: it was walked on the whole stack.
@@ -202,6 +249,25 @@ mod tests {
             seen,
             [(0, 5, 0, 0), (5, 7, 5, 1), (7, 9, 7, 0), (9, 12, 9, 2)]
         );
+    }
+
+    #[test]
+    fn a_caller_is_added_once_and_only_by_a_rule() {
+        let chain = vec![Frame::exact(1), Frame::return_address(3)];
+        let caller = Frame {
+            found: Found::Cfi,
+            ..Frame::return_address(2)
+        };
+        let mut frames = chain.clone();
+        assert!(insert_caller(&mut frames, Frame::exact(1), caller));
+        assert_eq!(frames, [Frame::exact(1), caller, Frame::return_address(3)]);
+        assert!(!insert_caller(&mut frames, Frame::exact(1), caller));
+        assert!(!insert_caller(&mut frames, Frame::exact(9), caller));
+        assert!(!insert_caller(
+            &mut frames,
+            Frame::exact(1),
+            Frame::return_address(7)
+        ));
     }
 
     #[test]

@@ -57,10 +57,8 @@ fn places_of_block(
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
         chain_of(&block, row.node, &mut chain);
         // Also a stack that turns out worse than the chain: it has to turn out so again.
+        frames.clear();
         unwinders.unwind(&mut cache, &row, &chain, &mut frames);
-        if row.stack.is_none() {
-            frames.clear();
-        }
         for frame in chain.iter().chain(&frames) {
             let address = frame.lookup_address();
             places.insert(spaces.place(row.task.space, row.time_ns, address));

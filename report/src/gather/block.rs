@@ -215,7 +215,7 @@ impl Reader<'_, '_> {
 
     /// Unwinds a sample with raw stack bytes into `self.frames`.
     fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
-        row.stack?;
+        row.registers?;
         self.chain.clear();
         let nodes = self.block.nodes();
         let mut at = row.node;

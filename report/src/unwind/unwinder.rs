@@ -314,3 +314,88 @@ fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
         _ => Stop::BadRule,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::memory::NoMemory;
+    use crate::unwind::rule::{Cfa, Rule};
+    use crate::unwind::table::{NO_RULE, RuleTable};
+    use std::sync::Arc;
+
+    /// A leaf of aarch64: no frame, the return address in x30, signed.
+    #[test]
+    fn the_caller_of_a_leaf_is_known_without_memory() {
+        let rule = Rule {
+            cfa: Cfa::Register {
+                register: 31,
+                offset_bytes: 0,
+            },
+            is_trap: false,
+            return_register: 30,
+            saves_start: 0,
+            saves_count: 0,
+        };
+        let rules = RuleTable {
+            base: 0x1000,
+            starts: vec![0, 0x20],
+            row_rules: vec![0, NO_RULE],
+            rules: vec![rule],
+            ..RuleTable::default()
+        };
+        let module = Module {
+            start: 0x1000,
+            end: 0x2000,
+            bias: 0,
+            rules: Arc::new(rules),
+            image: None,
+        };
+        let unwinder = Unwinder::new(Arch::Aarch64, vec![module]);
+        let mut registers = uprof::Registers::default();
+        for (number, value) in [
+            (29, 0x9000),
+            (30, 0x0012_0000_0000_1804),
+            (31, 0x8000),
+            (32, 0x1010),
+        ] {
+            registers.set(number, value);
+        }
+        let mut frames = Vec::new();
+        let options = Options::default();
+        let stop = unwinder.unwind(
+            &mut Cache::new(),
+            &registers,
+            &NoMemory,
+            options,
+            &mut frames,
+        );
+        let addresses: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
+        assert_eq!((addresses, stop), (vec![0x1010, 0x1804], Stop::Window));
+    }
+
+    /// A function whose rule leads to itself: the stack pointer and the return address stay.
+    #[test]
+    fn a_stack_that_leads_back_to_itself_ends() {
+        let bytes: Vec<u8> = (0..512u64)
+            .flat_map(|word| if word % 2 == 0 { 0x8000u64 } else { 0x1010 }.to_le_bytes())
+            .collect();
+        let memory = crate::unwind::Stack {
+            base: 0x8000,
+            bytes: &bytes,
+        };
+        let unwinder = Unwinder::new(Arch::X86_64, Vec::new());
+        let mut registers = uprof::Registers::default();
+        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1010)] {
+            registers.set(number, value);
+        }
+        let mut frames = Vec::new();
+        let options = Options::default();
+        let stop = unwinder.unwind(&mut Cache::new(), &registers, &memory, options, &mut frames);
+        assert!(
+            stop != Stop::Complete && frames.len() < 20,
+            "{} frames, {}",
+            frames.len(),
+            stop.name()
+        );
+    }
+}

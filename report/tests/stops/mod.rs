@@ -5,6 +5,7 @@
 
 pub mod compare;
 pub mod driver;
+pub mod machine;
 pub mod oracle;
 
 use std::collections::HashMap;
