@@ -3,7 +3,7 @@
 #![cfg(all(feature = "record", feature = "report"))]
 
 use assert_cmd::cargo::cargo_bin;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -123,17 +123,22 @@ fn a_pipe_whose_reader_goes_away_ends_the_recording() {
 #[test]
 fn a_slow_reader_of_a_pipe_in_non_blocking_mode_gets_all() {
     let busy = Busy::new();
-    let (near, mut far) = UnixStream::pair().unwrap();
+    let (mut near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
-    let mut command = record(&busy, Path::new("-"), "2s");
-    command.arg("--stack=64K");
+    // Full before the first byte of the recording.
+    let mut filled = 0;
+    while let Ok(count) = near.write(&[0; 4096]) {
+        filled += count;
+    }
+    let mut command = record(&busy, Path::new("-"), "3s");
     command.stdout(Stdio::from(OwnedFd::from(near)));
     let mut recorder = command.stderr(Stdio::piped()).spawn().unwrap();
     // The command holds our end of the socket.
     drop(command);
-    std::thread::sleep(Duration::from_millis(1500));
+    std::thread::sleep(Duration::from_millis(500));
     let mut bytes = Vec::new();
     far.read_to_end(&mut bytes).unwrap();
+    bytes.drain(..filled);
     let status = recorder.wait().unwrap().code();
     assert!(matches!(status, Some(0 | 1)), "{status:?}");
     let found = read(&bytes);

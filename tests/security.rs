@@ -248,8 +248,10 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("id_rsa");
     let source = folder.path().join("evil.c");
+    let key = folder.path().join("key.pem");
     let link = folder.path().join("secret.c");
     std::fs::write(&secret, "swordfish\n").unwrap();
+    std::fs::write(&key, "swordfish\n").unwrap();
     std::fs::write(&source, "int evil;\n").unwrap();
     std::os::unix::fs::symlink(&secret, &link).unwrap();
     let shown = |path: &PathBuf| {
@@ -261,7 +263,7 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
         text(&command.output().unwrap().stdout)
     };
     assert!(shown(&source).contains("int evil;"), "{}", shown(&source));
-    for hidden in [&secret, &link] {
+    for hidden in [&secret, &key, &link] {
         assert!(
             shown(hidden).contains("not readable here"),
             "{}",
