@@ -49,8 +49,8 @@ struct XenSource {
     failed: bool,
     /// We have paused the domain and not resumed it yet.
     frozen: bool,
-    /// The guest has suspended itself: to be saved or migrated.
-    suspended: bool,
+    /// Why the guest has shut down, if it has.
+    shutdown: Option<u8>,
 }
 
 /// Opens the domain that `found` names. An image that was `given` by the user must be the guest's; one
@@ -106,7 +106,7 @@ pub fn open(
         looked_ns: 0,
         failed: false,
         frozen: false,
-        suspended: false,
+        shutdown: None,
         domain,
     };
     source.look_around(image, given)?;
@@ -290,35 +290,35 @@ impl XenSource {
         }
     }
 
-    /// A domain that suspended itself before it went lives on elsewhere.
-    fn destroyed(&self) -> Life {
-        let id = self.domain.id;
-        Life::Ended(match self.suspended {
-            true => format!("domain {id} was saved or migrated away"),
-            false => format!("domain {id} was destroyed"),
-        })
-    }
-
-    /// Whether the guest will run again, by what we saw when we last looked.
+    /// Whether the guest will run again, by what we saw when we last looked. How it shut down is
+    /// remembered from an earlier look: the toolstack may be quicker to remove it than we are to ask.
     fn life(&mut self) -> Life {
-        let id = self.domain.id;
         if self.failed {
             self.domain.look();
         }
-        let Some(info) = self.domain.info() else {
-            return self.destroyed();
-        };
-        self.suspended = info.is_shut_down() && info.shutdown_reason() == SHUTDOWN_SUSPEND;
-        match info.shutdown_reason() {
-            _ if info.is_dying() => self.destroyed(),
-            _ if !info.is_shut_down() => Life::Alive,
-            SHUTDOWN_SUSPEND => Life::Alive, // until it is gone, or runs again
-            SHUTDOWN_REBOOT => Life::Ended(format!(
+        let info = self.domain.info();
+        self.remember_shutdown(info);
+        let gone = info.is_none_or(|info| info.is_dying());
+        let id = self.domain.id;
+        match self.shutdown {
+            None if gone => Life::Ended(format!("domain {id} was destroyed")),
+            None => Life::Alive,
+            Some(SHUTDOWN_SUSPEND) if gone => {
+                Life::Ended(format!("domain {id} was saved or migrated away"))
+            }
+            Some(SHUTDOWN_SUSPEND) => Life::Alive, // until it is gone, or runs again
+            Some(SHUTDOWN_REBOOT) => Life::Ended(format!(
                 "domain {id} rebooted: if it comes back, it has another number, see `xl list`"
             )),
-            SHUTDOWN_CRASH => Life::Crashed(format!("domain {id} crashed")),
-            SHUTDOWN_WATCHDOG => Life::Crashed(format!("domain {id}'s watchdog ended it")),
-            _ => Life::Ended(format!("domain {id} shut down")),
+            Some(SHUTDOWN_CRASH) => Life::Crashed(format!("domain {id} crashed")),
+            Some(SHUTDOWN_WATCHDOG) => Life::Crashed(format!("domain {id}'s watchdog ended it")),
+            Some(_) => Life::Ended(format!("domain {id} shut down")),
+        }
+    }
+
+    fn remember_shutdown(&mut self, info: Option<DomainInfo>) {
+        if let Some(info) = info.filter(|info| !info.is_dying()) {
+            self.shutdown = info.is_shut_down().then(|| info.shutdown_reason());
         }
     }
 }
@@ -345,6 +345,7 @@ impl StopWorld for XenSource {
             let _ = self.resume();
             return Err(self.gone());
         };
+        self.remember_shutdown(Some(info));
         let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
         let just_released = was_held && !self.held_by_other && self.guardian.is_some();
         // Registers of a domain that another has just resumed do not belong together.
