@@ -1,5 +1,8 @@
 //! Quantities in words: what people type as a time, a share or a size, and what they read.
 
+// Each half of the program, built alone, uses some of these.
+#![cfg_attr(not(all(feature = "record", feature = "report")), allow(dead_code))]
+
 use std::time::Duration;
 
 /// Nanoseconds of `1.5`, `1.5s`, `200ms`, `30us` or `2m`; a bare number is in seconds.
