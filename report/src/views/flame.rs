@@ -46,7 +46,9 @@ fn write_tree(
         return write_nothing(options, &profile.account.lines(), out);
     }
     let mut drawing = inferno_options(options);
-    drawing.notes = profile.account.short_line(NOTES_LETTERS);
+    // They become an XML comment, which two hyphens would end (XML 1.0, section 2.5).
+    let notes = profile.account.short_line(NOTES_LETTERS);
+    drawing.notes = notes.replace("--", "\u{2013}");
     let lines = lines.iter().map(String::as_str);
     flamegraph::from_lines(&mut drawing, lines, out)
 }
