@@ -16,6 +16,7 @@ fn is_steering(letter: char) -> bool {
 }
 
 /// Whether someone watches stderr: only then is there progress to show.
+#[cfg_attr(not(feature = "record"), allow(dead_code))] // reports leave it to their progress bar
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal()
 }
