@@ -104,7 +104,8 @@ fn a_pipe_whose_reader_goes_away_ends_the_recording() {
     let mut command = record(&busy, Path::new("-"), "60s");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut recorder = command.spawn().unwrap();
-    let mut start = [0; 100];
+    // Past what is written before the first sample.
+    let mut start = [0; 3000];
     recorder
         .stdout
         .take()
