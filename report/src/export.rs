@@ -9,10 +9,13 @@ pub mod pprof;
 pub mod speedscope;
 pub mod uniprof_text;
 
-use crate::gather::{self, By, Each, Options, Profile, Progress};
+use crate::gather::{self, By, Each, Options, Profile, Progress, Sampled};
 use crate::library::Library;
 use crate::recording::Recording;
+use crate::tree::NodeId;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
+use uprof::Task;
 
 /// One format.
 pub struct Format {
@@ -92,11 +95,30 @@ pub struct Request<'a> {
     pub marks: bool,
 }
 
+/// The samples of each vCPU or thread, by number of the recording and task.
+pub(crate) type Threads = BTreeMap<(usize, Task), Vec<(u64, NodeId)>>;
+
 impl Request<'_> {
     /// Gathers as the request says.
     pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
         let (recordings, library) = (self.recordings, self.library);
         gather::gather(recordings, library, options, self.progress, each)
+    }
+
+    /// Gathers for a format with a thread for each vCPU or thread of each recording: their samples,
+    /// as times since the start and nodes, in the order in which they were taken.
+    pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
+        let mut threads = Threads::new();
+        let mut take = |sampled: &Sampled, _: &Profile| {
+            let thread = threads
+                .entry((sampled.recording, sampled.task))
+                .or_default();
+            thread.push((sampled.since_ns, sampled.node));
+        };
+        let mut options = self.options.clone();
+        (options.by_task, options.by_recording) = (false, false);
+        let profile = self.gather(&options, Some(&mut take));
+        (profile, threads)
     }
 
     /// Options for formats that have places for function, line and address of their own, and for

@@ -2,7 +2,7 @@
 //! category for kernel and user frames.
 
 use crate::export::Request;
-use crate::gather::{Profile, Sampled, task_name};
+use crate::gather::{Profile, task_name};
 use crate::labels::printable;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT};
@@ -18,16 +18,7 @@ use uprof::Task;
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     // A thread's table is sorted by time, which a reader of a running stream can't be sure of.
-    let mut samples: BTreeMap<(usize, Task), Vec<(u64, NodeId)>> = BTreeMap::new();
-    let mut take = |sampled: &Sampled, _: &Profile| {
-        let thread = samples
-            .entry((sampled.recording, sampled.task))
-            .or_default();
-        thread.push((sampled.since_ns, sampled.node));
-    };
-    let mut options = request.options.clone();
-    (options.by_task, options.by_recording) = (false, false);
-    let profile = request.gather(&options, Some(&mut take));
+    let (profile, mut samples) = request.gather_threads();
     let first = request.recordings.first();
     let mut made = fx::Profile::new(
         &first.map_or(String::new(), |first| title(first)),

@@ -2,29 +2,18 @@
 //! profile for each vCPU or thread, its samples in time order, each of weight 1.
 
 use crate::export::Request;
-use crate::gather::{Profile, Sampled, task_name};
+use crate::gather::{Profile, task_name};
 use crate::labels::LabelId;
 use crate::tree::NodeId;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use uprof::Task;
 
 /// Writes the file.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let mut threads: BTreeMap<(usize, Task), Vec<(u64, NodeId)>> = BTreeMap::new();
-    let mut take = |sampled: &Sampled, _: &Profile| {
-        let thread = threads
-            .entry((sampled.recording, sampled.task))
-            .or_default();
-        thread.push((sampled.since_ns, sampled.node));
-    };
-    let mut options = request.options.clone();
-    (options.by_task, options.by_recording) = (false, false);
-    let profile = request.gather(&options, Some(&mut take));
+    let (profile, mut threads) = request.gather_threads();
     let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));
     let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
