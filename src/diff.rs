@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{Diff, DiffOptions, Rule, diff, json, table};
+use uniprof_report::labels::printable;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::flame::FlameOptions;
 
@@ -117,8 +118,8 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
     let pictures = [(path, Widths::B, "B"), (&other, Widths::A, "A")];
     for (path, widths, name) in pictures {
         let options = FlameOptions {
-            title: format!("Change from A to B, widths of {name}"),
-            subtitle: "red grew, blue shrank".to_owned(),
+            title: format!("From A to B, widths of {name}: red grew, blue shrank"),
+            subtitle: format!("{} → {}", side(found, 0), side(found, 1)),
             reverse: false,
             icicle: false,
             least_share: 0.0,
@@ -127,6 +128,28 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
         say(&format!("{} written", path.display()));
     }
     Ok(())
+}
+
+/// What fits on a side's half of the line under the title.
+const SIDE_LETTERS: usize = 76;
+
+/// A side in few words: how much it rests on, and which recordings these are.
+fn side(found: &Diff, number: usize) -> String {
+    let (account, names) = (&found.accounts[number], &found.names[number]);
+    let incomplete = match account.is_incomplete() {
+        true => ", incomplete",
+        false => "",
+    };
+    let samples = account.counted;
+    let names = printable(&names.join(" + ")).into_owned();
+    let text = format!(
+        "{}: {samples} samples{incomplete}, {names}",
+        ["A", "B"][number]
+    );
+    match text.char_indices().nth(SIDE_LETTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 fn parse_rule(text: &str) -> Result<Rule, uniprof_report::diff::RuleError> {

@@ -205,8 +205,8 @@ impl Args {
     }
 }
 
-/// What fits under the title of a picture 1200 pixels wide.
-const SUBTITLE_LETTERS: usize = 140;
+/// What fits under the title of a picture 1200 pixels wide, less the words for what doesn't.
+const SUBTITLE_LETTERS: usize = 130;
 
 fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> FlameOptions {
     let names: Vec<&str> = recordings.iter().map(title).collect();

@@ -15,7 +15,7 @@ use crate::recording::Recording;
 use crate::tree::NodeId;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use uprof::Task;
+use uprof::{State, Task};
 
 /// One format.
 pub struct Format {
@@ -96,7 +96,18 @@ pub struct Request<'a> {
 }
 
 /// The samples of each vCPU or thread, by number of the recording and task.
-pub(crate) type Threads = BTreeMap<(usize, Task), Vec<(u64, NodeId)>>;
+pub(crate) type Threads = BTreeMap<(usize, Task), Vec<Moment>>;
+
+/// One sample of a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// Since the start of the recording.
+    pub since_ns: u64,
+    /// The stack.
+    pub node: NodeId,
+    /// What the vCPU or thread was doing.
+    pub state: State,
+}
 
 impl Request<'_> {
     /// Gathers as the request says.
@@ -106,14 +117,18 @@ impl Request<'_> {
     }
 
     /// Gathers for a format with a thread for each vCPU or thread of each recording: their samples,
-    /// as times since the start and nodes, in the order in which they were taken.
+    /// in the order in which they were taken.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
         let mut take = |sampled: &Sampled, _: &Profile| {
             let thread = threads
                 .entry((sampled.recording, sampled.task))
                 .or_default();
-            thread.push((sampled.since_ns, sampled.node));
+            thread.push(Moment {
+                since_ns: sampled.since_ns,
+                node: sampled.node,
+                state: sampled.state,
+            });
         };
         let mut options = self.options.clone();
         (options.by_task, options.by_recording) = (false, false);

@@ -1,6 +1,8 @@
 //! Views for people: a gathered profile goes in, text or a picture comes out. Every one says what
 //! it rests on: how many samples, and what was lost, late or cut.
 
+mod caption;
+
 pub mod annotate;
 pub mod callers;
 pub mod chart;

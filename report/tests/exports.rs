@@ -171,6 +171,18 @@ fn stacks(folded: &[u8]) -> BTreeMap<String, u64> {
     stacks
 }
 
+/// Stacks of folded lines with all addresses alike.
+fn addresses(folded: &[u8]) -> BTreeMap<String, u64> {
+    let address = regex::Regex::new(r"(^|;)([^;]+\+)?0x[0-9a-f]+").unwrap();
+    let mut stacks = BTreeMap::new();
+    for line in std::str::from_utf8(folded).unwrap().lines() {
+        let (stack, count) = line.rsplit_once(' ').unwrap();
+        let stack = address.replace_all(stack, "${1}0x");
+        *stacks.entry(stack.into_owned()).or_default() += count.parse::<u64>().unwrap();
+    }
+    stacks
+}
+
 /// What speedscope's published schema (file-format-schema.json) allows of a sampled profile.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -270,7 +282,11 @@ fn check_firefox(recording: &Recording) {
     let mut stacks = Vec::new();
     for thread in threads {
         let at = |table: &str, column: &str, row: u64| thread[table][column][row as usize].clone();
-        for stack in thread["samples"]["stack"].as_array().unwrap() {
+        let samples = &thread["samples"];
+        let ran = samples["threadCPUDelta"].as_array().unwrap();
+        let ran_us = ran.iter().map(|delta| delta.as_u64().unwrap());
+        assert!(ran_us.sum::<u64>() > 0, "a thread that never ran is hidden");
+        for stack in samples["stack"].as_array().unwrap() {
             let mut frames = Vec::new();
             let mut next = stack.as_u64();
             while let Some(stack) = next {
@@ -301,6 +317,26 @@ fn the_original_text_is_byte_for_byte() {
         #tracing domid 7 on 2017-07-11 09:12:44 UTC (+0000)\n\n\
         parse+0x10\nmain+0x10\n1\n\nparse+0x10\nmain+0x10\n1\n\n";
     assert_eq!(String::from_utf8(text).unwrap(), expected);
+}
+
+/// inferno's reader of DTrace's stacks does as stackcollapse.pl does: leaves out the offsets, adds up
+/// the counts. A stack that could not be read whole counts 0.
+#[test]
+fn inferno_collapses_the_original_text_to_our_folded_stacks() {
+    use inferno::collapse::Collapse;
+    for recording in recordings() {
+        let text = export("uniprof-text", &[&recording], &Options::default());
+        let mut folder = inferno::collapse::dtrace::Folder::default();
+        let mut out = Vec::new();
+        folder.collapse(&text[..], &mut out).unwrap();
+        let options = Options {
+            inlines: false,
+            demangle: false,
+            ..Options::default()
+        };
+        let folded = export("folded", &[&recording], &options);
+        assert_eq!(addresses(&out), addresses(&folded), "{}", recording.name());
+    }
 }
 
 #[test]

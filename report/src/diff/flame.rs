@@ -26,7 +26,7 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let lines = lines(diff, widths);
-    let mut drawing = inferno_options(options);
+    let mut drawing = inferno_options(options, &lines);
     // Only red, white and blue mean something here.
     drawing.colors = flamegraph::Palette::default();
     drawing.negate_differentials = widths == Widths::A;

@@ -1,7 +1,7 @@
 //! The Firefox profiler's processed format: a thread for each vCPU or thread, with times, and a
 //! category for kernel and user frames.
 
-use crate::export::Request;
+use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
 use crate::labels::printable;
 use crate::recording::Recording;
@@ -10,7 +10,7 @@ use crate::words::WordMap;
 use fxprof_processed_profile as fx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use uprof::Task;
+use uprof::{State, Task};
 
 /// Writes the file.
 ///
@@ -23,7 +23,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let mut made = fx::Profile::new(
         &first.map_or(String::new(), |first| title(first)),
         reference(first.copied()),
-        interval(first.copied()),
+        fx::SamplingInterval::from_nanos(period_ns(first.copied())),
     );
     made.set_symbolicated(true);
     let categories = [
@@ -32,8 +32,9 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     ];
     for (number, recording) in request.recordings.iter().enumerate() {
         let mine = samples.iter_mut().filter(|((of, _), _)| *of == number);
-        let mut threads: BTreeMap<Task, &mut Vec<(u64, NodeId)>> =
+        let mut threads: BTreeMap<Task, &mut Vec<Moment>> =
             mine.map(|((_, task), samples)| (*task, samples)).collect();
+        let period_ns = period_ns(Some(recording));
         let spaces: BTreeSet<u32> = threads.keys().map(|task| task.space).collect();
         for space in spaces {
             let start = fx::Timestamp::from_nanos_since_reference(0);
@@ -44,8 +45,8 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
                 let thread = made.add_thread(process, task.vcpu, start, false);
                 let name = task_name(recording, *task, u64::MAX);
                 made.set_thread_name(thread, &printable(&name));
-                samples.sort_by_key(|(since_ns, _)| *since_ns);
-                add_samples(&mut made, thread, &profile, samples, categories);
+                samples.sort_by_key(|sample| sample.since_ns);
+                add_samples(&mut made, thread, &profile, samples, categories, period_ns);
             }
         }
     }
@@ -58,13 +59,15 @@ fn add_samples(
     made: &mut fx::Profile,
     thread: fx::ThreadHandle,
     profile: &Profile,
-    samples: &[(u64, NodeId)],
+    samples: &[Moment],
     categories: [fx::CategoryHandle; 2],
+    period_ns: u64,
 ) {
     let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
-    for (since_ns, node) in samples {
+    let mut before_ns = None;
+    for sample in samples {
         let mut path = Vec::new();
-        let mut at = *node;
+        let mut at = sample.node;
         while at != ROOT && !stacks.contains_key(&at) {
             path.push(at);
             at = profile.tree.nodes()[at as usize].parent;
@@ -84,8 +87,19 @@ fn add_samples(
             stacks.insert(step, next);
             stack = Some(next);
         }
-        let time = fx::Timestamp::from_nanos_since_reference(*since_ns);
-        made.add_sample(thread, time, stack, fx::CpuDelta::ZERO, 1);
+        let time = fx::Timestamp::from_nanos_since_reference(sample.since_ns);
+        let cpu = cpu_time(sample, before_ns.replace(sample.since_ns), period_ns);
+        made.add_sample(thread, time, stack, cpu, 1);
+    }
+}
+
+/// How long the thread ran since its sample before, as far as one sample tells: the profiler draws
+/// its tracks by it, and leaves a thread that never ran out of sight.
+fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
+    let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
+    match sample.state {
+        State::Running => fx::CpuDelta::from_nanos(period_ns.min(elapsed_ns)),
+        _ => fx::CpuDelta::ZERO,
     }
 }
 
@@ -106,8 +120,8 @@ fn reference(recording: Option<&Recording>) -> fx::ReferenceTimestamp {
     fx::ReferenceTimestamp::from_millis_since_unix_epoch(started_ns as f64 / 1e6)
 }
 
-fn interval(recording: Option<&Recording>) -> fx::SamplingInterval {
+fn period_ns(recording: Option<&Recording>) -> u64 {
     let rate = recording.map_or(0, |one| one.metadata().sampling.rate_millihertz);
-    let interval_ns = 1_000_000_000_000_u64.checked_div(rate);
-    fx::SamplingInterval::from_nanos(interval_ns.unwrap_or(1_000_000))
+    let period_ns = 1_000_000_000_000_u64.checked_div(rate);
+    period_ns.unwrap_or(1_000_000)
 }

@@ -1,10 +1,9 @@
 //! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled
 //! profile for each vCPU or thread, its samples in time order, each of weight 1.
 
-use crate::export::Request;
+use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
 use crate::labels::LabelId;
-use crate::tree::NodeId;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -27,7 +26,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let mut separator = "\n";
     for ((recording, task), samples) in &mut threads {
         // Stable: samples of one moment stay in the order in which they were taken.
-        samples.sort_by_key(|(since_ns, _)| *since_ns);
+        samples.sort_by_key(|sample| sample.since_ns);
         let recording = &request.recordings[*recording];
         let name = format!("{} ({})", task_name(recording, *task, u64::MAX), task.vcpu);
         let name = Value::from(crate::labels::printable(&name).into_owned());
@@ -46,14 +45,10 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     Ok(profile)
 }
 
-fn write_samples(
-    profile: &Profile,
-    samples: &[(u64, NodeId)],
-    out: &mut dyn Write,
-) -> io::Result<()> {
+fn write_samples(profile: &Profile, samples: &[Moment], out: &mut dyn Write) -> io::Result<()> {
     let mut line = String::new();
-    for (index, (_, node)) in samples.iter().enumerate() {
-        let mut stack: Vec<LabelId> = profile.tree.outwards(*node).collect();
+    for (index, sample) in samples.iter().enumerate() {
+        let mut stack: Vec<LabelId> = profile.tree.outwards(sample.node).collect();
         stack.reverse();
         line.clear();
         line.push_str(if index == 0 { "[" } else { ",[" });

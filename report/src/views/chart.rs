@@ -75,7 +75,9 @@ impl Chart {
                 length_ns.saturating_sub(slot_ns.saturating_mul(done)),
             );
         }
-        let mut drawing = inferno_options(options);
+        let mut options = options.clone();
+        options.title = format!("in time order: {}", options.title);
+        let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = "us".to_owned();
         drawing.flame_chart = true;
         // inferno wants the latest first.

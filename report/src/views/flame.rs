@@ -1,9 +1,10 @@
 //! `--flame`: the stack tree as a flame graph, drawn by inferno. Kernel frames are orange, inlined
-//! ones aqua, the rest green to yellow by their name, the same in every run.
+//! ones aqua, C++'s and Rust's yellow, C's red and others green, the same in every run.
 
 use crate::export::folded;
 use crate::gather::Profile;
 use crate::tree::StackTree;
+use crate::views::caption;
 use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction};
 use std::io::{self, Write};
@@ -45,7 +46,7 @@ fn write_tree(
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }
-    let mut drawing = inferno_options(options);
+    let mut drawing = inferno_options(options, &lines);
     // They become an XML comment, which two hyphens would end (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
@@ -55,11 +56,25 @@ fn write_tree(
 
 /// The notes are a comment in the file.
 const NOTES_LETTERS: usize = 4000;
+/// The picture, unless a window is wider: pixels.
+const WIDTH: u64 = 1200;
+/// What the buttons beside the title take at each side.
+const BUTTON_WIDTH: u64 = 110;
 
-pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'static> {
+/// How inferno shall draw `lines`.
+pub(crate) fn inferno_options(
+    options: &FlameOptions,
+    lines: &[String],
+) -> flamegraph::Options<'static> {
     let mut drawing = flamegraph::Options::default();
-    drawing.title = options.title.clone();
-    drawing.subtitle = (!options.subtitle.is_empty()).then(|| options.subtitle.clone());
+    let title_size = drawing.font_size as u64 + 5;
+    let title_columns = caption::columns(WIDTH - 2 * BUTTON_WIDTH, title_size);
+    drawing.title = caption::cut(&options.title, title_columns);
+    let subtitle = caption::cut(
+        &options.subtitle,
+        caption::columns(WIDTH, drawing.font_size as u64),
+    );
+    drawing.subtitle = (!subtitle.is_empty()).then_some(subtitle);
     drawing.colors = Palette::Multi(MultiPalette::Java);
     // Colours by name: the same picture from the same input.
     drawing.deterministic = true;
@@ -68,9 +83,19 @@ pub(crate) fn inferno_options(options: &FlameOptions) -> flamegraph::Options<'st
         true => Direction::Inverted,
         false => Direction::Straight,
     };
-    // DejaVu Sans Mono is wider than the default allows for; texts would leave their boxes.
-    drawing.font_width = 0.62;
+    drawing.font_width = caption::COLUMN;
+    // inferno takes all letters of a monospaced font to be as wide as an M, and what a font lacks
+    // comes from another. Texts in a proportional font it measures.
+    if lines.iter().any(|line| line.contains(is_beyond_cyrillic)) {
+        drawing.font_type = "sans-serif".to_owned();
+        drawing.font_width = 1.0;
+    }
     drawing
+}
+
+/// Monospaced fonts have what comes before, as a rule.
+fn is_beyond_cyrillic(letter: char) -> bool {
+    letter > '\u{52f}'
 }
 
 /// A picture that says that there is nothing in it: a missing file would say less.
@@ -79,21 +104,20 @@ pub(crate) fn write_nothing(
     why: &[String],
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let mut texts = vec![options.title.clone(), "no sample to draw".to_owned()];
+    texts.extend(why.iter().cloned());
+    let lines = caption::lines(&texts, caption::columns(WIDTH - 20, 16));
+    let height = 40 + 20 * lines.len();
     writeln!(out, "<?xml version=\"1.0\" standalone=\"no\"?>")?;
-    let size = "width=\"1200\" height=\"120\"";
     writeln!(
         out,
-        "<svg version=\"1.1\" xmlns=\"http://www.w3.org/2000/svg\" {size}>"
+        "<svg version=\"1.1\" xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" \
+         height=\"{height}\" font-family=\"monospace\" font-size=\"16\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
     )?;
-    let mut lines = vec![options.title.clone(), "no sample to draw".to_owned()];
-    lines.extend(why.iter().cloned());
     for (number, line) in lines.iter().enumerate() {
-        let y = 20 + 18 * number;
-        let text = escape(line);
-        writeln!(
-            out,
-            "<text x=\"10\" y=\"{y}\" font-family=\"monospace\">{text}</text>"
-        )?;
+        let (y, text) = (30 + 20 * number, escape(line));
+        writeln!(out, "<text x=\"10\" y=\"{y}\">{text}</text>")?;
     }
     writeln!(out, "</svg>")
 }

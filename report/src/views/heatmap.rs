@@ -1,6 +1,7 @@
 //! `--heatmap`: when samples fell, as an SVG of columns of time with the part of the second upwards
 //! and darker where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
 
+use super::caption;
 use super::flame::escape;
 use crate::gather::Sampled;
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ const LEFT: u64 = 70;
 const TOP: u64 = 44;
 const ROW_HEIGHT: u64 = 8;
 const WIDTH: u64 = 1100;
+/// Of a short recording's columns.
+const CELL_WIDTH_MAX: u64 = 100;
 
 impl Heatmap {
     /// A map for recordings of at most `length_ns`.
@@ -58,10 +61,12 @@ impl Heatmap {
             .map(|(column, _)| column + 1)
             .max()
             .unwrap_or(1);
-        let cell = (WIDTH / columns).clamp(2, 40);
+        let cell = (WIDTH / columns).clamp(2, CELL_WIDTH_MAX);
         let most = self.cells.values().copied().max().unwrap_or(1);
         let width = LEFT + (columns * cell).max(800) + 40;
         let bottom = TOP + ROWS * ROW_HEIGHT;
+        let title = caption::cut(title, caption::columns(width - LEFT, 16));
+        let lines = caption::lines(lines, caption::columns(width - LEFT, 11));
         let height = bottom + 70 + 16 * lines.len() as u64;
         writeln!(out, "<?xml version=\"1.0\" standalone=\"no\"?>")?;
         writeln!(
@@ -74,7 +79,7 @@ impl Heatmap {
             out,
             "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
         )?;
-        let title = escape(title);
+        let title = escape(&title);
         writeln!(
             out,
             "<text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{title}</text>"
@@ -89,7 +94,8 @@ impl Heatmap {
             )?;
         }
         let mut legend = format!(
-            "darkest: {most} samples in {} ms",
+            "a column is {} s, upwards its parts; darkest: {most} samples in {} ms",
+            self.column_ns / SECOND_NS,
             self.column_ns / ROWS / 1_000_000
         );
         if self.beyond > 0 {

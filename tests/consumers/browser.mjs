@@ -1,0 +1,55 @@
+// Debian's Chromium without a window, and a server of files for it on this machine.
+
+import { existsSync, readFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { extname, join } from 'node:path'
+import { chromium } from 'playwright-core'
+
+const PROGRAM = '/usr/bin/chromium'
+/** Why there can be no browser, or false. */
+export const MISSING = !existsSync(PROGRAM) && `there is no ${PROGRAM} (Debian's chromium)`
+/** For anything that the browser does; a busy machine needs patience. */
+const PATIENCE_MS = 60_000
+
+const TYPES = {
+  '.css': 'text/css',
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.json': 'application/json',
+  '.svg': 'image/svg+xml',
+  '.wasm': 'application/wasm',
+}
+
+/** Serves the files of folders: `{'/path': folder}`. */
+export async function serve(folders) {
+  const server = createServer((request, response) => {
+    const path = decodeURIComponent(new URL(request.url, 'http://localhost').pathname)
+    const prefix = Object.keys(folders).find(prefix => path.startsWith(`${prefix}/`))
+    const file = prefix && join(folders[prefix], path.slice(prefix.length))
+    const found = file && existsSync(file)
+    response.writeHead(found ? 200 : 404, { 'content-type': TYPES[extname(file ?? '')] ?? '' })
+    response.end(found ? readFileSync(file) : '')
+  })
+  await new Promise(listening => server.listen(0, '127.0.0.1', listening))
+  return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.close() }
+}
+
+/** Starts the browser; none of its own talk with the network. */
+export async function launch() {
+  const browser = await chromium.launch({
+    executablePath: PROGRAM,
+    timeout: PATIENCE_MS,
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--disable-quic',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  })
+  const context = await browser.newContext({ viewport: { width: 1300, height: 1000 } })
+  context.setDefaultTimeout(PATIENCE_MS)
+  return { context, close: () => browser.close() }
+}

@@ -1,0 +1,213 @@
+// Every export is opened by a program that people will open it with, and that program's numbers are
+// ours: own and total samples of each function, and the samples of each stack.
+
+import { deepStrictEqual, ok, strictEqual } from 'node:assert'
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { basename, join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import Ajv from 'ajv'
+import { MISSING, launch, serve } from './browser.mjs'
+import { OUT, add, exported, folded, functions, recordings, sorted, stacks } from './uniprof.mjs'
+
+const MODULES = join(import.meta.dirname, 'node_modules')
+const SPEEDSCOPE = join(MODULES, 'speedscope/dist/release')
+const RECORDINGS = recordings()
+
+/** `found`: functions and stacks as a consumer has them. */
+function checkSame(recording, found) {
+  const ours = stacks(recording)
+  ok([...ours.values()].reduce((a, b) => a + b) > 200)
+  deepStrictEqual(sorted(found.stacks), sorted(ours))
+  deepStrictEqual(sorted(found.functions), sorted(functions(ours)))
+}
+
+function addPair(map, name, [own, total]) {
+  const [ownBefore, totalBefore] = map.get(name) ?? [0, 0]
+  map.set(name, [ownBefore + own, totalBefore + total])
+}
+
+describe('speedscope', () => {
+  let browser, server
+  before(async () => {
+    if (MISSING) return
+    server = await serve({ '/speedscope': SPEEDSCOPE, '/out': OUT })
+    browser = await launch()
+  })
+  after(async () => {
+    await browser?.close()
+    server?.close()
+  })
+
+  const schema = JSON.parse(readFileSync(join(SPEEDSCOPE, 'file-format-schema.json')))
+  const validate = new Ajv({ strict: false }).compile(schema)
+
+  for (const recording of RECORDINGS) {
+    test(`its published schema allows ${recording.name}`, () => {
+      const profile = JSON.parse(readFileSync(exported(recording, 'speedscope')))
+      ok(validate(profile), JSON.stringify(validate.errors))
+      delete profile.profiles[0].endValue
+      ok(!validate(profile), 'the schema would allow anything')
+    })
+
+    test(`the application shows ${recording.name}`, { skip: MISSING }, async () => {
+      const file = exported(recording, 'speedscope')
+      const page = await browser.context.newPage()
+      // Its table has only the rows that fit.
+      await page.setViewportSize({ width: 1400, height: 8000 })
+      const profile = encodeURIComponent(`${server.url}/out/${basename(file)}`)
+      const hash = `profileURL=${profile}&view=sandwich`
+      await page.goto(`${server.url}/speedscope/index.html#${hash}`)
+      const threads = JSON.parse(readFileSync(file)).profiles.length
+      const found = { functions: new Map(), stacks: new Map() }
+      for (let thread = 1; thread <= threads; thread++) {
+        const place = threads === 1 ? 'Export' : `(${thread}/${threads})`
+        await page.getByText(place).waitFor()
+        for (const [name, pair] of await sandwich(page)) addPair(found.functions, name, pair)
+        if (thread < threads) await page.keyboard.press('n')
+      }
+      const saving = page.waitForEvent('download')
+      await page.getByText('Export').click()
+      const saved = JSON.parse(readFileSync(await (await saving).path()))
+      strictEqual(saved.exporter.split('@')[0], 'speedscope')
+      for (const profile of saved.profiles) addEvents(found.stacks, saved.shared.frames, profile)
+      strictEqual(await page.evaluate(() => window.pwned), undefined)
+      await page.close()
+      checkSame(recording, found)
+    })
+  }
+})
+
+/** The rows of speedscope's table: total and own samples with their shares, and a name. */
+async function sandwich(page) {
+  await page.locator('tr', { hasText: '%)' }).first().waitFor()
+  const rows = await page.evaluate(() =>
+    [...document.querySelectorAll('tr')].map(row => [...row.cells].map(cell => cell.innerText)),
+  )
+  const number = text => Number(text.trim().split(' ')[0].replaceAll(',', ''))
+  const found = new Map()
+  for (const [total, own, name] of rows.filter(row => row.length === 3 && /%\)/.test(row[0]))) {
+    addPair(found, folded([name]), [number(own), number(total)])
+  }
+  return found
+}
+
+/** Stacks of a profile as speedscope saves it: frames that open and close. */
+function addEvents(stacks, frames, profile) {
+  strictEqual(profile.type, 'evented')
+  const open = []
+  let since = profile.startValue
+  for (const { type, frame, at } of profile.events) {
+    if (at > since) add(stacks, folded(open.map(frame => frames[frame].name)), at - since)
+    since = at
+    if (type === 'O') open.push(frame)
+    else strictEqual(open.pop(), frame)
+  }
+}
+
+// The profiler's own code without its window: loading, upgrading, call trees.
+describe('Firefox profiler', () => {
+  // Its sessions are sockets, whose paths must be short.
+  const sessions = mkdtempSync(join(tmpdir(), 'pq-'))
+  after(() => {
+    profiler('stop', '--all')
+    rmSync(sessions, { recursive: true, force: true })
+  })
+
+  function profiler(...args) {
+    const program = join(MODULES, '@firefox-devtools/profiler-cli/dist/profiler-cli.js')
+    const ran = spawnSync(process.execPath, [program, ...args], {
+      encoding: 'utf8',
+      maxBuffer: 1 << 28,
+      env: { ...process.env, PROFILER_CLI_SESSION_DIR: sessions },
+    })
+    return { text: ran.stdout, error: ran.status === 0 ? null : ran.stdout + ran.stderr }
+  }
+
+  /** It gives its own second process half a second to start, which is little on a busy machine. */
+  function load(file) {
+    for (let left = 20; ; left--) {
+      const { error } = profiler('load', file)
+      if (!error) return
+      const slow = /did not become ready[^]*as pid (\d+)/.exec(error)
+      if (!slow || left === 0) throw new Error(error)
+      process.kill(Number(slow[1]))
+    }
+  }
+
+  function ask(...args) {
+    const { text, error } = profiler(...args, '--json')
+    strictEqual(error, null)
+    return JSON.parse(text)
+  }
+
+  function check(format, recording) {
+    load(exported(recording, format))
+    const found = { functions: new Map(), stacks: new Map() }
+    for (const { threadHandle, cpuMs } of ask('thread', 'list', '--limit', '0').threads) {
+      const of = ['--thread', threadHandle, '--include-idle']
+      const tree = ask('thread', 'samples-top-down', ...of, '--max-lines', '1000000')
+      const names = new Map()
+      addTree(found.stacks, names, tree.regularCallTree, [])
+      // Its list shortens what looks like a template; its tree doesn't.
+      for (const one of ask('thread', 'functions', ...of, '--limit', '0').functions) {
+        const name = names.get(one.functionIndex)
+        if (name) addPair(found.functions, name, [one.selfSamples, one.totalSamples])
+        else strictEqual(one.totalSamples, 0)
+      }
+      ok(cpuMs > 0 || format !== 'firefox', `${threadHandle} would be drawn as idle`)
+    }
+    profiler('stop')
+    checkSame(recording, found)
+  }
+
+  for (const recording of RECORDINGS) {
+    test(`our profile of ${recording.name}`, () => check('firefox', recording))
+  }
+  // It reads these too.
+  for (const format of ['folded', 'perf-script']) {
+    test(`${format} of calls`, () => check(format, RECORDINGS[0]))
+  }
+})
+
+/** Stacks and function names of a call tree: what is a node's own ended there. */
+function addTree(stacks, names, node, path) {
+  if (node.selfSamples > 0) add(stacks, folded(path), node.selfSamples)
+  for (const child of node.children ?? []) {
+    names.set(child.functionIndex, folded([child.name]))
+    addTree(stacks, names, child, [...path, child.name])
+  }
+}
+
+// The first flame graph program. Debian has it in libdevel-nytprof-perl.
+const FLAMEGRAPH = '/usr/share/perl5/Devel/NYTProf/flamegraph.pl'
+const noFlamegraph = !existsSync(FLAMEGRAPH) && `there is no ${FLAMEGRAPH}`
+
+describe('flamegraph.pl', { skip: noFlamegraph }, () => {
+  for (const recording of RECORDINGS) {
+    test(`folded stacks of ${recording.name}`, () => {
+      const file = exported(recording, 'folded')
+      const ran = spawnSync('perl', [FLAMEGRAPH, '--minwidth=0', file], { encoding: 'utf8' })
+      strictEqual(ran.status, 0, ran.stderr)
+      strictEqual(ran.stderr, '')
+      const titles = [...ran.stdout.matchAll(/<title>(.*) \(([\d,]+) samples, /g)]
+      const boxes = titles.map(([, name, samples]) => `${name} ${samples.replaceAll(',', '')}`)
+      deepStrictEqual(boxes.sort(), expectedBoxes(recording).sort())
+    })
+  }
+})
+
+/** A box for everything that stacks have in common, from the bottom. This version of the program
+ * draws angles as round brackets. */
+function expectedBoxes(recording) {
+  const prefixes = new Map()
+  for (const [stack, samples] of stacks(recording)) {
+    const frames = stack.split(';')
+    frames.forEach((_, depth) => add(prefixes, frames.slice(0, depth + 1).join(';'), samples))
+    add(prefixes, 'all', samples)
+  }
+  const escape = name =>
+    name.replace(/</g, '(').replace(/>/g, ')').replace(/&/g, '&amp;').replace(/"/g, '&quot;')
+  return [...prefixes].map(([path, samples]) => `${escape(path.split(';').at(-1))} ${samples}`)
+}

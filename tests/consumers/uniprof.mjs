@@ -1,0 +1,90 @@
+// Runs uniprof, and holds its numbers: what the numbers of the consumers are compared with.
+
+import { spawnSync } from 'node:child_process'
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { HOSTILE_NAME, hostileText } from './hostile.mjs'
+
+export const ROOT = join(import.meta.dirname, '../..')
+/** What is left to look at. */
+export const OUT = join(ROOT, 'tests/out/consumers')
+const PROGRAM = join(ROOT, 'target/debug/uniprof')
+
+mkdirSync(OUT, { recursive: true })
+
+/** What the program prints. Exit status 1 means that a recording is incomplete, which some are. */
+export function uniprof(...args) {
+  const ran = spawnSync(PROGRAM, args, { encoding: 'utf8', cwd: ROOT, maxBuffer: 1 << 28 })
+  if (ran.error) throw ran.error
+  if (ran.status > 1) throw new Error(`uniprof ${args.join(' ')}: ${ran.stderr}`)
+  return ran.stdout
+}
+
+/** A recording of hostile names, from a text with some samples in time order. */
+export function hostile(seed, name = HOSTILE_NAME) {
+  const text = join(OUT, `${name}.txt`)
+  const recording = join(OUT, `${name}.uprof`)
+  writeFileSync(text, hostileText(seed))
+  uniprof('import', '--format', 'perf-script', '--output', recording, text)
+  return recording
+}
+
+/** Real recordings and their images, and one of hostile names: `{name, args}`. */
+export function recordings() {
+  const images = readdirSync(join(ROOT, 'corpus/images'))
+  const real = images.flatMap(image => ['--elf', join('corpus/images', image)])
+  const named = ['calls', 'xz-stack'].map(name => ({
+    name,
+    args: [...real, `corpus/${name}.uprof`],
+  }))
+  return [...named, { name: 'hostile', args: [hostile(1)] }]
+}
+
+const written = new Set()
+
+/** The recording's export, as a file to give to a consumer. */
+export function exported(recording, format) {
+  const path = join(OUT, `${recording.name}.${format}`)
+  if (!written.has(path)) {
+    uniprof('export', '--format', format, '--output', path, ...recording.args)
+    written.add(path)
+  }
+  return path
+}
+
+/** Samples of each stack of ours, outermost frame first. */
+export function stacks(recording) {
+  const found = new Map()
+  for (const line of readFileSync(exported(recording, 'folded'), 'utf8').split('\n')) {
+    const space = line.lastIndexOf(' ')
+    if (space > 0) add(found, line.slice(0, space), Number(line.slice(space + 1)))
+  }
+  return found
+}
+
+/** A stack in the form in which `stacks` has it: folded text has no other place for a semicolon. */
+export function folded(frames) {
+  return frames.map(frame => frame.replaceAll(';', ':')).join(';')
+}
+
+/** Own and total samples of each function: `[own, total]`. */
+export function functions(stacks) {
+  const found = new Map()
+  const of = name => found.get(name) ?? found.set(name, [0, 0]).get(name)
+  for (const [stack, samples] of stacks) {
+    const frames = stack.split(';')
+    for (const name of new Set(frames)) of(name)[1] += samples
+    of(frames.at(-1))[0] += samples
+  }
+  return found
+}
+
+/** Adds to a number in a map. */
+export function add(map, key, number) {
+  map.set(key, (map.get(key) ?? 0) + number)
+}
+
+/** A map in an order of its own, so that two can be compared and their difference is readable. */
+export function sorted(map) {
+  return [...map].sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
+}
