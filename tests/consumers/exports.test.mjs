@@ -9,7 +9,8 @@ import { basename, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import Ajv from 'ajv'
 import { MISSING, launch, serve } from './browser.mjs'
-import { OUT, add, exported, folded, functions, recordings, sorted, stacks } from './uniprof.mjs'
+import { OUT, add, exported, folded, functions } from './uniprof.mjs'
+import { recordings, sorted, stacks, sum } from './uniprof.mjs'
 
 const MODULES = join(import.meta.dirname, 'node_modules')
 const SPEEDSCOPE = join(MODULES, 'speedscope/dist/release')
@@ -18,7 +19,7 @@ const RECORDINGS = recordings()
 /** `found`: functions and stacks as a consumer has them. */
 function checkSame(recording, found) {
   const ours = stacks(recording)
-  ok([...ours.values()].reduce((a, b) => a + b) > 200)
+  ok(sum(ours) > 200)
   deepStrictEqual(sorted(found.stacks), sorted(ours))
   deepStrictEqual(sorted(found.functions), sorted(functions(ours)))
 }
@@ -165,6 +166,31 @@ describe('Firefox profiler', () => {
   for (const recording of RECORDINGS) {
     test(`our profile of ${recording.name}`, () => check('firefox', recording))
   }
+  test('times, threads and categories of calls', () => {
+    const [calls] = RECORDINGS
+    load(exported(calls, 'firefox'))
+    const { threads, context } = ask('thread', 'list', '--limit', '0')
+    const samples = () =>
+      threads.map(({ threadHandle: thread }) => ask('thread', 'samples', '--thread', thread))
+    const all = one => one.categoryBreakdown.totalSamples
+    const byThread = stacks(calls, '--by-thread')
+    for (const [index, one] of samples().entries()) {
+      const { name, tid } = threads[index]
+      strictEqual(all(one), sum(stacks(calls, '--vcpu', tid)))
+      ok(sum(byThread, stack => stack.startsWith(`${name};`)) >= all(one))
+    }
+    const kernel = one => one.categoryBreakdown.categories.find(({ name }) => name === 'Kernel')
+    const ofKernel = sum(stacks(calls, '--marks'), stack => stack.endsWith('_[k]'))
+    ok(ofKernel > 0)
+    strictEqual(samples().reduce((sum, one) => sum + (kernel(one)?.samples ?? 0), 0), ofKernel)
+    // A range is counted from its first sample, ours from the start of the recording.
+    const from = context.rootRange.start + 500
+    ask('zoom', 'push', '500ms,750ms')
+    const between = stacks(calls, '--from', `${from}ms`, '--to', `${from + 250}ms`)
+    ok(sum(between) > 50)
+    strictEqual(samples().reduce((sum, one) => sum + all(one), 0), sum(between))
+    profiler('stop')
+  })
   // It reads these too.
   for (const format of ['folded', 'perf-script']) {
     test(`${format} of calls`, () => check(format, RECORDINGS[0]))

@@ -52,10 +52,13 @@ export function exported(recording, format) {
   return path
 }
 
-/** Samples of each stack of ours, outermost frame first. */
-export function stacks(recording) {
+/** Samples of each stack of ours, outermost frame first; `more` selects and marks. */
+export function stacks(recording, ...more) {
+  const text = more.length
+    ? uniprof('export', '--format', 'folded', ...more, ...recording.args)
+    : readFileSync(exported(recording, 'folded'), 'utf8')
   const found = new Map()
-  for (const line of readFileSync(exported(recording, 'folded'), 'utf8').split('\n')) {
+  for (const line of text.split('\n')) {
     const space = line.lastIndexOf(' ')
     if (space > 0) add(found, line.slice(0, space), Number(line.slice(space + 1)))
   }
@@ -77,6 +80,11 @@ export function functions(stacks) {
     of(frames.at(-1))[0] += samples
   }
   return found
+}
+
+/** All samples of stacks, or those of the stacks that `which` picks. */
+export function sum(stacks, which = () => true) {
+  return [...stacks].reduce((sum, [stack, samples]) => sum + (which(stack) ? samples : 0), 0)
 }
 
 /** Adds to a number in a map. */
