@@ -34,7 +34,7 @@ export async function serve(folders) {
   return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.close() }
 }
 
-/** Starts the browser; none of its own talk with the network. */
+/** Starts the browser, which talks with nobody else. In `still`, no page's script runs. */
 export async function launch() {
   const browser = await chromium.launch({
     executablePath: PROGRAM,
@@ -49,7 +49,9 @@ export async function launch() {
       '--disable-sync',
     ],
   })
-  const context = await browser.newContext({ viewport: { width: 1300, height: 1000 } })
-  context.setDefaultTimeout(PATIENCE_MS)
-  return { context, close: () => browser.close() }
+  const viewport = { width: 1300, height: 1000 }
+  const context = await browser.newContext({ viewport })
+  const still = await browser.newContext({ viewport, javaScriptEnabled: false })
+  for (const one of [context, still]) one.setDefaultTimeout(PATIENCE_MS)
+  return { context, still, close: () => browser.close() }
 }

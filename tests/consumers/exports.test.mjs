@@ -52,31 +52,37 @@ describe('speedscope', () => {
       ok(!validate(profile), 'the schema would allow anything')
     })
 
-    test(`the application shows ${recording.name}`, { skip: MISSING }, async () => {
-      const file = exported(recording, 'speedscope')
-      const page = await browser.context.newPage()
-      // Its table has only the rows that fit.
-      await page.setViewportSize({ width: 1400, height: 8000 })
-      const profile = encodeURIComponent(`${server.url}/out/${basename(file)}`)
-      const hash = `profileURL=${profile}&view=sandwich`
-      await page.goto(`${server.url}/speedscope/index.html#${hash}`)
-      const threads = JSON.parse(readFileSync(file)).profiles.length
-      const found = { functions: new Map(), stacks: new Map() }
-      for (let thread = 1; thread <= threads; thread++) {
-        const place = threads === 1 ? 'Export' : `(${thread}/${threads})`
-        await page.getByText(place).waitFor()
-        for (const [name, pair] of await sandwich(page)) addPair(found.functions, name, pair)
-        if (thread < threads) await page.keyboard.press('n')
-      }
-      const saving = page.waitForEvent('download')
-      await page.getByText('Export').click()
-      const saved = JSON.parse(readFileSync(await (await saving).path()))
-      strictEqual(saved.exporter.split('@')[0], 'speedscope')
-      for (const profile of saved.profiles) addEvents(found.stacks, saved.shared.frames, profile)
-      strictEqual(await page.evaluate(() => window.pwned), undefined)
-      await page.close()
-      checkSame(recording, found)
+    test(`the application shows ${recording.name}`, { skip: MISSING }, () => {
+      const threads = JSON.parse(readFileSync(exported(recording, 'speedscope'))).profiles.length
+      return show('speedscope', recording, threads)
     })
+  }
+  test('the application shows folded stacks of calls', { skip: MISSING }, () =>
+    show('folded', RECORDINGS[0], 1))
+
+  async function show(format, recording, threads) {
+    const file = exported(recording, format)
+    const page = await browser.context.newPage()
+    // Its table has only the rows that fit.
+    await page.setViewportSize({ width: 1400, height: 8000 })
+    const profile = encodeURIComponent(`${server.url}/out/${basename(file)}`)
+    const hash = `profileURL=${profile}&view=sandwich`
+    await page.goto(`${server.url}/speedscope/index.html#${hash}`)
+    const found = { functions: new Map(), stacks: new Map() }
+    for (let thread = 1; thread <= threads; thread++) {
+      const place = threads === 1 ? 'Export' : `(${thread}/${threads})`
+      await page.getByText(place).waitFor()
+      for (const [name, pair] of await sandwich(page)) addPair(found.functions, name, pair)
+      if (thread < threads) await page.keyboard.press('n')
+    }
+    const saving = page.waitForEvent('download')
+    await page.getByText('Export').click()
+    const saved = JSON.parse(readFileSync(await (await saving).path()))
+    strictEqual(saved.exporter.split('@')[0], 'speedscope')
+    for (const profile of saved.profiles) addEvents(found.stacks, saved.shared.frames, profile)
+    strictEqual(await page.evaluate(() => window.pwned), undefined)
+    await page.close()
+    checkSame(recording, found)
   }
 })
 

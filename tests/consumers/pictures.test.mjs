@@ -54,6 +54,16 @@ describe('pictures', { skip: MISSING }, () => {
     server?.close()
   })
 
+  for (const [name] of PICTURES) {
+    // As part of another page, or in a viewer.
+    test(`${name} without its script`, async () => {
+      const page = await browser.still.newPage()
+      await page.goto(`${server.url}/out/${name}.svg`)
+      deepStrictEqual(await overlaps(page), [])
+      await page.close()
+    })
+  }
+
   for (const [name, moves] of PICTURES) {
     test(name, async () => {
       const page = await browser.context.newPage()
