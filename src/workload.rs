@@ -11,6 +11,10 @@ pub struct Args {
     /// Seconds
     #[arg(default_value = "60")]
     seconds: u64,
+
+    /// Make `hash` so many percent slower, to see what `diff` finds
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = clap::value_parser!(u64).range(..=1000))]
+    slower: u64,
 }
 
 /// Serves requests until the time is over.
@@ -28,7 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         })?;
     let mut served = 0u64;
     while Instant::now() < end {
-        black_box(serve(served));
+        black_box(serve(served, hash_rounds(served, args.slower)));
         served += 1;
         if served.is_multiple_of(64) {
             wait_for_network();
@@ -39,11 +43,11 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 #[inline(never)]
-fn serve(number: u64) -> u64 {
+fn serve(number: u64, hash_rounds: u64) -> u64 {
     let request = request(number);
     let fields = parse(&request);
-    let digest = hash(&request);
-    digest ^ walk_tree(32, digest) ^ fields as u64
+    let digest = hash(&request, hash_rounds);
+    digest ^ walk_tree(22, digest) ^ fields as u64
 }
 
 #[inline(never)]
@@ -70,13 +74,24 @@ fn is_valid(name: &str, value: &str) -> bool {
     name.starts_with("field-") && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// FNV-1a.
+const HASH_ROUNDS: u64 = 4;
+
+/// Rounds of hashing for a request: some requests get one more, so many that on average `slower`
+/// percent are added.
+fn hash_rounds(request: u64, slower: u64) -> u64 {
+    let added = |requests: u64| requests * HASH_ROUNDS * slower / 100;
+    HASH_ROUNDS + added(request + 1) - added(request)
+}
+
+/// FNV-1a, several times over.
 #[inline(never)]
-fn hash(bytes: &[u8]) -> u64 {
+fn hash(bytes: &[u8], rounds: u64) -> u64 {
     let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    (0..4).fold(0, |sum, _| {
-        sum ^ black_box(bytes).iter().fold(0xcbf2_9ce4_8422_2325, mix)
-    })
+    let mut hash = 0;
+    for _ in 0..rounds {
+        hash = black_box(bytes).iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    }
+    hash
 }
 
 #[inline(never)]
@@ -111,4 +126,17 @@ fn compress(bytes: &[u8]) -> Vec<(u8, u32)> {
 #[inline(never)]
 fn wait_for_network() {
     std::thread::sleep(Duration::from_millis(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn added_rounds_are_as_many_as_were_asked_for() {
+        for (slower, rounds) in [(0, 400), (5, 420), (33, 532), (100, 800)] {
+            let sum: u64 = (0..100).map(|request| hash_rounds(request, slower)).sum();
+            assert_eq!(sum, rounds);
+        }
+    }
 }

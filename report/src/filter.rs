@@ -3,6 +3,7 @@
 use crate::recording::Recording;
 use regex::Regex;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use uprof::{Row, State};
 
 /// Limits set by the user; the default counts all running samples.
@@ -64,5 +65,38 @@ impl Filter {
         let early = |from_ns| last_ns.saturating_sub(start_ns) < from_ns;
         let late = |to_ns| first_ns.saturating_sub(start_ns) >= to_ns;
         !self.from_ns.is_some_and(early) && !self.to_ns.is_some_and(late)
+    }
+
+    /// The part of a recording that is looked at, in nanoseconds from its start; never empty.
+    pub(crate) fn window(&self, recording: &Recording) -> Range<u64> {
+        self.window_of(recording.end_ns().saturating_sub(recording.start_ns()))
+    }
+
+    fn window_of(&self, length_ns: u64) -> Range<u64> {
+        let end = self.to_ns.unwrap_or(u64::MAX).min(length_ns).max(1);
+        self.from_ns.unwrap_or(0).min(end - 1)..end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_lie_within_the_recording_and_are_never_empty() {
+        let window = |from_ns, to_ns, length_ns| {
+            let filter = Filter {
+                from_ns,
+                to_ns,
+                ..Filter::default()
+            };
+            filter.window_of(length_ns)
+        };
+        assert_eq!(window(None, None, 100), 0..100);
+        assert_eq!(window(Some(20), Some(60), 100), 20..60);
+        assert_eq!(window(Some(20), Some(600), 100), 20..100);
+        assert_eq!(window(Some(500), None, 100), 99..100);
+        assert_eq!(window(Some(60), Some(20), 100), 19..20);
+        assert_eq!(window(None, Some(0), 0), 0..1);
     }
 }

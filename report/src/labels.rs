@@ -136,6 +136,45 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
+/// Names longer than this are shortened in tables.
+const SHORT_CHARS_MAX: usize = 80;
+
+/// A long name as tables show it: `fold<u8, Range<u64>>` becomes `fold<…>`. What stands in front of
+/// a path, as in `<Vec<u8> as Clone>::clone`, is kept. Exports and pictures have the whole name.
+pub fn short(name: &str) -> Cow<'_, str> {
+    if name.chars().count() <= SHORT_CHARS_MAX || name.contains("operator") {
+        return Cow::Borrowed(name);
+    }
+    let mut kept = String::with_capacity(name.len());
+    // For each bracket that is open, whether it hides what is in it.
+    let mut open: Vec<bool> = Vec::new();
+    let mut last = ' ';
+    for letter in name.chars() {
+        let hidden = open.last() == Some(&true);
+        match letter {
+            '<' if hidden => open.push(true),
+            '<' => {
+                let hides = last.is_alphanumeric() || matches!(last, '_' | ':');
+                open.push(hides);
+                kept.push_str(if hides { "<…" } else { "<" });
+            }
+            '>' if last != '-' => {
+                open.pop();
+                if open.last() != Some(&true) {
+                    kept.push('>');
+                }
+            }
+            _ if hidden => {}
+            _ => kept.push(letter),
+        }
+        last = letter;
+    }
+    match open.is_empty() {
+        true => Cow::Owned(kept),
+        false => Cow::Borrowed(name),
+    }
+}
+
 fn is_steering(letter: char) -> bool {
     letter.is_control()
         || matches!(
@@ -164,5 +203,31 @@ mod tests {
         assert_eq!(labels.text(evil), "a\u{fffd}[31m\u{fffd}b\u{fffd}c");
         let long = labels.text_id(&"é".repeat(5000));
         assert!(labels.text(long).len() < 4200);
+    }
+    #[test]
+    fn long_names_lose_their_parameters_only() {
+        let types = "core::ops::range::RangeInclusive<u64>, alloc::vec::Vec<alloc::string::String>";
+        let shortened = [
+            (format!("fold<{types}>"), "fold<…>"),
+            (format!("all<{types}>::next<{types}>"), "all<…>::next<…>"),
+            (format!("run::<{types}>"), "run::<…>"),
+            (
+                format!("<Vec<{types}> as Clone>::clone"),
+                "<Vec<…> as Clone>::clone",
+            ),
+            (format!("call<fn(u8) -> u8, {types}>(int)"), "call<…>(int)"),
+        ];
+        for (long, expected) in &shortened {
+            assert_eq!(short(long), *expected);
+        }
+        let kept = [
+            "fold<u8>".to_owned(),
+            format!("operator<< <{types}, {types}>"),
+            format!("unbalanced<{types}, {types}"),
+            "a".repeat(200),
+        ];
+        for name in &kept {
+            assert_eq!(short(name), *name);
+        }
     }
 }

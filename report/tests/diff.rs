@@ -53,6 +53,23 @@ fn certain(diff: &Diff) -> Vec<String> {
 }
 
 #[test]
+fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
+    let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 30, &NAMES));
+    let mut library = Library::default();
+    library.only_given = true;
+    let mut options = DiffOptions::default();
+    options.gather.filter.from_ns = Some(6_000_000_000);
+    options.gather.filter.to_ns = Some(8_000_000_000);
+    let found = diff(&[&a], &[&b], &library, &options, &|_, _| {});
+    for side in &found.series.sides {
+        let totals = &side.recordings[0].totals;
+        assert_eq!(totals.iter().sum::<f64>(), 2_000.0);
+        // 2,000 samples in 120 blocks.
+        assert!(totals.iter().all(|total| (16.0..=17.0).contains(total)));
+    }
+}
+
+#[test]
 fn a_planted_change_is_certain_and_breaks_its_rule() {
     let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
     let found = compare(&[&a], &[&b]);

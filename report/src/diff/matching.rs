@@ -80,6 +80,9 @@ fn unversioned(module: &str) -> &str {
     }
 }
 
+/// How the names of functions without a symbol begin.
+const UNKNOWN: &str = "[unknown";
+
 /// The labels of one function in one image: on A's side and on B's.
 type Sides = [BTreeSet<LabelId>; 2];
 
@@ -91,9 +94,10 @@ impl Matching {
             let label = number as LabelId;
             let module = unversioned(labels.module_name(label)).to_owned();
             // Without a symbol an address means nothing in another build.
-            let name = match labels.get(label).unknown {
-                true => format!("[unknown in {module}]"),
-                false => bare(labels.name(label)).to_owned(),
+            let name = match (labels.get(label).unknown, module.as_str()) {
+                (true, "") => UNKNOWN.to_owned() + "]",
+                (true, _) => format!("{UNKNOWN} in {module}]"),
+                (false, _) => bare(labels.name(label)).to_owned(),
             };
             let images = named.entry(name).or_default();
             let found = images.entry(module).or_default();
@@ -130,7 +134,7 @@ impl Matching {
                 (_, true) => Kind::New,
                 _ if names(&sides[0], labels) == names(&sides[1], labels) => Kind::Same,
                 // Every unknown address is another "name".
-                _ if name.starts_with("[unknown in ") => Kind::Same,
+                _ if name.starts_with(UNKNOWN) => Kind::Same,
                 _ => Kind::Renamed,
             };
             let number = self.functions.len() as u32;
@@ -190,6 +194,7 @@ mod tests {
         add("malloc", "/lib/libc.so.6", [false, true], false);
         add("app+0x12", "/bin/app", [true, false], true);
         add("app+0x34", "/bin/app", [false, true], true);
+        add("0x1234", "", [true, true], true);
         let matching = Matching::new(&labels, &present);
         let kind = |label: LabelId| {
             let found = &matching.functions[matching.function(label).unwrap() as usize];
@@ -205,5 +210,6 @@ mod tests {
         assert_eq!(kind(7), ("malloc", Kind::Same));
         assert_eq!(kind(9), ("[unknown in app]", Kind::Same));
         assert_eq!(matching.function(9), matching.function(10));
+        assert_eq!(kind(11), ("[unknown]", Kind::Same));
     }
 }

@@ -10,6 +10,7 @@ use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT, StackTree};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Blocks of time that a recording is cut into at first; they may be joined later.
 pub const BLOCKS: usize = 120;
@@ -107,14 +108,10 @@ pub(super) fn gather(
 ) -> (Series, [Account; 2], Vec<String>) {
     let all: Vec<&Recording> = a.iter().chain(b).copied().collect();
     let mut cells = Cells::new();
-    let lengths: Vec<u64> = all
-        .iter()
-        .map(|one| (one.end_ns() - one.start_ns()).max(1))
-        .collect();
+    let filter = &options.gather.filter;
+    let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();
     let mut take = |sampled: &Sampled, _: &Profile| {
-        let length_ns = u128::from(lengths[sampled.recording]);
-        let block = u128::from(sampled.since_ns) * BLOCKS as u128 / length_ns;
-        let block = (block as usize).min(BLOCKS - 1);
+        let block = block_of(sampled.since_ns, &windows[sampled.recording]);
         *cells
             .entry((sampled.recording, block, sampled.node))
             .or_default() += 1;
@@ -128,6 +125,13 @@ pub(super) fn gather(
     let accounts = [accounts_of(a, &cells, 0), accounts_of(b, &cells, a.len())];
     let series = build(&profile, &cells, [a.len(), b.len()], options.least_share);
     (series, accounts, profile.warnings)
+}
+
+/// The block of a time in `window`, both in nanoseconds since the recording began.
+fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
+    let into_ns = u128::from(since_ns.saturating_sub(window.start));
+    let block = into_ns * BLOCKS as u128 / u128::from(window.end - window.start);
+    (block as usize).min(BLOCKS - 1)
 }
 
 fn accounts_of(side: &[&Recording], cells: &Cells, first: usize) -> Account {

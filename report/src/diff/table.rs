@@ -47,10 +47,9 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
         "\n  {:>8}  {:>17}  {:>7}  {:>7}  {:>8}  {:<5}  function",
         "change", "interval", "A", "B", "relative", "of"
     )?;
-    let most = if options.rows == 0 {
-        usize::MAX
-    } else {
-        options.rows.max(certain)
+    let most = match options.rows {
+        0 => usize::MAX,
+        rows => rows,
     };
     for (index, change) in changes.iter().take(most).enumerate() {
         if index == certain && certain > 0 {
@@ -60,7 +59,14 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     }
     if changes.len() > most {
         let left = changes.len() - most;
-        writeln!(out, "… and {left} more, none certain (--rows 0 shows all)")?;
+        let sure = match certain.saturating_sub(most) {
+            0 => "none".to_owned(),
+            sure => format!("{sure} of them"),
+        };
+        writeln!(
+            out,
+            "… and {left} more, {sure} certain (--rows 0 shows all)"
+        )?;
     }
     writeln!(
         out,
@@ -115,6 +121,6 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
         estimate.a * 100.0,
         estimate.b * 100.0,
         item.counted.name(),
-        series.item_name(item)
+        crate::labels::short(&series.item_name(item))
     )
 }

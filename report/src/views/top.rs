@@ -2,7 +2,7 @@
 
 use crate::account::share;
 use crate::gather::Profile;
-use crate::labels::LabelId;
+use crate::labels::{LabelId, short};
 use std::io::{self, Write};
 
 /// What to show.
@@ -78,7 +78,7 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
         let labels = &profile.labels;
         let module = labels.module_suffix(row.label);
         let (own, total) = (share(row.own, counted), share(row.total, counted));
-        let name = labels.name(row.label);
+        let name = short(labels.name(row.label));
         let mark = if labels.get(row.label).inlined {
             " (inlined)"
         } else {

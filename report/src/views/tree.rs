@@ -2,6 +2,7 @@
 
 use crate::account::share;
 use crate::gather::Profile;
+use crate::labels::short;
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::io::{self, Write};
 
@@ -93,7 +94,7 @@ pub fn write_tree(
             tree.nodes()[node].count,
             line.prefix,
             line.branch,
-            labels.name(label),
+            short(labels.name(label)),
         )?;
         let below = match (line.branch, line.depth >= INDENT_MAX) {
             (_, true) => line.prefix,
