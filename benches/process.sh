@@ -1,7 +1,7 @@
 #!/bin/bash
 # Recording a process: what it costs the workload, and what a sample takes, beside perf in the same run.
 #
-#   benches/process.sh [ROUNDS]     needs perf and a release build; prints ratios, and the encoder's figures
+#   benches/process.sh [ROUNDS]     needs perf and a release build; prints ratios
 #
 # Slow-down: the workload does a fixed amount of work on one processor; the recorders take turns, so that
 # a machine whose speed drifts does so for all. Bytes: both record the same workload with 8 KiB of raw
@@ -68,5 +68,9 @@ echo "slow-down, uniprof / perf         $(ratio "$ours" "$theirs")   (target: at
 echo "bytes a sample with 8 KiB stacks  uniprof $our_bytes ($our_samples samples), perf -z $their_bytes ($their_samples samples)"
 echo "bytes, uniprof / perf             $(ratio "$our_bytes" "$their_bytes")   (target: at most 0.5)"
 
-# The encoder alone, on a synthetic set; `nothing` names none of its criterion groups, which take longer.
-cargo bench --locked --quiet -p uprof --bench encode -- nothing
+figure() { # WHAT OURS UNIT PEER THEIRS GOAL
+  local IFS=$'\t'
+  echo "figure$IFS$*"
+}
+figure "recorder: a workload recorded at 997 Hz" "$ours" s "perf record -g" "$theirs" "ratio <= 1.05"
+figure "recorder: bytes a sample with 8 KiB of stack" "$our_bytes" bytes "perf record -z" "$their_bytes" "ratio <= 0.5"

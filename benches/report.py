@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Recordings to folded stacks: time and memory, beside `perf script | inferno-collapse-perf`.
 
-    benches/report.py [SECONDS]
+    benches/report.py [SAMPLES]             1,000,000 takes a quarter of an hour and 12 GB of disk
 
 Needs perf, gcc and `cargo build --release --locked`; builds two examples of the report package.
 
-perf and uniprof record the same workload (corpus/calls.c, which has frame pointers) at 20,000 samples
-a second: once with frame pointers, and once, for a fifth of the time, with 8 KiB of raw stack a sample
-(perf.data takes 8 KiB for each). Times are of whole commands; beside them
-stands the processor time of all their processes, which a busy machine disturbs less. The tools need
-not keep equally many samples, so both are given per 1,000,000 samples. Memory is the peak resident
-size of uniprof, for made-up recordings of 1 and of 10 million samples.
+perf and uniprof record the same workload (corpus/calls.c, which has frame pointers) until there are
+about as many samples: once with frame pointers, and once with 8 KiB of raw stack a sample, less often
+(perf.data takes 8 KiB for each). Times are of whole commands; beside them stands the processor time
+of all their processes, which a busy machine disturbs less. The tools need not keep equally many
+samples, so both are given per 1,000,000 samples. Memory is the peak resident size of uniprof, for
+made-up recordings of 1 and of 10 million samples.
 """
 
 import os
@@ -22,7 +22,8 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 UNIPROF = os.path.join(ROOT, "target/release/uniprof")
 EXAMPLES = os.path.join(ROOT, "target/release/examples")
-RATE = 20000
+# Samples a second of each thread: as often as the kernel's clock can, and as the disk can take.
+CHAINS_HZ, STACKS_HZ = 20000, 4000
 
 
 def quiet(*command):
@@ -83,10 +84,13 @@ def compare(name, work, perf_flags, our_flags, rate):
         per = perf * 1e6 / counts[0], own * 1e6 / counts[1]
         print(f"  {kind}: perf {perf:.2f} s, uniprof {own:.3f} s; "
               f"{per[0]:.1f} s and {per[1]:.2f} s a million, 1/{per[0] / per[1]:.0f} (at most 1/20)")
+        print(f"figure\treport: a million samples to folded stacks, {name}, {kind}\t{per[1]:.2f}\ts\t"
+              f"perf script\t{per[0]:.1f}\tratio <= 0.05")
 
 
 def main():
-    seconds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    samples = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    processors = len(os.sched_getaffinity(0))
     if not os.access(UNIPROF, os.X_OK):
         sys.exit("build first: cargo build --release --locked")
     quiet("cargo", "build", "-q", "--release", "--manifest-path", os.path.join(ROOT, "Cargo.toml"),
@@ -94,9 +98,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         if subprocess.run(["which", "perf"], stdout=subprocess.DEVNULL).returncode == 0:
-            compare("frame pointers", workload(seconds), ["-g"], [], RATE)
+            seconds = samples // (CHAINS_HZ * processors) + 1
+            compare("frame pointers", workload(seconds), ["-g"], [], CHAINS_HZ)
+            seconds = samples // (STACKS_HZ * processors) + 1
             dwarf = ["--call-graph", "dwarf,8192"]
-            compare("dwarf", workload(max(seconds // 5, 2)), dwarf, ["--stack=8K"], RATE)
+            compare("dwarf", workload(seconds), dwarf, ["--stack=8K"], STACKS_HZ)
         else:
             print("perf is not installed (Debian: linux-perf): nothing to compare with")
         sizes = []
@@ -106,6 +112,8 @@ def main():
             sizes.append(mib)
             print(f"{millions} million samples ({os.path.getsize('made.uprof') >> 20} MiB): "
                   f"{spent:.2f} s, peak {mib:.0f} MiB (at most 300)")
+        print(f"figure\treport: peak memory, 10 million samples\t{sizes[1]:.0f}\tMiB\t1 million\t"
+              f"{sizes[0]:.0f}\tours <= 300")
         print(f"growth of memory from 1 to 10 million samples: {sizes[1] / sizes[0]:.2f}")
         os.chdir("/")
 

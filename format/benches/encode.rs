@@ -123,6 +123,18 @@ fn best_ns<const N: usize>(mut works: [&mut dyn FnMut(); N]) -> [f64; N] {
     best
 }
 
+/// Lines for the table of `benches/run`.
+fn figures(ours_bytes: f64, fixed_bytes: f64, [ours_ns, fixed_ns, read_ns]: [f64; 3]) {
+    let fixed = "fixed rows, zstd -1";
+    println!(
+        "figure\tfile: bytes a sample\t{ours_bytes:.2}\tbytes\t{fixed}\t{fixed_bytes:.2}\tours <= 10"
+    );
+    println!(
+        "figure\tencoder: time of a sample\t{ours_ns:.0}\tns\t{fixed}\t{fixed_ns:.0}\tours <= 400"
+    );
+    println!("figure\treader: time of a sample\t{read_ns:.0}\tns\t\t\t");
+}
+
 fn main() {
     let set = Set::new();
     let per_sample = |bytes: usize| bytes as f64 / SAMPLES as f64;
@@ -184,6 +196,12 @@ fn main() {
     println!(
         "with 8 KiB of stack: … decode          {:6.0}",
         read_stacks_ns * per_stack
+    );
+
+    figures(
+        per_sample(bytes.len()),
+        per_sample(fixed_stored),
+        [ours_ns, fixed_ns, read_ns],
     );
 
     let mut criterion = Criterion::default()

@@ -185,8 +185,8 @@ fn main() {
         println!(
             "{name} workload, {pairs} pairs of {SECONDS} s at {RATE_HZ} Hz, {THREADS} threads"
         );
-        false_alarms(pairs, drifts);
-        coverage_and_power(pairs, drifts);
+        false_alarms(name, pairs, drifts);
+        coverage_and_power(name, pairs, drifts);
         println!("  {:.1} s\n", began.elapsed().as_secs_f64());
     }
 }
@@ -195,7 +195,7 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-fn false_alarms(pairs: u64, drifts: f64) {
+fn false_alarms(name: &str, pairs: u64, drifts: f64) {
     let mut alarms = 0;
     let mut effects = Vec::new();
     for pair in 0..pairs {
@@ -216,9 +216,10 @@ fn false_alarms(pairs: u64, drifts: f64) {
     println!("  design effect, median: {:.2}", effects[effects.len() / 2]);
     let percent = share(alarms, pairs);
     println!("  A/A pairs with anything called certain: {alarms}, {percent:.1} % (at most 5 %)");
+    println!("figure\tdiff: false alarms, {name} workload\t{percent:.1}\t%\t\t\tours <= 5");
 }
 
-fn coverage_and_power(pairs: u64, drifts: f64) {
+fn coverage_and_power(name: &str, pairs: u64, drifts: f64) {
     let (before, after) = (true_shares(0.0), true_shares(0.05));
     let (mut inside, mut asked, mut found) = (0, 0, 0);
     for pair in 0..pairs {
@@ -236,9 +237,13 @@ fn coverage_and_power(pairs: u64, drifts: f64) {
     println!(
         "  95 % intervals that hold the truth: {inside} of {asked}, {percent:.1} % (93 to 97 %)"
     );
+    println!(
+        "figure\tdiff: intervals that hold the truth, {name}\t{percent:.1}\t%\t\t\tours 93 to 97"
+    );
     let (percent, of) = (share(found, pairs), before[SLOW] * 100.0);
     println!(
         "  a function with {of:.1} % of the samples made 5 % slower: found in {found}, {percent:.1} % \
          (at least 95 % where the workload is steady)"
     );
+    println!("figure\tdiff: 5 % slower function found, {name}\t{percent:.1}\t%\t\t\tours >= 95");
 }

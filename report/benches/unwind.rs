@@ -113,6 +113,10 @@ fn unwinding(criterion: &mut Criterion) {
                 stops.len(),
                 ours / theirs,
             );
+            println!(
+                "figure\tunwinder: a frame, {}, {set}\t{ours:.1}\tns\tframehop\t{theirs:.1}\tratio <= 1",
+                program.name
+            );
         }
         if program.name == "cpp-O2" {
             let mut group = criterion.benchmark_group("deepest-stack");

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The diff on real recordings: false alarms, and whether a planted change is found.
+
+    benches/diff.py [PAIRS [SECONDS]]       12 recordings a side of 60 s take a quarter of an hour
+
+Needs `cargo build --release --locked`. Records the bundled workload over and over at 997 Hz with raw
+stacks: as it is (A), and with its function `hash` 5 % slower (B); A on one processor and B on another,
+side by side, so that whatever else the machine does disturbs both. Then compares
+
+- each two recordings of A: a pair in which a function is called certain is an alarm;
+- each of A with each of B: the planted change is found if `hash` is certain and up.
+
+Pairs share recordings, so these are not as many independent trials as there are pairs. An alarm need
+not be false: what differs between two runs is sometimes really there (whose interrupts the kernel
+served, how threads took turns), so alarms are counted for the program's own functions as well. What
+is known exactly is in the simulation, `cargo bench -p uniprof-report --bench diff`.
+"""
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+UNIPROF = os.path.join(ROOT, "target/release/uniprof")
+SLOWER_PERCENT = 5
+
+
+def record(out, processor, seconds, slower):
+    """Starts a recording of the workload."""
+    work = [UNIPROF, "workload", str(seconds), "--slower", str(slower)]
+    recorder = [UNIPROF, "record", "-F", "997", "--stack=8K", "-o", out, "--"]
+    return subprocess.Popen(["taskset", "-c", str(processor), *recorder, *work],
+                            stderr=subprocess.DEVNULL)
+
+
+def compare(a, b):
+    """The changes of functions, not of call paths, that `uniprof diff` finds."""
+    done = subprocess.run([UNIPROF, "diff", "--json", a, b], check=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return [one for one in json.loads(done.stdout)["changes"] if one["of"] != "path"]
+
+
+def is_hash(change):
+    return change["of"] == "total" and change["name"].endswith("workload::hash")
+
+
+def percent(part, whole):
+    return f"{part} of {whole}, {part * 100 / whole:.1f} %"
+
+
+def report(count, seconds):
+    alike = list(itertools.combinations(range(count), 2))
+    alarms = own_alarms = 0
+    for x, y in alike:
+        modules = {one["module"] for one in compare(f"a{x}.uprof", f"a{y}.uprof") if one["certain"]}
+        alarms += bool(modules)
+        own_alarms += "uniprof" in modules
+    pairs = list(itertools.product(range(count), repeat=2))
+    planted = [one for x, y in pairs for one in compare(f"a{x}.uprof", f"b{y}.uprof") if is_hash(one)]
+    found = sum(one["certain"] and one["change"] > 0 for one in planted)
+    print(f"{count} recordings a side, {seconds} s each at 997 Hz, about "
+          f"{statistics.median(one['samples_a'] / one['share_a'] for one in planted):.0f} samples")
+    print(f"pairs of A in which a function is called certain: {percent(alarms, len(alike))}; "
+          f"one of the program's own: {percent(own_alarms, len(alike))}")
+    print(f"pairs of A and B in which hash, {SLOWER_PERCENT} % slower, is certain: "
+          f"{percent(found, len(pairs))}")
+    grown = statistics.median(one["share_b"] / one["share_a"] - 1 for one in planted)
+    print(f"its share grew by {grown * 100:.1f} % (median)")
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 12
+    seconds = int(sys.argv[2]) if len(sys.argv) > 2 else 60
+    if not os.access(UNIPROF, os.X_OK):
+        sys.exit("build first: cargo build --release --locked")
+    processors = sorted(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for number in range(count):
+            both = [record(f"a{number}.uprof", processors[0], seconds, 0),
+                    record(f"b{number}.uprof", processors[-1], seconds, SLOWER_PERCENT)]
+            if any(recorder.wait() not in (0, 1) for recorder in both):
+                sys.exit("a recording failed")
+        report(count, seconds)
+        os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()
