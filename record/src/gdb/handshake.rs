@@ -213,8 +213,10 @@ fn ask_description(client: &mut Client) -> Result<Description, GdbError> {
         }
         while text.len() < MOST_BYTES {
             let offset = text.len();
-            let question = format_args!("qXfer:features:read:{name}:{offset:x},7f0");
-            let reply = client.ask("for the description of its registers", question)?;
+            let reply = client.ask(
+                "for the description of its registers",
+                format_args!("qXfer:features:read:{name}:{offset:x},7f0"),
+            )?;
             match reply.split_first() {
                 Some((b'm', more)) if !more.is_empty() => text.extend_from_slice(more),
                 Some((b'l', last)) => {
@@ -234,8 +236,10 @@ fn ask_names(client: &mut Client, guest: &mut Guest) -> Result<(), GdbError> {
         if thread.id.is_empty() {
             continue;
         }
-        let question = format_args!("qThreadExtraInfo,{}", thread.id);
-        let reply = client.ask("for the name of a vCPU", question)?;
+        let reply = client.ask(
+            "for the name of a vCPU",
+            format_args!("qThreadExtraInfo,{}", thread.id),
+        )?;
         let mut text = [0; 96];
         let filled = hex_bytes(reply, &mut text);
         let text = String::from_utf8_lossy(&text[..filled]).into_owned();
