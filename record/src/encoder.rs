@@ -25,8 +25,21 @@ use uprof::{State, Writer};
 /// A killed recorder loses no more than this, plus what the kernel still holds: together less than
 /// a second also on a busy machine.
 const FLUSH_NS: u64 = 400_000_000;
-/// How long the encoder sleeps when there is nothing to do.
+/// How long the encoder sleeps at the most when there is nothing to do, and at the least.
 const NAP: Duration = Duration::from_millis(5);
+const SHORTEST_NAP: Duration = Duration::from_micros(100);
+/// Samples taken in one turn at the most: losses, names and flushes must not wait until a ring is
+/// empty that is filled as fast as it is drained.
+const TURN: usize = 1024;
+
+/// How long to sleep so that a quarter of the ring's `slots` fills meanwhile, if samples go on
+/// coming as they did: `gathered` since a nap of `last` began.
+fn nap(last: Duration, gathered: usize, slots: usize) -> Duration {
+    let share = slots as f64 / 4.0 / gathered.max(1) as f64;
+    Duration::try_from_secs_f64(last.as_secs_f64() * share)
+        .unwrap_or(NAP)
+        .clamp(SHORTEST_NAP, NAP)
+}
 
 /// Writes one recording.
 pub struct Encoder<W: Write> {
@@ -147,9 +160,11 @@ impl<W: Write> Encoder<W> {
     pub fn run(&mut self, mut drain: Drain, progress: &Progress) -> Tally {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
+        let (mut last_nap, mut gathered) = (NAP, 0);
         loop {
             let finished = drain.is_finished();
-            let worked = self.take(&mut drain, &mut tally);
+            let (samples, notes) = self.take(&mut drain, &mut tally);
+            gathered += samples;
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns);
@@ -161,8 +176,10 @@ impl<W: Write> Encoder<W> {
             if finished {
                 return tally;
             }
-            if !worked {
-                std::thread::sleep(NAP);
+            if samples + notes == 0 {
+                last_nap = nap(last_nap, gathered, drain.slots());
+                gathered = 0;
+                std::thread::sleep(last_nap);
             }
         }
     }
@@ -182,12 +199,13 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Takes all that is in the ring; says whether there was something.
-    fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> bool {
-        let mut worked = false;
+    /// Takes what is in the ring, a turn's worth at the most; returns how many samples and notes
+    /// there were.
+    fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
+        let (mut samples, mut notes) = (0, 0);
         let Encoder { writer, kernel, .. } = self;
         let mut failure = None;
-        while let Some(result) = drain.sample(|slot| {
+        let mut take = |slot: &Slot| {
             tally.count(slot);
             if let Some(kernel) = kernel {
                 let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
@@ -196,20 +214,24 @@ impl<W: Write> Encoder<W> {
             writer
                 .as_mut()
                 .map_or(Ok(()), |writer| writer.sample(&slot.sample()))
-        }) {
-            worked = true;
+        };
+        while samples < TURN
+            && let Some(result) = drain.sample(&mut take)
+        {
+            samples += 1;
             if let Err(error) = result {
                 failure = Some(error);
-                *writer = None;
+                break;
             }
         }
         if let Some(error) = failure {
             tally.output_error.get_or_insert(error.to_string());
+            self.writer = None;
         }
         while drain.note(|note| self.keep(note, tally)).is_some() {
-            worked = true;
+            notes += 1;
         }
-        worked
+        (samples, notes)
     }
 
     fn keep(&mut self, note: &Note, tally: &mut Tally) {
@@ -366,4 +388,20 @@ fn random_uuid() -> [u8; 16] {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn naps_are_short_where_the_ring_fills_fast() {
+        // 640,000 samples a second: 3,200 in 5 ms, and a ring of 4,000.
+        let busy = nap(NAP, 3200, 4000);
+        assert_eq!(busy.as_micros(), 1562);
+        assert_eq!(nap(busy, 1000, 4000), busy);
+        assert_eq!(nap(NAP, 1_000_000, 4000), SHORTEST_NAP);
+        assert_eq!(nap(SHORTEST_NAP, 0, 4000), NAP);
+        assert_eq!(nap(NAP, 5, 4000), NAP);
+    }
 }

@@ -194,6 +194,11 @@ impl Drain {
         Some(result)
     }
 
+    /// Slots that there are in all.
+    pub fn slots(&self) -> usize {
+        self.samples.full.buffer().capacity()
+    }
+
     /// Whether the sampler has gone and nothing is left to drain.
     pub fn is_finished(&self) -> bool {
         // In this order: what was sent before it went is then still seen by the second question.

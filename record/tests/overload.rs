@@ -1,0 +1,122 @@
+//! A source that is faster than the encoder for as long as it lasts: the ring is never empty, and
+//! everything but samples must get through all the same.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use uniprof_record::ring::Sink;
+use uniprof_record::source::Hot;
+use uniprof_record::sys::clock::monotonic_ns;
+use uniprof_record::{Facts, Life, Plan, Progress, Pushed, Source, SourceError};
+use uprof::cold::{LossReason, Target};
+use uprof::{Frame, Item, Payload, Recording, State, Task};
+
+/// Samples in one go.
+const BURST: usize = 20_000;
+
+/// Pushes samples without a pause; named flood, as it is no guest.
+struct Flood {
+    facts: Facts,
+    progress: Arc<Progress>,
+    began_ns: u64,
+    pushed: u64,
+    /// Samples that the encoder had told of after half of the time.
+    told: Arc<AtomicU64>,
+}
+
+impl Pushed for Flood {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn start(&mut self) -> Result<(), SourceError> {
+        self.began_ns = monotonic_ns();
+        Ok(())
+    }
+
+    fn wait(&mut self, _: u16) -> Result<(), SourceError> {
+        Ok(())
+    }
+
+    fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        for _ in 0..BURST {
+            self.pushed += 1;
+            let Some(mut slot) = sink.take(self.began_ns) else {
+                continue;
+            };
+            slot.reset(
+                self.began_ns + self.pushed,
+                Task { space: 0, vcpu: 0 },
+                State::Running,
+            );
+            for level in 0..100 {
+                slot.push_frame(Frame::return_address(self.pushed << 8 | level));
+            }
+            sink.put(slot);
+        }
+        if monotonic_ns() - self.began_ns > 700_000_000 {
+            let samples = self.progress.samples.load(Ordering::Relaxed);
+            let _ = self
+                .told
+                .compare_exchange(0, samples, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        Ok(Life::Alive)
+    }
+}
+
+#[test]
+fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
+    let facts = Facts {
+        target: Target::default(),
+        trigger: "timer".into(),
+        on_cpu_only: false,
+        freezes: false,
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        tasks: Vec::new(),
+        modules: Vec::new(),
+    };
+    let (progress, told) = (Arc::new(Progress::default()), Arc::new(AtomicU64::new(0)));
+    let flood = Flood {
+        facts,
+        progress: Arc::clone(&progress),
+        began_ns: 0,
+        pushed: 0,
+        told: Arc::clone(&told),
+    };
+    let source = Source {
+        hot: Hot::Pushed(Box::new(flood)),
+        observer: None,
+    };
+    let plan = Plan {
+        duration: Some(Duration::from_millis(1_600)),
+        ..Plan::default()
+    };
+    let mut bytes = Vec::new();
+    let summary = uniprof_record::record(source, &mut bytes, &plan, progress).unwrap();
+
+    assert!(
+        told.load(Ordering::Relaxed) > 0,
+        "no progress while samples came"
+    );
+    let (mut samples, mut lost, mut loss_blocks) = (0, 0, 0);
+    for item in Recording::open(&bytes).unwrap().blocks() {
+        let Item::Block(block) = item else {
+            panic!("damage");
+        };
+        samples += u64::from(block.samples);
+        if let Payload::Losses(losses) = block.payload().unwrap() {
+            loss_blocks += 1;
+            let full = losses
+                .iter()
+                .filter(|loss| loss.reason == LossReason::RingFull);
+            lost += full.map(|loss| loss.count).sum::<u64>();
+        }
+    }
+    assert!(
+        loss_blocks >= 2,
+        "losses were told {loss_blocks} times, not as they came"
+    );
+    assert_eq!(summary.samples, samples);
+    assert_eq!(summary.lost, [(LossReason::RingFull, lost)]);
+}
