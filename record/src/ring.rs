@@ -1,7 +1,7 @@
 //! Hands samples and notes from the sampler to the encoder without waiting.
 //!
-//! Boxes made at the start go round between two wait-free queues: free ones to the sampler, full
-//! ones to the encoder. When none is free, the sampler drops and counts.
+//! Boxes made at the start go round between two wait-free queues: full ones to the encoder, free
+//! ones back to the sampler. When none is free, the sampler drops and counts.
 
 use crate::slot::{News, Note, Slot};
 use uprof::Task;
@@ -27,8 +27,32 @@ pub struct Drain {
 }
 
 struct Out<T> {
+    /// Free boxes, those that came back last on top: few are used as long as few are under way, and
+    /// those few stay in the processor's caches.
+    at_hand: Vec<Box<T>>,
+    /// How many are taken before looking for more that came back: each look costs a cache line.
+    looks_in: usize,
     free: rtrb::Consumer<Box<T>>,
     full: rtrb::Producer<Box<T>>,
+}
+
+/// Boxes taken from one look for free ones to the next.
+const TAKES_PER_LOOK: usize = 32;
+
+impl<T> Out<T> {
+    fn take(&mut self) -> Option<Box<T>> {
+        if self.looks_in == 0 || self.at_hand.is_empty() {
+            self.looks_in = TAKES_PER_LOOK;
+            // There is room: there are no more boxes than places.
+            while self.at_hand.len() < self.at_hand.capacity()
+                && let Ok(item) = self.free.pop()
+            {
+                self.at_hand.push(item);
+            }
+        }
+        self.looks_in -= 1;
+        self.at_hand.pop()
+    }
 }
 
 struct In<T> {
@@ -53,13 +77,11 @@ struct Lost {
 }
 
 fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
-    let (mut free_in, free_out) = rtrb::RingBuffer::new(count);
+    let (free_in, free_out) = rtrb::RingBuffer::new(count);
     let (full_in, full_out) = rtrb::RingBuffer::new(count);
-    for _ in 0..count {
-        // The queue has room for `count`, so this can't fail.
-        let _ = free_in.push(Box::new(make()));
-    }
     let out = Out {
+        at_hand: (0..count).map(|_| Box::new(make())).collect(),
+        looks_in: TAKES_PER_LOOK,
         free: free_out,
         full: full_in,
     };
@@ -98,7 +120,7 @@ pub fn ring_of(slots: usize, stack_bytes: usize) -> (Sink, Drain) {
 impl Sink {
     /// Takes a free slot; without one, the sample of `time_ns` counts as dropped.
     pub fn take(&mut self, time_ns: u64) -> Option<Box<Slot>> {
-        let slot = self.samples.free.pop().ok();
+        let slot = self.samples.take();
         if slot.is_none() {
             self.lose(LossReason::RingFull, 1, time_ns);
         }
@@ -124,12 +146,12 @@ impl Sink {
 
     /// Hands news over; without a free note they are counted as lost.
     pub fn note(&mut self, time_ns: u64, task: Task, news: News, text: &[u8]) {
-        match self.notes.free.pop() {
-            Ok(mut note) => {
+        match self.notes.take() {
+            Some(mut note) => {
                 note.set(time_ns, task, news, text);
                 let _ = self.notes.full.push(note);
             }
-            Err(_) => self.lose(LossReason::EventsLost, 1, time_ns),
+            None => self.lose(LossReason::EventsLost, 1, time_ns),
         }
     }
 
@@ -157,7 +179,7 @@ impl Sink {
             if count == 0 {
                 continue;
             }
-            let Ok(mut note) = self.notes.free.pop() else {
+            let Some(mut note) = self.notes.take() else {
                 return;
             };
             let news = News::Lost {
@@ -233,6 +255,20 @@ mod tests {
         );
         assert!(drain.sample(|_| ()).is_some());
         assert!(sink.take(20).is_some(), "a drained slot is free again");
+    }
+
+    #[test]
+    fn few_slots_are_used_while_few_are_under_way() {
+        let (mut sink, mut drain) = ring_of(1000, 0);
+        let mut used = std::collections::HashSet::new();
+        for time_ns in 0..5000 {
+            let slot = sink.take(time_ns).unwrap();
+            used.insert(std::ptr::from_ref(&*slot));
+            sink.put(slot);
+            assert!(drain.sample(|_| ()).is_some());
+        }
+        assert!(used.len() <= 2 * TAKES_PER_LOOK, "{} slots", used.len());
+        assert_eq!(sink.written(), 5000);
     }
 
     #[test]

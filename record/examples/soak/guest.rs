@@ -1,8 +1,8 @@
 //! A guest of 64 vCPUs that is computed rather than run, for recordings of hours in minutes.
 //!
 //! In each round, 8 vCPUs run and are somewhere else each time, in one of 512 stacks of 4 to 24
-//! frames; 48 are blocked and stand in the same idle stack of 6 frames, except that each of them is
-//! met running every 61st round; 8 are offline. That is what a large guest with little to do looks
+//! frames; 24 are blocked and stand in the same idle stack of 6 frames, except that each of them is
+//! met running every 61st round; 32 are offline. That is what a large guest with little to do looks
 //! like. Registers and stack memory are read as those of a real guest are, and walked. Time passes
 //! only as the simulated freezes take it; every 100,003rd takes so long that deadlines are missed.
 //!
@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::sys::clock::simulated;
@@ -22,13 +23,16 @@ const STACKS: usize = 512;
 const IDLE: usize = STACKS;
 const VCPUS: u32 = 64;
 const RUNNING: u32 = 8;
-const ONLINE: u32 = 56;
+const ONLINE: u32 = 32;
 const STACK_BASE: u64 = 0xffff_8800_0000_0000;
 const CODE_BASE: u64 = 0xffff_ffff_8100_0000;
 const FRAME_BYTES: u64 = 48;
 /// Samples under way to the encoder at the most: less than the ring holds, so that a simulated
 /// second, which takes no time, doesn't overrun it.
 const MOST_UNDER_WAY: u64 = 3072;
+
+/// How long it waits for the encoder then.
+const BREATH: Duration = Duration::from_micros(100);
 
 /// One stack: what lies in memory, and the chain that a walk must find.
 struct Stack {
@@ -112,7 +116,7 @@ impl Guest {
         self.stacks.iter().position(|stack| stack.chain == chain)
     }
 
-    fn registers(&self, round: u64, stack: usize) -> Registers {
+    fn registers(&self, stack: usize) -> Registers {
         let of = &self.stacks[stack];
         let mut registers = Registers::default();
         for number in 0..=5 {
@@ -123,7 +127,6 @@ impl Guest {
         for number in 8..Self::COUNTER {
             registers.set(number, u64::from(number) << 32);
         }
-        registers.set(Self::COUNTER, round);
         registers.set(16, of.chain[0].address);
         registers
     }
@@ -133,6 +136,8 @@ impl Guest {
 struct Simulated {
     facts: Facts,
     guest: Guest,
+    /// As they were in the last round.
+    vcpus: Vec<Vcpu>,
     round: u64,
     taken: u64,
     progress: Arc<Progress>,
@@ -157,9 +162,16 @@ pub fn source(progress: Arc<Progress>) -> Source {
         tasks: Vec::new(),
         modules: Vec::new(),
     };
+    let vcpu = |vcpu| Vcpu {
+        task: Task { space: 0, vcpu },
+        state: State::Offline,
+        registers: Registers::default(),
+        handle: 0,
+    };
     let simulated = Simulated {
         facts,
         guest: Guest::new(),
+        vcpus: (0..VCPUS).map(vcpu).collect(),
         round: 0,
         taken: 0,
         progress,
@@ -177,17 +189,19 @@ impl StopWorld for Simulated {
 
     fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         while self.taken - self.progress.samples.load(Ordering::Relaxed) > MOST_UNDER_WAY {
-            std::thread::yield_now();
+            std::thread::sleep(BREATH);
         }
-        for vcpu in 0..VCPUS {
-            let (state, stack) = self.guest.state(self.round, vcpu);
-            let registers = stack.map(|stack| self.guest.registers(self.round, stack));
-            vcpus.push(Vcpu {
-                task: Task { space: 0, vcpu },
-                state,
-                registers: registers.unwrap_or_default(),
-                handle: stack.unwrap_or(0) as u64,
-            });
+        for vcpu in &mut self.vcpus {
+            let (state, stack) = self.guest.state(self.round, vcpu.task.vcpu);
+            if let Some(stack) = stack {
+                if vcpu.registers.mask() == 0 || vcpu.handle != stack as u64 {
+                    vcpu.registers = self.guest.registers(stack);
+                }
+                vcpu.handle = stack as u64;
+                vcpu.registers.set(Guest::COUNTER, self.round);
+            }
+            vcpu.state = state;
+            vcpus.push(*vcpu);
         }
         self.round += 1;
         self.taken += u64::from(VCPUS);

@@ -4,7 +4,7 @@
 //! does not grow with the recording.
 
 use crate::guest::Guest;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use uprof::cold::End;
 use uprof::{Block, BlockType, Item, Payload, Row, SampleBlock, StreamReader, Task};
@@ -167,7 +167,7 @@ impl Ledger {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut by_task = vec![0u64; samples.tasks().len()];
-        let mut chains = HashMap::new();
+        let mut chains = vec![None; samples.nodes().len() + 1];
         let mut rows = samples.rows();
         let (mut count, mut first_ns, mut last_ns) = (0u32, u64::MAX, 0);
         loop {
@@ -254,20 +254,16 @@ impl Ledger {
         self.round = Some(round);
     }
 
-    /// Compares a simulated sample with what was simulated. `chains` remembers which nodes of the
-    /// block were found to be which stack.
-    fn compare(
-        &mut self,
-        samples: &SampleBlock,
-        row: &Row<'_>,
-        chains: &mut HashMap<Option<u32>, usize>,
-    ) {
+    /// Compares a simulated sample with what was simulated. `chains` remembers, by node plus 1,
+    /// which stacks of the block were found to be which.
+    fn compare(&mut self, samples: &SampleBlock, row: &Row<'_>, chains: &mut [Option<usize>]) {
         let Some(guest) = &self.guest else {
             return;
         };
         let round = self.rounds - 1;
         let (state, stack) = guest.state(round, row.task.vcpu);
-        let known = *chains.entry(row.node).or_insert_with(|| {
+        let node = row.node.map_or(0, |node| node as usize + 1);
+        let known = *chains[node].get_or_insert_with(|| {
             let chain: Vec<_> = samples.chain(row.node).collect();
             guest.stack_of(&chain).unwrap_or(usize::MAX)
         });
