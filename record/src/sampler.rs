@@ -52,6 +52,9 @@ pub fn stop_world(
     let mut pace = Pace::new(monotonic_ns(), take.period_ns, take.most_overhead);
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
+            // A sampler that got no processor up to the end has missed what was due meanwhile.
+            let end_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
+            sink.lose(LossReason::Deadline, pace.unmet(end_ns), end_ns);
             return ending;
         }
         let now_ns = monotonic_ns();
@@ -360,6 +363,14 @@ impl Pace {
         missed
     }
 
+    /// How many deadlines passed before `end_ns` without a sample.
+    fn unmet(&self, end_ns: u64) -> u64 {
+        match end_ns > self.grid_ns + self.period_ns / 8 {
+            true => (end_ns - self.grid_ns) / self.period_ns + 1,
+            false => 0,
+        }
+    }
+
     /// xorshift64 (Marsaglia, "Xorshift RNGs", 2003): not to run in step with the guest needs no more.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
@@ -422,5 +433,13 @@ mod tests {
         let before = pace.grid_ns;
         assert_eq!(pace.next(before + 5500), 5);
         assert_eq!(pace.grid_ns, before + 6000);
+    }
+
+    #[test]
+    fn deadlines_that_pass_before_the_end_are_missed() {
+        // Due at 1000, 2000, 3000, each up to 125 ns later.
+        let pace = Pace::new(0, 1000, None);
+        let unmet = [0, 999, 1125, 1126, 2500, 3001].map(|end_ns| pace.unmet(end_ns));
+        assert_eq!(unmet, [0, 0, 0, 1, 2, 3]);
     }
 }

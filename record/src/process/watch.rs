@@ -14,6 +14,14 @@ const MOST_PROCESSES: usize = 1024;
 #[derive(Debug)]
 pub struct Watcher {
     pid: i32,
+    /// What was there at the last look. What has gone is forgotten: recordings are long, and a
+    /// process id or an address may come again with something else.
+    last: Sight,
+}
+
+/// What one look saw.
+#[derive(Debug, Default)]
+struct Sight {
     /// Space, first address, length, file offset, path.
     mappings: HashSet<(i32, u64, u64, u64, String)>,
     names: HashSet<(i32, i32, String)>,
@@ -24,12 +32,11 @@ impl Watcher {
     pub fn new(pid: i32) -> Self {
         Watcher {
             pid,
-            mappings: HashSet::new(),
-            names: HashSet::new(),
+            last: Sight::default(),
         }
     }
 
-    fn look_at(&mut self, pid: i32, now_ns: u64, seen: &mut Observations) {
+    fn look_at(&self, pid: i32, now_ns: u64, sight: &mut Sight, seen: &mut Observations) {
         for mapping in maps::executable(pid) {
             let key = (
                 pid,
@@ -38,7 +45,8 @@ impl Watcher {
                 mapping.file_offset,
                 mapping.path.clone(),
             );
-            if self.mappings.insert(key) {
+            let known = self.last.mappings.contains(&key);
+            if sight.mappings.insert(key) && !known {
                 let what = ModuleChange::Mapped(mapping);
                 seen.modules.push(ModuleEvent {
                     time_ns: now_ns,
@@ -53,9 +61,12 @@ impl Watcher {
                 what: TaskChange::Named(name),
                 ..
             } = &event
-                && self.names.insert((pid, task.vcpu as i32, name.clone()))
             {
-                seen.tasks.push(event);
+                let key = (pid, task.vcpu as i32, name.clone());
+                let known = self.last.names.contains(&key);
+                if sight.names.insert(key) && !known {
+                    seen.tasks.push(event);
+                }
             }
         }
     }
@@ -63,17 +74,57 @@ impl Watcher {
 
 impl Observer for Watcher {
     fn look(&mut self, now_ns: u64) -> Observations {
-        let mut seen = Observations::default();
+        let (mut sight, mut seen) = (Sight::default(), Observations::default());
         let mut pids = vec![self.pid];
         let mut next = 0;
         while let Some(&pid) = pids.get(next) {
-            self.look_at(pid, now_ns, &mut seen);
+            self.look_at(pid, now_ns, &mut sight, &mut seen);
             if pids.len() < MOST_PROCESSES {
                 let children = threads::children(pid);
                 pids.extend(children.into_iter().filter(|child| *child != pid));
             }
             next += 1;
         }
+        self.last = sight;
         seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn threads_that_have_gone_are_forgotten() {
+        let mut watcher = Watcher::new(std::process::id() as i32);
+        for round in 0..20 {
+            let (ready, is_ready) = channel();
+            let (end, is_over) = channel::<()>();
+            let name = format!("short-{round}");
+            let thread = std::thread::Builder::new().name(name.clone());
+            let thread = thread.spawn(move || {
+                ready.send(()).unwrap();
+                let _ = is_over.recv();
+            });
+            is_ready.recv().unwrap();
+            let named = TaskChange::Named(name);
+            let told = |seen: Observations| seen.tasks.iter().any(|event| event.what == named);
+            assert!(told(watcher.look(0)), "round {round}: it was not told");
+            assert!(!told(watcher.look(0)), "round {round}: it was told twice");
+            drop(end);
+            thread.unwrap().join().unwrap();
+        }
+        // The kernel may take a moment to forget a thread that was joined.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        watcher.look(0);
+        let names = watcher.last.names.iter();
+        assert_eq!(
+            names
+                .filter(|(_, _, name)| name.starts_with("short-"))
+                .count(),
+            0
+        );
+        assert!(!watcher.last.mappings.is_empty());
     }
 }
