@@ -24,8 +24,9 @@ const BEYOND_BYTES: usize = 4096;
 /// What to take of each vCPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Take {
-    /// Nominal time between samples.
-    pub period_ns: u64,
+    /// Nominal time between samples, with its fraction: whole nanoseconds would make the rate up to
+    /// one in 10,000 too high.
+    pub period_ns: f64,
     /// Stack bytes to copy for the walk or to keep; 0 for the instruction pointer only.
     pub window_bytes: usize,
     /// Whether the copied bytes become part of the sample.
@@ -58,8 +59,7 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
-        let late_ns = now_ns.saturating_sub(pace.wake_ns);
-        let frozen_ns = match round.sample(source, sink, late_ns) {
+        let frozen_ns = match round.sample(source, sink, pace.wake_ns) {
             Ok(frozen_ns) => frozen_ns,
             Err(error) => {
                 // The guest may just be going away: that is the better message.
@@ -167,15 +167,17 @@ impl Round {
         }
     }
 
-    /// Takes one sample of every vCPU; returns how long the guest stood still.
+    /// Takes one sample of every vCPU, due at `due_ns`; returns how long the guest stood still.
     fn sample(
         &mut self,
         source: &mut dyn StopWorld,
         sink: &mut Sink,
-        late_ns: u64,
+        due_ns: u64,
     ) -> Result<u64, SourceError> {
         let left_out = self.vcpus.clear();
+        // One reading for both: a sample's time less its delay is its deadline, to the nanosecond.
         let start_ns = monotonic_ns();
+        let late_ns = start_ns.saturating_sub(due_ns);
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
         }
@@ -323,11 +325,12 @@ impl Reader for InTime<'_, '_> {
 
 /// When to wake next.
 struct Pace {
-    /// The deadline without jitter.
+    /// The deadline without jitter, and its fraction of a nanosecond.
     grid_ns: u64,
+    fraction_ns: f64,
     /// The deadline that counts.
     wake_ns: u64,
-    period_ns: u64,
+    period_ns: f64,
     random: u64,
     most_overhead: Option<f64>,
     housekeeping_ns: u64,
@@ -336,37 +339,53 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(now_ns: u64, period_ns: u64, most_overhead: Option<f64>) -> Self {
-        Pace {
-            grid_ns: now_ns + period_ns,
-            wake_ns: now_ns + period_ns,
+    fn new(now_ns: u64, period_ns: f64, most_overhead: Option<f64>) -> Self {
+        let mut pace = Pace {
+            grid_ns: now_ns,
+            fraction_ns: 0.0,
+            wake_ns: 0,
             period_ns,
             random: now_ns | 1,
             most_overhead,
             housekeeping_ns: now_ns,
             checked_ns: now_ns,
             frozen_ns: 0,
-        }
+        };
+        pace.advance(1);
+        pace.wake_ns = pace.grid_ns;
+        pace
+    }
+
+    /// Moves the grid on by so many periods.
+    fn advance(&mut self, periods: u64) {
+        let by_ns = self.fraction_ns + self.period_ns * periods as f64;
+        self.grid_ns += by_ns as u64;
+        self.fraction_ns = by_ns.fract();
+    }
+
+    /// How far from the grid a deadline may be, either way.
+    fn jitter_ns(&self) -> u64 {
+        self.period_ns as u64 / 8
     }
 
     /// Sets the next deadline: on the grid, up to an eighth of a period early or late. Returns how
     /// many deadlines had passed already.
     fn next(&mut self, now_ns: u64) -> u64 {
-        self.grid_ns += self.period_ns;
+        self.advance(1);
         let mut missed = 0;
-        if now_ns > self.grid_ns + self.period_ns / 8 {
-            missed = (now_ns - self.grid_ns).div_ceil(self.period_ns);
-            self.grid_ns += missed * self.period_ns;
+        if now_ns > self.grid_ns + self.jitter_ns() {
+            missed = ((now_ns - self.grid_ns) as f64 / self.period_ns).ceil() as u64;
+            self.advance(missed);
         }
-        let span = (self.period_ns / 4).max(1);
+        let span = (self.jitter_ns() * 2).max(1);
         self.wake_ns = self.grid_ns - span / 2 + self.random() % span;
         missed
     }
 
     /// How many deadlines passed before `end_ns` without a sample.
     fn unmet(&self, end_ns: u64) -> u64 {
-        match end_ns > self.grid_ns + self.period_ns / 8 {
-            true => (end_ns - self.grid_ns) / self.period_ns + 1,
+        match end_ns > self.grid_ns + self.jitter_ns() {
+            true => ((end_ns - self.grid_ns) as f64 / self.period_ns) as u64 + 1,
             false => 0,
         }
     }
@@ -392,12 +411,9 @@ impl Pace {
         }
         let share = self.frozen_ns as f64 / passed_ns as f64;
         if share > most {
-            let slower = (self.period_ns as f64 * share / most).min(60e9);
-            self.period_ns = slower as u64;
-            control
-                .progress
-                .slowed_to_ns
-                .store(self.period_ns, Ordering::Relaxed);
+            self.period_ns = (self.period_ns * share / most).min(60e9);
+            let slowed_to_ns = &control.progress.slowed_to_ns;
+            slowed_to_ns.store(self.period_ns as u64, Ordering::Relaxed);
         }
         self.checked_ns = self.wake_ns;
         self.frozen_ns = 0;
@@ -418,7 +434,7 @@ mod tests {
 
     #[test]
     fn deadlines_stay_on_the_grid_and_missed_ones_are_counted() {
-        let mut pace = Pace::new(0, 1000, None);
+        let mut pace = Pace::new(0, 1000.0, None);
         let mut missed = 0;
         for round in 2..1000 {
             missed += pace.next(pace.wake_ns + 10);
@@ -435,10 +451,30 @@ mod tests {
         assert_eq!(pace.grid_ns, before + 6000);
     }
 
+    /// Four hours at a rate whose period is no whole number of nanoseconds.
+    #[test]
+    fn the_grid_does_not_drift_from_the_rate() {
+        let rate_hz = 997.0;
+        let mut pace = Pace::new(0, 1e9 / rate_hz, None);
+        let mut deadlines = 1;
+        while deadlines < 4 * 3600 * 997 {
+            // Now and then, some are missed.
+            let late_ns = if deadlines % 50_021 == 0 {
+                1_000_000
+            } else {
+                0
+            };
+            deadlines += 1 + pace.next(pace.wake_ns + late_ns);
+        }
+        let due_ns = deadlines as f64 * 1e9 / rate_hz;
+        let off_ns = pace.grid_ns as f64 - due_ns;
+        assert!(off_ns.abs() < 1_000.0, "{off_ns} ns in four hours");
+    }
+
     #[test]
     fn deadlines_that_pass_before_the_end_are_missed() {
         // Due at 1000, 2000, 3000, each up to 125 ns later.
-        let pace = Pace::new(0, 1000, None);
+        let pace = Pace::new(0, 1000.0, None);
         let unmet = [0, 999, 1125, 1126, 2500, 3001].map(|end_ns| pace.unmet(end_ns));
         assert_eq!(unmet, [0, 0, 0, 1, 2, 3]);
     }

@@ -73,7 +73,7 @@ impl Plan {
 
     fn take(&self) -> Take {
         Take {
-            period_ns: (1e9 / self.rate_hz) as u64,
+            period_ns: 1e9 / self.rate_hz,
             window_bytes: self.window_bytes(),
             keep_stack: self.stack_bytes > 0,
             most_frames: self.most_frames as usize,
