@@ -3,9 +3,10 @@
 //! Enters: a path. Leaves: the id. Reads little of the file and believes none of it: offsets and
 //! lengths are bounded. Sources: System V ABI, chapter 5; GNU ld manual, `--build-id`.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 const PT_NOTE: u32 = 4;
@@ -21,6 +22,43 @@ pub fn of_file(path: &Path) -> Option<Vec<u8>> {
     // Only regular files: opening a device or a pipe could do something or wait.
     let regular = std::fs::metadata(path).ok()?.is_file();
     of_elf(&File::open(path).ok().filter(|_| regular)?)
+}
+
+/// Build-ids that were read, by path, as long as the file is the same.
+#[derive(Debug, Default)]
+pub struct BuildIds {
+    known: HashMap<String, (Identity, Vec<u8>)>,
+}
+
+/// Device, inode, and seconds and nanoseconds of the last change: a program that was built again
+/// while a recording goes on has another.
+type Identity = (u64, u64, i64, i64);
+
+/// Most paths remembered; a program that maps ever new files must not fill our memory.
+const MOST_PATHS: usize = 4096;
+
+impl BuildIds {
+    /// The build-id of the ELF file at `path`; empty where there is none.
+    pub fn of(&mut self, path: &str) -> Vec<u8> {
+        let Some(file) = path.starts_with('/').then(|| std::fs::metadata(path).ok()) else {
+            return Vec::new();
+        };
+        let identity = file.map_or((0, 0, 0, 0), |file| {
+            (file.dev(), file.ino(), file.mtime(), file.mtime_nsec())
+        });
+        if let Some((same, known)) = self.known.get(path)
+            && *same == identity
+        {
+            return known.clone();
+        }
+        let found = of_file(Path::new(path)).unwrap_or_default();
+        if self.known.len() >= MOST_PATHS {
+            self.known.clear();
+        }
+        self.known
+            .insert(path.to_string(), (identity, found.clone()));
+        found
+    }
 }
 
 fn of_elf(file: &File) -> Option<Vec<u8>> {
@@ -91,6 +129,26 @@ mod tests {
         let libc = of_file(Path::new(libc.expect("tests link libc"))).expect("libc has a build-id");
         assert_eq!(libc.len(), 20);
         assert_ne!(own, Some(libc));
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_read_again() {
+        let libc = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = libc.split_whitespace().find(|word| word.contains("libc"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let text = path.to_str().unwrap();
+        let mut ids = BuildIds::default();
+        assert_eq!(ids.of(text), Vec::<u8>::new());
+        std::fs::copy(libc.unwrap(), &path).unwrap();
+        assert_eq!(ids.of(text).len(), 20);
+        std::fs::write(folder.path().join("next"), "a script").unwrap();
+        std::fs::rename(folder.path().join("next"), &path).unwrap();
+        assert_eq!(ids.of(text), Vec::<u8>::new());
+        for number in 0..2 * MOST_PATHS {
+            ids.of(&format!("/none/{number}"));
+        }
+        assert!(ids.known.len() <= MOST_PATHS);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! It may allocate, wait and fail; the sampler doesn't notice. An output that fails ends the
 //! recording: what was written until then stays readable.
 
-use crate::build_id;
+use crate::build_id::BuildIds;
 use crate::control::Progress;
 use crate::histogram::Histogram;
 use crate::process::kernel::{self, KernelNames};
@@ -11,9 +11,7 @@ use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
 use crate::source::{Facts, Observer};
 use crate::sys::clock::monotonic_ns;
-use std::collections::HashMap;
 use std::io::{self, Write};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
@@ -50,7 +48,7 @@ pub struct Encoder<W: Write> {
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
     losses: Vec<Loss>,
-    build_ids: HashMap<String, Vec<u8>>,
+    build_ids: BuildIds,
     /// With a process as target, kernel frames are of this machine's kernel.
     kernel: Option<KernelNames>,
 }
@@ -137,7 +135,7 @@ impl<W: Write> Encoder<W> {
             tasks: facts.tasks.clone(),
             modules: facts.modules.clone(),
             losses: Vec::new(),
-            build_ids: HashMap::new(),
+            build_ids: BuildIds::default(),
             kernel: None,
         };
         if facts.target.kind == TargetKind::Process {
@@ -269,7 +267,7 @@ impl<W: Write> Encoder<W> {
                 file_offset,
             } => {
                 let path = note.text();
-                let build_id = self.build_id(&path);
+                let build_id = self.build_ids.of(&path);
                 let mapping = Mapping {
                     start,
                     length,
@@ -313,22 +311,10 @@ impl<W: Write> Encoder<W> {
             if let ModuleChange::Mapped(mapping) = &mut event.what
                 && mapping.build_id.is_empty()
             {
-                mapping.build_id = self.build_id(&mapping.path);
+                mapping.build_id = self.build_ids.of(&mapping.path);
             }
         }
         self.modules = modules;
-    }
-
-    fn build_id(&mut self, path: &str) -> Vec<u8> {
-        if !path.starts_with('/') {
-            return Vec::new();
-        }
-        if let Some(known) = self.build_ids.get(path) {
-            return known.clone();
-        }
-        let found = build_id::of_file(Path::new(path)).unwrap_or_default();
-        self.build_ids.insert(path.to_string(), found.clone());
-        found
     }
 
     /// Writes out what was gathered; the `last` time, what is still being read is waited for.

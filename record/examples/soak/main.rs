@@ -1,4 +1,4 @@
-//! A long recording of a simulated guest, and an account of any recording. benches/soak runs it.
+//! A long recording of a simulated guest, and an account of any recording. benches/soak.py runs it.
 //!
 //!     soak simulate HOURS [HZ]    records the simulated guest to standard output, by the recorder's
 //!                                 own sampler, ring and encoder; ends early on SIGINT

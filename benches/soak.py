@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Long recordings: what grows, what drifts, what gets lost.
 
-    benches/soak guest [MINUTES]            a real guest at 997 Hz, 30 minutes by default
-    benches/soak simulated [HOURS] [LIMIT]  64 vCPUs at 10 kHz, 4 simulated hours by default; ends
+    benches/soak.py guest [MINUTES]            a real guest at 997 Hz, 30 minutes by default
+    benches/soak.py simulated [HOURS] [LIMIT]  64 vCPUs at 10 kHz, 4 simulated hours by default; ends
                                             after LIMIT minutes on the wall, if that comes first
 
 guest: the test unikernel under QEMU (emulated), read through shared memory by a release build. The
