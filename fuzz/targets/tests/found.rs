@@ -1,4 +1,5 @@
-//! What fuzzing has found once stays survived: every input under found/, and all seeds.
+//! What fuzzing has found once stays survived: every input under found/, every file of corpus/bad,
+//! and all seeds.
 
 use std::path::Path;
 use uniprof_fuzz_targets::TARGETS;
@@ -15,7 +16,32 @@ fn found_inputs_are_survived() {
             count += 1;
         }
     }
-    assert!(count >= 6, "only {count} inputs were found");
+    assert!(count >= 5, "only {count} inputs were found");
+}
+
+#[test]
+fn bad_recordings_are_survived() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/bad");
+    let reads_recordings = ["reader", "report"];
+    let targets: Vec<_> = TARGETS
+        .iter()
+        .filter(|target| reads_recordings.contains(&target.name))
+        .collect();
+    assert_eq!(targets.len(), reads_recordings.len());
+    let mut count = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "uprof")
+        {
+            let bytes = std::fs::read(&path).unwrap();
+            println!("{}", path.display());
+            targets.iter().for_each(|target| (target.run)(&bytes));
+            count += 1;
+        }
+    }
+    assert!(count >= 30, "only {count} files in {}", folder.display());
 }
 
 #[test]
