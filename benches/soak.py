@@ -2,7 +2,8 @@
 """Long recordings: what grows, what drifts, what gets lost.
 
     benches/soak.py guest [MINUTES]            a real guest at 997 Hz, 30 minutes by default
-    benches/soak.py simulated [HOURS] [LIMIT]  64 vCPUs at 10 kHz, 4 simulated hours by default; ends
+    benches/soak.py simulated [HOURS] [LIMIT]
+                                            64 vCPUs at 10 kHz, 4 simulated hours by default; ends
                                             after LIMIT minutes on the wall, if that comes first
 
 guest: the test unikernel under QEMU (emulated), read through shared memory by a release build. The
@@ -34,7 +35,7 @@ OUT = ROOT / "tests/out/soak"
 RATE = 997
 # The heap may grow by so much after the second minute: an allocator's slack, not a leak.
 MOST_GROWTH_KIB = 1024
-# The index that a writer gathers grows to 32,768 entries (format-spec.md, section 8) and no further.
+# The index that a writer gathers grows to 32,768 entries (format-spec.md, section 8), no further.
 INDEX_KIB = 4096
 # Mean phase of a minute against the grid of deadlines. Each deadline is up to 125 us beside it, so
 # that the mean of 40,000 is known to 0.4 us.
@@ -133,10 +134,13 @@ class Account:
 
 
 class Judgement:
-    """What must hold; every line is printed."""
+    """What must hold; every line is printed, and figures for benches/table.py."""
 
-    def __init__(self):
-        self.good = True
+    def __init__(self, name):
+        self.name, self.good = name, True
+
+    def figure(self, what, value, unit, goal):
+        print("figure", f"soak, {self.name}: {what}", value, unit, "", "", goal, sep="\t")
 
     def line(self, holds, text):
         self.good &= bool(holds)
@@ -153,11 +157,16 @@ class Judgement:
                   f"deadlines without a sample: {total['missed']}; told by the recorder: {missed}")
         phases = account.phases()
         drift = max(phases) - min(phases)
+        self.figure("the grid of deadlines wanders by", drift / 1000, "us",
+                    f"ours <= {MOST_DRIFT_NS / 1000:.0f}")
+        bad = int(total["wrong"]) + told - missed
+        self.figure("samples wrong or dropped", bad, "", "ours <= 0")
         self.line(drift <= MOST_DRIFT_NS,
-                  f"the grid of deadlines wandered by {drift / 1000:.1f} us in all, minute by minute")
+                  f"the grid of deadlines wandered by {drift / 1000:.1f} us, minute by minute")
 
     def growth(self, watch, name, bound=MOST_GROWTH_KIB):
         early, most = watch.growth(name)
+        self.figure(f"memory of the {name} grows by", most - early, "KiB", f"ours <= {bound}")
         self.line(most - early <= bound,
                   f"memory of the {name}: {early} KiB early, {most} KiB at the most (own pages)")
 
@@ -168,7 +177,8 @@ def show(account, watch, every):
     for minute in account.minutes[:-1:every]:
         samples = int(minute["samples"])
         print(f"  {int(minute['number']):>6} {samples:>9}  {int(minute['missed']):>16}"
-              f"  {int(minute['late_ns']) / 1000:>8.1f} us {int(minute['phase_ns']) / 1000:>6.1f} us"
+              f"  {int(minute['late_ns']) / 1000:>8.1f} us"
+              f" {int(minute['phase_ns']) / 1000:>6.1f} us"
               f"  {int(minute['bytes']) / max(samples, 1):>8.2f}")
 
 
@@ -196,12 +206,12 @@ def guest(minutes):
     stretch = max(1, min(5, minutes // 2))
     first, last = account.whole()[:stretch], account.whole()[-stretch:]
     share = [account.share_taken(part) for part in (account.whole(), first, last)]
-    judgement = Judgement()
+    judgement = Judgement("real guest")
     judgement.account(checked.returncode, account)
     # On a machine that others use as well, both depend on them; a recorder that tires does not.
     judgement.line(share[2] > share[1] - 0.05,
-                   f"deadlines met: {share[0]:.2%}; the first {stretch} minutes {share[1]:.2%}, the "
-                   f"last {share[2]:.2%}")
+                   f"deadlines met: {share[0]:.2%}; the first {stretch} minutes {share[1]:.2%}, "
+                   f"the last {share[2]:.2%}")
     judgement.growth(watch, "recorder")
     report = uniprof.run("report", "--top", "--elf", machine.GUESTS / "guest.elf", recording,
                          patience=600)
@@ -236,10 +246,12 @@ def simulated(hours, limit):
     account = Account(lines)
     show(account, watch, max(1, len(account.minutes) // 12))
     samples, simulated_seconds = int(account.total["samples"]), float(account.total["seconds"])
-    print(f"  {simulated_seconds / 3600:.3f} of {hours} hours simulated in {seconds / 60:.1f} minutes: "
+    print(f"  {simulated_seconds / 3600:.3f} of {hours} hours in {seconds / 60:.1f} minutes: "
           f"{samples / 1e9:.3f} billion samples, {seconds / samples * 1e9:.0f} ns each, "
           f"{int(account.total['bytes']) / 1e9:.2f} GB")
-    judgement = Judgement()
+    judgement = Judgement("simulated guest")
+    reached = round(simulated_seconds / 3600, 2)
+    judgement.figure("time simulated", reached, "h", f"ours >= {hours}")
     judgement.account(status, account)
     judgement.line(account.total["vcpus"] == "64" and account.total["evenly"] == "true",
                    "every vCPU has as many samples as the others")

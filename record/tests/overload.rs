@@ -12,7 +12,7 @@ use uprof::cold::{LossReason, Target};
 use uprof::{Frame, Item, Payload, Recording, State, Task};
 
 /// Samples in one go.
-const BURST: usize = 20_000;
+const BURST: usize = 2_000;
 
 /// Pushes samples without a pause; named flood, as it is no guest.
 struct Flood {
@@ -49,7 +49,7 @@ impl Pushed for Flood {
                 Task { space: 0, vcpu: 0 },
                 State::Running,
             );
-            for level in 0..100 {
+            for level in 0..20 {
                 slot.push_frame(Frame::return_address(self.pushed << 8 | level));
             }
             sink.put(slot);
@@ -89,7 +89,7 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         observer: None,
     };
     let plan = Plan {
-        duration: Some(Duration::from_millis(1_600)),
+        duration: Some(Duration::from_millis(2_500)),
         ..Plan::default()
     };
     let mut bytes = Vec::new();
