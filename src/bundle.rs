@@ -1,6 +1,7 @@
 //! `uniprof bundle`: makes a recording that needs no image, or tells no secrets.
 
 use crate::Outcome;
+use crate::images::Images;
 use crate::output::write_private;
 use crate::selection::say;
 use anyhow::{Context, bail};
@@ -26,24 +27,8 @@ pub struct Args {
     /// Where to write [default: the recording itself; with --redact FILE.redacted.uprof]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// An image of the guest; may be repeated
-    #[arg(long, value_name = "IMAGE")]
-    elf: Vec<PathBuf>,
-    /// A folder with images or debug files, by name or in .build-id; may be repeated
-    #[arg(long, value_name = "FOLDER")]
-    image_path: Vec<PathBuf>,
-    /// Symbols as `nm -n` prints them; may be repeated
-    #[arg(long, value_name = "FILE")]
-    symbols: Vec<PathBuf>,
-    /// Where the guest's image was loaded, if not where it was linked
-    #[arg(long, value_name = "ADDRESS", value_parser = crate::selection::parse_address)]
-    load_address: Option<u64>,
-    /// Take an image although its build-id is another one
-    #[arg(long)]
-    force: bool,
-    /// Don't look for images on this machine
-    #[arg(long)]
-    no_search: bool,
+    #[command(flatten)]
+    images: Images,
     /// Unwind to frames, then take out raw memory, registers, paths, host and user names
     #[arg(long)]
     redact: bool,
@@ -51,17 +36,7 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let mut library = Library::default();
-    library.only_given = args.no_search;
-    library.force = args.force;
-    library.folders = args.image_path.clone();
-    library.load_address = args.load_address;
-    for path in &args.elf {
-        library.add_image(path).context("cannot use --elf")?;
-    }
-    for path in &args.symbols {
-        library.add_symbols(path).context("cannot use --symbols")?;
-    }
+    let library = args.images.library()?;
     let mut recording = Recording::open(&args.file)?;
     recording.assume_images(&library);
     let output = match &args.output {

@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         ..DiffOptions::default()
     };
     let progress = Progress::new();
-    let library = args.selecting.library()?;
+    let library = args.selecting.images.library()?;
     let tell = |done, total| progress.tell(done, total);
     let found = diff(&a, &b, &library, &options, &tell);
     match args.json {

@@ -53,7 +53,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let progress = Progress::new();
     let request = Request {
         recordings: &recordings,
-        library: &args.selection.selecting.library()?,
+        library: &args.selection.selecting.images.library()?,
         options: &args.selection.selecting.options(recordings.len()),
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,

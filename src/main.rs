@@ -20,6 +20,8 @@ mod dump;
 #[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]
+mod images;
+#[cfg(feature = "report")]
 mod import;
 #[cfg(feature = "report")]
 mod info;

@@ -1,15 +1,15 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
+use crate::images::Images;
 use crate::progress::Progress;
 use crate::quantity::parse_time;
 use crate::terminal;
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::ValueEnum;
 use regex::Regex;
 use std::path::PathBuf;
 use uniprof_report::filter::Filter;
 use uniprof_report::gather::{By, Each, Options, Profile, gather};
-use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uprof::State;
 
@@ -100,27 +100,11 @@ pub struct Selecting {
     /// Names as the linker wrote them
     #[arg(long, help_heading = "Which frames")]
     pub no_demangle: bool,
-    /// An image of the guest; may be repeated
-    #[arg(long, value_name = "IMAGE", help_heading = "Symbols")]
-    pub elf: Vec<PathBuf>,
-    /// A folder with images or debug files, by name or in .build-id; may be repeated
-    #[arg(long, value_name = "FOLDER", help_heading = "Symbols")]
-    pub image_path: Vec<PathBuf>,
-    /// Symbols as `nm -n` prints them; may be repeated
-    #[arg(long, value_name = "FILE", help_heading = "Symbols")]
-    pub symbols: Vec<PathBuf>,
-    /// Take an image although its build-id is another one
-    #[arg(long, help_heading = "Symbols")]
-    pub force: bool,
     /// Guess the caller where unwinding finds none: the next word that looks like one
     #[arg(long, help_heading = "Which frames")]
     pub scan: bool,
-    /// Where the guest's image was loaded, if not where it was linked (KASLR)
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, help_heading = "Symbols")]
-    pub load_address: Option<u64>,
-    /// Don't look for images on this machine
-    #[arg(long, help_heading = "Symbols")]
-    pub no_search: bool,
+    #[command(flatten)]
+    pub images: Images,
 }
 
 impl Selection {
@@ -136,7 +120,7 @@ impl Selection {
                 "standard input (-) can be read only once; name it once"
             ));
         }
-        let library = self.selecting.library()?;
+        let library = self.selecting.images.library()?;
         let opened = self.files.iter().map(|file| {
             let recording = Recording::open(file).map(|mut recording| {
                 recording.assume_images(&library);
@@ -157,7 +141,7 @@ impl Selection {
         options: &Options,
         each: Option<&mut Each<'_>>,
     ) -> anyhow::Result<Profile> {
-        let library = self.selecting.library()?;
+        let library = self.selecting.images.library()?;
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let recordings: Vec<&Recording> = recordings.iter().collect();
@@ -168,22 +152,6 @@ impl Selection {
 }
 
 impl Selecting {
-    /// The images and symbol lists given by hand.
-    pub fn library(&self) -> anyhow::Result<Library> {
-        let mut library = Library::default();
-        library.only_given = self.no_search;
-        library.force = self.force;
-        library.folders = self.image_path.clone();
-        library.load_address = self.load_address;
-        for path in &self.elf {
-            library.add_image(path).context("cannot use --elf")?;
-        }
-        for path in &self.symbols {
-            library.add_symbols(path).context("cannot use --symbols")?;
-        }
-        Ok(library)
-    }
-
     /// What to gather.
     pub fn options(&self, recordings: usize) -> Options {
         let states = self.state.iter().flat_map(|state| match state {
@@ -255,10 +223,4 @@ pub fn say_account(profile: &Profile) {
 
 fn parse_regex(text: &str) -> Result<Regex, regex::Error> {
     Regex::new(text)
-}
-
-/// An address as `0xffffffff81000000`, with or without `0x`.
-pub fn parse_address(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|_| "give a hexadecimal address".to_owned())
 }

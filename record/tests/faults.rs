@@ -1,6 +1,8 @@
 //! Faults while recording, made by a fake guest and fake outputs: what the summary says, and what is
 //! in the file afterwards. docs/reliability.md names these tests.
 
+mod fake;
+
 use std::io::{self, ErrorKind, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,8 +13,8 @@ use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::sys::clock::{monotonic_ns, realtime_ns};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
-use uprof::cold::{End, EndReason, LossReason, Target};
-use uprof::{Item, Payload, Recording, Registers, State, Stop, Task};
+use uprof::cold::{End, EndReason, LossReason};
+use uprof::{Item, Payload, Recording, Stop};
 
 /// Which call of the fake guest fails, counted from 1; 0: none does.
 #[derive(Debug, Clone, Default)]
@@ -62,20 +64,7 @@ impl StopWorld for FakeGuest {
         {
             std::thread::sleep(time);
         }
-        for vcpu in 0..self.vcpus {
-            let mut registers = Registers::default();
-            registers.set(16, 0x1000);
-            registers.set(7, 0x8000);
-            registers.set(6, 0x8000);
-            let task = Task { space: 0, vcpu };
-            let state = State::Running;
-            vcpus.push(Vcpu {
-                task,
-                state,
-                registers,
-                handle: 0,
-            });
-        }
+        fake::push_running(vcpus, self.vcpus);
         Ok(())
     }
 
@@ -85,11 +74,7 @@ impl StopWorld for FakeGuest {
         if self.faults.every_read > 0 && number.is_multiple_of(self.faults.every_read) {
             return 0;
         }
-        for (at, word) in (address..).step_by(8).zip(into.chunks_exact_mut(8)) {
-            let value = if at % 16 == 0 { at + 16 } else { 0x2000 + at };
-            word.copy_from_slice(&value.to_le_bytes());
-        }
-        into.len()
+        fake::read_frames(address, into)
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
@@ -109,18 +94,8 @@ impl StopWorld for FakeGuest {
 
 fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
-    let facts = Facts {
-        target: Target::default(),
-        trigger: "timer".into(),
-        on_cpu_only: false,
-        freezes: true,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        tasks: Vec::new(),
-        modules: Vec::new(),
-    };
     let guest = FakeGuest {
-        facts,
+        facts: fake::facts(),
         vcpus,
         faults,
         calls: Arc::clone(&calls),

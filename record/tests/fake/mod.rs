@@ -1,0 +1,45 @@
+//! What fake guests have in common: vCPUs that always run, on stacks that never end.
+
+use uniprof_record::Facts;
+use uniprof_record::source::{Vcpu, Vcpus};
+use uprof::cold::Target;
+use uprof::{Registers, State, Task};
+
+/// Facts of a guest about which nothing is known.
+pub fn facts() -> Facts {
+    Facts {
+        target: Target::default(),
+        trigger: "timer".into(),
+        on_cpu_only: false,
+        freezes: true,
+        notes: Vec::new(),
+        warnings: Vec::new(),
+        tasks: Vec::new(),
+        modules: Vec::new(),
+    }
+}
+
+/// Adds so many vCPUs, all executing at the same place.
+pub fn push_running(vcpus: &mut Vcpus, count: u32) {
+    for vcpu in 0..count {
+        let mut registers = Registers::default();
+        registers.set(16, 0x1000);
+        registers.set(7, 0x8000);
+        registers.set(6, 0x8000);
+        vcpus.push(Vcpu {
+            task: Task { space: 0, vcpu },
+            state: State::Running,
+            registers,
+            handle: 0,
+        });
+    }
+}
+
+/// Memory full of frames: each points to the next, 16 bytes up.
+pub fn read_frames(address: u64, into: &mut [u8]) -> usize {
+    for (at, word) in (address..).step_by(8).zip(into.chunks_exact_mut(8)) {
+        let value = if at % 16 == 0 { at + 16 } else { 0x2000 + at };
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    into.len()
+}
