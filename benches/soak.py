@@ -171,7 +171,7 @@ class Judgement:
                   f"memory of the {name}: {early} KiB early, {most} KiB at the most (own pages)")
 
 
-def show(account, watch, every):
+def show(account, every):
     """A line for every so many minutes of the recording."""
     print("  minute   samples  deadlines missed   late (mean)  phase     bytes/sample")
     for minute in account.minutes[:-1:every]:
@@ -202,7 +202,7 @@ def guest(minutes):
         checked = subprocess.run([soak, "check"], stdin=stored, capture_output=True, text=True)
     (OUT / "guest-account.txt").write_text(checked.stdout + checked.stderr)
     account = Account(checked.stdout.splitlines())
-    show(account, watch, max(1, minutes // 10))
+    show(account, max(1, minutes // 10))
     stretch = max(1, min(5, minutes // 2))
     first, last = account.whole()[:stretch], account.whole()[-stretch:]
     share = [account.share_taken(part) for part in (account.whole(), first, last)]
@@ -225,7 +225,7 @@ def simulated(hours, limit):
     soak = build()[1]
     began = time.monotonic()
     writer = subprocess.Popen([soak, "simulate", str(hours)], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     reader = subprocess.Popen([soak, "check", "simulated"], stdin=writer.stdout,
                               stdout=subprocess.PIPE, text=True)
     writer.stdout.close()
@@ -244,7 +244,7 @@ def simulated(hours, limit):
     watch.stop(OUT / "simulated-memory.tsv")
     print(writer.stderr.read().decode().strip())
     account = Account(lines)
-    show(account, watch, max(1, len(account.minutes) // 12))
+    show(account, max(1, len(account.minutes) // 12))
     samples, simulated_seconds = int(account.total["samples"]), float(account.total["seconds"])
     print(f"  {simulated_seconds / 3600:.3f} of {hours} hours in {seconds / 60:.1f} minutes: "
           f"{samples / 1e9:.3f} billion samples, {seconds / samples * 1e9:.0f} ns each, "
