@@ -9,7 +9,8 @@ Takes the lines of LOG that a benchmark prints for it, with tabs between their f
 
 PEER and THEIRS may be empty. GOAL is empty, or `ours` or `ratio` (OURS / THEIRS) with `<= N`, `>= N`
 or `N to M`. The trend compares with benches/figures.tsv, ratios with ratios where there is a peer, as
-those depend less on the machine. --save puts the new figures there, in place of those of the same name.
+those depend less on the machine. --save puts the new figures there, in place of those of the same name,
+and all of them into docs/performance.md, between the marks that it has for them.
 """
 
 import datetime
@@ -17,6 +18,8 @@ import pathlib
 import sys
 
 TABLE = pathlib.Path(__file__).with_name("figures.tsv")
+PAGE = pathlib.Path(__file__).parents[1] / "docs/performance.md"
+MARKS = "<!-- figures: written by benches/table.py -->\n", "<!-- end of figures -->\n"
 FIELDS = ("what", "ours", "unit", "peer", "theirs", "goal")
 
 
@@ -70,16 +73,18 @@ def trend(one, before):
     return f"{(now / then - 1) * 100:+.0f} % since {before[1]}" if then else ""
 
 
+def row(one):
+    peer = f"{one['theirs']} {one['unit']}, {one['peer']}" if one["peer"] else ""
+    ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
+    return one["what"], f"{one['ours']} {one['unit']}", peer, ratio, one["goal"], verdict(one)
+
+
 def show(figures, before):
     rows = [("what", "ours", "peer", "ratio", "goal", "", "trend")]
-    for one in figures:
-        peer = f"{one['theirs']} {one['peer']}" if one["peer"] else ""
-        ratio = f"{one['ratio']:.3g}" if one["ratio"] is not None else ""
-        rows.append((one["what"], f"{one['ours']} {one['unit']}", peer, ratio, one["goal"],
-                     verdict(one), trend(one, before.get(key(one)))))
+    rows += [(*row(one), trend(one, before.get(key(one)))) for one in figures]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())
+    for texts in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(texts, widths)).rstrip())
 
 
 def save(figures, before):
@@ -87,6 +92,16 @@ def save(figures, before):
     kept = {**before, **{key(one): (one, today) for one in figures}}
     lines = ["\t".join((date, *(one[field] for field in FIELDS))) for one, date in kept.values()]
     TABLE.write_text("\n".join(["\t".join(("date", *FIELDS)), *lines]) + "\n", encoding="utf-8")
+    write_page(sorted(kept.values(), key=lambda pair: key(pair[0])))
+
+
+def write_page(figures):
+    rows = [("what", "ours", "peer", "ratio", "goal", "", "measured"), ("---",) * 7]
+    rows += [(*row(one), date) for one, date in figures]
+    table = "".join(f"| {' | '.join(texts)} |\n" for texts in rows)
+    before, rest = PAGE.read_text(encoding="utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    PAGE.write_text(f"{before}{MARKS[0]}\n{table}\n{MARKS[1]}{after}", encoding="utf-8")
 
 
 def main():

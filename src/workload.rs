@@ -20,26 +20,39 @@ pub struct Args {
 /// Serves requests until the time is over.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
-    let helper = std::thread::Builder::new()
-        .name("compressor".into())
-        .spawn(move || {
-            let mut served = 0u64;
-            while Instant::now() < end {
-                black_box(compress(&request(served)));
-                served += 1;
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        })?;
-    let mut served = 0u64;
+    let start = |name: &str, work: fn(Instant, u64)| {
+        let work = move || work(end, args.slower);
+        std::thread::Builder::new().name(name.into()).spawn(work)
+    };
+    let others = [
+        start("server", serve_until)?,
+        start("compressor", compress_until)?,
+    ];
+    serve_until(end, args.slower);
+    for thread in others {
+        let _ = thread.join();
+    }
+    Ok(Outcome::Done)
+}
+
+fn serve_until(end: Instant, slower: u64) {
+    let mut served = 0;
     while Instant::now() < end {
-        black_box(serve(served, hash_rounds(served, args.slower)));
+        black_box(serve(served, hash_rounds(served, slower)));
         served += 1;
         if served.is_multiple_of(64) {
             wait_for_network();
         }
     }
-    let _ = helper.join();
-    Ok(Outcome::Done)
+}
+
+fn compress_until(end: Instant, _: u64) {
+    let mut served = 0;
+    while Instant::now() < end {
+        black_box(compress(&request(served)));
+        served += 1;
+        std::thread::sleep(Duration::from_micros(500));
+    }
 }
 
 #[inline(never)]
@@ -74,7 +87,7 @@ fn is_valid(name: &str, value: &str) -> bool {
     name.starts_with("field-") && value.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-const HASH_ROUNDS: u64 = 4;
+const HASH_ROUNDS: u64 = 10;
 
 /// Rounds of hashing for a request: some requests get one more, so many that on average `slower`
 /// percent are added.
@@ -134,7 +147,7 @@ mod tests {
 
     #[test]
     fn added_rounds_are_as_many_as_were_asked_for() {
-        for (slower, rounds) in [(0, 400), (5, 420), (33, 532), (100, 800)] {
+        for (slower, rounds) in [(0, 1000), (5, 1050), (33, 1330), (100, 2000)] {
             let sum: u64 = (0..100).map(|request| hash_rounds(request, slower)).sum();
             assert_eq!(sum, rounds);
         }

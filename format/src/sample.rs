@@ -196,11 +196,23 @@ impl std::fmt::Debug for Registers {
 
 impl Registers {
     /// Which registers are there, a bit each.
+    #[inline]
     pub fn mask(&self) -> u64 {
         self.mask
     }
 
+    /// Values by number, as many as asked for (at most 64), to be copied at once; those that are not
+    /// in the [mask](Self::mask) mean nothing.
+    #[inline]
+    pub fn first_values<const COUNT: usize>(&self) -> [u64; COUNT] {
+        const { assert!(COUNT <= 64) };
+        let mut values = [0; COUNT];
+        values.copy_from_slice(&self.values[..COUNT]);
+        values
+    }
+
     /// The value of register `number`, or `None` where it was not recorded.
+    #[inline]
     pub fn get(&self, number: u8) -> Option<u64> {
         let bit = 1u64.checked_shl(u32::from(number))?;
         (self.mask & bit != 0).then(|| self.values[usize::from(number)])

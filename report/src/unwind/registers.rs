@@ -22,16 +22,11 @@ impl Default for Registers {
 impl Registers {
     /// Those of the `recorded` registers that are in the bit set `needed`.
     pub(super) fn select(recorded: &uprof::Registers, needed: u64) -> Registers {
-        let mut registers = Registers::default();
-        let mut left = recorded.mask() & needed;
-        while left != 0 {
-            let number = left.trailing_zeros() as u8;
-            left &= left - 1;
-            if let Some(value) = recorded.get(number) {
-                registers.set(number, value);
-            }
+        const ALL: u64 = (1 << REGISTERS_MAX) - 1;
+        Registers {
+            values: recorded.first_values(),
+            known: recorded.mask() & needed & ALL,
         }
-        registers
     }
 
     /// The value of register `number`, if it is known.
@@ -51,6 +46,7 @@ impl Registers {
     }
 
     /// Forgets register `number`.
+    #[inline]
     pub(super) fn forget(&mut self, number: u8) {
         if usize::from(number) < REGISTERS_MAX {
             self.known &= !(1 << number);
