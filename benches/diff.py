@@ -71,6 +71,10 @@ def report(count, seconds):
           f"{percent(found, len(pairs))}")
     grown = statistics.median(one["share_b"] / one["share_a"] - 1 for one in planted)
     print(f"its share grew by {grown * 100:.1f} % (median)")
+    for what, part, whole, goal in (
+            ("alarms between runs alike, the program's functions", own_alarms, len(alike), "<= 5"),
+            ("5 % slower function found", found, len(pairs), ">= 95")):
+        print(f"figure\tdiff, real runs: {what}\t{part * 100 / whole:.1f}\t%\t\t\tours {goal}")
 
 
 def main():
