@@ -7,7 +7,7 @@ use super::DiffOptions;
 use super::bootstrap::{Estimate, block_length, estimate};
 use super::series::{BLOCKS, Counted, Series};
 use super::student;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// One item's comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,28 +50,23 @@ const POWER: f64 = 0.841_621;
 pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let estimates = estimate(series, options.method);
     let groups = groups(series);
-    let passed = benjamini_hochberg(&estimates, &groups, options.false_discoveries);
-    let first = |item: &usize| groups[*item] == *item;
-    let picked = (0..passed.len())
-        .filter(|item| passed[*item] && first(item))
-        .count();
-    let asked = (0..passed.len()).filter(first).count().max(1) as f64;
-    let confidence = options.method.confidence;
-    let picked_confidence = match picked {
-        0 => confidence,
-        _ => 1.0 - (1.0 - confidence) * picked as f64 / asked,
-    };
-    // What one of many must reach; the first step of the procedure.
-    let strict = options.false_discoveries / asked;
+    let is_path = |item: usize| series.items[item].counted == Counted::Path;
+    let [functions, paths] = [false, true].map(|paths| {
+        let members: Vec<usize> = (0..estimates.len())
+            .filter(|item| is_path(*item) == paths)
+            .collect();
+        Family::judge(&members, &estimates, &groups, options)
+    });
     let mut changes: Vec<Change> = estimates
         .iter()
         .enumerate()
         .map(|(item, estimate)| {
-            let certain = passed[item] && estimate.change().abs() >= options.least_change;
-            let confidence = if certain {
-                picked_confidence
-            } else {
-                confidence
+            let family = if is_path(item) { &paths } else { &functions };
+            let certain =
+                family.passed.contains(&item) && estimate.change().abs() >= options.least_change;
+            let confidence = match certain {
+                true => family.picked_confidence,
+                false => options.method.confidence,
             };
             Change {
                 item,
@@ -80,7 +75,8 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
                 interval: estimate.interval(confidence),
                 relative: estimate.relative_interval(confidence),
                 confidence,
-                detectable: (student::critical(strict, estimate.df) + POWER) * estimate.error,
+                detectable: (student::critical(family.strict, estimate.df) + POWER)
+                    * estimate.error,
             }
         })
         .collect();
@@ -101,8 +97,52 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     Verdicts {
         certain: changes.iter().filter(|change| change.certain).count(),
         joined_blocks: block_length(series),
-        detectable: detectable(series, &estimates, strict),
+        detectable: detectable(series, &estimates, functions.strict),
         changes,
+    }
+}
+
+/// Questions that are judged together: those about functions, or those about call paths. The many
+/// paths must not make it harder to be certain of a function.
+struct Family {
+    /// Items whose change is no accident.
+    passed: HashSet<usize>,
+    /// Confidence of their intervals.
+    picked_confidence: f64,
+    /// The probability of an accident that one of many must not exceed; the first step of the
+    /// procedure.
+    strict: f64,
+}
+
+impl Family {
+    fn judge(
+        members: &[usize],
+        estimates: &[Estimate],
+        groups: &[usize],
+        options: &DiffOptions,
+    ) -> Family {
+        // Of items that are the same question the first member is asked, and answers for all.
+        let mut heads = HashMap::new();
+        for item in members {
+            heads.entry(groups[*item]).or_insert(*item);
+        }
+        let mut asked: Vec<usize> = heads.values().copied().collect();
+        asked.sort_unstable();
+        let picked = benjamini_hochberg(estimates, &asked, options.false_discoveries);
+        let count = asked.len().max(1) as f64;
+        let confidence = options.method.confidence;
+        let picked_confidence = match picked.len() {
+            0 => confidence,
+            some => 1.0 - (1.0 - confidence) * some as f64 / count,
+        };
+        let passed = members.iter().copied();
+        Family {
+            passed: passed
+                .filter(|item| picked.contains(&heads[&groups[*item]]))
+                .collect(),
+            picked_confidence,
+            strict: options.false_discoveries / count,
+        }
     }
 }
 
@@ -124,24 +164,18 @@ fn groups(series: &Series) -> Vec<usize> {
     numbers.map(group).collect()
 }
 
-/// Which of the estimates pass at false discovery rate `rate`; of a group only its first is asked
-/// about, and answers for all.
-fn benjamini_hochberg(estimates: &[Estimate], groups: &[usize], rate: f64) -> Vec<bool> {
-    let mut order: Vec<usize> = (0..estimates.len())
-        .filter(|item| groups[*item] == *item)
-        .collect();
+/// Which of the items `asked` about pass at false discovery rate `rate`.
+fn benjamini_hochberg(estimates: &[Estimate], asked: &[usize], rate: f64) -> HashSet<usize> {
+    let mut order = asked.to_vec();
     order.sort_by(|x, y| estimates[*x].p.total_cmp(&estimates[*y].p).then(x.cmp(y)));
-    let asked = order.len() as f64;
+    let count = order.len() as f64;
     let last = order
         .iter()
         .enumerate()
-        .rfind(|(rank, item)| estimates[**item].p <= rate * (*rank as f64 + 1.0) / asked)
+        .rfind(|(rank, item)| estimates[**item].p <= rate * (*rank as f64 + 1.0) / count)
         .map(|(rank, _)| rank);
-    let mut passed = vec![false; estimates.len()];
-    for item in order.iter().take(last.map_or(0, |last| last + 1)) {
-        passed[*item] = true;
-    }
-    groups.iter().map(|first| passed[*first]).collect()
+    order.truncate(last.map_or(0, |last| last + 1));
+    order.into_iter().collect()
 }
 
 /// What could have been found of functions of some typical shares, with the design effect that
@@ -179,9 +213,8 @@ mod tests {
             p,
             design_effect: 1.0,
         });
-        let groups: Vec<usize> = (0..p.len()).collect();
-        let passed = benjamini_hochberg(&estimates, &groups, 0.05);
-        assert_eq!(passed.iter().filter(|passed| **passed).count(), 4);
-        assert!(passed[3] && !passed[4]);
+        let asked: Vec<usize> = (0..p.len()).collect();
+        let passed = benjamini_hochberg(&estimates, &asked, 0.05);
+        assert_eq!(passed, HashSet::from([0, 1, 2, 3]));
     }
 }
