@@ -42,16 +42,21 @@ const TAKES_PER_LOOK: usize = 32;
 impl<T> Out<T> {
     fn take(&mut self) -> Option<Box<T>> {
         if self.looks_in == 0 || self.at_hand.is_empty() {
-            self.looks_in = TAKES_PER_LOOK;
-            // There is room: there are no more boxes than places.
-            while self.at_hand.len() < self.at_hand.capacity()
-                && let Ok(item) = self.free.pop()
-            {
-                self.at_hand.push(item);
-            }
+            self.look();
         }
         self.looks_in -= 1;
         self.at_hand.pop()
+    }
+
+    /// Fetches what came back.
+    fn look(&mut self) {
+        self.looks_in = TAKES_PER_LOOK;
+        // There is room: there are no more boxes than places.
+        while self.at_hand.len() < self.at_hand.capacity()
+            && let Ok(item) = self.free.pop()
+        {
+            self.at_hand.push(item);
+        }
     }
 }
 
@@ -125,6 +130,14 @@ impl Sink {
             self.lose(LossReason::RingFull, 1, time_ns);
         }
         slot
+    }
+
+    /// Whether there is a free slot.
+    pub fn has_room(&mut self) -> bool {
+        if self.samples.at_hand.is_empty() {
+            self.samples.look();
+        }
+        !self.samples.at_hand.is_empty()
     }
 
     /// Hands a filled slot over.

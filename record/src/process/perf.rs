@@ -12,6 +12,7 @@ use crate::sys::perf::{Event, RingBuffer, Settings, Trigger, page_bytes};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
@@ -19,6 +20,22 @@ use uprof::cold::{TaskChange, TaskEvent};
 const RING_BYTES: usize = 8 << 20;
 /// Tries to get hold of all threads of a process that starts new ones meanwhile.
 const ROUNDS: usize = 16;
+
+/// How long a turn waits for free slots, all in all. The kernel's buffers hold several times as many
+/// samples as there are slots, and what isn't read meanwhile is safe in them.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Waits until a slot is free or `patience` is used up; says whether it had to.
+fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
+    const NAP: Duration = Duration::from_micros(500);
+    let mut waited = false;
+    while !sink.has_room() && !patience.is_zero() {
+        std::thread::sleep(NAP);
+        *patience = patience.saturating_sub(NAP);
+        waited = true;
+    }
+    waited
+}
 
 /// The frames that the kernel gives at the most.
 fn most_frames(plan: &Plan) -> u16 {
@@ -295,7 +312,7 @@ impl Pushed for PerfSource {
                 .is_some_and(|revents| revents.contains(PollFlags::POLLHUP))
         });
         if hung_up {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         self.hung_up = hung_up;
         Ok(())
@@ -311,10 +328,43 @@ impl Pushed for PerfSource {
             None => Life::Alive,
         };
         let reader = &mut self.reader;
+        let mut patience = PATIENCE;
         for ring in &mut self.events.rings {
             reader.began_ns = monotonic_ns();
-            ring.drain(|kind, misc, body| reader.record(kind, misc, body, sink));
+            ring.drain(|kind, misc, body| {
+                if wait_for_room(sink, &mut patience) {
+                    reader.began_ns = monotonic_ns();
+                }
+                reader.record(kind, misc, body, sink);
+            });
         }
         Ok(life)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ring_of;
+
+    #[test]
+    fn a_burst_waits_for_slots_but_not_for_ever() {
+        let (mut sink, mut drain) = ring_of(1, 0);
+        let mut patience = PATIENCE;
+        assert!(!wait_for_room(&mut sink, &mut patience), "there is a slot");
+        let slot = sink.take(1).unwrap();
+        sink.put(slot);
+        let freed = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(5));
+            drain.sample(|_| ());
+            drain
+        });
+        assert!(wait_for_room(&mut sink, &mut patience));
+        assert!(sink.has_room() && !patience.is_zero());
+        let _drain = freed.join();
+        let slot = sink.take(2).unwrap();
+        sink.put(slot);
+        assert!(wait_for_room(&mut sink, &mut patience));
+        assert!(!sink.has_room() && patience.is_zero());
     }
 }
