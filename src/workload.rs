@@ -3,6 +3,7 @@
 
 use crate::Outcome;
 use std::hint::black_box;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long to work.
@@ -20,19 +21,19 @@ pub struct Args {
 /// Serves requests until the time is over.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let end = Instant::now() + Duration::from_secs(args.seconds);
-    let start = |name: &str, work: fn(Instant, u64)| {
-        let work = move || work(end, args.slower);
-        std::thread::Builder::new().name(name.into()).spawn(work)
-    };
     let others = [
-        start("server", serve_until)?,
-        start("compressor", compress_until)?,
+        start("server", move || serve_until(end, args.slower))?,
+        start("compressor", move || compress_until(end))?,
     ];
     serve_until(end, args.slower);
     for thread in others {
         let _ = thread.join();
     }
     Ok(Outcome::Done)
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(work)
 }
 
 fn serve_until(end: Instant, slower: u64) {
@@ -46,7 +47,7 @@ fn serve_until(end: Instant, slower: u64) {
     }
 }
 
-fn compress_until(end: Instant, _: u64) {
+fn compress_until(end: Instant) {
     let mut served = 0;
     while Instant::now() < end {
         black_box(compress(&request(served)));

@@ -40,10 +40,10 @@ const MOST_PATHS: usize = 4096;
 impl BuildIds {
     /// The build-id of the ELF file at `path`; empty where there is none.
     pub fn of(&mut self, path: &str) -> Vec<u8> {
-        let Some(file) = path.starts_with('/').then(|| std::fs::metadata(path).ok()) else {
+        if !path.starts_with('/') {
             return Vec::new();
-        };
-        let identity = file.map_or((0, 0, 0, 0), |file| {
+        }
+        let identity = std::fs::metadata(path).map_or(Identity::default(), |file| {
             (file.dev(), file.ino(), file.mtime(), file.mtime_nsec())
         });
         if let Some((same, known)) = self.known.get(path)

@@ -48,6 +48,22 @@ pub enum Hot {
     Pushed(Box<dyn Pushed>),
 }
 
+impl Facts {
+    /// Facts of a target that a timer samples while it stands still, and of which no more is known.
+    pub fn new(target: Target) -> Facts {
+        Facts {
+            target,
+            trigger: "timer".into(),
+            on_cpu_only: false,
+            freezes: true,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            tasks: Vec::new(),
+            modules: Vec::new(),
+        }
+    }
+}
+
 impl Hot {
     /// What the backend says of itself.
     pub fn facts(&self) -> &Facts {

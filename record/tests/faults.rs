@@ -13,7 +13,7 @@ use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::sys::clock::{monotonic_ns, realtime_ns};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
-use uprof::cold::{End, EndReason, LossReason};
+use uprof::cold::{End, EndReason, LossReason, Target};
 use uprof::{Item, Payload, Recording, Stop};
 
 /// Which call of the fake guest fails, counted from 1; 0: none does.
@@ -95,7 +95,7 @@ impl StopWorld for FakeGuest {
 fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
     let guest = FakeGuest {
-        facts: fake::facts(),
+        facts: Facts::new(Target::default()),
         vcpus,
         faults,
         calls: Arc::clone(&calls),

@@ -11,6 +11,7 @@ use uniprof_record::process::{self, Command, Process};
 use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
+use uprof::cold::Target;
 
 /// The system's allocator, counting each thread's calls.
 struct Counting;
@@ -73,7 +74,7 @@ impl StopWorld for FakeGuest {
 
 fn fake() -> Source {
     let hot = Hot::StopWorld(Box::new(FakeGuest {
-        facts: fake::facts(),
+        facts: Facts::new(Target::default()),
     }));
     Source {
         hot,

@@ -67,14 +67,8 @@ impl Pushed for Flood {
 #[test]
 fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
     let facts = Facts {
-        target: Target::default(),
-        trigger: "timer".into(),
-        on_cpu_only: false,
         freezes: false,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        tasks: Vec::new(),
-        modules: Vec::new(),
+        ..Facts::new(Target::default())
     };
     let (progress, told) = (Arc::new(Progress::default()), Arc::new(AtomicU64::new(0)));
     let flood = Flood {

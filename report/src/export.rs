@@ -116,8 +116,8 @@ impl Request<'_> {
         gather::gather(recordings, library, options, self.progress, each)
     }
 
-    /// Gathers for a format with a thread for each vCPU or thread of each recording: their samples,
-    /// in the order in which they were taken.
+    /// Gathers for a format with a thread for each vCPU or thread of each recording: their samples
+    /// in the order of time, which a reader of a running stream can't be sure of.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
         let mut take = |sampled: &Sampled, _: &Profile| {
@@ -133,6 +133,10 @@ impl Request<'_> {
         let mut options = self.options.clone();
         (options.by_task, options.by_recording) = (false, false);
         let profile = self.gather(&options, Some(&mut take));
+        for samples in threads.values_mut() {
+            // Stable: samples of one moment stay in the order in which they were taken.
+            samples.sort_by_key(|sample| sample.since_ns);
+        }
         (profile, threads)
     }
 

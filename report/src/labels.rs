@@ -204,6 +204,7 @@ mod tests {
         let long = labels.text_id(&"é".repeat(5000));
         assert!(labels.text(long).len() < 4200);
     }
+
     #[test]
     fn long_names_lose_their_parameters_only() {
         let types = "core::ops::range::RangeInclusive<u64>, alloc::vec::Vec<alloc::string::String>";

@@ -152,16 +152,6 @@ pub fn source(progress: Arc<Progress>) -> Source {
         vcpus: VCPUS,
         ..Target::default()
     };
-    let facts = Facts {
-        target,
-        trigger: "timer".into(),
-        on_cpu_only: false,
-        freezes: true,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        tasks: Vec::new(),
-        modules: Vec::new(),
-    };
     let vcpu = |vcpu| Vcpu {
         task: Task { space: 0, vcpu },
         state: State::Offline,
@@ -169,7 +159,7 @@ pub fn source(progress: Arc<Progress>) -> Source {
         handle: 0,
     };
     let simulated = Simulated {
-        facts,
+        facts: Facts::new(target),
         guest: Guest::new(),
         vcpus: (0..VCPUS).map(vcpu).collect(),
         round: 0,

@@ -1,23 +1,7 @@
 //! What fake guests have in common: vCPUs that always run, on stacks that never end.
 
-use uniprof_record::Facts;
 use uniprof_record::source::{Vcpu, Vcpus};
-use uprof::cold::Target;
 use uprof::{Registers, State, Task};
-
-/// Facts of a guest about which nothing is known.
-pub fn facts() -> Facts {
-    Facts {
-        target: Target::default(),
-        trigger: "timer".into(),
-        on_cpu_only: false,
-        freezes: true,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        tasks: Vec::new(),
-        modules: Vec::new(),
-    }
-}
 
 /// Adds so many vCPUs, all executing at the same place.
 pub fn push_running(vcpus: &mut Vcpus, count: u32) {

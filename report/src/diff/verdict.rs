@@ -49,13 +49,12 @@ const POWER: f64 = 0.841_621;
 /// Judges all items of `series`.
 pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let estimates = estimate(series, options.method);
-    let groups = groups(series);
     let is_path = |item: usize| series.items[item].counted == Counted::Path;
     let [functions, paths] = [false, true].map(|paths| {
         let members: Vec<usize> = (0..estimates.len())
             .filter(|item| is_path(*item) == paths)
             .collect();
-        Family::judge(&members, &estimates, &groups, options)
+        Family::judge(&questions(series, &members), &estimates, options)
     });
     let mut changes: Vec<Change> = estimates
         .iter()
@@ -115,19 +114,9 @@ struct Family {
 }
 
 impl Family {
-    fn judge(
-        members: &[usize],
-        estimates: &[Estimate],
-        groups: &[usize],
-        options: &DiffOptions,
-    ) -> Family {
-        // Of items that are the same question the first member is asked, and answers for all.
-        let mut heads = HashMap::new();
-        for item in members {
-            heads.entry(groups[*item]).or_insert(*item);
-        }
-        let mut asked: Vec<usize> = heads.values().copied().collect();
-        asked.sort_unstable();
+    fn judge(questions: &[Vec<usize>], estimates: &[Estimate], options: &DiffOptions) -> Family {
+        // The first item of a question is asked about, and answers for all.
+        let asked: Vec<usize> = questions.iter().map(|items| items[0]).collect();
         let picked = benjamini_hochberg(estimates, &asked, options.false_discoveries);
         let count = asked.len().max(1) as f64;
         let confidence = options.method.confidence;
@@ -135,11 +124,9 @@ impl Family {
             0 => confidence,
             some => 1.0 - (1.0 - confidence) * some as f64 / count,
         };
-        let passed = members.iter().copied();
+        let passed = questions.iter().filter(|items| picked.contains(&items[0]));
         Family {
-            passed: passed
-                .filter(|item| picked.contains(&heads[&groups[*item]]))
-                .collect(),
+            passed: passed.flatten().copied().collect(),
             picked_confidence,
             strict: options.false_discoveries / count,
         }
@@ -150,18 +137,22 @@ fn counted(series: &Series, change: &Change) -> Counted {
     series.items[change.item].counted
 }
 
-/// For each item the first that has the same counts everywhere: a wrapper and what it wraps are
-/// one question, asked once.
-fn groups(series: &Series) -> Vec<usize> {
-    let mut first: HashMap<Vec<u64>, usize> = HashMap::new();
-    let numbers = 0..series.items.len();
-    let group = |item: usize| {
+/// The items of `members`, those together that have the same counts everywhere: a wrapper and what it
+/// wraps are one question, asked once.
+fn questions(series: &Series, members: &[usize]) -> Vec<Vec<usize>> {
+    let mut questions: Vec<Vec<usize>> = Vec::new();
+    let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();
+    for item in members {
         let recordings = series.sides.iter().flat_map(|side| &side.recordings);
-        let counts = recordings.flat_map(|counts| &counts.items[item]);
-        let key: Vec<u64> = counts.map(|count| count.to_bits()).collect();
-        *first.entry(key).or_insert(item)
-    };
-    numbers.map(group).collect()
+        let counts = recordings.flat_map(|counts| &counts.items[*item]);
+        let key = counts.map(|count| count.to_bits()).collect();
+        let number = *numbers.entry(key).or_insert(questions.len());
+        if number == questions.len() {
+            questions.push(Vec::new());
+        }
+        questions[number].push(*item);
+    }
+    questions
 }
 
 /// Which of the items `asked` about pass at false discovery rate `rate`.

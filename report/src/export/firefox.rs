@@ -17,8 +17,7 @@ use uprof::{State, Task};
 /// # Errors
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    // A thread's table is sorted by time, which a reader of a running stream can't be sure of.
-    let (profile, mut samples) = request.gather_threads();
+    let (profile, samples) = request.gather_threads();
     let first = request.recordings.first();
     let mut made = fx::Profile::new(
         &first.map_or(String::new(), |first| title(first)),
@@ -31,21 +30,20 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
         made.add_category("Kernel", fx::CategoryColor::Orange),
     ];
     for (number, recording) in request.recordings.iter().enumerate() {
-        let mine = samples.iter_mut().filter(|((of, _), _)| *of == number);
-        let mut threads: BTreeMap<Task, &mut Vec<Moment>> =
+        let mine = samples.iter().filter(|((of, _), _)| *of == number);
+        let threads: BTreeMap<Task, &Vec<Moment>> =
             mine.map(|((_, task), samples)| (*task, samples)).collect();
         let period_ns = period_ns(Some(recording));
         let spaces: BTreeSet<u32> = threads.keys().map(|task| task.space).collect();
         for space in spaces {
             let start = fx::Timestamp::from_nanos_since_reference(0);
             let process = made.add_process(&title(recording), space, start);
-            let own = threads.iter_mut().filter(|(task, _)| task.space == space);
+            let own = threads.iter().filter(|(task, _)| task.space == space);
             for (task, samples) in own {
                 // A main thread would be shown under its process's name.
                 let thread = made.add_thread(process, task.vcpu, start, false);
                 let name = task_name(recording, *task, u64::MAX);
                 made.set_thread_name(thread, &printable(&name));
-                samples.sort_by_key(|sample| sample.since_ns);
                 add_samples(&mut made, thread, &profile, samples, categories, period_ns);
             }
         }

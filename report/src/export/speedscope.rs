@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// # Errors
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let (profile, mut threads) = request.gather_threads();
+    let (profile, threads) = request.gather_threads();
     let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));
     let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
@@ -24,9 +24,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let open = head.strip_suffix('}').unwrap_or(&head);
     write!(out, "{open},\"profiles\":[")?;
     let mut separator = "\n";
-    for ((recording, task), samples) in &mut threads {
-        // Stable: samples of one moment stay in the order in which they were taken.
-        samples.sort_by_key(|sample| sample.since_ns);
+    for ((recording, task), samples) in &threads {
         let recording = &request.recordings[*recording];
         let name = format!("{} ({})", task_name(recording, *task, u64::MAX), task.vcpu);
         let name = Value::from(crate::labels::printable(&name).into_owned());
