@@ -8,9 +8,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::gather::{By, Each, Profile, Sampled, task_name};
 use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
 use uniprof_report::views::chart::Chart;
 use uniprof_report::views::flame::{self, FlameOptions};
 use uniprof_report::views::heatmap::Heatmap;
+use uniprof_report::views::html::{self, Tally};
 use uniprof_report::views::{annotate, callers, top, tree};
 
 /// Show where the time went: tables, trees and flame graphs
@@ -20,6 +22,7 @@ Examples:
   uniprof report                                  functions of run.uprof, by their samples
   uniprof report --tree --focus netfront run.uprof
   uniprof report --flame=before.svg before.uprof
+  uniprof report --html slow.uprof                slow.html, to send to someone with a browser only
   uniprof report --elf app.elf --from 2s --to 3s run.uprof")]
 pub struct Args {
     #[command(flatten)]
@@ -34,6 +37,10 @@ pub struct Args {
     /// standard output [default: the recording's name with .svg]
     #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, help_heading = "Views")]
     flame: Option<Option<PathBuf>>,
+    /// All of it as one page for a browser, to send to someone else; `-` is standard output
+    /// [default: the recording's name with .html]
+    #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, help_heading = "Views")]
+    html: Option<Option<PathBuf>>,
     /// From where a function is called: its name, or a part of it
     #[arg(long, value_name = "FUNCTION", help_heading = "Views")]
     callers: Option<String>,
@@ -41,7 +48,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "FUNCTION",
-        conflicts_with_all = ["top", "tree", "flame", "callers"],
+        conflicts_with_all = ["top", "tree", "flame", "callers", "html"],
         help_heading = "Views"
     )]
     annotate: Option<String>,
@@ -69,36 +76,16 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if args.annotate.is_some() {
         options.by = By::Place;
     }
-    let length_ns = recordings.iter().map(|one| one.end_ns() - one.start_ns());
-    let mut chart = args.chart_path().map(|_| Chart::default());
-    let mut heatmap = args
-        .heatmap
-        .as_ref()
-        .map(|_| Heatmap::new(length_ns.max().unwrap_or(0)));
-    let mut take = |sampled: &Sampled, _: &Profile| {
-        if let Some(chart) = &mut chart {
-            let recording = &recordings[sampled.recording];
-            chart.add(sampled, &task_name(recording, sampled.task, u64::MAX));
-        }
-        heatmap.iter_mut().for_each(|heatmap| heatmap.add(sampled));
-    };
-    let each: Option<&mut Each<'_>> = match args.chart_path().is_some() || args.heatmap.is_some() {
+    let mut watched = Watched::new(&args, &recordings);
+    let is_watched = watched.is_needed();
+    let mut take = |sampled: &Sampled, _: &Profile| watched.add(&recordings, sampled);
+    let each: Option<&mut Each<'_>> = match is_watched {
         true => Some(&mut take),
         false => None,
     };
     let profile = args.selection.gather(&recordings, &options, each)?;
     let drawing = flame_options(&args, &recordings, &profile);
-    if let (Some(chart), Some(path)) = (&mut chart, args.chart_path()) {
-        let period_ns = period_ns(&recordings[0], &profile);
-        write_picture(&path, |out| chart.write(&profile, period_ns, &drawing, out))?;
-    }
-    if let (Some(heatmap), Some(path)) = (&heatmap, &args.heatmap) {
-        let path = path
-            .clone()
-            .unwrap_or_else(|| args.picture_path("heatmap.svg"));
-        let lines = profile.account.lines();
-        write_picture(&path, |out| heatmap.write(&drawing.title, &lines, out))?;
-    }
+    watched.write(&args, &recordings, &profile, &drawing)?;
     if let Some(path) = args.flame_path() {
         write_picture(&path, |out| flame::write(&profile, &drawing, out))?;
     }
@@ -109,12 +96,76 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
+/// What takes samples one by one, as far as it was asked for.
+struct Watched {
+    chart: Option<Chart>,
+    heatmap: Option<Heatmap>,
+    tally: Option<Tally>,
+}
+
+impl Watched {
+    fn new(args: &Args, recordings: &[Recording]) -> Self {
+        let lengths = recordings.iter().map(|one| one.end_ns() - one.start_ns());
+        let length_ns = lengths.max().unwrap_or(0);
+        Watched {
+            chart: args.chart_path().map(|_| Chart::default()),
+            heatmap: args.heatmap.as_ref().map(|_| Heatmap::new(length_ns)),
+            tally: args.html.as_ref().map(|_| Tally::new(length_ns)),
+        }
+    }
+
+    fn is_needed(&self) -> bool {
+        self.chart.is_some() || self.heatmap.is_some() || self.tally.is_some()
+    }
+
+    fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
+        if let Some(chart) = &mut self.chart {
+            let recording = &recordings[sampled.recording];
+            chart.add(sampled, &task_name(recording, sampled.task, u64::MAX));
+        }
+        self.heatmap
+            .iter_mut()
+            .for_each(|heatmap| heatmap.add(sampled));
+        self.tally.iter_mut().for_each(|tally| tally.add(sampled));
+    }
+
+    fn write(
+        &mut self,
+        args: &Args,
+        recordings: &[Recording],
+        profile: &Profile,
+        drawing: &FlameOptions,
+    ) -> anyhow::Result<()> {
+        if let (Some(chart), Some(path)) = (&mut self.chart, args.chart_path()) {
+            let period_ns = period_ns(&recordings[0], profile);
+            write_picture(&path, |out| chart.write(profile, period_ns, drawing, out))?;
+        }
+        if let (Some(heatmap), Some(path)) = (&self.heatmap, &args.heatmap) {
+            let path = path
+                .clone()
+                .unwrap_or_else(|| args.picture_path("heatmap.svg"));
+            let lines = profile.account.lines();
+            write_picture(&path, |out| heatmap.write(&drawing.title, &lines, out))?;
+        }
+        if let (Some(tally), Some(path)) = (&self.tally, &args.html) {
+            let path = path.clone().unwrap_or_else(|| args.picture_path("html"));
+            let surveyed = recordings.iter().map(|one| (one, survey(one, &|_, _| ())));
+            let page = html::Page {
+                recordings: &surveyed.collect::<Vec<_>>(),
+                profile,
+                tally,
+                drawing,
+                least_share: args.min_share.unwrap_or(0.0),
+                calls: args.tree_options(),
+            };
+            write_picture(&path, |out| html::write(&page, out))?;
+        }
+        Ok(())
+    }
+}
+
 fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
-    let mut form = tree::TreeOptions {
-        least_share: args.min_share.unwrap_or(0.005),
-        depth: args.depth,
-        reverse: args.reverse,
-    };
+    let mut form = args.tree_options();
     if args.tree {
         write_to_stdout(|out| tree::write(profile, form, out))?;
     }
@@ -136,7 +187,7 @@ fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
         unless_found(found, function);
     }
     let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
-    let pictures = args.flame.is_some() || args.heatmap.is_some();
+    let pictures = args.flame.is_some() || args.heatmap.is_some() || args.html.is_some();
     if args.top || !texts && !pictures {
         let form = top::TopOptions {
             rows: args.rows,
@@ -193,6 +244,14 @@ impl Args {
             .as_ref()
             .filter(|_| self.chart_path().is_none())?;
         Some(path.clone().unwrap_or_else(|| self.picture_path("svg")))
+    }
+
+    fn tree_options(&self) -> tree::TreeOptions {
+        tree::TreeOptions {
+            least_share: self.min_share.unwrap_or(0.005),
+            depth: self.depth,
+            reverse: self.reverse,
+        }
     }
 
     /// The first recording's name with another ending.

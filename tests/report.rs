@@ -55,7 +55,7 @@ fn a_recording_from_a_pipe_gives_the_same_report() {
 #[test]
 fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     let path = corpus("calls.uprof");
-    let views: [&[&str]; 7] = [
+    let views: [&[&str]; 8] = [
         &["report", "--top"],
         &["report", "--tree", "--reverse", "--min-share", "1%"],
         &["report", "--callers", "steps"],
@@ -63,6 +63,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         &["report", "--flame=-"],
         &["report", "--flame=chart=-"],
         &["report", "--heatmap=-"],
+        &["report", "--html=-"],
     ];
     let formats = [
         "pprof",
@@ -94,6 +95,29 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         assert_eq!(read.status.code(), Some(0), "{words:?}");
         assert!(read.stdout.len() > 100, "{words:?}");
     }
+}
+
+#[test]
+fn a_page_is_written_beside_the_recording_and_takes_the_filters() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.uprof");
+    std::fs::copy(corpus("calls.uprof"), &path).unwrap();
+    let page = |flags: &[&str]| {
+        let mut command = uniprof(&["report", "--html"]);
+        let (status, text, errors) = output(with_images(command.arg(&path).args(flags)));
+        assert_eq!((status, text.as_str()), (0, ""), "{errors}");
+        assert!(errors.contains("slow.html written"), "{errors}");
+        std::fs::read_to_string(folder.path().join("slow.html")).unwrap()
+    };
+    let whole = page(&[]);
+    let (_, top, _) = output(with_images(uniprof(&["report", "--top"]).arg(&path)));
+    let counted = top.lines().next().unwrap();
+    assert!(whole.contains(&format!("<li>{counted}</li>")), "{counted}");
+    assert!(whole.contains("<bdi>often</bdi>") && !whole.contains("Samples are missing"));
+    let narrow = page(&["--focus", "^seldom$"]);
+    assert!(narrow.contains("<bdi>seldom</bdi>") && !narrow.contains("<bdi>often</bdi>"));
+    assert!(narrow.contains("left out by filters"));
+    assert!(page(&["--reverse"]).contains("Innermost functions first"));
 }
 
 #[test]
@@ -148,6 +172,7 @@ fn a_damaged_recording_reports_what_is_left_and_says_so() {
     std::fs::write(&path, &whole[..whole.len() * 9 / 10]).unwrap();
     for words in [
         &["report", "--top"][..],
+        &["report", "--html=-"],
         &["info"],
         &["export", "-f", "folded"],
         &["dump"],
@@ -160,6 +185,8 @@ fn a_damaged_recording_reports_what_is_left_and_says_so() {
         text.contains("damaged") || text.contains("no end"),
         "{text}"
     );
+    let (_, page, _) = output(uniprof(&["report", "--html=-"]).arg(&path));
+    assert!(page.contains("<h2>Samples are missing</h2>"), "{page}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub mod chart;
 pub mod dump;
 pub mod flame;
 pub mod heatmap;
+pub mod html;
 pub mod info;
 pub mod top;
 pub mod tree;

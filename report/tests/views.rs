@@ -8,7 +8,7 @@ use uniprof_report::gather::{By, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
-use uniprof_report::views::{annotate, callers, chart, flame, heatmap, info, top, tree};
+use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {
     let mut library = Library::default();
@@ -183,9 +183,11 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
         for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {
             let mut shown = chart::Chart::default();
             let mut heat = heatmap::Heatmap::new(8_000_000);
+            let mut tally = html::Tally::new(8_000_000);
             let mut take = |sampled: &Sampled, _: &Profile| {
                 shown.add(sampled, "worker");
                 heat.add(sampled);
+                tally.add(sampled);
             };
             let mut library = Library::default();
             library.only_given = true;
@@ -212,6 +214,15 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             callers::write(&found, "hash", form, &mut out).unwrap();
             annotate::write(&found, "hash", &mut out).unwrap();
             flame::write(&found, &drawing, &mut out).unwrap();
+            let page = html::Page {
+                recordings: &[(recording, survey(recording, &|_, _| {}))],
+                profile: &found,
+                tally: &tally,
+                drawing: &drawing,
+                least_share: 0.0,
+                calls: form,
+            };
+            html::write(&page, &mut out).unwrap();
         }
         out
     })
@@ -227,6 +238,7 @@ fn every_view_has_the_same_bytes_with_one_thread_and_with_two() {
         "2 of them (28.6%) have hash",
         "2 samples in hash itself",
         "worker (8)",
+        "<!DOCTYPE html>",
     ] {
         assert!(text.contains(part), "{part:?} is missing");
     }

@@ -11,8 +11,28 @@ pub fn check_drawn(draw: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
     let mut out = Vec::new();
     draw(&mut out).expect("memory takes all");
     let text = String::from_utf8(out).expect("a picture is UTF-8");
-    if let Err(problem) = check(&text) {
+    if let Err(problem) = check(&text, &ELEMENTS) {
         panic!("the picture is broken: {problem}");
+    }
+}
+
+/// Writes a page, and checks it: what it is made of is well-formed XML, too.
+///
+/// # Panics
+/// If it is not, or names of the recording have become markup.
+pub fn check_page(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) {
+    let mut out = Vec::new();
+    write(&mut out).expect("memory takes all");
+    let mut text = String::from_utf8(out).expect("a page is UTF-8");
+    // Of its own style and script, the first and the last, the text is no XML.
+    for (start, end) in [("<style>", "</style>"), ("<script>", "</script>")] {
+        let found = text.find(start).zip(text.rfind(end));
+        let (from, to) = found.expect("a page has a style and a script");
+        text.replace_range(from + start.len()..to, "");
+    }
+    let elements = [&ELEMENTS[..], &PAGE_ELEMENTS].concat();
+    if let Err(problem) = check(&text, &elements) {
+        panic!("the page is broken: {problem}");
     }
 }
 
@@ -34,7 +54,14 @@ const ELEMENTS: [&str; 14] = [
     "tspan",
 ];
 
-fn check(text: &str) -> Result<(), String> {
+/// What else a page is made of.
+const PAGE_ELEMENTS: [&str; 33] = [
+    "b", "bdi", "body", "button", "code", "dd", "details", "div", "dl", "dt", "footer", "h1", "h2",
+    "head", "header", "html", "i", "input", "li", "meta", "nav", "output", "p", "section", "span",
+    "summary", "table", "tbody", "td", "th", "thead", "tr", "ul",
+];
+
+fn check(text: &str, elements: &[&str]) -> Result<(), String> {
     if let Some(letter) = text.chars().find(|letter| !is_xml(*letter)) {
         return Err(format!("{:#x} is no character of XML", letter as u32));
     }
@@ -68,7 +95,7 @@ fn check(text: &str) -> Result<(), String> {
         }
         let body = tag.strip_suffix('/').unwrap_or(tag);
         let name = body.split_ascii_whitespace().next().unwrap_or_default();
-        if !ELEMENTS.contains(&name) {
+        if !elements.contains(&name) {
             return Err(format!("<{name}> is none of ours"));
         }
         scripts += usize::from(name == "script");
@@ -153,7 +180,7 @@ mod tests {
     #[test]
     fn broken_pictures_are_found() {
         let sound = "<svg a=\"&lt;'&#39;\"><!-- x --><g/><text>a &amp; b</text></svg>";
-        assert_eq!(check(sound), Ok(()));
+        assert_eq!(check(sound, &ELEMENTS), Ok(()));
         for broken in [
             "<svg><text></svg>",
             "<svg><text>a & b</text></svg>",
@@ -164,7 +191,7 @@ mod tests {
             "<svg",
             "<svg><!-- a -- b --></svg>",
         ] {
-            assert!(check(broken).is_err(), "{broken}");
+            assert!(check(broken, &ELEMENTS).is_err(), "{broken}");
         }
     }
 }

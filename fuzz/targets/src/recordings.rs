@@ -16,6 +16,7 @@ use uniprof_report::views::chart::Chart;
 use uniprof_report::views::dump::{self, DumpOptions};
 use uniprof_report::views::flame::{self, FlameOptions};
 use uniprof_report::views::heatmap::Heatmap;
+use uniprof_report::views::html::{self, Tally};
 use uniprof_report::views::{annotate, callers, info, top, tree};
 use uprof::image::{ImageIdentity, ImagePart};
 use uprof::layout::ImageSection;
@@ -254,9 +255,11 @@ pub fn report_of(bytes: &[u8], options: Options) {
     markup::check_written(|out| info::write(&recording, &found, out));
     let length_ns = recording.end_ns() - recording.start_ns();
     let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
+    let mut tally = Tally::new(length_ns);
     let mut take = |sampled: &_, _: &_| {
         chart.add(sampled, "thread <&\"'>");
         heatmap.add(sampled);
+        tally.add(sampled);
     };
     let each: &mut Each<'_> = &mut take;
     let profile = gather(&[&recording], &library, &options, &|_, _| (), Some(each));
@@ -277,6 +280,18 @@ pub fn report_of(bytes: &[u8], options: Options) {
     markup::check_drawn(|out| flame::write(&profile, &drawing, out));
     markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, out));
     markup::check_drawn(|out| heatmap.write(&drawing.title, &profile.account.lines(), out));
+    let page = html::Page {
+        recordings: &[(&recording, found)],
+        profile: &profile,
+        tally: &tally,
+        drawing: &drawing,
+        least_share: 0.0,
+        calls: tree::TreeOptions {
+            reverse: options.by_task,
+            ..tree::TreeOptions::default()
+        },
+    };
+    markup::check_page(|out| html::write(&page, out));
     export_all(&recording, &library, &options);
 }
 

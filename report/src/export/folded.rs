@@ -42,11 +42,15 @@ pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> 
 /// All stacks with samples, sorted as bytes. Stacks whose frames have the same names though
 /// different modules are one.
 pub fn lines(tree: &StackTree, labels: &Labels, options: FoldedOptions) -> Vec<String> {
-    let names = frame_names(labels, options);
+    named_lines(tree, &frame_names(labels, options))
+}
+
+/// As [`lines`], with what each label is called, by label number.
+pub(crate) fn named_lines(tree: &StackTree, names: &[String]) -> Vec<String> {
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
     let mut stacks: Vec<(String, u64)> = leaves
-        .map(|(number, node)| (stack(tree, &names, number as NodeId), node.count))
+        .map(|(number, node)| (stack(tree, names, number as NodeId), node.count))
         .collect();
     stacks.sort();
     stacks.dedup_by(|later, kept| {

@@ -13,33 +13,42 @@ use uprof::cold::{Metadata, TargetKind};
 /// # Errors
 /// What `out` returns.
 pub fn write(recording: &Recording, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    let mut page = Page { out };
-    what(recording, &mut page)?;
-    samples(recording, survey, &mut page)?;
-    times(survey, recording, &mut page)?;
-    missing(recording, survey, &mut page)?;
-    sizes(recording, survey, &mut page)
+    for (name, value) in lines(recording, survey) {
+        writeln!(out, "{name:<16}{value}")?;
+    }
+    Ok(())
 }
 
-struct Page<'a> {
-    out: &'a mut dyn Write,
+/// The same as names and values, both printable; a line without a name belongs to the one before.
+pub fn lines(recording: &Recording, survey: &Survey) -> Vec<(String, String)> {
+    let mut page = Page { lines: Vec::new() };
+    what(recording, &mut page);
+    samples(recording, survey, &mut page);
+    times(survey, recording, &mut page);
+    missing(recording, survey, &mut page);
+    sizes(recording, survey, &mut page);
+    page.lines
 }
 
-impl Page<'_> {
-    fn line(&mut self, name: &str, value: impl AsRef<str>) -> io::Result<()> {
-        writeln!(self.out, "{name:<16}{}", printable(value.as_ref()))
+struct Page {
+    lines: Vec<(String, String)>,
+}
+
+impl Page {
+    fn line(&mut self, name: &str, value: impl AsRef<str>) {
+        let line = (name.to_owned(), printable(value.as_ref()).into_owned());
+        self.lines.push(line);
     }
 
     /// A line only if there is something to say.
-    fn some(&mut self, name: &str, value: impl AsRef<str>) -> io::Result<()> {
-        match value.as_ref().is_empty() {
-            true => Ok(()),
-            false => self.line(name, value),
+    fn some(&mut self, name: &str, value: impl AsRef<str>) {
+        if !value.as_ref().is_empty() {
+            self.line(name, value);
         }
     }
 }
 
-fn what(recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
+fn what(recording: &Recording, page: &mut Page) {
     let Metadata {
         recorder,
         host,
@@ -47,43 +56,43 @@ fn what(recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
         notes,
         ..
     } = recording.metadata();
-    page.line("recording", recording.name())?;
+    page.line("recording", recording.name());
     if let Some(uuid) = recording.uuid() {
         let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
-        page.line("identity", digits.collect::<String>())?;
+        page.line("identity", digits.collect::<String>());
     }
     let mut name = format!("{} ({}", target.name, target.kind.name());
     match target.kind {
         TargetKind::Process | TargetKind::XenDomain => name.push_str(&format!(" {})", target.id)),
         _ => name.push(')'),
     }
-    page.line("target", name.trim_start())?;
-    page.line("architecture", target.arch.name())?;
+    page.line("target", name.trim_start());
+    page.line("architecture", target.arch.name());
     if target.vcpus > 0 {
-        page.line("vCPUs", target.vcpus.to_string())?;
+        page.line("vCPUs", target.vcpus.to_string());
     }
     if let Some(realtime_ns) = recording.start_realtime_ns() {
-        page.line("started", format!("{} UTC", calendar(realtime_ns)))?;
+        page.line("started", format!("{} UTC", calendar(realtime_ns)));
     }
-    page.line("length", format!("{:.3} s", recording.seconds()))?;
-    page.some("command", recorder.command_line.join(" "))?;
-    page.some("recorder", &recorder.program)?;
+    page.line("length", format!("{:.3} s", recording.seconds()));
+    page.some("command", recorder.command_line.join(" "));
+    page.some("recorder", &recorder.program);
     let processor = match host.processors {
         0 => host.processor.clone(),
         count => format!("{count} × {}", host.processor),
     };
     let parts = [host.name.as_str(), host.system.as_str(), processor.as_str()];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    page.some("host", parts.join(", "))?;
+    page.some("host", parts.join(", "));
     for (name, value) in notes {
-        page.line(&printable(name), value)?;
+        page.line(&printable(name), value);
     }
     match recording.end() {
-        Some(end) => page.line("ended", &end.message)?,
+        Some(end) => page.line("ended", &end.message),
         None => page.line(
             "ended",
             "no end record: the recorder was killed, or the file was cut",
-        )?,
+        ),
     }
     let totals = recording.end().map_or(&[][..], |end| &end.totals);
     // Samples and their cost are counted from the blocks themselves, below.
@@ -91,15 +100,14 @@ fn what(recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
         .iter()
         .filter(|(name, _)| !COUNTED_HERE.contains(&name.as_str()));
     for (name, value) in others {
-        page.line(&printable(name), value.to_string())?;
+        page.line(&printable(name), value.to_string());
     }
-    Ok(())
 }
 
 /// Totals of the end record that say again what the blocks say.
 const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
 
-fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
     let sampling = &recording.metadata().sampling;
     let states = survey
         .states
@@ -109,7 +117,7 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
     page.line(
         "samples",
         format!("{} ({})", survey.samples, states.join(", ")),
-    )?;
+    );
     let requested = match sampling.rate_millihertz {
         0 => "not told".to_owned(),
         rate => format!("{} Hz", rate as f64 / 1000.0),
@@ -118,15 +126,15 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
         true => " per vCPU or thread, while it runs",
         false => " per vCPU or thread",
     };
-    page.line("rate requested", requested + scope)?;
-    page.some("trigger", &sampling.trigger)?;
+    page.line("rate requested", requested + scope);
+    page.some("trigger", &sampling.trigger);
     let seconds = recording.seconds();
     if seconds > 0.0 {
         let per_second = survey.samples as f64 / seconds;
         let tasks = survey.tasks.len().max(1);
         let each = per_second / tasks as f64;
         let achieved = format!("{per_second:.1} samples/s in all; {each:.1}/s for each of {tasks}");
-        page.line("rate achieved", achieved)?;
+        page.line("rate achieved", achieved);
     }
     let names: BTreeSet<&str> = survey
         .tasks
@@ -141,7 +149,7 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
     } else {
         String::new()
     };
-    page.some("threads", names.join(", ") + &more)?;
+    page.some("threads", names.join(", ") + &more);
     let kinds = [
         ("registers", survey.with_registers),
         ("raw stacks", survey.with_stack),
@@ -150,19 +158,18 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
         page.line(
             name,
             format!("{count} samples ({})", share(*count, survey.samples)),
-        )?;
+        );
     }
     if survey.samples > 0 {
         let mean = survey.frames as f64 / survey.samples as f64;
         page.line(
             "frames",
             format!("{mean:.1} a sample on average, as recorded"),
-        )?;
+        );
     }
-    Ok(())
 }
 
-fn times(survey: &Survey, recording: &Recording, page: &mut Page<'_>) -> io::Result<()> {
+fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
     let percentiles = |times: &Times| {
         let at = |share| duration(times.percentile_ns(share).unwrap_or(0));
         let max = duration(times.max_ns);
@@ -181,7 +188,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page<'_>) -> io::Res
             true => ("freeze time", "frozen"),
             false => ("sampling time", "sampling"),
         };
-        page.line(each, percentiles(&survey.cost))?;
+        page.line(each, percentiles(&survey.cost));
         let seconds = recording.seconds();
         if seconds > 0.0 {
             let frozen = survey.cost.sum_ns as f64 / 1e9;
@@ -189,16 +196,15 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page<'_>) -> io::Res
             page.line(
                 all,
                 format!("{frozen:.4} s in all, {percent:.3}% of the time"),
-            )?;
+            );
         }
     }
     if survey.late.count > 0 {
-        page.line("late by", percentiles(&survey.late))?;
+        page.line("late by", percentiles(&survey.late));
     }
-    Ok(())
 }
 
-fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     let mut account = Account::default();
     account.add_losses(recording.losses());
     let lost = account.lost.iter().filter(|(_, count)| **count > 0);
@@ -210,7 +216,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
     } else {
         lost.join("; ")
     };
-    page.line("lost", lost)?;
+    page.line("lost", lost);
     let cut = survey.stops.iter().filter(|(stop, _)| is_cut(**stop));
     let cut: Vec<String> = cut
         .map(|(stop, n)| format!("{n} {}", stop.name()))
@@ -220,7 +226,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
     } else {
         cut.join(", ")
     };
-    page.line("stacks cut", cut)?;
+    page.line("stacks cut", cut);
     let damages = recording.damages();
     let damage = match damages.is_none() && survey.undecoded == 0 {
         true => "none".to_owned(),
@@ -230,23 +236,22 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::R
             damages.samples.saturating_add(survey.undecoded)
         ),
     };
-    page.line("damage", damage)?;
+    page.line("damage", damage);
     for stretch in damages
         .stretches
         .iter()
         .chain(&damages.undecodable)
         .chain(&survey.faults)
     {
-        page.line("", stretch)?;
+        page.line("", stretch);
     }
     if damages.unknown_blocks > 0 {
         let count = damages.unknown_blocks;
-        page.line("skipped", format!("{count} blocks of a newer version"))?;
+        page.line("skipped", format!("{count} blocks of a newer version"));
     }
-    Ok(())
 }
 
-fn sizes(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Result<()> {
+fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
     let sizes = recording.sizes();
     let per_sample = match survey.samples {
         0 => String::new(),
@@ -258,20 +263,20 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Res
     page.line(
         "file",
         format!("{} bytes in {} blocks", sizes.file_bytes, sizes.blocks),
-    )?;
+    );
     let packed = format!(
         "{} bytes{per_sample}; {} decompressed",
         sizes.sample_bytes, sizes.sample_raw_bytes
     );
-    page.line("sample blocks", packed)?;
+    page.line("sample blocks", packed);
     if sizes.image_bytes > 0 {
-        page.line("embedded images", format!("{} bytes", sizes.image_bytes))?;
+        page.line("embedded images", format!("{} bytes", sizes.image_bytes));
     }
     if !recording.spans().is_empty() {
-        page.line("spans", recording.spans().len().to_string())?;
+        page.line("spans", recording.spans().len().to_string());
     }
     let modules = recording.spaces().modules();
-    page.line("modules", modules.len().to_string())?;
+    page.line("modules", modules.len().to_string());
     for module in modules.iter().take(MODULES_LISTED) {
         let id: String = module
             .build_id
@@ -283,9 +288,8 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page<'_>) -> io::Res
         } else {
             id
         };
-        page.line("", format!("{}  {id}", module.path))?;
+        page.line("", format!("{}  {id}", module.path));
     }
-    Ok(())
 }
 
 /// A browser maps hundreds.

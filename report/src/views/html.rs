@@ -1,0 +1,145 @@
+//! `--html`: everything about a profile as one page that needs nothing but a browser. Text, tables
+//! and pictures stand in the file itself; its script sorts, searches and zooms, and nothing is
+//! missing without it. Nothing is ever loaded, and no script runs but the page's own.
+
+mod calls;
+mod facts;
+mod functions;
+mod pictures;
+mod tally;
+
+pub use tally::Tally;
+
+use super::caption;
+use super::flame::{FlameOptions, escape};
+use super::tree::TreeOptions;
+use crate::gather::Profile;
+use crate::labels::printable;
+use crate::recording::Recording;
+use crate::survey::Survey;
+use std::cmp::Reverse;
+use std::io::{self, Write};
+
+/// What a page is made of.
+pub struct Page<'a> {
+    /// The recordings, each with what one pass over it found.
+    pub recordings: &'a [(&'a Recording, Survey)],
+    /// Their samples.
+    pub profile: &'a Profile,
+    /// The same samples by time and by thread.
+    pub tally: &'a Tally,
+    /// How the flame graph is drawn; its title is the page's.
+    pub drawing: &'a FlameOptions,
+    /// Least share of the samples, 0 to 1, of a function in the table.
+    pub least_share: f64,
+    /// Which calls are listed.
+    pub calls: TreeOptions,
+}
+
+const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
+/// SHA-256 of [`STYLE`] and [`SCRIPT`]. Browsers apply and run what has these, and nothing else:
+/// what a name might smuggle in stays dead. A test of the page says what they must be.
+const STYLE_HASH: &str = "sha256-9oHdIg/QlFnTxAkbux/hghLJ7dHDaN7tsDaj8HRVq+w=";
+const SCRIPT_HASH: &str = "sha256-RD02ofCZhjVFyUEOwZsngocghRCv9jkCmLdNFP/D3VE=";
+
+/// Names are cut to so many columns: no box, cell or line has room for more.
+const NAME_COLUMNS: usize = 240;
+
+/// Writes the page.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let title = text(&page.drawing.title);
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src '{STYLE_HASH}'; script-src '{SCRIPT_HASH}'; base-uri 'none'; \
+         form-action 'none'\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"referrer\" content=\"no-referrer\"/>\n\
+         <title>{title} – uniprof</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+    )?;
+    let counted = page.profile.account.counted;
+    writeln!(
+        out,
+        "<header>\n<p class=\"kind\">uniprof report</p>\n<h1><bdi>{title}</bdi></h1>"
+    )?;
+    facts::write_summary(page, out)?;
+    writeln!(out, "</header>")?;
+    facts::write_account(page, out)?;
+    if counted > 0 {
+        write_contents(out)?;
+        functions::write(page.profile, page.least_share, out)?;
+        pictures::write_flame(page, out)?;
+        calls::write(page, out)?;
+        pictures::write_heatmap(page, out)?;
+        tally::write_threads(page, out)?;
+    }
+    facts::write_recordings(page, out)?;
+    writeln!(
+        out,
+        "<footer><p>Made by <code>uniprof report --html</code>, version {}. The page holds names \
+         and counts, no memory of what was recorded, and loads nothing.</p></footer>\n\
+         <script>{SCRIPT}</script>\n</body>\n</html>",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+fn write_contents(out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "<nav>\n<a href=\"#functions\">Functions</a>\n<a href=\"#flame-graph\">Flame graph</a>\n\
+         <a href=\"#calls\">Calls</a>\n<a href=\"#time\">Time</a>\n\
+         <a href=\"#threads\">Threads</a>\n\
+         <a href=\"#recording\">Recording</a>\n\
+         <span class=\"control search\"><input type=\"search\" id=\"find\" maxlength=\"200\" \
+         placeholder=\"Search functions\" aria-label=\"Search functions\"/>\
+         <output id=\"matches\" for=\"find\"></output></span>\n</nav>"
+    )
+}
+
+/// `name` as text of the page, cut to one line's worth.
+fn text(name: &str) -> String {
+    escape(&caption::cut(&printable(name), NAME_COLUMNS))
+}
+
+/// Which nodes of a tree are shown: those with `share` of all samples, at most `most` of them, by
+/// their samples. What is shown has its callers shown: they have as many samples, and stand before
+/// it.
+fn shown(totals: &[u64], share: f64, most: usize) -> Vec<bool> {
+    let whole = totals.first().copied().unwrap_or(0);
+    let least = (share * whole as f64).ceil().max(1.0) as u64;
+    let mut order: Vec<usize> = (0..totals.len()).collect();
+    order.retain(|node| totals[*node] >= least);
+    order.sort_by_key(|node| (Reverse(totals[*node]), *node));
+    let mut shown = vec![false; totals.len()];
+    // The root is no node that anybody sees.
+    order
+        .iter()
+        .take(most + 1)
+        .for_each(|node| shown[*node] = true);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_the_most_and_hangs_together() {
+        // The root, then 1 (60 samples) with 2 and 3 below it, then 4 with 5.
+        let totals = [100, 60, 40, 20, 40, 40, 0];
+        let numbers = |share, most| -> Vec<usize> {
+            let shown = shown(&totals, share, most);
+            (1..totals.len()).filter(|node| shown[*node]).collect()
+        };
+        assert_eq!(numbers(0.0, 9), [1, 2, 3, 4, 5]);
+        assert_eq!(numbers(0.3, 9), [1, 2, 4, 5]);
+        assert_eq!(numbers(0.0, 3), [1, 2, 4]);
+        assert_eq!(numbers(0.0, 0), Vec::<usize>::new());
+        assert!(shown(&[], 0.5, 3).is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+//! The table of functions, which the page's script can sort and filter.
+
+use super::text;
+use crate::account::share;
+use crate::gather::Profile;
+use crate::labels::short;
+use crate::views::top::{self, TopRow};
+use std::io::{self, Write};
+
+/// Functions that a page lists.
+const ROWS_MAX: usize = 1000;
+/// Those that are printed: page.css hides later ones on paper.
+const ROWS_PRINTED: usize = 60;
+
+/// Writes the functions that have at least `least_share` of the samples in their stacks.
+pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) -> io::Result<()> {
+    let all = top::rows(profile);
+    let least = (least_share * profile.account.counted as f64).ceil() as u64;
+    let shown: Vec<&TopRow> = all
+        .iter()
+        .filter(|row| row.total >= least)
+        .take(ROWS_MAX)
+        .collect();
+    writeln!(
+        out,
+        "<section id=\"functions\">\n<h2>Functions</h2>\n\
+         <p class=\"lead\"><b>Self</b>: samples taken in the function itself. <b>Total</b>: those \
+         in what it called, too.</p>\n<div class=\"scroll tall\"><table id=\"top\">\n<thead><tr>\
+         <th class=\"number\" data-key=\"self\" aria-sort=\"descending\">Self</th>\
+         <th class=\"number\">%</th><th class=\"number\" data-key=\"total\">Total</th>\
+         <th class=\"number\">%</th><th class=\"bar\"></th>\
+         <th class=\"function\" data-key=\"function\">Function</th>\
+         <th class=\"module\" data-key=\"module\">Module</th></tr></thead>\n<tbody>"
+    )?;
+    for row in &shown {
+        write_row(profile, row, out)?;
+    }
+    writeln!(out, "</tbody></table></div>")?;
+    let left_out = all.len() - shown.len();
+    if left_out > 0 {
+        writeln!(
+            out,
+            "<p class=\"note\">{left_out} more functions with fewer samples are left out; \
+             <code>uniprof report --top --rows 0</code> lists all {}.</p>",
+            all.len()
+        )?;
+    }
+    if shown.len() > ROWS_PRINTED {
+        let note = format!("Printed are the first {ROWS_PRINTED} rows.");
+        writeln!(out, "<p class=\"note print\">{note}</p>")?;
+    }
+    writeln!(out, "</section>")
+}
+
+fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result<()> {
+    let (labels, counted) = (&profile.labels, profile.account.counted);
+    let name = labels.name(row.label);
+    let shown = text(&short(name));
+    // Where the table shortens it, the whole name is there to be seen and found.
+    let whole = match text(name) {
+        whole if whole == shown => String::new(),
+        whole => format!(" title=\"{whole}\""),
+    };
+    let mark = match labels.get(row.label).inlined {
+        true => " <i>inlined</i>",
+        false => "",
+    };
+    let percent = |part: u64| part as f64 * 100.0 / counted.max(1) as f64;
+    writeln!(
+        out,
+        "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+         <td class=\"number\">{}</td><td class=\"number\">{}</td>\
+         <td class=\"bar\"><svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" \
+         aria-hidden=\"true\"><rect class=\"total\" width=\"{:.2}\" height=\"8\"/>\
+         <rect class=\"self\" width=\"{:.2}\" height=\"8\"/></svg></td>\
+         <td class=\"function\"{whole}><bdi>{shown}</bdi>{mark}</td>\
+         <td class=\"module\">{}</td></tr>",
+        row.own,
+        share(row.own, counted),
+        row.total,
+        share(row.total, counted),
+        percent(row.total),
+        percent(row.own),
+        text(labels.module_name(row.label).trim_matches(['[', ']'])),
+    )
+}

@@ -1,0 +1,78 @@
+//! Samples counted one by one as they are gathered: by time, and by vCPU or thread.
+
+use super::{Page, text};
+use crate::account::share;
+use crate::gather::{Sampled, names, task_name};
+use crate::recording::Recording;
+use crate::views::heatmap::Heatmap;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use uprof::Task;
+
+/// Counts by time and by thread.
+#[derive(Debug)]
+pub struct Tally {
+    pub(super) heatmap: Heatmap,
+    /// By recording and thread.
+    threads: BTreeMap<(usize, Task), u64>,
+}
+
+/// Threads that a page lists.
+const THREADS_MAX: usize = 200;
+
+impl Tally {
+    /// Nothing counted yet, for recordings of at most `length_ns`.
+    pub fn new(length_ns: u64) -> Self {
+        Tally {
+            heatmap: Heatmap::new(length_ns),
+            threads: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one sample.
+    pub fn add(&mut self, sampled: &Sampled) {
+        self.heatmap.add(sampled);
+        let thread = (sampled.recording, sampled.task);
+        *self.threads.entry(thread).or_default() += 1;
+    }
+}
+
+/// Which vCPU or thread had how many samples.
+pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
+    let files = names(&recordings);
+    let threads = &page.tally.threads;
+    let mut rows: Vec<((usize, Task), u64)> = threads.iter().map(|(k, n)| (*k, *n)).collect();
+    rows.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+    writeln!(
+        out,
+        "<section id=\"threads\">\n<h2>vCPUs and threads</h2>\n<div class=\"scroll\"><table>\n\
+         <thead><tr><th>Name</th><th class=\"number\">Number</th>\
+         <th class=\"number\">Samples</th><th class=\"number\">Share</th></tr></thead>\n<tbody>"
+    )?;
+    let counted = page.profile.account.counted;
+    for ((recording, task), samples) in rows.iter().take(THREADS_MAX) {
+        let mut name = recordings
+            .get(*recording)
+            .map_or_else(String::new, |one| task_name(one, *task, u64::MAX));
+        if let (Some(file), true) = (files.get(*recording), files.len() > 1) {
+            name = format!("{file}: {name}");
+        }
+        writeln!(
+            out,
+            "<tr><td><bdi>{}</bdi></td><td class=\"number\">{}</td>\
+             <td class=\"number\">{samples}</td><td class=\"number\">{}</td></tr>",
+            text(&name),
+            task.vcpu,
+            share(*samples, counted)
+        )?;
+    }
+    writeln!(out, "</tbody></table></div>")?;
+    if let Some(more @ 1..) = rows.len().checked_sub(THREADS_MAX) {
+        writeln!(
+            out,
+            "<p class=\"note\">… and {more} more with fewer samples.</p>"
+        )?;
+    }
+    writeln!(out, "</section>")
+}
