@@ -6,9 +6,11 @@ use crate::quantity::parse_share;
 use crate::selection::{Selection, say};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use uniprof_report::code::Codes;
 use uniprof_report::gather::{By, Each, Profile, Sampled, task_name};
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
+use uniprof_report::views::annotate::Annotation;
 use uniprof_report::views::chart::Chart;
 use uniprof_report::views::flame::{self, FlameOptions};
 use uniprof_report::views::heatmap::Heatmap;
@@ -44,7 +46,8 @@ pub struct Args {
     /// From where a function is called: its name, or a part of it
     #[arg(long, value_name = "FUNCTION", help_heading = "Views")]
     callers: Option<String>,
-    /// The lines of a function with their samples: its name, or a part of it
+    /// The lines of a function with their samples, its instructions where no line is known: its
+    /// name, or a part of it
     #[arg(
         long,
         value_name = "FUNCTION",
@@ -52,6 +55,9 @@ pub struct Args {
         help_heading = "Views"
     )]
     annotate: Option<String>,
+    /// With --annotate: instructions even where source lines are known; of x86-64 in AT&T syntax
+    #[arg(long, requires = "annotate", help_heading = "Form")]
+    asm: bool,
     /// When samples fell, as SVG: a column a second, its parts upwards
     #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, help_heading = "Views")]
     heatmap: Option<Option<PathBuf>>,
@@ -89,7 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if let Some(path) = args.flame_path() {
         write_picture(&path, |out| flame::write(&profile, &drawing, out))?;
     }
-    write_texts(&args, &profile)?;
+    write_texts(&args, &recordings, &profile)?;
     Ok(match profile.account.is_incomplete() {
         true => Outcome::Lossy,
         false => Outcome::Done,
@@ -164,7 +170,7 @@ impl Watched {
     }
 }
 
-fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
+fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyhow::Result<()> {
     let mut form = args.tree_options();
     if args.tree {
         write_to_stdout(|out| tree::write(profile, form, out))?;
@@ -179,12 +185,7 @@ fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
         unless_found(found, function);
     }
     if let Some(function) = &args.annotate {
-        let mut found = false;
-        write_to_stdout(|out| {
-            found = annotate::write(profile, function, out)?;
-            Ok(())
-        })?;
-        unless_found(found, function);
+        write_annotated(args, function, recordings, profile)?;
     }
     let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
     let pictures = args.flame.is_some() || args.heatmap.is_some() || args.html.is_some();
@@ -195,6 +196,29 @@ fn write_texts(args: &Args, profile: &Profile) -> anyhow::Result<()> {
         };
         write_to_stdout(|out| top::write(profile, form, out))?;
     }
+    Ok(())
+}
+
+fn write_annotated(
+    args: &Args,
+    function: &str,
+    recordings: &[Recording],
+    profile: &Profile,
+) -> anyhow::Result<()> {
+    let selecting = &args.selection.selecting;
+    let library = selecting.images.library()?;
+    let recordings: Vec<&Recording> = recordings.iter().collect();
+    let what = Annotation {
+        function,
+        assembly: args.asm,
+        codes: &Codes::new(&recordings, &library, !selecting.no_demangle),
+    };
+    let mut found = false;
+    write_to_stdout(|out| {
+        found = annotate::write(profile, &what, out)?;
+        Ok(())
+    })?;
+    unless_found(found, function);
     Ok(())
 }
 

@@ -60,6 +60,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
         &["report", "--tree", "--reverse", "--min-share", "1%"],
         &["report", "--callers", "steps"],
         &["report", "--annotate", "steps"],
+        &["report", "--annotate", "steps", "--asm"],
         &["report", "--flame=-"],
         &["report", "--flame=chart=-"],
         &["report", "--heatmap=-"],
@@ -223,4 +224,30 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     assert_eq!(read["certain"], 0);
     assert_eq!(read["a"].as_array().unwrap().len(), 2);
     assert!(!read["changes"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn instructions_are_asked_for_by_a_flag_and_count_as_the_table_does() {
+    let path = corpus("calls.uprof");
+    let run = |threads: &str, words: &[&str]| {
+        let mut command = uniprof(words);
+        let command = command.env("RAYON_NUM_THREADS", threads).arg(&path);
+        output(with_images(command))
+    };
+    let (status, lines, _) = run("1", &["report", "--annotate", "steps"]);
+    assert_eq!(status, 0);
+    assert!(!lines.contains("AT&T"), "{lines}");
+    let asm = ["report", "--annotate", "steps", "--asm"];
+    let (status, report, _) = run("1", &asm);
+    assert_eq!(status, 0);
+    assert_eq!(run("2", &asm).1, report);
+    // corpus/golden/calls.top.txt has 820 samples in steps itself, of 837.
+    let own = report.lines().filter_map(|line| {
+        let place = line.split_whitespace().find(|word| word.starts_with("+0x"));
+        place.and_then(|_| line.get(..9)?.trim().parse::<u64>().ok())
+    });
+    assert_eq!(own.sum::<u64>(), 820, "{report}");
+    let (status, _, errors) = run("1", &["report", "--asm"]);
+    assert_eq!(status, 2);
+    assert!(errors.contains("--annotate"), "{errors}");
 }

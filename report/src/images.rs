@@ -242,6 +242,35 @@ impl Image {
         self.bytes()
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
+
+    /// The code in the file from `address` on: `most_bytes`, or what its section has of them; in a
+    /// file without sections, its segment.
+    ///
+    /// `None` where there is none: the headers of a debug file claim code, its sections are empty.
+    pub fn code_at(&self, address: ImageAddress, most_bytes: u64) -> Option<&[u8]> {
+        let elf = self.elf()?;
+        let into = |start: u64| address.0.wrapping_sub(start);
+        let mut sections = elf.sections().peekable();
+        if sections.peek().is_none() {
+            let segment = self
+                .segments
+                .iter()
+                .find(|segment| into(segment.address.0) < segment.file_bytes)?;
+            let left_bytes = segment.file_bytes - into(segment.address.0);
+            return self.bytes_at(address, left_bytes.min(most_bytes));
+        }
+        let section = sections.find(|section| {
+            let flags = section.elf_section_header().sh_flags.get(LittleEndian);
+            let is_code = flags.contains(elf::SHF_EXECINSTR);
+            is_code && into(section.address()) < section.size()
+        })?;
+        let (offset, file_bytes) = section.file_range()?;
+        let into = into(section.address());
+        let start = offset.checked_add(into)?;
+        let end = start.checked_add(file_bytes.checked_sub(into)?.min(most_bytes))?;
+        self.bytes()
+            .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
 }
 
 #[cfg(test)]

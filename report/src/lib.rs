@@ -15,6 +15,8 @@ pub mod symbols;
 pub mod embedded;
 pub mod library;
 pub mod symbolizer;
+pub mod code;
+pub mod disassembly;
 mod unwinders;
 pub mod bundle;
 pub mod filter;

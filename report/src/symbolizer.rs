@@ -58,7 +58,7 @@ pub(crate) enum Found<'s> {
 }
 
 impl<'s> Found<'s> {
-    fn symbol(self) -> FoundSymbol<'s> {
+    pub(crate) fn symbol(self) -> FoundSymbol<'s> {
         match self {
             Found::InModule(symbol) | Found::InList(symbol) => symbol,
         }
@@ -150,7 +150,7 @@ impl<'a> Symbolizer<'a> {
         embedded.or_else(in_image).unwrap_or_default()
     }
 
-    fn readable(&self, name: &str) -> String {
+    pub(crate) fn readable(&self, name: &str) -> String {
         match self.demangle {
             true => demangle(name).into_owned(),
             false => name.to_owned(),

@@ -3,6 +3,7 @@
 mod made;
 
 use made::{open, small};
+use uniprof_report::code::Codes;
 use uniprof_report::export::folded;
 use uniprof_report::gather::{By, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
@@ -212,7 +213,12 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             };
             tree::write(&found, form, &mut out).unwrap();
             callers::write(&found, "hash", form, &mut out).unwrap();
-            annotate::write(&found, "hash", &mut out).unwrap();
+            let annotation = annotate::Annotation {
+                function: "hash",
+                assembly: false,
+                codes: &Codes::new(&[recording], &library, true),
+            };
+            annotate::write(&found, &annotation, &mut out).unwrap();
             flame::write(&found, &drawing, &mut out).unwrap();
             let page = html::Page {
                 recordings: &[(recording, survey(recording, &|_, _| {}))],

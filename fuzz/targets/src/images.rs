@@ -2,9 +2,11 @@
 
 use crate::take::Take;
 use std::sync::Arc;
+use uniprof_report::disassembly::{instruction, starts};
 use uniprof_report::images::{Image, ImageAddress};
 use uniprof_report::symbols::{LineStore, Lines, SymbolTable};
 use uniprof_report::unwind::RuleTable;
+use uprof::Arch;
 
 /// An ELF file.
 pub fn elf(bytes: &[u8]) {
@@ -22,6 +24,11 @@ fn use_image(image: &Arc<Image>) {
         last = start.0;
         let _ = table.find(start);
     }
+    for (start, end, name) in table.iter().take(64) {
+        if let Some(code) = image.code_at(start, end.0 - start.0) {
+            assert!(code.len() as u64 <= end.0 - start.0, "{name} is cut");
+        }
+    }
     let rules = RuleTable::compile(image, Some(image));
     assert!(rules.ranges() <= 1 << 24);
     for section in [".text", ".debug_info", ".note.gnu.build-id"] {
@@ -38,6 +45,21 @@ fn use_image(image: &Arc<Image>) {
     if let Some(lines) = Lines::new(&store, image, None, false) {
         for address in (0x1000..0x1800).step_by(64).chain([0, u64::MAX]) {
             let _ = lines.find(ImageAddress(address));
+        }
+    }
+}
+
+/// Code of either processor.
+pub fn instructions(bytes: &[u8]) {
+    for arch in [Arch::X86_64, Arch::Aarch64] {
+        let starts = starts(arch, bytes);
+        assert_eq!(starts.first().copied(), (!bytes.is_empty()).then_some(0));
+        let ends = starts.iter().skip(1).copied().chain([bytes.len()]);
+        for (start, end) in starts.iter().copied().zip(ends) {
+            let address = u64::MAX - bytes.len() as u64 / 2 + start as u64 / 2;
+            let found = instruction(arch, address, &bytes[start..]);
+            assert_eq!(found.length_bytes, end - start, "{}", found.text);
+            assert!(!found.text.is_empty() && !found.text.contains(char::is_control));
         }
     }
 }

@@ -76,6 +76,12 @@ pub const TARGETS: &[Target] = &[
         seeds: seeds::sections,
     },
     Target {
+        name: "instructions",
+        what: "machine code of either processor",
+        run: images::instructions,
+        seeds: seeds::code,
+    },
+    Target {
         name: "symbol_lists",
         what: "nm, kallsyms, System.map, /proc/PID/maps, libxl's JSON, notes, mangled names",
         run: symbol_lists::run,

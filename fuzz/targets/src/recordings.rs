@@ -4,6 +4,7 @@ use crate::markup;
 use crate::repair::{recording_of, repair};
 use crate::take::Take;
 use std::io::Read;
+use uniprof_report::code::Codes;
 use uniprof_report::embedded::Embedded;
 use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::gather::{By, Each, Options, gather};
@@ -12,6 +13,7 @@ use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
 use uniprof_report::unwind::{Cache, Module, Stack, Unwinder};
+use uniprof_report::views::annotate::Annotation;
 use uniprof_report::views::chart::Chart;
 use uniprof_report::views::dump::{self, DumpOptions};
 use uniprof_report::views::flame::{self, FlameOptions};
@@ -267,7 +269,14 @@ pub fn report_of(bytes: &[u8], options: Options) {
     markup::check_written(|out| tree::write(&profile, Default::default(), out));
     markup::check_written(|out| {
         callers::write(&profile, "a", Default::default(), out)?;
-        annotate::write(&profile, "a", out)?;
+        for assembly in [false, true] {
+            let what = Annotation {
+                function: "a",
+                assembly,
+                codes: &Codes::new(&[&recording], &library, true),
+            };
+            annotate::write(&profile, &what, out)?;
+        }
         Ok(())
     });
     let drawing = FlameOptions {

@@ -115,6 +115,25 @@ pub fn images() -> Vec<Vec<u8>> {
     vec![CALLS.to_vec()]
 }
 
+/// The code of a real program, and words that are instructions of aarch64.
+pub fn code() -> Vec<Vec<u8>> {
+    let image = Image::from_bytes("calls", CALLS.to_vec());
+    let text = image
+        .ok()
+        .and_then(|image| Some(image.section(".text")?.into_owned()));
+    let words = [
+        0xa9bf_7bfd_u32,
+        0x9400_0001,
+        0x5400_0041,
+        0x4e20_8400,
+        0xd65f_03c0,
+    ];
+    vec![
+        text.unwrap_or_default(),
+        words.map(u32::to_le_bytes).concat(),
+    ]
+}
+
 /// Sections of a real program, as [`crate::images::dwarf`] takes them.
 pub fn sections() -> Vec<Vec<u8>> {
     let Ok(image) = Image::from_bytes("calls", CALLS.to_vec()) else {

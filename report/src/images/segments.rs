@@ -64,6 +64,14 @@ impl Segments {
         })
     }
 
+    /// The byte of the file that is meant for `address`, if a segment has it.
+    pub fn offset_of_address(&self, address: ImageAddress) -> Option<u64> {
+        self.iter().find_map(|segment| {
+            let into = address.0.wrapping_sub(segment.address.0);
+            (into < segment.file_bytes).then(|| segment.file_offset.wrapping_add(into))
+        })
+    }
+
     /// Whether `address` lies in a segment that holds code.
     pub fn is_code(&self, address: ImageAddress) -> bool {
         self.iter().any(|segment| {

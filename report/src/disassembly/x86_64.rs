@@ -1,0 +1,49 @@
+//! x86-64 by iced-x86, formatted as the GNU tools do it.
+
+use super::Instruction;
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, OpKind};
+
+/// Decodes the first instruction; `None` if there is none.
+fn decode(address: u64, code: &[u8]) -> Option<iced_x86::Instruction> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let decoded = decoder.decode();
+    (!decoded.is_invalid()).then_some(decoded)
+}
+
+/// How long the first instruction is (bytes). As in objdump, the byte after one that begins no
+/// instruction may begin one.
+pub(super) fn length_bytes(code: &[u8]) -> usize {
+    decode(0, code).map_or(1, |decoded| decoded.len())
+}
+
+pub(super) fn instruction(address: u64, code: &[u8]) -> Instruction {
+    let Some(decoded) = decode(address, code) else {
+        return Instruction::bad(1);
+    };
+    let mut text = String::new();
+    formatter().format(&decoded, &mut text);
+    if decoded.is_ip_rel_memory_operand() {
+        let referred = decoded.ip_rel_memory_address();
+        text.push_str(&format!("  # {referred:#x}"));
+    }
+    let is_branch = matches!(
+        decoded.op0_kind(),
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64
+    );
+    Instruction {
+        text,
+        length_bytes: decoded.len(),
+        target: is_branch.then(|| decoded.near_branch_target()),
+    }
+}
+
+fn formatter() -> GasFormatter {
+    let mut formatter = GasFormatter::new();
+    let options = formatter.options_mut();
+    options.set_uppercase_hex(false);
+    options.set_small_hex_numbers_in_decimal(false);
+    options.set_branch_leading_zeros(false);
+    options.set_rip_relative_addresses(true);
+    options.set_first_operand_char_index(7);
+    formatter
+}

@@ -1,0 +1,128 @@
+//! The instructions of a function with their samples.
+
+use super::source::{self, SourceLine};
+use super::{AROUND, Counts, LINES_MAX, columns, module_name};
+use crate::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
+use crate::disassembly::{self, Instruction};
+use crate::labels::printable;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+
+/// A function, and where its instructions start.
+pub(super) struct Listing<'c> {
+    function: Function<'c>,
+    /// Bytes from its start, ascending from 0.
+    starts: Vec<usize>,
+}
+
+impl<'c> Listing<'c> {
+    pub fn new(function: Function<'c>) -> Listing<'c> {
+        let starts = disassembly::starts(function.arch, function.bytes);
+        Listing { function, starts }
+    }
+
+    /// The number of the instruction that has the byte so far from the function's start.
+    pub fn index_of(&self, into_bytes: u64) -> Result<usize, NoCode> {
+        if into_bytes >= CODE_BYTES_MAX {
+            return Err(NoCode::TooFar);
+        }
+        if into_bytes >= self.function.bytes.len() as u64 {
+            return Err(NoCode::NoBytes);
+        }
+        let after = self
+            .starts
+            .partition_point(|start| *start as u64 <= into_bytes);
+        after.checked_sub(1).ok_or(NoCode::NoBytes)
+    }
+
+    fn instruction(&self, index: usize) -> (u64, Instruction) {
+        let into = self.starts[index];
+        let address = self.function.start.wrapping_add(into as u64);
+        let code = &self.function.bytes[into..];
+        let instruction = disassembly::instruction(self.function.arch, address, code);
+        (address, instruction)
+    }
+}
+
+/// Writes the instructions with samples and what stands around them.
+pub(super) fn write_listing(
+    module: &str,
+    listing: &Listing<'_>,
+    codes: &Codes<'_>,
+    counts: &BTreeMap<usize, Counts>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let function = &listing.function;
+    let name = match function.name.as_str() {
+        "" => format!("{:#x}", function.start),
+        name => printable(name).into_owned(),
+    };
+    let syntax = disassembly::syntax(function.arch);
+    let syntax = syntax.map_or(String::new(), |syntax| format!("  ({syntax})"));
+    let module = module_name(module);
+    writeln!(out, "                    {name} in {module}{syntax}")?;
+    let shown = shown(counts, listing.starts.len());
+    let lines = shown.iter().map(|index| {
+        let line = codes.line(function, listing.starts[*index] as u64)?;
+        Some(SourceLine {
+            file: line.file?,
+            line: line.line,
+        })
+    });
+    let lines: Vec<Option<SourceLine>> = lines.collect();
+    let texts = source::texts(lines.iter().flatten());
+    let (mut before, mut line_before) = (None, None);
+    for (index, line) in shown.iter().copied().zip(&lines) {
+        if before.is_some_and(|before: usize| before + 1 != index) {
+            writeln!(out, "                         …")?;
+        }
+        before = Some(index);
+        if let Some(line) = line
+            && line_before != Some(line)
+        {
+            let text = texts.get(line).map_or("", |text| text.trim());
+            let place = format!("{}:{}", line.short_file(), line.line);
+            let heading = printable(&format!("{place}  {text}")).into_owned();
+            writeln!(out, "                     {}", heading.trim_end())?;
+        }
+        line_before = line.as_ref().or(line_before);
+        let count = counts.get(&index).copied().unwrap_or_default();
+        writeln!(out, "{}  {}", columns(count), row(listing, codes, index))?;
+    }
+    let left_out = counts.keys().filter(|index| !shown.contains(index)).count();
+    if left_out > 0 {
+        writeln!(
+            out,
+            "                    {left_out} more instructions with samples are not shown"
+        )?;
+    }
+    writeln!(out)
+}
+
+/// The instructions with samples and those around them, `LINES_MAX` at most.
+fn shown(counts: &BTreeMap<usize, Counts>, instructions: usize) -> BTreeSet<usize> {
+    let around = AROUND as usize;
+    let mut shown = BTreeSet::new();
+    for index in counts.keys() {
+        let last = (index + around).min(instructions.saturating_sub(1));
+        shown.extend(index.saturating_sub(around)..=last);
+        if shown.len() >= LINES_MAX {
+            break;
+        }
+    }
+    shown.into_iter().take(LINES_MAX).collect()
+}
+
+/// Address, place in the function and text of an instruction.
+fn row(listing: &Listing<'_>, codes: &Codes<'_>, index: usize) -> String {
+    let (address, instruction) = listing.instruction(index);
+    let into = format!("+{:#x}", listing.starts[index]);
+    let mut text = instruction.text;
+    let name = instruction
+        .target
+        .and_then(|target| codes.name_of(&listing.function, target));
+    if let Some(name) = name {
+        text.push_str(&format!(" <{name}>"));
+    }
+    format!("{address:>8x}  {into:<7} {}", printable(&text))
+}

@@ -1,0 +1,119 @@
+//! Source files, as far as they are at hand: whole with their samples, or single lines.
+
+use super::{AROUND, Counts, LINES_MAX, columns};
+use crate::labels::printable;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// No source file is larger (bytes).
+const SOURCE_BYTES_MAX: u64 = 64 << 20;
+
+/// A line of a source file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SourceLine {
+    /// Path of the file.
+    pub file: String,
+    /// Line in it, from 1.
+    pub line: u32,
+}
+
+impl SourceLine {
+    /// The last part of the file's path.
+    pub fn short_file(&self) -> &str {
+        let cut = self.file.rsplit_once('/');
+        cut.map_or(&self.file, |(_, name)| name)
+    }
+}
+
+/// The texts of some lines, as far as their files are at hand.
+pub(super) fn texts<'l>(
+    lines: impl Iterator<Item = &'l SourceLine>,
+) -> BTreeMap<&'l SourceLine, String> {
+    let mut by_file: BTreeMap<&str, BTreeSet<&SourceLine>> = BTreeMap::new();
+    for line in lines {
+        by_file.entry(&line.file).or_default().insert(line);
+    }
+    let mut texts = BTreeMap::new();
+    for (file, lines) in by_file {
+        let Some(source) = read_source(Path::new(file)) else {
+            continue;
+        };
+        let source: Vec<&str> = source.lines().collect();
+        for line in lines {
+            if let Some(text) = source.get((line.line as usize).wrapping_sub(1)) {
+                texts.insert(line, (*text).to_owned());
+            }
+        }
+    }
+    texts
+}
+
+/// Writes the lines of a file that have samples, and those around them.
+pub(super) fn write_file(
+    file: &str,
+    lines: &BTreeMap<u32, Counts>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let source = read_source(Path::new(file));
+    let note = if source.is_none() {
+        "  (not readable here)"
+    } else {
+        ""
+    };
+    writeln!(out, "                    {file}{note}")?;
+    let source: Vec<&str> = source
+        .as_deref()
+        .map_or(Vec::new(), |text| text.lines().collect());
+    let mut shown: BTreeSet<u32> = BTreeSet::new();
+    for line in lines.keys() {
+        match source.is_empty() {
+            true => shown.extend([*line]),
+            false => shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND)),
+        }
+    }
+    let mut before = None;
+    for line in shown.into_iter().take(LINES_MAX) {
+        let text = source
+            .get((line as usize).wrapping_sub(1))
+            .copied()
+            .unwrap_or("");
+        if !source.is_empty() && line as usize > source.len() && !lines.contains_key(&line) {
+            continue;
+        }
+        if before.is_some_and(|before: u32| before + 1 != line) {
+            writeln!(out, "                         …")?;
+        }
+        before = Some(line);
+        let count = lines.get(&line).copied().unwrap_or_default();
+        // A tab is no danger, and keeps its meaning at the start of a line.
+        let text = printable(&text.replace('\t', "    ")).into_owned();
+        writeln!(out, "{}  {line:>6}  {text}", columns(count))?;
+    }
+    writeln!(out)
+}
+
+/// Endings of source files. The path comes from the recording or an image: without this, a stranger
+/// could have any secret of this machine shown between the lines of a report.
+const SOURCE_ENDINGS: [&str; 22] = [
+    "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
+    "go", "zig", "d", "f90", "py", "nim", "swift",
+];
+
+/// The text of a source file, if it is a file of a sane size on this machine.
+fn read_source(path: &Path) -> Option<String> {
+    let ending = path.extension()?.to_str()?;
+    if !SOURCE_ENDINGS.contains(&ending) {
+        return None;
+    }
+    let path = path.canonicalize().ok()?;
+    if path.extension()?.to_str()? != ending {
+        return None;
+    }
+    let found = std::fs::metadata(&path).ok()?;
+    if !found.is_file() || found.len() > SOURCE_BYTES_MAX {
+        return None;
+    }
+    let bytes = std::fs::read(&path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,133 @@
+//! Where the samples of a function were: its labels go in, lines and instructions with counts come
+//! out. A return address counts for the call before it.
+
+use super::assembly::Listing;
+use super::{Annotation, Counts};
+use crate::code::{Codes, NoCode, Where};
+use crate::gather::Profile;
+use crate::labels::LabelId;
+use crate::tree::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most functions whose code is read for one report.
+const FUNCTIONS_MAX: usize = 64;
+
+/// One line or instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Spot<'p> {
+    /// Source file and line.
+    Line(&'p str, u32),
+    /// A listing, and an instruction of it.
+    Instruction(usize, usize),
+    /// An instruction without code, and how far the sample's own address is into its function.
+    Offset(Where<'p>, u64),
+}
+
+/// The spots of all labels that are meant.
+pub(super) struct Spots<'p, 'c> {
+    by_label: Vec<Option<Spot<'p>>>,
+    /// Functions with their images' paths, ascending by path and place.
+    pub listings: Vec<(&'p str, Listing<'c>)>,
+    /// Images of which instructions are missing, and why.
+    pub missing: BTreeSet<(&'p str, NoCode)>,
+}
+
+/// A function: its image, and where it starts there.
+type Key<'p> = (&'p str, u64);
+
+impl<'p, 'c> Spots<'p, 'c> {
+    pub fn of(profile: &'p Profile, wanted: &[bool], what: &Annotation<'c, '_>) -> Spots<'p, 'c> {
+        let mut spots = Spots {
+            by_label: vec![None; profile.labels.len()],
+            listings: Vec::new(),
+            missing: BTreeSet::new(),
+        };
+        let mut assembled: BTreeMap<Key<'p>, Vec<(LabelId, Where<'p>)>> = BTreeMap::new();
+        for id in sampled(profile, wanted) {
+            let label = profile.labels.get(id);
+            let place = place(profile, id);
+            let line = match (profile.labels.text(label.file), label.line) {
+                ("", _) | (_, 0) => None,
+                (file, line) => Some(Spot::Line(file, line)),
+            };
+            let spot = line.unwrap_or(Spot::Offset(place, label.into_bytes));
+            spots.by_label[id as usize] = Some(spot);
+            if what.assembly || line.is_none() {
+                let start = place.offset.wrapping_sub(place.into_bytes);
+                let places = assembled.entry((place.module, start)).or_default();
+                places.push((id, place));
+            }
+        }
+        for (key, places) in assembled {
+            spots.assemble(key.0, &places, what.codes);
+        }
+        spots
+    }
+
+    /// Reads the code of a function, and tells which of its instructions `places` are.
+    fn assemble(&mut self, module: &'p str, places: &[(LabelId, Where<'p>)], codes: &'c Codes<'_>) {
+        let listing = match places.first() {
+            _ if self.listings.len() >= FUNCTIONS_MAX => Err(NoCode::TooMany),
+            Some((_, place)) => codes.function(*place).map(Listing::new),
+            None => return,
+        };
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(why) => {
+                self.missing.insert((module, why));
+                return;
+            }
+        };
+        for (id, place) in places {
+            match listing.index_of(place.into_bytes) {
+                Ok(index) => {
+                    let spot = Spot::Instruction(self.listings.len(), index);
+                    self.by_label[*id as usize] = Some(spot);
+                }
+                Err(why) => {
+                    self.missing.insert((module, why));
+                }
+            }
+        }
+        self.listings.push((module, listing));
+    }
+
+    /// Own and total samples of each spot.
+    pub fn count(&self, profile: &Profile) -> BTreeMap<Spot<'p>, Counts> {
+        let mut counts: BTreeMap<Spot<'p>, Counts> = BTreeMap::new();
+        let leaves = profile.tree.nodes().iter().enumerate();
+        for (number, node) in leaves.filter(|(_, node)| node.count > 0) {
+            let mut seen = BTreeSet::new();
+            for (depth, label) in profile.tree.outwards(number as NodeId).enumerate() {
+                let Some(Some(spot)) = self.by_label.get(label as usize).copied() else {
+                    continue;
+                };
+                let count = counts.entry(spot).or_default();
+                count.0 += if depth == 0 { node.count } else { 0 };
+                if seen.insert(spot) {
+                    count.1 += node.count;
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// Those of the wanted labels that a sample has.
+fn sampled(profile: &Profile, wanted: &[bool]) -> BTreeSet<LabelId> {
+    let leaves = profile.tree.nodes().iter().enumerate();
+    let leaves = leaves.filter(|(_, node)| node.count > 0);
+    let labels = leaves.flat_map(|(number, _)| profile.tree.outwards(number as NodeId));
+    labels
+        .filter(|label| wanted.get(*label as usize) == Some(&true))
+        .collect()
+}
+
+fn place(profile: &Profile, id: LabelId) -> Where<'_> {
+    let label = profile.labels.get(id);
+    Where {
+        module: profile.labels.text(label.module),
+        offset: label.offset,
+        into_bytes: label.into_bytes.saturating_sub(u64::from(label.is_return)),
+    }
+}

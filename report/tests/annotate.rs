@@ -1,0 +1,212 @@
+//! `--annotate` as instructions: of the corpus, of made-up recordings with real images, and of images
+//! whose symbols lie.
+
+mod listing;
+
+use listing::{Shown, annotated, corpus, instructions, made};
+use object::{Object, ObjectSection, ObjectSymbol};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uniprof_report::recording::Recording;
+
+fn calls() -> (Recording, PathBuf) {
+    let recording = Recording::open(&corpus("calls.uprof")).unwrap();
+    (recording, corpus("images/calls"))
+}
+
+#[test]
+fn instructions_have_all_samples_of_their_function() {
+    let (recording, image) = calls();
+    let report = annotated(&[&recording], &[image], "steps", true);
+    let shown = instructions(&report);
+    // As --top counts them: corpus/golden/calls.top.txt.
+    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), 820, "{report}");
+    assert!(report.contains("820 samples in steps itself"), "{report}");
+    assert!(report.contains("steps in "), "{report}");
+    // A heading for each line of source that is known.
+    assert!(report.contains("calls.c:16"), "{report}");
+    assert!(shown.iter().any(|it| it.text == "pop %rbp"), "{report}");
+}
+
+#[test]
+fn a_return_address_counts_for_the_call_before_it() {
+    let (recording, image) = calls();
+    for (caller, callee) in [("often", "steps"), ("work", "often"), ("work", "deep")] {
+        let report = annotated(&[&recording], std::slice::from_ref(&image), caller, true);
+        let shown = instructions(&report);
+        let through = shown.iter().filter(|it| it.total > it.own);
+        let texts: Vec<&str> = through.map(|it| it.text.as_str()).collect();
+        assert!(!texts.is_empty(), "{report}");
+        assert!(texts.iter().all(|text| text.contains("call")), "{texts:?}");
+        let named = format!("<{callee}>");
+        assert!(texts.iter().any(|text| text.ends_with(&named)), "{texts:?}");
+    }
+}
+
+#[test]
+fn where_no_line_is_known_there_are_instructions() {
+    let recording = Recording::open(&corpus("xz-stack.uprof")).unwrap();
+    let images = ["xz", "liblzma.so.5"].map(|name| corpus("images").join(name));
+    let function = "liblzma.so.5.4.1+0x15ae0";
+    let report = annotated(&[&recording], &images, function, false);
+    let shown = instructions(&report);
+    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), 89, "{report}");
+    assert!(report.contains("AT&T syntax"), "{report}");
+    assert!(
+        report.contains("\n                         …\n"),
+        "{report}"
+    );
+    // Without the image: where it was, and what would help.
+    let report = annotated(&[&recording], &[], "liblzma", false);
+    assert!(instructions(&report).is_empty(), "{report}");
+    assert_eq!(report.matches("--elf IMAGE").count(), 1, "{report}");
+    assert!(report.contains("instructions in /"), "{report}");
+}
+
+#[test]
+fn instructions_are_the_same_with_one_thread_and_with_two() {
+    let (recording, image) = calls();
+    let with = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        let pool = pool.build().unwrap();
+        let images = [image.clone(), corpus("images/libc.so.6")];
+        // All functions with an `e`, so that several are listed.
+        pool.install(|| annotated(&[&recording], &images, "e", true))
+    };
+    let one = with(1);
+    assert!(one.matches(" in /").count() >= 5, "{one}");
+    assert!(one == with(2));
+}
+
+#[test]
+fn an_image_of_another_build_is_never_shown() {
+    let (recording, image) = calls();
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("calls");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let note = file.section_by_name(".note.gnu.build-id").unwrap();
+    let (start, length_bytes) = note.file_range().unwrap();
+    bytes[(start + length_bytes - 1) as usize] ^= 1;
+    std::fs::write(&other, bytes).unwrap();
+    let report = annotated(&[&recording], &[other], "calls+", true);
+    assert!(instructions(&report).is_empty(), "{report}");
+    assert!(report.contains("--elf IMAGE"), "{report}");
+}
+
+#[test]
+fn a_debug_file_has_no_instructions() {
+    let (recording, image) = calls();
+    let mut bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let text = file.section_by_name(".text").unwrap().index().0;
+    // As elfutils leave it: program headers of the whole image, sections that are SHT_NOBITS.
+    let headers = u64::from_le_bytes(*bytes[0x28..].first_chunk().unwrap()) as usize;
+    bytes[headers + 64 * text + 4] = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let debug = folder.path().join("calls");
+    std::fs::write(&debug, bytes).unwrap();
+    let report = annotated(&[&recording], &[debug], "steps", true);
+    assert!(instructions(&report).is_empty(), "{report}");
+    assert!(report.contains("a debug file doesn't"), "{report}");
+    // The lines that it knows are shown.
+    assert!(report.contains("calls.c"), "{report}");
+}
+
+/// `calls` with other values for the address (from its own) and size of `steps`.
+fn with_symbol(folder: &Path, moved_bytes: u64, size_bytes: u64) -> PathBuf {
+    let mut bytes = std::fs::read(corpus("images/calls")).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let symbol = file.symbol_by_name("steps").unwrap();
+    let table = file.section_by_name(".symtab").unwrap();
+    // Elf64_Sym: 24 bytes, of which the value is at 8 and the size at 16.
+    let at = table.file_range().unwrap().0 as usize + 24 * symbol.index().0;
+    let value = symbol.address().wrapping_add(moved_bytes);
+    bytes[at + 8..at + 16].copy_from_slice(&value.to_le_bytes());
+    bytes[at + 16..at + 24].copy_from_slice(&size_bytes.to_le_bytes());
+    let path = folder.join("calls");
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn symbols_that_lie_about_place_and_size_are_survived() {
+    let (recording, _) = calls();
+    let folder = tempfile::tempdir().unwrap();
+    let moves = [0, 1, 0x1000, 1 << 40, u64::MAX, u64::MAX - 0x11c0, 1 << 63];
+    let mut listed = 0;
+    for moved_bytes in moves {
+        for size_bytes in [0, 1, 0x2f, 1 << 21, 1 << 40, u64::MAX] {
+            let image = with_symbol(folder.path(), moved_bytes, size_bytes);
+            for function in ["steps", "calls", "e"] {
+                let report = annotated(&[&recording], std::slice::from_ref(&image), function, true);
+                assert!(report.len() < 1 << 20);
+                let shown = instructions(&report);
+                assert!(
+                    shown.iter().map(|it| it.own).sum::<u64>() <= 839,
+                    "{report}"
+                );
+                listed += usize::from(!shown.is_empty());
+            }
+        }
+    }
+    assert!(listed > 50, "only {listed} reports have instructions");
+}
+
+#[test]
+fn recordings_of_several_builds_have_no_common_instructions() {
+    let image = corpus("images/calls");
+    let bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let id = file.build_id().unwrap().unwrap();
+    let steps = file.symbol_by_name("steps").unwrap().address();
+    let (one, other) = (
+        made(id, &[], &[&[steps + 4]]),
+        made(&[1; 20], &[], &[&[steps + 4]]),
+    );
+    let images = [image];
+    let report = annotated(&[&one, &one], &images, "steps", true);
+    let shown = instructions(&report);
+    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), 2, "{report}");
+    let report = annotated(&[&one, &other], &images, "steps", true);
+    assert!(instructions(&report).is_empty(), "{report}");
+    assert!(report.contains("several builds"), "{report}");
+}
+
+#[test]
+fn aarch64_calls_have_their_samples_and_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, image) = (folder.path().join("a.c"), folder.path().join("app"));
+    let text = "__attribute__((noinline)) int leaf(int n) { return n * n; }\n\
+                int _start(int n) { return leaf(n) + leaf(n + 1); }\n";
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("aarch64-linux-gnu-gcc")
+        .args(["-O1", "-nostdlib", "-static", "-Wl,--build-id", "-o"])
+        .args([&image, &source])
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no aarch64-linux-gnu-gcc to build a program with");
+        return;
+    }
+    let bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let id = file.build_id().unwrap().unwrap();
+    let section = file.section_by_name(".text").unwrap();
+    let offset = |address: u64| address - section.address() + section.file_range().unwrap().0;
+    let address = |name: &str| file.symbol_by_name(name).unwrap().address();
+    let (leaf, start) = (address("leaf"), address("_start"));
+    // The first BL of _start: opcode 0b100101 in the top bits.
+    let code = section.data().unwrap();
+    let words = code[(start - section.address()) as usize..].chunks(4);
+    let calls = words
+        .map(|word| word[3] >> 2)
+        .position(|top| top == 0b10_0101);
+    let after = start + 4 * (calls.unwrap() as u64 + 1);
+    let recording = made(id, &[], &[&[offset(leaf), offset(after)]]);
+    let report = annotated(&[&recording], &[image], "_start", false);
+    let shown = instructions(&report);
+    let sampled: Vec<&Shown> = shown.iter().filter(|it| it.total > 0).collect();
+    assert_eq!(sampled.len(), 1, "{report}");
+    assert!(sampled[0].text.starts_with("bl "), "{report}");
+    assert!(sampled[0].text.ends_with("<leaf>"), "{report}");
+}

@@ -1,0 +1,188 @@
+//! GNU objdump as an oracle for the disassembler: boundaries, mnemonics and targets of the
+//! instructions of real images. Every difference must be of a kind that is known and explained here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uniprof_report::disassembly::{instruction, starts};
+use uniprof_report::images::{Image, ImageAddress};
+use uprof::Arch;
+
+/// What objdump says of one instruction.
+#[derive(Debug)]
+struct Theirs {
+    address: u64,
+    text: String,
+}
+
+/// The stretches that objdump disassembles in one go, each from a label on.
+fn stretches(text: &str) -> Vec<Vec<Theirs>> {
+    let mut stretches: Vec<Vec<Theirs>> = Vec::new();
+    for line in text.lines() {
+        if line.ends_with(">:") {
+            stretches.push(Vec::new());
+        }
+        let Some((address, text)) = line.split_once(":\t") else {
+            continue;
+        };
+        let Ok(address) = u64::from_str_radix(address.trim(), 16) else {
+            continue;
+        };
+        let text = text.trim().to_owned();
+        let stretch = stretches.last_mut().expect("no label");
+        stretch.push(Theirs { address, text });
+    }
+    stretches
+}
+
+/// The mnemonic of an instruction, without its prefixes.
+fn mnemonic(text: &str) -> &str {
+    const PREFIXES: [&str; 16] = [
+        "lock", "rep", "repz", "repe", "repnz", "repne", "bnd", "notrack", "data16", "addr32",
+        "cs", "ds", "es", "ss", "fs", "gs",
+    ];
+    let mut words = text.split_whitespace();
+    let is_prefix = |word: &&str| PREFIXES.contains(word) || word.starts_with("rex");
+    words.find(|word| !is_prefix(word)).unwrap_or("")
+}
+
+/// The address that a branch names, as `call 401126 <parse>` or `b 0x401126`.
+fn target(text: &str) -> Option<u64> {
+    let first = text.split('<').next()?.trim_end();
+    let word = first.rsplit([' ', ',', '\t']).next()?;
+    u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
+}
+
+/// Compares all of `image` with what `objdump` prints; gives the number of instructions.
+fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
+    let output = Command::new(objdump)
+        .args(["-d", "-w", "-z", "--no-show-raw-insn"])
+        .arg(image)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{objdump}: {output:?}");
+    let stretches = stretches(&String::from_utf8_lossy(&output.stdout));
+    let opened = Image::open(image).unwrap();
+    let arch = opened.arch();
+    let (mut compared, mut targets) = (0, 0);
+    let mut others: BTreeMap<String, usize> = BTreeMap::new();
+    for (stretch, next) in stretches.iter().zip(stretches.iter().skip(1)) {
+        let (Some(first), Some(after)) = (stretch.first(), next.first()) else {
+            continue;
+        };
+        let length_bytes = after.address.saturating_sub(first.address);
+        let Some(code) = opened.code_at(ImageAddress(first.address), length_bytes) else {
+            continue;
+        };
+        let ours: BTreeSet<u64> = starts(arch, code)
+            .iter()
+            .map(|start| first.address + *start as u64)
+            .collect();
+        for theirs in stretch {
+            compared += 1;
+            let into = (theirs.address - first.address) as usize;
+            let found = instruction(arch, theirs.address, &code[into..]);
+            let (here, there) = (mnemonic(&found.text), mnemonic(&theirs.text));
+            if (!ours.contains(&theirs.address) || here != there) && !explain(here, there) {
+                *others.entry(format!("{here} / {there}")).or_default() += 1;
+            }
+            if let Some(aim) = found.target {
+                targets += 1;
+                assert_eq!(Some(aim), target(&theirs.text), "{found:?} {theirs:?}");
+            }
+        }
+    }
+    println!(
+        "{}: {compared} instructions, {targets} branches, differences: {others:?}",
+        image.display()
+    );
+    assert!(others.is_empty(), "{}: {others:?}", image.display());
+    assert!(targets > compared / 50, "{targets} of {compared}");
+    compared
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+}
+
+/// Of some instructions one of the two says how wide their operands are, and the other leaves it to
+/// the registers: `callq` and `call`.
+fn same_but_for_size(ours: &str, theirs: &str) -> bool {
+    let (short, long) = match ours.len() < theirs.len() {
+        true => (ours, theirs),
+        false => (theirs, ours),
+    };
+    let more = long.strip_prefix(short);
+    more.is_some_and(|more| ["b", "w", "l", "q"].contains(&more))
+}
+
+#[test]
+fn x86_64_equals_objdump() {
+    if !is_there("objdump") {
+        eprintln!("skipped: there is no objdump (binutils) to compare with");
+        return;
+    }
+    let images = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/images");
+    for name in ["calls", "xz", "liblzma.so.5", "libc.so.6"] {
+        assert!(compare("objdump", &images.join(name), same_but_for_size) > 100);
+    }
+}
+
+/// Two conditions have two names each.
+fn same_condition(ours: &str, theirs: &str) -> bool {
+    [("b.hs", "b.cs"), ("b.lo", "b.cc")].contains(&(ours, theirs))
+}
+
+#[test]
+fn aarch64_equals_objdump() {
+    let objdump = "aarch64-linux-gnu-objdump";
+    let libc = PathBuf::from("/usr/aarch64-linux-gnu/lib/libc.so.6");
+    if !is_there(objdump) || !libc.is_file() {
+        eprintln!(
+            "skipped: there is no {objdump} and libc (binutils-aarch64-linux-gnu, \
+             libc6-dev-arm64-cross) to compare with"
+        );
+        return;
+    }
+    assert!(compare(objdump, &libc, same_condition) > 100_000);
+}
+
+/// Words that are no address of anything, from a fixed seed.
+fn noise(length_bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    });
+    next.take(length_bytes).collect()
+}
+
+#[test]
+fn any_bytes_give_instructions_that_lie_end_to_end() {
+    let noise = noise(1 << 16);
+    for arch in [Arch::X86_64, Arch::Aarch64] {
+        for code in [
+            &noise[..],
+            &noise[..1],
+            &noise[..15],
+            &noise[..0],
+            &[0xff; 64],
+        ] {
+            let starts = starts(arch, code);
+            assert_eq!(starts.is_empty(), code.is_empty());
+            let ends = starts.iter().skip(1).copied().chain([code.len()]);
+            for (start, end) in starts.iter().copied().zip(ends) {
+                for address in [0x1000, u64::MAX - 1] {
+                    let found = instruction(arch, address, &code[start..]);
+                    assert_eq!(found.length_bytes, end - start, "{found:?}");
+                    assert!(!found.text.is_empty());
+                }
+            }
+        }
+    }
+    assert_eq!(instruction(Arch::X86_64, 0, &[]).text, "(bad)");
+    assert_eq!(instruction(Arch::X86_64, 0, &[0x06]).text, "(bad)");
+    assert_eq!(instruction(Arch::Aarch64, 0, &[0xff; 4]).text, "(bad)");
+}
