@@ -55,7 +55,7 @@ fn a_recording_from_a_pipe_gives_the_same_report() {
 #[test]
 fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     let path = corpus("calls.uprof");
-    let views: [&[&str]; 8] = [
+    let views: [&[&str]; 9] = [
         &["report", "--top"],
         &["report", "--tree", "--reverse", "--min-share", "1%"],
         &["report", "--callers", "steps"],
