@@ -160,6 +160,7 @@ impl Watched {
                 recordings: &surveyed.collect::<Vec<_>>(),
                 profile,
                 tally,
+                chosen: args.chosen(),
                 drawing,
                 least_share: args.min_share.unwrap_or(0.0),
                 calls: args.tree_options(),
@@ -268,6 +269,22 @@ impl Args {
             .as_ref()
             .filter(|_| self.chart_path().is_none())?;
         Some(path.clone().unwrap_or_else(|| self.picture_path("svg")))
+    }
+
+    /// The flags that change what a page shows, as they might be typed.
+    fn chosen(&self) -> String {
+        let mut flags = self.selection.selecting.flags();
+        if self.reverse {
+            flags.push("--reverse".to_owned());
+        }
+        let share = self
+            .min_share
+            .map(|share| format!("--min-share {}%", share * 100.0));
+        flags.extend(share);
+        if self.depth > 0 {
+            flags.push(format!("--depth {}", self.depth));
+        }
+        flags.join(" ")
     }
 
     fn tree_options(&self) -> tree::TreeOptions {

@@ -6,6 +6,7 @@ use crate::quantity::parse_time;
 use crate::terminal;
 use anyhow::anyhow;
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use regex::Regex;
 use std::path::PathBuf;
 use uniprof_report::filter::Filter;
@@ -152,6 +153,47 @@ impl Selection {
 }
 
 impl Selecting {
+    /// What differs from the defaults in which samples and frames are shown, as it might be typed.
+    pub fn flags(&self) -> Vec<String> {
+        let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);
+        let value =
+            |flag: &str, value: Option<String>| value.map(|value| format!("{flag} {value}"));
+        let regex = |flag: &str, rule: &Option<Regex>| {
+            let rule = rule.as_ref().map(|rule| rule.as_str().to_owned());
+            value(flag, rule)
+        };
+        let name = |value: &dyn Fn() -> Option<PossibleValue>| {
+            value().map(|value| value.get_name().to_owned())
+        };
+        let states = self.state.iter();
+        let vcpus = self.vcpu.iter().map(|vcpu| format!("--vcpu {vcpu}"));
+        let mut flags: Vec<String> = vcpus.collect();
+        flags.extend(states.filter_map(|one| value("--state", name(&|| one.to_possible_value()))));
+        let by = match self.by {
+            ByFlag::Function => None,
+            by => name(&|| by.to_possible_value()),
+        };
+        let values = [
+            value("--from", self.from.map(seconds)),
+            value("--to", self.to.map(seconds)),
+            regex("--thread", &self.thread),
+            regex("--focus", &self.focus),
+            regex("--ignore", &self.ignore),
+            regex("--hide", &self.hide),
+            value("--by", by),
+        ];
+        flags.extend(values.into_iter().flatten());
+        let switches = [
+            ("--no-inlines", self.no_inlines),
+            ("--by-thread", self.by_thread),
+            ("--no-demangle", self.no_demangle),
+            ("--scan", self.scan),
+        ];
+        let on = switches.into_iter().filter(|(_, is_on)| *is_on);
+        flags.extend(on.map(|(flag, _)| flag.to_owned()));
+        flags
+    }
+
     /// What to gather.
     pub fn options(&self, recordings: usize) -> Options {
         let states = self.state.iter().flat_map(|state| match state {

@@ -34,6 +34,7 @@ fn page_with(recording: &Recording, least_share: f64, options: &Options) -> Stri
         recordings: &[(recording, survey(recording, &|_, _| {}))],
         profile: &profile,
         tally: &tally,
+        chosen: String::new(),
         drawing: &FlameOptions {
             title: "made </title><u>".into(),
             subtitle: String::new(),
@@ -181,6 +182,10 @@ fn functions_of_a_page() {
     assert!(!full.contains("left out"));
     assert!(section(&over, "functions").contains(">1 more functions"));
     assert!(section(&over, "functions").contains("lists all 1001."));
+    // One that only calls, and so has no samples of its own, is no less than what it calls.
+    let lines = (0..1001).map(|number| format!("main;f{number} 1\n"));
+    let called = page(&imported(&lines.collect::<String>()));
+    assert_eq!(count(&called, "functions", "<bdi>main</bdi>"), 1);
 }
 
 #[test]

@@ -224,6 +224,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 recordings: &[(recording, survey(recording, &|_, _| {}))],
                 profile: &found,
                 tally: &tally,
+                chosen: String::new(),
                 drawing: &drawing,
                 least_share: 0.0,
                 calls: form,

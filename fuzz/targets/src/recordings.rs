@@ -293,6 +293,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
         recordings: &[(&recording, found)],
         profile: &profile,
         tally: &tally,
+        chosen: String::new(),
         drawing: &drawing,
         least_share: 0.0,
         calls: tree::TreeOptions {

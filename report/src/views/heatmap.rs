@@ -94,7 +94,7 @@ impl Heatmap {
             )?;
         }
         let mut legend = format!(
-            "a column is {} s, upwards its parts; darkest: {most} samples in {} ms",
+            "a column is {} s, upwards its parts; strongest: {most} samples in {} ms",
             self.column_ns / SECOND_NS,
             self.column_ns / ROWS / 1_000_000
         );

@@ -28,6 +28,8 @@ pub struct Page<'a> {
     pub profile: &'a Profile,
     /// The same samples by time and by thread.
     pub tally: &'a Tally,
+    /// The flags that chose samples and frames; empty where all are shown.
+    pub chosen: String,
     /// How the flame graph is drawn; its title is the page's.
     pub drawing: &'a FlameOptions,
     /// Least share of the samples, 0 to 1, of a function in the table.
@@ -81,8 +83,8 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     facts::write_recordings(page, out)?;
     writeln!(
         out,
-        "<footer><p>Made by <code>uniprof report --html</code>, version {}. The page holds names \
-         and counts, no memory of what was recorded, and loads nothing.</p></footer>\n\
+        "<footer><p>Made by <code>uniprof report --html</code>, version {}. The page holds \
+         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n\
          <script>{SCRIPT}</script>\n</body>\n</html>",
         env!("CARGO_PKG_VERSION")
     )

@@ -44,13 +44,15 @@ struct Walk<'a> {
 
 /// Writes the tree.
 pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let (heading, lead) = match page.calls.reverse {
+    let (heading, own, lead) = match page.calls.reverse {
         true => (
             "Callers",
+            "",
             "Innermost functions first; below each, what called it.",
         ),
         false => (
             "Calls",
+            "self",
             "Outermost functions first; below each, what it called.",
         ),
     };
@@ -61,7 +63,7 @@ pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
          <button type=\"button\" id=\"fold\">Fold all</button></span></p>\n\
          <div class=\"scroll tall\"><div class=\"tree\">\n\
          <p class=\"line head\"><b>function</b><span>total</span><span>samples</span>\
-         <span>self</span></p>"
+         <span>{own}</span></p>"
     )?;
     let turned;
     let tree = match page.calls.reverse {
@@ -189,6 +191,7 @@ impl<'a> Walk<'a> {
         let label = self.tree.label(node);
         let total = self.totals[node as usize];
         let own = match self.tree.nodes()[node as usize].count {
+            _ if self.page.calls.reverse => String::new(),
             0 => String::new(),
             own => own.to_string(),
         };

@@ -81,6 +81,9 @@ pub(super) fn write_account(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
             account.late
         ));
     }
+    if !page.chosen.is_empty() {
+        lines.push(format!("chosen by {}", page.chosen));
+    }
     if account.counted == 0 {
         lines.push("no sample to show".to_owned());
     }

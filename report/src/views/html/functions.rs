@@ -5,6 +5,7 @@ use crate::account::share;
 use crate::gather::Profile;
 use crate::labels::short;
 use crate::views::top::{self, TopRow};
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 /// Functions that a page lists.
@@ -16,11 +17,13 @@ const ROWS_PRINTED: usize = 60;
 pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) -> io::Result<()> {
     let all = top::rows(profile);
     let least = (least_share * profile.account.counted as f64).ceil() as u64;
-    let shown: Vec<&TopRow> = all
-        .iter()
-        .filter(|row| row.total >= least)
-        .take(ROWS_MAX)
-        .collect();
+    // Those with the most samples in all: a caller of everything may have none of its own.
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.retain(|row| all[*row].total >= least);
+    order.sort_by_key(|row| (Reverse(all[*row].total), *row));
+    order.truncate(ROWS_MAX);
+    order.sort_unstable();
+    let shown: Vec<&TopRow> = order.iter().map(|row| &all[*row]).collect();
     writeln!(
         out,
         "<section id=\"functions\">\n<h2>Functions</h2>\n\

@@ -59,7 +59,7 @@ pub(super) fn write_flame(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()
         writeln!(
             out,
             "<p class=\"note\">{} boxes of at most {most} samples are left out; \
-             <code>uniprof report --flame</code> draws all.</p>",
+             <code>uniprof report --flame</code> draws more.</p>",
             left_out().count()
         )?;
     }
