@@ -3,11 +3,12 @@
 
 mod listing;
 
-use listing::{Shown, annotated, corpus, instructions, made};
+use listing::{Shown, annotated, corpus, instructions, made, made_of};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uniprof_report::recording::Recording;
+use uprof::cold::TargetKind;
 
 fn calls() -> (Recording, PathBuf) {
     let recording = Recording::open(&corpus("calls.uprof")).unwrap();
@@ -171,6 +172,34 @@ fn recordings_of_several_builds_have_no_common_instructions() {
     let report = annotated(&[&one, &other], &images, "steps", true);
     assert!(instructions(&report).is_empty(), "{report}");
     assert!(report.contains("several builds"), "{report}");
+}
+
+#[test]
+fn a_guest_has_its_instructions_as_a_process_has() {
+    let image = corpus("images/calls");
+    let bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let id = file.build_id().unwrap().unwrap();
+    let address = |name: &str| file.symbol_by_name(name).unwrap().address();
+    // `often` begins with its frame, then calls: 1 + 3 bytes, an argument of 5, a call of 5.
+    let stack = [address("steps") + 4, address("often") + 14];
+    let images = [image];
+    let listed = |recording: &Recording| -> Vec<String> {
+        let report = annotated(&[recording], &images, "often", true);
+        let shown = instructions(&report);
+        let sampled = shown.iter().filter(|it| it.total > 0);
+        sampled
+            .map(|it| format!("{} {} {}", it.own, it.total, it.text))
+            .collect()
+    };
+    for kind in [
+        TargetKind::Process,
+        TargetKind::XenDomain,
+        TargetKind::GdbStub,
+    ] {
+        let found = listed(&made_of(kind, id, &[], &[&stack]));
+        assert_eq!(found, ["0 1 call 0x11c1 <steps>"], "{kind:?}");
+    }
 }
 
 #[test]

@@ -182,6 +182,19 @@ fn any_bytes_give_instructions_that_lie_end_to_end() {
             }
         }
     }
+    // Words from everywhere; all 2^32 were tried once. The step is a prime number.
+    for word in (0..=u32::MAX).step_by(20_011) {
+        let found = instruction(Arch::Aarch64, u64::MAX - 3, &word.to_le_bytes());
+        assert_eq!(found.length_bytes, 4);
+        assert!(found.text.is_ascii() && found.text.len() < 200, "{found:?}");
+    }
+    // All pairs of first bytes.
+    for pair in 0..=u16::MAX {
+        let code = [&pair.to_le_bytes()[..], &noise[..14]].concat();
+        let found = instruction(Arch::X86_64, u64::MAX - 3, &code);
+        assert!((1..=15).contains(&found.length_bytes));
+        assert!(found.text.is_ascii() && found.text.len() < 200, "{found:?}");
+    }
     assert_eq!(instruction(Arch::X86_64, 0, &[]).text, "(bad)");
     assert_eq!(instruction(Arch::X86_64, 0, &[0x06]).text, "(bad)");
     assert_eq!(instruction(Arch::Aarch64, 0, &[0xff; 4]).text, "(bad)");

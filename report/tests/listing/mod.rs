@@ -94,8 +94,23 @@ const MAPPED: u64 = 0x5555_0000_0000;
 /// A recording of stacks, innermost frames first, as offsets in the file of `PATH`; with these
 /// functions in it: start, size in bytes and name.
 pub fn made(build_id: &[u8], functions: &[(u64, u64, String)], stacks: &[&[u64]]) -> Recording {
+    made_of(TargetKind::Process, build_id, functions, stacks)
+}
+
+/// The same of any kind of guest.
+pub fn made_of(
+    kind: TargetKind,
+    build_id: &[u8],
+    functions: &[(u64, u64, String)],
+    stacks: &[&[u64]],
+) -> Recording {
     let mut metadata = Metadata::default();
-    metadata.target.kind = TargetKind::Process;
+    metadata.target.kind = kind;
+    // A guest's addresses are those of space 0, in which nothing moves.
+    let space = match kind {
+        TargetKind::Process => 7,
+        _ => 0,
+    };
     let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 0).unwrap();
     let mapping = Mapping {
         start: MAPPED,
@@ -106,7 +121,7 @@ pub fn made(build_id: &[u8], functions: &[(u64, u64, String)], stacks: &[&[u64]]
     };
     let event = ModuleEvent {
         time_ns: 0,
-        space: 7,
+        space,
         what: ModuleChange::Mapped(mapping),
     };
     writer.modules(&[event]).unwrap();
@@ -135,7 +150,7 @@ pub fn made(build_id: &[u8], functions: &[(u64, u64, String)], stacks: &[&[u64]]
         let chain: Vec<Frame> = frames.collect();
         let sample = Sample {
             time_ns: 1,
-            task: Task { space: 7, vcpu: 7 },
+            task: Task { space, vcpu: 7 },
             state: State::Running,
             chain: &chain,
             stop: Stop::Complete,
