@@ -2,12 +2,12 @@
 //! bytes come out, of an image on this machine that the library takes for the recorded one.
 //! Nothing here decodes an instruction, and nothing hands out bytes of another build.
 
-use crate::images::ImageAddress;
+use crate::images::{ImageAddress, Stubs};
 use crate::labels::printable;
 use crate::library::Library;
 use crate::recording::Recording;
 use crate::spaces::{Module, ModuleId, Place, is_kernel_address};
-use crate::symbolizer::Symbolizer;
+use crate::symbolizer::{Found, Symbolizer};
 use crate::symbols::Line;
 use std::fmt;
 use std::sync::OnceLock;
@@ -124,23 +124,26 @@ impl<'a> Codes<'a> {
         function
     }
 
-    /// What lies at `address` of the image of `function`: `parse`, `parse+0x10`; within it `+0x10`.
+    /// What lies at `address` of the image of `function`: `parse`, `parse+0x10`, `read@plt`; within
+    /// the function itself `+0x10`.
     pub fn name_of(&self, function: &Function<'_>, address: u64) -> Option<String> {
         let into_bytes = address.wrapping_sub(function.start);
         if into_bytes != 0 && into_bytes < function.bytes.len() as u64 {
             return Some(format!("+{into_bytes:#x}"));
         }
         let symbolizer = self.symbolizer(function)?;
-        let symbol = symbolizer.find(place_of(symbolizer, function, address)?)?;
-        let symbol = symbol.symbol();
-        if symbol.name.is_empty() {
-            return None;
+        let place = place_of(symbolizer, function, address);
+        let symbol = place.and_then(|place| symbolizer.find(place));
+        let symbol = symbol.map(Found::symbol).filter(|it| !it.name.is_empty());
+        let stub = || function.stubs.function(ImageAddress(address));
+        match symbol.map(|symbol| (symbolizer.readable(symbol.name), symbol.offset_bytes)) {
+            Some((name, 0)) => Some(name),
+            named => match (stub(), named) {
+                (Some(name), _) => Some(format!("{}@plt", symbolizer.readable(name))),
+                (None, Some((name, more))) => Some(format!("{name}+{more:#x}")),
+                (None, None) => None,
+            },
         }
-        let name = symbolizer.readable(symbol.name);
-        Some(match symbol.offset_bytes {
-            0 => name,
-            more => format!("{name}+{more:#x}"),
-        })
     }
 
     /// The line of source of what is `into_bytes` from the start of `function`: that of the
@@ -207,6 +210,7 @@ impl Source<'_> {
             start,
             into_bytes: spot.into_bytes,
             bytes: bytes.ok_or(NoCode::NoBytes)?,
+            stubs: Stubs::of(image),
         })
     }
 }
@@ -228,4 +232,6 @@ pub struct Function<'c> {
     pub start: u64,
     /// Its code.
     pub bytes: &'c [u8],
+    /// Those of its image.
+    stubs: Stubs<'c>,
 }

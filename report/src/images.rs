@@ -3,10 +3,12 @@
 //! the file claims is checked before it is used.
 
 mod segments;
+mod stubs;
 mod error;
 
 pub use error::ImageError;
 pub use segments::Segments;
+pub use stubs::Stubs;
 
 use crate::mapped::{Mapped, map, map_named};
 use object::elf;

@@ -32,7 +32,8 @@ fn instructions_have_all_samples_of_their_function() {
 #[test]
 fn a_return_address_counts_for_the_call_before_it() {
     let (recording, image) = calls();
-    for (caller, callee) in [("often", "steps"), ("work", "often"), ("work", "deep")] {
+    let calls = [("often", "steps"), ("work", "often"), ("work", "deep")];
+    for (caller, callee) in calls {
         let report = annotated(&[&recording], std::slice::from_ref(&image), caller, true);
         let shown = instructions(&report);
         let through = shown.iter().filter(|it| it.total > it.own);
@@ -42,6 +43,22 @@ fn a_return_address_counts_for_the_call_before_it() {
         let named = format!("<{callee}>");
         assert!(texts.iter().any(|text| text.ends_with(&named)), "{texts:?}");
     }
+}
+
+#[test]
+fn calls_of_other_images_have_their_names() {
+    let image = corpus("images/calls");
+    let bytes = std::fs::read(&image).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let id = file.build_id().unwrap().unwrap();
+    // Its first call is 17 bytes from its start, and takes 5.
+    let now = file.symbol_by_name("now").unwrap().address();
+    let recording = made(id, &[], &[&[now + 4, now + 22]]);
+    let report = annotated(&[&recording], &[image], "now", true);
+    assert!(
+        report.contains("call   0x1040 <clock_gettime@plt>"),
+        "{report}"
+    );
 }
 
 #[test]

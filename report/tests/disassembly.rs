@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uniprof_report::disassembly::{instruction, starts};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, Stubs};
 use uprof::Arch;
 
 /// What objdump says of one instruction.
@@ -53,6 +53,27 @@ fn target(text: &str) -> Option<u64> {
     u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()
 }
 
+/// Compares the stubs that objdump names with ours; gives their number.
+fn compare_stubs(image: &Image, text: &str) -> usize {
+    let stubs = Stubs::of(image);
+    let mut compared = 0;
+    for line in text.lines() {
+        let label = line.strip_suffix("@plt>:");
+        let Some((address, name)) = label.and_then(|label| label.split_once(" <")) else {
+            continue;
+        };
+        // What the loader asks a function of this image for has no name.
+        if name.starts_with('*') {
+            continue;
+        }
+        let address = u64::from_str_radix(address, 16).unwrap();
+        let found = stubs.function(ImageAddress(address));
+        assert_eq!(found, Some(name), "{line}");
+        compared += 1;
+    }
+    compared
+}
+
 /// Compares all of `image` with what `objdump` prints; gives the number of instructions.
 fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
     let output = Command::new(objdump)
@@ -61,8 +82,11 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
         .output()
         .unwrap();
     assert!(output.status.success(), "{objdump}: {output:?}");
-    let stretches = stretches(&String::from_utf8_lossy(&output.stdout));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let stretches = stretches(&text);
     let opened = Image::open(image).unwrap();
+    let stubs = compare_stubs(&opened, &text);
+    assert!(stubs >= 1, "{} has no stubs", image.display());
     let arch = opened.arch();
     let (mut compared, mut targets) = (0, 0);
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
@@ -93,7 +117,7 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
         }
     }
     println!(
-        "{}: {compared} instructions, {targets} branches, differences: {others:?}",
+        "{}: {compared} instructions, {targets} branches, {stubs} stubs, differences: {others:?}",
         image.display()
     );
     assert!(others.is_empty(), "{}: {others:?}", image.display());

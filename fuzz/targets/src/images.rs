@@ -3,7 +3,7 @@
 use crate::take::Take;
 use std::sync::Arc;
 use uniprof_report::disassembly::{instruction, starts};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, Stubs};
 use uniprof_report::symbols::{LineStore, Lines, SymbolTable};
 use uniprof_report::unwind::RuleTable;
 use uprof::Arch;
@@ -24,7 +24,9 @@ fn use_image(image: &Arc<Image>) {
         last = start.0;
         let _ = table.find(start);
     }
+    let stubs = Stubs::of(image);
     for (start, end, name) in table.iter().take(64) {
+        let _ = stubs.function(start);
         if let Some(code) = image.code_at(start, end.0 - start.0) {
             assert!(code.len() as u64 <= end.0 - start.0, "{name} is cut");
         }
