@@ -45,7 +45,7 @@ pub struct Args {
     /// Lines of the table; 0 for all
     #[arg(long, value_name = "N", default_value_t = 30)]
     rows: usize,
-    /// Least change of a share worth telling
+    /// Least change of a share worth telling: one is certain if it is certainly larger
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.1%")]
     min_change: f64,
     /// Most false discoveries among the changes called certain

@@ -39,7 +39,8 @@ pub struct DiffOptions {
     pub method: Method,
     /// Most false discoveries among the changes called certain, as a share.
     pub false_discoveries: f64,
-    /// Least change of a share, 0 to 1, that is worth telling.
+    /// Least change of a share, 0 to 1, that is worth telling: one is certain only if it is certainly
+    /// larger.
     pub least_change: f64,
     /// Least share, 0 to 1, of both sides together that a function must have to be asked about.
     pub least_share: f64,

@@ -124,6 +124,7 @@ pub fn gather(
     let mut flags = Vec::new();
     let mut has_stacks = false;
     let names = names(recordings);
+    let merge = each.is_none() && !options.by_task;
     let mut done = 0;
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
     let total = blocks.map(|block| u64::from(block.samples)).sum();
@@ -142,7 +143,9 @@ pub fn gather(
         for batch in recording.blocks().chunks(BATCH) {
             let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
-                .map(|place| BlockStacks::read(recording, &unwinders, place, &options.filter))
+                .map(|place| {
+                    BlockStacks::read(recording, &unwinders, place, &options.filter, merge)
+                })
                 .collect();
             gathering.naming.add(&mut stacks, &mut profile.labels);
             for stacks in &stacks {
@@ -222,17 +225,17 @@ impl Gathering<'_, '_> {
                 .or_insert_with(|| vec![None; stacks.nodes.len()]);
             let (node, passed) = self.node(stacks, joined, root, row.node, profile);
             if passed.ignore || filtered && !passed.focus {
-                profile.account.unfocused += 1;
+                profile.account.unfocused += row.count;
                 continue;
             }
-            profile.account.counted += 1;
+            profile.account.counted += row.count;
             if crate::account::is_cut(row.stop) {
-                *profile.account.cut.entry(row.stop).or_default() += 1;
+                *profile.account.cut.entry(row.stop).or_default() += row.count;
             }
-            profile.account.late += u64::from(row.late);
-            profile.account.shallow += u64::from(row.shallow);
-            profile.account.empty += u64::from(row.node.is_none());
-            profile.tree.add(node, 1);
+            profile.account.late += u64::from(row.late) * row.count;
+            profile.account.shallow += u64::from(row.shallow) * row.count;
+            profile.account.empty += u64::from(row.node.is_none()) * row.count;
+            profile.tree.add(node, row.count);
             if let Some(each) = each {
                 let sampled = Sampled {
                     recording: self.number,

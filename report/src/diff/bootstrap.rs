@@ -47,7 +47,7 @@ pub struct Estimate {
     pub log_error: f64,
     /// Degrees of freedom.
     pub df: f64,
-    /// The probability of a difference at least as large where there is none.
+    /// The probability of a difference at least as large where the true one is too small to tell.
     pub p: f64,
     /// How many times the variance is that of independent samples.
     pub design_effect: f64,
@@ -209,8 +209,8 @@ fn dot(weights: &[f64], values: &[f64]) -> f64 {
         .sum()
 }
 
-/// Compares all items of `series`.
-pub fn estimate(series: &Series, method: Method) -> Vec<Estimate> {
+/// Compares all items of `series`; a true change of up to `least_change` is too small to tell.
+pub fn estimate(series: &Series, method: Method, least_change: f64) -> Vec<Estimate> {
     let length = block_length(series);
     let sides = [0, 1].map(|side| join(&series.sides[side], length));
     let draws = [0, 1].map(|side| {
@@ -229,7 +229,7 @@ pub fn estimate(series: &Series, method: Method) -> Vec<Estimate> {
         .map(|item| {
             let spread =
                 [0, 1].map(|side| spread(&sides[side], &draws[side], &totals[side], *item));
-            combine(series, &sides, *item, spread)
+            combine(series, &sides, *item, spread, least_change)
         })
         .collect()
 }
@@ -253,7 +253,13 @@ fn spread(joined: &Joined, draws: &[Draw], totals: &[f64], item: usize) -> f64 {
     squares / (shares.len() - 1) as f64 * joined.units / (joined.units - 1.0)
 }
 
-fn combine(series: &Series, sides: &[Joined; 2], item: usize, spread: [f64; 2]) -> Estimate {
+fn combine(
+    series: &Series,
+    sides: &[Joined; 2],
+    item: usize,
+    spread: [f64; 2],
+    least_change: f64,
+) -> Estimate {
     let counts = [0, 1].map(|side| series.sides[side].count(item));
     let totals = [0, 1].map(|side| series.sides[side].total());
     let share = [0, 1].map(|side| match totals[side] > 0.0 {
@@ -275,11 +281,6 @@ fn combine(series: &Series, sides: &[Joined; 2], item: usize, spread: [f64; 2]) 
         false => 1.0,
     };
     let change = share[1] - share[0];
-    let p = match (error > 0.0, change == 0.0) {
-        (_, true) => 1.0,
-        (true, _) => student::two_sided(change / error, df),
-        (false, _) => 0.0,
-    };
     let relative = [0, 1].map(|side| match share[side] > 0.0 {
         true => variance[side] / share[side].powi(2),
         false => f64::INFINITY,
@@ -294,11 +295,46 @@ fn combine(series: &Series, sides: &[Joined; 2], item: usize, spread: [f64; 2]) 
         error,
         log_error: (relative[0] + relative[1]).sqrt(),
         df,
-        p,
+        p: accident(change, least_change, error, df),
         design_effect: if independent > 0.0 {
             sum / independent
         } else {
             1.0
         },
+    }
+}
+
+/// The probability of a change at least as large as `change` where the true one is as large as
+/// `least`, either way: the test of a least effect of McCarthy and Smyth (Bioinformatics 25, 2009).
+fn accident(change: f64, least: f64, error: f64, df: f64) -> f64 {
+    let size = change.abs();
+    if error == 0.0 {
+        return if size > least { 0.0 } else { 1.0 };
+    }
+    let edges = [size - least, size + least];
+    let beyond: f64 = edges
+        .map(|distance| student::above(distance / error, df))
+        .iter()
+        .sum();
+    beyond.min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_must_stand_out_from_the_least_one() {
+        // Without a least change it is the plain test.
+        let plain = accident(0.02, 0.0, 0.01, 30.0);
+        assert!((plain - student::two_sided(2.0, 30.0)).abs() < 1e-12);
+        // Just as large as the least: nearly a coin's toss, and never less likely than smaller ones.
+        let edge = accident(0.02, 0.02, 0.01, 30.0);
+        assert!((0.5..0.51).contains(&edge), "{edge}");
+        assert!((accident(0.0, 0.01, 0.01, 30.0) - 1.0).abs() < 1e-12);
+        assert!((accident(0.0, 0.0, 0.01, 30.0) - 1.0).abs() < 1e-12);
+        assert_eq!(accident(0.02, 0.01, 0.0, 1.0), 0.0);
+        assert_eq!(accident(0.01, 0.01, 0.0, 1.0), 1.0);
+        assert_eq!(accident(0.5, 0.001, f64::INFINITY, 1.0), 1.0);
     }
 }

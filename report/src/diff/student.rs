@@ -9,6 +9,15 @@ pub(crate) fn two_sided(t: f64, df: f64) -> f64 {
     incomplete_beta(df / (df + t * t), df / 2.0, 0.5).clamp(0.0, 1.0)
 }
 
+/// The probability that t is larger, with `df` degrees of freedom.
+pub(crate) fn above(t: f64, df: f64) -> f64 {
+    let tail = two_sided(t, df) / 2.0;
+    match t < 0.0 {
+        true => 1.0 - tail,
+        false => tail,
+    }
+}
+
 /// The t that |t| exceeds with probability `alpha`.
 pub(crate) fn critical(alpha: f64, df: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);

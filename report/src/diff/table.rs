@@ -71,7 +71,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     writeln!(
         out,
         "\nShares of on-CPU samples in percent, changes in points. Certain: false discoveries \
-         held below {}%, change at least {} points.",
+         held below {}%, change more than {} points.",
         diff.options.false_discoveries * 100.0,
         diff.options.least_change * 100.0
     )

@@ -21,7 +21,7 @@ pub(super) struct BlockStacks {
     pub ranges: Vec<(u32, u32)>,
     /// Parent and place of each local node; a parent stands before its children.
     pub nodes: Vec<(Option<u32>, u32)>,
-    /// Samples that may count, in file order.
+    /// Samples that may count, in file order; where they are merged, each kind once.
     pub rows: Vec<LocalRow>,
     /// Samples read and left out.
     pub account: Account,
@@ -29,9 +29,11 @@ pub(super) struct BlockStacks {
     pub fault: Option<String>,
 }
 
-/// One sample with a stack of its block.
+/// Samples with a stack of their block: one, or all that are told by the same words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalRow {
+    /// How many samples.
+    pub count: u64,
     pub time_ns: u64,
     pub task: Task,
     pub state: State,
@@ -60,15 +62,19 @@ struct Reader<'a, 's> {
     frames: Vec<Frame>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
+    /// Where samples are merged: the row of each stack, stop and lateness.
+    merged: Option<WordMap<u64, usize>>,
 }
 
 impl BlockStacks {
-    /// Reads the block at `place`. What can't be decoded is counted, never an error.
+    /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: when
+    /// and of which task a sample is need not be kept.
     pub fn read(
         recording: &Recording,
         unwinders: &Unwinders<'_, '_>,
         place: &SampleBlockPlace,
         filter: &Filter,
+        merge: bool,
     ) -> Self {
         let samples = u64::from(place.samples);
         if !filter.may_have(recording, place.first_ns, place.last_ns) {
@@ -97,6 +103,7 @@ impl BlockStacks {
             chain: Vec::new(),
             frames: Vec::new(),
             unwound: Chains::default(),
+            merged: merge.then(WordMap::default),
         };
         reader.read(place, filter);
         reader.stacks
@@ -140,13 +147,27 @@ impl Reader<'_, '_> {
             Some(_) => self.local_unwound(row),
             None => row.node.map(|node| self.local(row, node)),
         };
+        let stop = unwound.unwrap_or(row.stop);
+        let late = row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS);
+        let rows = &mut self.stacks.rows;
+        if let Some(merged) = &mut self.merged {
+            let above = node.map_or(0, |node| u64::from(node) + 1);
+            let key = above << 16 | u64::from(stop.number()) << 1 | u64::from(late);
+            let number = *merged.entry(key).or_insert(rows.len());
+            if let Some(alike) = rows.get_mut(number) {
+                alike.count += 1;
+                return;
+            }
+        }
+        let shallow = self.is_shallow(node, stop);
         self.stacks.rows.push(LocalRow {
+            count: 1,
             time_ns: row.time_ns,
             task: row.task,
             state: row.state,
-            stop: unwound.unwrap_or(row.stop),
-            late: row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS),
-            shallow: self.is_shallow(node, unwound.unwrap_or(row.stop)),
+            stop,
+            late,
+            shallow,
             node,
         });
     }
