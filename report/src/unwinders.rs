@@ -10,7 +10,7 @@ use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
-use uprof::{Found, Frame, Row, Stop};
+use uprof::{Arch, Found, Frame, Row, Stop};
 
 /// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
 pub(crate) type View = (u32, u32, u32);
@@ -22,6 +22,24 @@ pub(crate) struct Unwinders<'a, 's> {
     symbolizer: &'a Symbolizer<'s>,
     options: Options,
     by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
+}
+
+/// What a reader of rows keeps to itself. Most rows are seen under the mappings of the row before;
+/// if each asked for its unwinder anew, threads would wait for one another.
+#[derive(Debug)]
+pub(crate) struct Held {
+    cache: Cache,
+    unwinder: Option<(View, Arc<Unwinder>)>,
+}
+
+impl Held {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Held {
+            cache: Cache::new(),
+            unwinder: None,
+        }
+    }
 }
 
 impl<'a, 's> Unwinders<'a, 's> {
@@ -42,18 +60,25 @@ impl<'a, 's> Unwinders<'a, 's> {
         (space, own, spaces.epoch(0, row.time_ns))
     }
 
+    /// Whether the recorded chain of `row` need not be all that can be known of its stack. Without
+    /// stack bytes registers tell more only where calls leave the return address in one.
+    pub fn may_add_to(&self, row: &Row<'_>) -> bool {
+        let links = self.recording.metadata().target.arch != Arch::X86_64;
+        row.registers.is_some() && (links || row.stack.is_some())
+    }
+
     /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
     /// `chain` is the better one, as it is where neither stack bytes nor registers say more.
     pub fn unwind(
         &self,
-        cache: &mut Cache,
+        held: &mut Held,
         row: &Row<'_>,
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let registers = row.registers?;
+        let registers = row.registers.filter(|_| self.may_add_to(row))?;
         let Some(stack) = row.stack else {
-            return self.add_caller(cache, row, chain, frames);
+            return self.add_caller(held, row, chain, frames);
         };
         let memory = Stack {
             base: stack.address,
@@ -67,7 +92,7 @@ impl<'a, 's> Unwinders<'a, 's> {
             .take_while(|frame| is_kernel_address(frame.address));
         frames.extend(kernel.filter(|_| is_process));
         let kernel = frames.len();
-        let unwinder = self.unwinder(self.view(row), row.time_ns);
+        let (cache, unwinder) = self.held(held, row);
         let mut stop = unwinder.unwind(cache, registers, &memory, self.options, frames);
         if stop == Stop::Window && extend(frames, kernel, chain) {
             stop = row.stop;
@@ -83,14 +108,14 @@ impl<'a, 's> Unwinders<'a, 's> {
     /// none; where calls leave the return address in a register, that is the caller.
     fn add_caller(
         &self,
-        cache: &mut Cache,
+        held: &mut Held,
         row: &Row<'_>,
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
         let registers = row.registers?;
         frames.clear();
-        let unwinder = self.unwinder(self.view(row), row.time_ns);
+        let (cache, unwinder) = self.held(held, row);
         let options = Options {
             depth_max: 2,
             scan: false,
@@ -102,6 +127,14 @@ impl<'a, 's> Unwinders<'a, 's> {
         frames.clear();
         frames.extend_from_slice(chain);
         insert_caller(frames, innermost, caller).then_some(row.stop)
+    }
+
+    fn held<'h>(&self, held: &'h mut Held, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
+        let view = self.view(row);
+        let fits = held.unwinder.take().filter(|(known, _)| *known == view);
+        let asked = || (view, self.unwinder(view, row.time_ns));
+        let (_, unwinder) = held.unwinder.insert(fits.unwrap_or_else(asked));
+        (&mut held.cache, unwinder)
     }
 
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {

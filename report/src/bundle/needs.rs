@@ -8,8 +8,7 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::{ModuleId, Place};
 use crate::symbolizer::{Found, Symbolizer};
 use crate::symbols::SymbolTable;
-use crate::unwind::Cache;
-use crate::unwinders::Unwinders;
+use crate::unwinders::{Held, Unwinders};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,14 +50,14 @@ fn places_of_block(
     let block = recording.samples(place)?;
     let spaces = recording.spaces();
     let mut places = BTreeSet::new();
-    let mut cache = Cache::new();
+    let mut held = Held::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = block.rows();
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
         chain_of(&block, row.node, &mut chain);
         // Also a stack that turns out worse than the chain: it has to turn out so again.
         frames.clear();
-        unwinders.unwind(&mut cache, &row, &chain, &mut frames);
+        unwinders.unwind(&mut held, &row, &chain, &mut frames);
         for frame in chain.iter().chain(&frames) {
             let address = frame.lookup_address();
             places.insert(spaces.place(row.task.space, row.time_ns, address));

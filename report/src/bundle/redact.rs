@@ -5,8 +5,7 @@
 use super::needs::chain_of;
 use crate::embedded::{Embedded, LineTable};
 use crate::recording::Recording;
-use crate::unwind::Cache;
-use crate::unwinders::Unwinders;
+use crate::unwinders::{Held, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{Metadata, ModuleChange, ModuleEvent, TaskChange, TaskEvent};
@@ -18,7 +17,7 @@ const GONE: &str = "[redacted]";
 /// Writes blocks without what may be private.
 pub(super) struct Redactor<'a> {
     unwinders: &'a Unwinders<'a, 'a>,
-    cache: Cache,
+    held: Held,
     /// What each path became.
     names: HashMap<String, String>,
     stacks: u64,
@@ -42,7 +41,7 @@ impl<'a> Redactor<'a> {
         }
         Redactor {
             unwinders,
-            cache: Cache::new(),
+            held: Held::new(),
             names,
             stacks: 0,
             unknown_blocks: 0,
@@ -94,7 +93,7 @@ impl<'a> Redactor<'a> {
             chain_of(block, row.node, &mut chain);
             let unwound = self
                 .unwinders
-                .unwind(&mut self.cache, &row, &chain, &mut frames);
+                .unwind(&mut self.held, &row, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
             writer.sample(&Sample {
                 time_ns: row.time_ns,

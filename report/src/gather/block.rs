@@ -6,8 +6,7 @@ use crate::account::Account;
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
-use crate::unwind::Cache;
-use crate::unwinders::{Unwinders, View};
+use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
 use uprof::cold::TargetKind;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
@@ -56,7 +55,7 @@ struct Reader<'a, 's> {
     /// For each view, the local node of each node of the block.
     known: WordMap<View, Vec<Option<u32>>>,
     unwinders: &'a Unwinders<'a, 's>,
-    cache: Cache,
+    held: Held,
     /// Frames of the sample at hand: as recorded, and as unwound.
     chain: Vec<Frame>,
     frames: Vec<Frame>,
@@ -99,7 +98,7 @@ impl BlockStacks {
             places: WordMap::default(),
             known: WordMap::default(),
             unwinders,
-            cache: Cache::new(),
+            held: Held::new(),
             chain: Vec::new(),
             frames: Vec::new(),
             unwound: Chains::default(),
@@ -236,7 +235,9 @@ impl Reader<'_, '_> {
 
     /// Unwinds a sample with raw stack bytes into `self.frames`.
     fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
-        row.registers?;
+        if !self.unwinders.may_add_to(row) {
+            return None;
+        }
         self.chain.clear();
         let nodes = self.block.nodes();
         let mut at = row.node;
@@ -245,7 +246,7 @@ impl Reader<'_, '_> {
             at = nodes[node as usize].parent;
         }
         self.unwinders
-            .unwind(&mut self.cache, row, &self.chain, &mut self.frames)
+            .unwind(&mut self.held, row, &self.chain, &mut self.frames)
     }
 
     /// The local node of the stack in `self.frames`.
