@@ -11,6 +11,7 @@ use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{Diff, DiffOptions, Rule, diff, json, table};
 use uniprof_report::labels::printable;
 use uniprof_report::recording::Recording;
+use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
 
 /// Compare two recordings, or two sets, and say which changes are certain
@@ -131,7 +132,7 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
 }
 
 /// What fits on a side's half of the line under the title.
-const SIDE_LETTERS: usize = 76;
+const SIDE_COLUMNS: usize = 76;
 
 /// A side in few words: how much it rests on, and which recordings these are.
 fn side(found: &Diff, number: usize) -> String {
@@ -146,10 +147,7 @@ fn side(found: &Diff, number: usize) -> String {
         "{}: {samples} samples{incomplete}, {names}",
         ["A", "B"][number]
     );
-    match text.char_indices().nth(SIDE_LETTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    caption::cut(&text, SIDE_COLUMNS)
 }
 
 fn parse_rule(text: &str) -> Result<Rule, uniprof_report::diff::RuleError> {

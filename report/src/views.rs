@@ -1,7 +1,7 @@
 //! Views for people: a gathered profile goes in, text or a picture comes out. Every one says what
 //! it rests on: how many samples, and what was lost, late or cut.
 
-mod caption;
+pub mod caption;
 
 pub mod annotate;
 pub mod callers;

@@ -18,7 +18,7 @@ fn columns_of(letter: char) -> usize {
 }
 
 /// `text` in one line of at most so many columns.
-pub(crate) fn cut(text: &str, columns_max: usize) -> String {
+pub fn cut(text: &str, columns_max: usize) -> String {
     if text.chars().map(columns_of).sum::<usize>() <= columns_max {
         return text.to_owned();
     }
