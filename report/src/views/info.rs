@@ -68,7 +68,8 @@ fn what(recording: &Recording, page: &mut Page) {
     }
     page.line("target", name.trim_start());
     page.line("architecture", target.arch.name());
-    if target.vcpus > 0 {
+    // Of a process it is the threads at the start; which there were is told below.
+    if target.vcpus > 0 && target.kind != TargetKind::Process {
         page.line("vCPUs", target.vcpus.to_string());
     }
     if let Some(realtime_ns) = recording.start_realtime_ns() {
