@@ -10,10 +10,11 @@
 //! the recorder does. The true share of a function is the ratio of expected times; the drift is
 //! symmetric, so it does not move the mean mix.
 //!
-//! Two workloads: one that drifts much, whose shares vary several times as much as those of
-//! independent samples would, and a steady one. The bundled workload (`uniprof workload`) is
-//! steady: in recordings of it the variance is about that of independent samples. The design
-//! effect, the ratio of these variances, is printed for both.
+//! Three workloads: one that drifts much, whose shares vary several times as much as those of
+//! independent samples would; a steady one; and a steady one whose runs differ, each function's time
+//! by a factor of its own with a standard deviation of 1 %, recorded three times a side. The bundled
+//! workload (`uniprof workload`) is steady, and its runs differ by 0 to 2 %. The design effect, the
+//! ratio of the variance to that of independent samples, is printed for all.
 //!
 //! - A/A: 200 pairs of one workload; the share of pairs in which anything is called certain. With
 //!   nothing to find, every discovery is a false one, and the rate of Benjamini and Hochberg (1995)
@@ -107,8 +108,27 @@ fn true_shares(slower: f64) -> Vec<f64> {
     times.iter().map(|time| time / whole).collect()
 }
 
+/// Factors for the functions' times that one run has.
+fn factors(seed: u64, runs_differ: f64) -> [f64; FUNCTIONS] {
+    let mut random = Random(!seed.wrapping_mul(0xD134_2543_DE82_EF95));
+    [(); FUNCTIONS].map(|()| {
+        let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+        (normal * runs_differ).exp()
+    })
+}
+
+/// A side's recordings.
+fn side(workload: &Workload, number: u64, slower: f64) -> Side {
+    let runs = 0..workload.recordings;
+    let seeds = runs.map(|run| number * workload.recordings + run);
+    Side {
+        recordings: seeds.map(|seed| record(seed, slower, workload)).collect(),
+    }
+}
+
 /// One recording's own samples by function and block of time.
-fn record(seed: u64, slower: f64, drifts: f64) -> Counts {
+fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
+    let factors = factors(seed, workload.runs_differ);
     let mut counts = Counts {
         totals: vec![0.0; BLOCKS],
         items: vec![vec![0.0; BLOCKS]; FUNCTIONS],
@@ -130,7 +150,7 @@ fn record(seed: u64, slower: f64, drifts: f64) -> Counts {
             };
             let began_us = now_us;
             for (function, mean) in TYPES[kind] {
-                let length = mean * slow_factor(*function, slower);
+                let length = mean * slow_factor(*function, slower) * factors[*function];
                 now_us += length * (0.5 + 0.5 * random.exponential());
                 while next_us < now_us {
                     let block = (next_us / (SECONDS * 1e6) * BLOCKS as f64) as usize;
@@ -143,16 +163,13 @@ fn record(seed: u64, slower: f64, drifts: f64) -> Counts {
             }
             let kept = (-(now_us - began_us) / 300_000.0).exp();
             let noise = (random.unit() + random.unit() + random.unit() - 1.5) * 2.0;
-            drift = drift * kept + noise * drifts * (1.0 - kept * kept).sqrt();
+            drift = drift * kept + noise * workload.drifts * (1.0 - kept * kept).sqrt();
         }
     }
     counts
 }
 
-fn compare(a: Counts, b: Counts) -> Verdicts {
-    let side = |counts| Side {
-        recordings: vec![counts],
-    };
+fn compare(sides: [Side; 2]) -> Verdicts {
     let functions = (0..FUNCTIONS).map(|number| Match {
         name: format!("function {number}"),
         module: String::new(),
@@ -168,25 +185,54 @@ fn compare(a: Counts, b: Counts) -> Verdicts {
         tree: StackTree::default(),
         ends: Vec::new(),
         items: items.collect(),
-        sides: [side(a), side(b)],
+        sides,
     };
     judge(&series, &DiffOptions::default())
 }
 
-/// A workload: its name, and the standard deviation of its drift.
-const WORKLOADS: [(&str, f64); 2] = [("drifting", 0.35), ("steady", 0.03)];
+struct Workload {
+    name: &'static str,
+    /// Standard deviation of its drift.
+    drifts: f64,
+    /// How many recordings a side.
+    recordings: u64,
+    /// Standard deviation of what each function's time is multiplied by in a run.
+    runs_differ: f64,
+}
+
+const WORKLOADS: [Workload; 3] = [
+    Workload {
+        name: "drifting",
+        drifts: 0.35,
+        recordings: 1,
+        runs_differ: 0.0,
+    },
+    Workload {
+        name: "steady",
+        drifts: 0.03,
+        recordings: 1,
+        runs_differ: 0.0,
+    },
+    Workload {
+        name: "three runs",
+        drifts: 0.03,
+        recordings: 3,
+        runs_differ: 0.01,
+    },
+];
 
 fn main() {
     // `cargo test --benches` runs this too: one pair shows that it works.
     let is_bench = std::env::args().any(|flag| flag == "--bench");
     let pairs = if is_bench { PAIRS } else { 1 };
-    for (name, drifts) in WORKLOADS {
+    for workload in &WORKLOADS {
         let began = Instant::now();
         println!(
-            "{name} workload, {pairs} pairs of {SECONDS} s at {RATE_HZ} Hz, {THREADS} threads"
+            "{}: {pairs} pairs, {} recordings a side of {SECONDS} s at {RATE_HZ} Hz, {THREADS} threads",
+            workload.name, workload.recordings
         );
-        false_alarms(name, pairs, drifts);
-        coverage_and_power(name, pairs, drifts);
+        false_alarms(workload, pairs);
+        coverage_and_power(workload, pairs);
         println!("  {:.1} s\n", began.elapsed().as_secs_f64());
     }
 }
@@ -195,15 +241,12 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole as f64
 }
 
-fn false_alarms(name: &str, pairs: u64, drifts: f64) {
+fn false_alarms(workload: &Workload, pairs: u64) {
+    let name = workload.name;
     let mut alarms = 0;
     let mut effects = Vec::new();
     for pair in 0..pairs {
-        let (a, b) = (
-            record(2 * pair, 0.0, drifts),
-            record(2 * pair + 1, 0.0, drifts),
-        );
-        let verdicts = compare(a, b);
+        let verdicts = compare([2 * pair, 2 * pair + 1].map(|number| side(workload, number, 0.0)));
         alarms += u64::from(verdicts.certain > 0);
         effects.extend(
             verdicts
@@ -216,15 +259,16 @@ fn false_alarms(name: &str, pairs: u64, drifts: f64) {
     println!("  design effect, median: {:.2}", effects[effects.len() / 2]);
     let percent = share(alarms, pairs);
     println!("  A/A pairs with anything called certain: {alarms}, {percent:.1} % (at most 5 %)");
-    println!("figure\tdiff: false alarms, {name} workload\t{percent:.1}\t%\t\t\tours <= 5");
+    println!("figure\tdiff: false alarms, {name}\t{percent:.1}\t%\t\t\tours <= 5");
 }
 
-fn coverage_and_power(name: &str, pairs: u64, drifts: f64) {
+fn coverage_and_power(workload: &Workload, pairs: u64) {
+    let name = workload.name;
     let (before, after) = (true_shares(0.0), true_shares(0.05));
     let (mut inside, mut asked, mut found) = (0, 0, 0);
     for pair in 0..pairs {
         let seed = 1_000_000 + 2 * pair;
-        let verdicts = compare(record(seed, 0.0, drifts), record(seed + 1, 0.05, drifts));
+        let verdicts = compare([side(workload, seed, 0.0), side(workload, seed + 1, 0.05)]);
         for change in &verdicts.changes {
             let (low, high) = change.estimate.interval(0.95);
             let truth = after[change.item] - before[change.item];

@@ -11,6 +11,7 @@ mod series;
 mod random;
 mod student;
 mod bootstrap;
+mod runs;
 mod verdict;
 mod rule;
 mod notes;

@@ -2,13 +2,13 @@
 //! (Annals of Statistics 17, 1989) with blocks that don't overlap (Carlstein, 14, 1986). Time is
 //! cut into blocks long enough that what happens in one says little about the next; recordings
 //! are put together anew from blocks drawn with replacement; the spread of the shares found so is
-//! the standard error. With three or more recordings on a side, recordings are drawn first, so
-//! that differences between runs count too.
+//! the standard error. What runs differ by beyond that is measured where there are several (`runs`).
 //!
 //! Intervals use Student's t with Welch's degrees of freedom and the factor sqrt(K/(K-1)): with few
 //! blocks the plain bootstrap is too narrow (Hesterberg, American Statistician 69, 2015).
 
 use super::random::Random;
+use super::runs::Excess;
 use super::series::{Counts, Series, Side};
 use super::student;
 use rayon::prelude::*;
@@ -76,8 +76,6 @@ impl Estimate {
     }
 }
 
-/// Least recordings of a side for which runs are drawn rather than only blocks of time.
-const RUNS_DRAWN: usize = 3;
 /// Lengths of blocks that are tried, in blocks of the series.
 const JOINED: [usize; 4] = [1, 2, 4, 6];
 /// Shares looked at for the length: those of the largest functions.
@@ -142,8 +140,8 @@ type Draw = Vec<Vec<f64>>;
 /// Joined counts of a side: for each recording, totals and items by block.
 struct Joined {
     recordings: Vec<Counts>,
-    /// What varies independently: blocks, or recordings.
-    units: f64,
+    /// How many blocks have samples.
+    blocks: f64,
 }
 
 fn join(side: &Side, length: usize) -> Joined {
@@ -165,33 +163,20 @@ fn join(side: &Side, length: usize) -> Joined {
         .iter()
         .map(|counts| counts.totals.iter().filter(|total| **total > 0.0).count())
         .sum();
-    let units = match recordings.len() >= RUNS_DRAWN {
-        true => recordings.len(),
-        false => blocks,
-    };
     Joined {
         recordings,
-        units: units as f64,
+        blocks: blocks as f64,
     }
 }
 
 fn draw(joined: &Joined, random: &mut Random) -> Draw {
-    let recordings = &joined.recordings;
-    let mut drawn: Draw = recordings
-        .iter()
-        .map(|one| vec![0.0; one.totals.len()])
-        .collect();
-    for number in 0..recordings.len() {
-        let from = match recordings.len() >= RUNS_DRAWN {
-            true => random.below(recordings.len()),
-            false => number,
-        };
-        let blocks = recordings[from].totals.len();
-        for _ in 0..blocks {
-            drawn[from][random.below(blocks)] += 1.0;
-        }
-    }
-    drawn
+    let drawn = joined.recordings.iter().map(|one| {
+        let blocks = one.totals.len();
+        let mut drawn = vec![0.0; blocks];
+        (0..blocks).for_each(|_| drawn[random.below(blocks)] += 1.0);
+        drawn
+    });
+    drawn.collect()
 }
 
 fn drawn_total(drawn: &Draw, joined: &Joined) -> f64 {
@@ -224,14 +209,21 @@ pub fn estimate(series: &Series, method: Method, least_change: f64) -> Vec<Estim
         draws[side].iter().map(of).collect::<Vec<f64>>()
     });
     let items: Vec<usize> = (0..series.items.len()).collect();
-    items
-        .par_iter()
-        .map(|item| {
-            let spread =
-                [0, 1].map(|side| spread(&sides[side], &draws[side], &totals[side], *item));
-            combine(series, &sides, *item, spread, least_change)
-        })
-        .collect()
+    let spread_of =
+        |item: &usize| [0, 1].map(|side| spread(&sides[side], &draws[side], &totals[side], *item));
+    let mut spreads: Vec<[f64; 2]> = items.par_iter().map(spread_of).collect();
+    let excess = Excess::of(&series.sides, &spreads);
+    for (spread, factor) in spreads.iter_mut().zip(&excess.factors) {
+        *spread = spread.map(|variance| variance * factor);
+    }
+    let blocks = [0, 1].map(|side| sides[side].blocks);
+    let estimates = items.iter().zip(&spreads).map(|(item, spread)| {
+        let estimate = combine(series, blocks, *item, *spread);
+        let df = estimate.df.min(excess.df);
+        let p = accident(estimate.change(), least_change, estimate.error, df);
+        Estimate { df, p, ..estimate }
+    });
+    estimates.collect()
 }
 
 /// Variance of a share over the draws, with the factor for few blocks.
@@ -245,21 +237,16 @@ fn spread(joined: &Joined, draws: &[Draw], totals: &[f64], item: usize) -> f64 {
         own / total
     });
     let shares: Vec<f64> = shares.collect();
-    if shares.len() < 2 || joined.units < 2.0 {
+    if shares.len() < 2 || joined.blocks < 2.0 {
         return f64::INFINITY;
     }
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let squares: f64 = shares.iter().map(|share| (share - mean).powi(2)).sum();
-    squares / (shares.len() - 1) as f64 * joined.units / (joined.units - 1.0)
+    squares / (shares.len() - 1) as f64 * joined.blocks / (joined.blocks - 1.0)
 }
 
-fn combine(
-    series: &Series,
-    sides: &[Joined; 2],
-    item: usize,
-    spread: [f64; 2],
-    least_change: f64,
-) -> Estimate {
+/// The comparison of an item, but for the probability of an accident.
+fn combine(series: &Series, blocks: [f64; 2], item: usize, spread: [f64; 2]) -> Estimate {
     let counts = [0, 1].map(|side| series.sides[side].count(item));
     let totals = [0, 1].map(|side| series.sides[side].total());
     let share = [0, 1].map(|side| match totals[side] > 0.0 {
@@ -275,12 +262,11 @@ fn combine(
     let variance = [0, 1].map(|side| spread[side].max(floor[side]));
     let sum = variance[0] + variance[1];
     let error = sum.sqrt();
-    let parts = [0, 1].map(|side| variance[side].powi(2) / (sides[side].units - 1.0).max(1.0));
+    let parts = [0, 1].map(|side| variance[side].powi(2) / (blocks[side] - 1.0).max(1.0));
     let df = match sum > 0.0 && sum.is_finite() {
         true => (sum * sum / (parts[0] + parts[1])).max(1.0),
         false => 1.0,
     };
-    let change = share[1] - share[0];
     let relative = [0, 1].map(|side| match share[side] > 0.0 {
         true => variance[side] / share[side].powi(2),
         false => f64::INFINITY,
@@ -295,7 +281,7 @@ fn combine(
         error,
         log_error: (relative[0] + relative[1]).sqrt(),
         df,
-        p: accident(change, least_change, error, df),
+        p: 1.0,
         design_effect: if independent > 0.0 {
             sum / independent
         } else {

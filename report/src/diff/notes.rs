@@ -1,5 +1,6 @@
 //! What is compared with what, and what makes a comparison weaker than it looks.
 
+use super::runs;
 use crate::account::Account;
 use crate::recording::Recording;
 use crate::views::info::calendar;
@@ -82,10 +83,10 @@ pub(super) fn warnings(a: &[&Recording], b: &[&Recording], accounts: &[Account; 
              shares say nothing about that"
         ));
     }
-    if a.len() < 3 || b.len() < 3 {
+    if runs::degrees([a.len(), b.len()]) < runs::LEAST_DF {
         warnings.push(
-            "fewer than three recordings on a side: differences between runs of the same program \
-             are not measured"
+            "differences between runs of the same program are not measured: give two or more \
+             recordings of each side"
                 .to_owned(),
         );
     }

@@ -160,7 +160,8 @@ fn leeway(series: &Series, item: usize) -> f64 {
     variance(count / total.max(1.0)).max(f64::MIN_POSITIVE)
 }
 
-fn variance(share: f64) -> f64 {
+/// The variance of a sample's being of something with this share.
+pub(super) fn variance(share: f64) -> f64 {
     share * (1.0 - share)
 }
 
