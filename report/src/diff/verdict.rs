@@ -3,8 +3,9 @@
 //! not whether a share changed at all, which between two runs it always does a little, but whether
 //! it changed by more than the least change worth telling. The more a share can change, the more of
 //! the probability of error it is given (weights as in Genovese, Roeder and Wasserman, Biometrika
-//! 93, 2006): the hundreds of small functions must not hide the large one. Their intervals are widened for having been picked (Benjamini and Yekutieli,
-//! Journal of the American Statistical Association 100, 2005).
+//! 93, 2006): the hundreds of small functions must not hide the large one. Intervals of what passes
+//! are widened for having been picked (Benjamini and Yekutieli, Journal of the American Statistical
+//! Association 100, 2005).
 
 use super::DiffOptions;
 use super::bootstrap::{Estimate, block_length, estimate};
