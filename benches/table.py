@@ -105,8 +105,11 @@ def write_page(figures):
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
-        figures = measured(log)
+    try:
+        with open(sys.argv[1], encoding="utf-8", errors="replace") as log:
+            figures = measured(log)
+    except (IndexError, OSError) as error:
+        sys.exit(f"give the log of a benchmark: {error}")
     before = committed()
     show(figures, before)
     if "--save" in sys.argv[2:]:

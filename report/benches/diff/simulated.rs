@@ -1,14 +1,11 @@
-//! How good the diff's statistics are: false alarms, coverage of its intervals, and power.
+//! Simulated recordings: only there the truth is known.
 //!
-//! `cargo bench -p uniprof-report --bench diff` prints three figures with their limits.
-//!
-//! Method: recordings are simulated, since only there the truth is known. Two threads serve requests
-//! one after the other. A request is one of four types; each type is a sequence of functions of
-//! random length (half fixed, half exponential), so that neighbouring samples are of the same
-//! request. The mix of types drifts (an autoregressive process with a time constant of 0.3 s), so
-//! that samples are correlated well beyond a request. Samples are taken at 997 Hz with jitter, as
-//! the recorder does. The true share of a function is the ratio of expected times; the drift is
-//! symmetric, so it does not move the mean mix.
+//! Two threads serve requests one after the other. A request is one of four types; each type is a
+//! sequence of functions of random length (half fixed, half exponential), so that neighbouring
+//! samples are of the same request. The mix of types drifts (an autoregressive process with a time
+//! constant of 0.3 s), so that samples are correlated well beyond a request. Samples are taken at
+//! 997 Hz with jitter, as the recorder does. The true share of a function is the ratio of expected
+//! times; the drift is symmetric, so it does not move the mean mix.
 //!
 //! Three workloads: one that drifts much, whose shares vary several times as much as those of
 //! independent samples would; a steady one; and a steady one whose runs differ, each function's time
@@ -16,11 +13,11 @@
 //! workload (`uniprof workload`) is steady, and its runs differ by 0 to 2 %. The design effect, the
 //! ratio of the variance to that of independent samples, is printed for all.
 //!
-//! - A/A: 200 pairs of one workload; the share of pairs in which anything is called certain. With
+//! - A/A: pairs of one workload; the share of pairs in which anything is called certain. With
 //!   nothing to find, every discovery is a false one, and the rate of Benjamini and Hochberg (1995)
 //!   bounds the probability of any.
 //! - Coverage: how often the 95 % interval of the change holds the true change, over all functions
-//!   of 200 pairs in which one function is 5 % slower.
+//!   of the pairs in which one function is 5 % slower.
 //! - Power: in how many of these pairs that function is called certain; 60 s each. The limit holds
 //!   for the steady workload; what drifts needs longer recordings, as the diff itself says.
 
@@ -29,7 +26,9 @@ use uniprof_report::diff::{BLOCKS, Counted, Counts, DiffOptions, Item, Kind, Mat
 use uniprof_report::diff::{Verdicts, judge};
 use uniprof_report::tree::{ROOT, StackTree};
 
-const PAIRS: u64 = 200;
+use crate::random::Random;
+use crate::share;
+
 const SECONDS: f64 = 60.0;
 const RATE_HZ: f64 = 997.0;
 const THREADS: usize = 2;
@@ -74,23 +73,6 @@ const TYPES: [&[(usize, f64)]; 4] = [
         (23, 1.5),
     ],
 ];
-
-/// SplitMix64, here on its own: the generator under test must not judge itself.
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn exponential(&mut self) -> f64 {
-        -(1.0 - self.unit()).ln()
-    }
-}
 
 fn slow_factor(function: usize, slower: f64) -> f64 {
     if function == SLOW { 1.0 + slower } else { 1.0 }
@@ -221,10 +203,8 @@ const WORKLOADS: [Workload; 3] = [
     },
 ];
 
-fn main() {
-    // `cargo test --benches` runs this too: one pair shows that it works.
-    let is_bench = std::env::args().any(|flag| flag == "--bench");
-    let pairs = if is_bench { PAIRS } else { 1 };
+/// Prints the figures of `pairs` pairs of each workload.
+pub fn judge_all(pairs: u64) {
     for workload in &WORKLOADS {
         let began = Instant::now();
         println!(
@@ -235,10 +215,6 @@ fn main() {
         coverage_and_power(workload, pairs);
         println!("  {:.1} s\n", began.elapsed().as_secs_f64());
     }
-}
-
-fn share(part: u64, whole: u64) -> f64 {
-    part as f64 * 100.0 / whole as f64
 }
 
 fn false_alarms(workload: &Workload, pairs: u64) {
