@@ -4,9 +4,9 @@
     benches/diff.py [--random-addresses] [COUNT [SECONDS [FOLDER]]]    by default 15 a side, of 60 s
 
 Takes 40 minutes on an idle machine. Needs `cargo build --release --locked`. The recordings stay in
-FOLDER if it is given, and those that it has are not made again. Records the bundled workload over and
-over at 997 Hz with raw stacks: as it is (A), and with its function `hash` 5 % slower (B), in turns, so
-that whatever else the machine does disturbs both. Then compares
+FOLDER if it is given, and those that it has are not made again: one folder for each kind. Records the
+bundled workload over and over at 997 Hz with raw stacks: as it is (A), and with its function `hash`
+5 % slower (B), in turns, so that whatever else the machine does disturbs both. Then compares
 
 - each two recordings of A, and each two of B: a pair in which a function is called certain is an
   alarm;
@@ -60,6 +60,14 @@ def is_hash(change):
     return change["of"] == "total" and change["name"].endswith("workload::hash")
 
 
+def has_alarm(changes):
+    return any(one["certain"] for one in changes)
+
+
+def is_found(change):
+    return is_hash(change) and change["certain"] and change["change"] > 0
+
+
 def percent(part, whole):
     return f"{part} of {whole}, {part * 100 / whole:.1f} %"
 
@@ -68,10 +76,10 @@ def report(options):
     count = options.count
     sides = [[f"{side}{number}.uprof" for number in range(count)] for side in "ab"]
     alike = [pair for side in sides for pair in itertools.combinations(side, 2)]
-    alarms = sum(any(one["certain"] for one in compare(*pair)) for pair in alike)
+    alarms = sum(has_alarm(compare(*pair)) for pair in alike)
     pairs = list(itertools.product(*sides))
     planted = [one for pair in pairs for one in compare(*pair) if is_hash(one)]
-    found = sum(one["certain"] and one["change"] > 0 for one in planted)
+    found = sum(map(is_found, planted))
     print(f"{count} recordings a side, {options.seconds} s each at 997 Hz, about "
           f"{statistics.median(one['samples_a'] / one['share_a'] for one in planted):.0f} samples")
     print(f"pairs of one kind in which a function is called certain: {percent(alarms, len(alike))}")
@@ -98,9 +106,8 @@ def report_sets(count):
             one, other = (",".join(f"a{number}.uprof" for number in half)
                           for half in (drawn[:size], drawn[size:]))
             slower = ",".join(f"b{number}.uprof" for number in chance.sample(range(count), size))
-            alarms += any(change["certain"] for change in compare(one, other))
-            planted = [change for change in compare(one, slower) if is_hash(change)]
-            found += any(change["certain"] and change["change"] > 0 for change in planted)
+            alarms += has_alarm(compare(one, other))
+            found += any(map(is_found, compare(one, slower)))
         print(f"{size} recordings a side: alarms {percent(alarms, SETS)}; "
               f"hash found {percent(found, SETS)}")
 
@@ -121,8 +128,7 @@ def measure(options, folder):
     report(options)
     report_sets(options.count)
     sys.stdout.flush()
-    if options.count > 1:
-        report_resampled(os.getcwd())
+    report_resampled(os.getcwd())
     os.chdir("/")
 
 
@@ -133,6 +139,10 @@ def main():
     parser.add_argument("seconds", type=int, nargs="?", default=60)
     parser.add_argument("folder", nargs="?")
     options = parser.parse_args()
+    if options.count < 2:
+        parser.error("give a COUNT of 2 or more: recordings are compared in pairs")
+    if options.folder and not os.path.isdir(options.folder):
+        parser.error(f"there is no folder {options.folder}: make it first")
     if not os.access(UNIPROF, os.X_OK):
         sys.exit("build first: cargo build --release --locked")
     if options.folder:

@@ -40,6 +40,7 @@ pub fn judge_all(folder: &Path, pairs: u64) {
     let (a, b): (Vec<_>, Vec<_>) = (a.iter().collect(), b.iter().collect());
     let mut series = diff(&a, &b, &library, &DiffOptions::default(), &|_, _| {}).series;
     let [a, b] = std::mem::take(&mut series.sides).map(|side| pieces(&side));
+    let slow = slow_function(&series);
     let mut random = Random(5);
     let (mut alarms, mut found, mut inside, mut asked) = (0, 0, 0, 0);
     for _ in 0..pairs {
@@ -52,8 +53,7 @@ pub fn judge_all(folder: &Path, pairs: u64) {
         let [before, after] = [&a, &b].map(|side| draw(side, PIECES, &mut random));
         let planted = compare(&mut series, [before, after]);
         let is_found = |change: &Change| {
-            let item = &series.items[change.item];
-            change.certain && change.estimate.change() > 0.0 && is_slow(&series, item)
+            change.item == slow && change.certain && change.estimate.change() > 0.0
         };
         found += u64::from(planted.iter().any(is_found));
     }
@@ -85,9 +85,12 @@ fn print(figure: &str, what: &str, [part, whole]: [u64; 2], goal: &str) {
 
 /// Recordings in `folder` whose names begin with `side`, by name.
 fn open_all(folder: &Path, side: &str) -> Vec<Recording> {
-    let entries = std::fs::read_dir(folder).expect("the folder of recordings can be read");
+    let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries =
+        entries.unwrap_or_else(|error| panic!("cannot read {}: {error}", folder.display()));
     let mut paths: Vec<_> = entries
-        .map(|entry| entry.expect("the folder of recordings can be read").path())
+        .iter()
+        .map(|entry| entry.path())
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with(side) && name.ends_with(".uprof")
@@ -96,7 +99,8 @@ fn open_all(folder: &Path, side: &str) -> Vec<Recording> {
     paths.sort();
     assert!(
         paths.len() >= 2,
-        "two recordings {side}*.uprof or more are needed"
+        "no two recordings {side}*.uprof in {}: `benches/diff.py 15 60 FOLDER` makes them",
+        folder.display()
     );
     let opened = paths.iter().map(|path| Recording::open(path));
     opened.map(|one| one.expect("a recording")).collect()
@@ -149,6 +153,10 @@ fn holds_none(change: &Change) -> bool {
     low <= 0.0 && 0.0 <= high
 }
 
-fn is_slow(series: &Series, item: &Item) -> bool {
-    item.counted == Counted::Total && series.item_name(item).ends_with(SLOW)
+/// The item that grows from A to B.
+fn slow_function(series: &Series) -> usize {
+    let is_slow =
+        |item: &Item| item.counted == Counted::Total && series.item_name(item).ends_with(SLOW);
+    let slow = series.items.iter().position(is_slow);
+    slow.unwrap_or_else(|| panic!("no function {SLOW}: give recordings of `uniprof workload`"))
 }

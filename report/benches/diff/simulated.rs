@@ -21,13 +21,12 @@
 //! - Power: in how many of these pairs that function is called certain; 60 s each. The limit holds
 //!   for the steady workload; what drifts needs longer recordings, as the diff itself says.
 
+use crate::random::Random;
+use crate::share;
 use std::time::Instant;
 use uniprof_report::diff::{BLOCKS, Counted, Counts, DiffOptions, Item, Kind, Match, Series, Side};
 use uniprof_report::diff::{Verdicts, judge};
 use uniprof_report::tree::{ROOT, StackTree};
-
-use crate::random::Random;
-use crate::share;
 
 const SECONDS: f64 = 60.0;
 const RATE_HZ: f64 = 997.0;
