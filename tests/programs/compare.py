@@ -1,0 +1,77 @@
+"""What three recorders saw of one run, and whether uniprof's is as good as perf's.
+
+Rule for shares: a function's own share may differ from perf's by 3 points, or by 3 standard errors of the
+difference where there are too few samples for 3 points to mean anything. Rule for whole stacks and for named
+functions: at most 1 point fewer than perf, and 2 standard errors of the difference.
+"""
+
+import collections
+
+LARGEST = 12
+SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
+RATE_POINTS, RATE_ERRORS = 1.0, 2.0
+LEAST_SAMPLES = 300
+
+Row = collections.namedtuple("Row", "program recorder samples shares whole named truth faults")
+
+
+def error(rate, count):
+    """Standard error of a rate, in points; samples are close to independent where programs do rounds of
+    milliseconds."""
+    return 100 * (max(rate * (1 - rate), 0.25 / max(count, 1)) / max(count, 1)) ** 0.5
+
+
+def both(a, count_a, b, count_b):
+    return (error(a, count_a) ** 2 + error(b, count_b) ** 2) ** 0.5
+
+
+def largest(profile):
+    return [place for place, _ in profile.leaves.most_common(LARGEST)]
+
+
+def shares(ours, perf, tell):
+    """The largest difference of a share in points, and the faults."""
+    worst, faults = 0.0, []
+    for place in dict.fromkeys(largest(perf) + largest(ours)):
+        a, b = ours.share(place), perf.share(place)
+        points, name = 100 * abs(a - b), ours.name(place) or perf.name(place)
+        worst = max(worst, points)
+        allowed = max(SHARE_POINTS, SHARE_ERRORS * both(a, ours.count, b, perf.count))
+        mark = "" if points <= allowed else "  <<<"
+        other = perf.name(place)
+        alias = f" (perf: {other})" if other not in (None, name) else ""
+        tell(f"    {100 * a:5.1f} {100 * b:5.1f}  {name}{alias} ({place[0]}){mark}")
+        if mark:
+            faults.append(f"{name} has {100 * a:.1f} %, perf says {100 * b:.1f} %")
+    return worst, faults
+
+
+def rate(what, a, count_a, b, count_b):
+    allowed = RATE_POINTS + RATE_ERRORS * both(a, count_a, b, count_b)
+    if 100 * (b - a) > allowed:
+        return [f"{what}: {100 * a:.1f} %, perf {100 * b:.1f} %"]
+    return []
+
+
+def fraction(part, count):
+    return part / count if count else 0.0
+
+
+def truth(profile, told):
+    """The largest distance in points from the shares that the program told of itself, of the samples that have
+    one of its functions in them; and the faults."""
+    if not told:
+        return None, []
+    found = {name: profile.holding(name) for name in told}
+    total = sum(found.values())
+    spent = sum(told.values())
+    if total == 0:
+        return 100.0, [f"none of {', '.join(told)} was seen"]
+    worst, faults = 0.0, []
+    for name, seconds in told.items():
+        share, true = found[name] / total, seconds / spent
+        points = 100 * abs(share - true)
+        worst = max(worst, points)
+        if points > max(SHARE_POINTS, SHARE_ERRORS * error(true, total)):
+            faults.append(f"{name} has {100 * share:.1f} %, the program says {100 * true:.1f} %")
+    return worst, faults
