@@ -62,6 +62,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         gather: args.selecting.options(1),
         false_discoveries: args.false_discoveries,
         least_change: args.min_change,
+        identify: args.selecting.identify,
         ..DiffOptions::default()
     };
     let progress = Progress::new();

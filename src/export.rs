@@ -57,6 +57,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options: &args.selection.selecting.options(recordings.len()),
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,
+        identify: args.selection.selecting.identify,
     };
     let mut gathered = None;
     write_to(&args.output, |out| {

@@ -164,6 +164,7 @@ impl Watched {
                 drawing,
                 least_share: args.min_share.unwrap_or(0.0),
                 calls: args.tree_options(),
+                identify: args.selection.selecting.identify,
             };
             write_picture(&path, |out| html::write(&page, out))?;
         }
@@ -309,20 +310,12 @@ impl Args {
 const SUBTITLE_LETTERS: usize = 130;
 
 fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> FlameOptions {
-    let names: Vec<&str> = recordings.iter().map(title).collect();
+    let names: Vec<&str> = recordings.iter().map(Recording::subject).collect();
     FlameOptions {
         title: uniprof_report::labels::printable(&names.join(" + ")).into_owned(),
         subtitle: profile.account.short_line(SUBTITLE_LETTERS),
         reverse: args.reverse,
         icicle: args.reverse,
         least_share: args.min_share.unwrap_or(0.0),
-    }
-}
-
-fn title(recording: &Recording) -> &str {
-    let target = &recording.metadata().target;
-    match target.name.is_empty() {
-        true => recording.name(),
-        false => &target.name,
     }
 }

@@ -124,6 +124,10 @@ pub fn bundle(
         .end()
         .cloned()
         .unwrap_or_else(|| no_end(recording));
+    let end = match &redactor {
+        Some(redactor) => redactor.end(&end),
+        None => end,
+    };
     if let Some(redactor) = redactor {
         bundled.removed = redactor.removed();
         bundled.left = redactor.left(recording);

@@ -45,6 +45,8 @@ pub struct DiffOptions {
     pub least_change: f64,
     /// Least share, 0 to 1, of both sides together that a function must have to be asked about.
     pub least_share: f64,
+    /// Whether to tell hosts and folders of recordings.
+    pub identify: bool,
 }
 
 impl Default for DiffOptions {
@@ -58,6 +60,7 @@ impl Default for DiffOptions {
             false_discoveries: 0.05,
             least_change: 0.001,
             least_share: 0.001,
+            identify: false,
         }
     }
 }
@@ -89,8 +92,9 @@ pub fn diff(
 ) -> Diff {
     let (series, accounts, mut warnings) = series::gather(a, b, library, options, progress);
     let verdicts = judge(&series, options);
-    warnings.extend(notes::warnings(a, b, &accounts));
-    let names = [a, b].map(|side| side.iter().map(|one| notes::describe(one)).collect());
+    warnings.extend(notes::warnings(a, b, &accounts, options.identify));
+    let describe = |one: &&Recording| notes::describe(one, options.identify);
+    let names = [a, b].map(|side| side.iter().map(describe).collect());
     Diff {
         series,
         verdicts,

@@ -4,10 +4,12 @@
 
 mod assume;
 mod error;
+mod subject;
 mod source;
 mod spool;
 
 pub use error::RecordingError;
+pub(crate) use subject::{first_word, last_part};
 
 use crate::account::Damages;
 use crate::spaces::Spaces;
@@ -125,7 +127,9 @@ impl Recording {
         let cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
         recording.spaces = Spaces::new(cold.modules, whole_guest);
-        recording.tasks = TaskNames::new(cold.tasks);
+        let mut tasks = cold.tasks;
+        recording.shorten_command_lines(&mut tasks);
+        recording.tasks = TaskNames::new(tasks);
         if recording.start_ns == u64::MAX {
             let first = recording.blocks.iter().map(|block| block.first_ns).min();
             recording.start_ns = first.unwrap_or(0);

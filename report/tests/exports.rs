@@ -48,6 +48,7 @@ fn export(name: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
         options,
         progress: &|_, _| {},
         marks: false,
+        identify: false,
     };
     let mut out = Vec::new();
     (format.write)(&request, &mut out).unwrap();

@@ -35,6 +35,7 @@ fn page_with(recording: &Recording, least_share: f64, options: &Options) -> Stri
         profile: &profile,
         tally: &tally,
         chosen: String::new(),
+        identify: false,
         drawing: &FlameOptions {
             title: "made </title><u>".into(),
             subtitle: String::new(),

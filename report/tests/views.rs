@@ -225,6 +225,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 profile: &found,
                 tally: &tally,
                 chosen: String::new(),
+                identify: false,
                 drawing: &drawing,
                 least_share: 0.0,
                 calls: form,

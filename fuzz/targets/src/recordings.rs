@@ -294,6 +294,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
         profile: &profile,
         tally: &tally,
         chosen: String::new(),
+        identify: false,
         drawing: &drawing,
         least_share: 0.0,
         calls: tree::TreeOptions {
@@ -312,6 +313,7 @@ fn export_all(recording: &Recording, library: &Library, options: &Options) {
             library,
             options,
             progress: &|_, _| (),
+            identify: false,
             marks: true,
         };
         let mut out = Vec::new();

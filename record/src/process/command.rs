@@ -27,6 +27,12 @@ pub struct Child {
 }
 
 impl Command {
+    /// The program's name: without folders, and without arguments, which may hold secrets.
+    pub fn program(&self) -> &str {
+        let path = self.arguments.first().map_or("", String::as_str);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+
     /// Makes the process; it waits before it executes the command.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         Process::Started(command) => {
             let child = command.start().map_err(Refusal::Failed)?;
             let pid = child.pid();
-            (Some(child), pid, command.arguments.join(" "))
+            (Some(child), pid, command.program().to_owned())
         }
     };
     let settings = Settings {

@@ -36,7 +36,7 @@ pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceErr
         Process::Started(command) => {
             let child = command.start()?;
             let pid = child.pid();
-            (Some(child), pid, command.arguments.join(" "))
+            (Some(child), pid, command.program().to_owned())
         }
     };
     let mut traced = Threads::new();

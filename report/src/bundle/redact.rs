@@ -1,18 +1,42 @@
-//! Redaction: blocks of a recording go in, and come out without what may be private: raw memory,
-//! registers, paths, command lines, host and user names. Nothing is passed on that isn't known:
-//! blocks of types that this version doesn't know are dropped.
+//! Redaction: blocks of a recording go in; blocks made anew come out, of the fields that
+//! format-spec.md, section 14, lists. What is not listed is gone by construction: each record is built
+//! field by field, a text is kept only where the list says so, and blocks of types that this version
+//! doesn't know are dropped.
 
 use super::needs::chain_of;
 use crate::embedded::{Embedded, LineTable};
-use crate::recording::Recording;
+use crate::recording::{Recording, first_word, last_part};
 use crate::unwinders::{Held, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use uprof::cold::{Metadata, ModuleChange, ModuleEvent, TaskChange, TaskEvent};
+use uprof::cold::{
+    End, Host, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling, Target,
+    TargetKind, TaskChange, TaskEvent,
+};
+use uprof::image::ImageIdentity;
 use uprof::{Block, Payload, Sample, SampleBlock, Writer};
 
 /// Stands for what was taken out where something has to stand.
 const GONE: &str = "[redacted]";
+/// Linux keeps so many bytes of a thread's name. A longer one is no name: it may be a command line.
+const THREAD_NAME_BYTES: usize = 15;
+/// Triggers of samples that are kept; another's name is a stranger's text.
+const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
+/// Totals of the end record that are kept.
+const TOTALS: [&str; 10] = [
+    "samples",
+    "not_running",
+    "cost_rounds",
+    "cost_total_ns",
+    "slowed_to_period_ns",
+    "freezes",
+    "round_trips",
+    "rescues",
+    "hypercalls",
+    "memory_mapping_calls",
+];
+/// Origins of embedded tables that are kept.
+const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
 
 /// Writes blocks without what may be private.
 pub(super) struct Redactor<'a> {
@@ -20,6 +44,8 @@ pub(super) struct Redactor<'a> {
     held: Held,
     /// What each path became.
     names: HashMap<String, String>,
+    /// What the target was called: a task of that name is called by its command line.
+    target: Target,
     stacks: u64,
     unknown_blocks: u64,
 }
@@ -43,6 +69,7 @@ impl<'a> Redactor<'a> {
             unwinders,
             held: Held::new(),
             names,
+            target: recording.metadata().target.clone(),
             stacks: 0,
             unknown_blocks: 0,
         }
@@ -55,10 +82,13 @@ impl<'a> Redactor<'a> {
         writer: &mut Writer<W>,
     ) -> io::Result<()> {
         match block.payload().map_err(io::Error::other)? {
-            Payload::Metadata(metadata) => writer.metadata(&redacted(metadata), block.first_ns),
+            Payload::Metadata(metadata) => {
+                writer.metadata(&self.metadata(&metadata), block.first_ns)
+            }
             Payload::Samples(samples) => self.write_samples(&samples, writer),
             Payload::Tasks(events) => {
-                let events: Vec<TaskEvent> = events.into_iter().map(renamed).collect();
+                let events: Vec<TaskEvent> =
+                    events.into_iter().map(|event| self.task(event)).collect();
                 writer.tasks(&events)
             }
             Payload::Modules(events) => {
@@ -70,7 +100,7 @@ impl<'a> Redactor<'a> {
             Payload::Losses(losses) => writer.losses(&losses),
             Payload::Spans(spans) => writer.spans(&spans),
             Payload::Image(mut part) => {
-                part.identity.path = self.name(&part.identity.path);
+                part.identity = self.identity(part.identity);
                 part.others.clear();
                 writer.image_part(&part, block.first_ns)
             }
@@ -112,11 +142,12 @@ impl<'a> Redactor<'a> {
 
     fn module(&self, event: ModuleEvent) -> ModuleEvent {
         let what = match event.what {
-            ModuleChange::Mapped(mut mapping) => {
-                mapping.path = self.name(&mapping.path);
-                ModuleChange::Mapped(mapping)
-            }
-            other => other,
+            ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
+                path: self.name(&mapping.path),
+                ..mapping
+            }),
+            ModuleChange::Cleared => ModuleChange::Cleared,
+            ModuleChange::CopiedFrom(space) => ModuleChange::CopiedFrom(space),
         };
         ModuleEvent { what, ..event }
     }
@@ -137,13 +168,78 @@ impl<'a> Redactor<'a> {
             }
             lines.insert(address, &found);
         });
-        let mut identity = embedded.identity;
-        identity.path = self.name(&identity.path);
         Embedded {
-            identity,
+            identity: self.identity(embedded.identity),
             lines,
             rules: Default::default(),
             ..embedded
+        }
+    }
+
+    fn identity(&self, identity: ImageIdentity) -> ImageIdentity {
+        let known = ORIGINS.contains(&identity.origin.as_str());
+        ImageIdentity {
+            path: self.name(&identity.path),
+            origin: (if known {
+                identity.origin.as_str()
+            } else {
+                GONE
+            })
+            .to_owned(),
+            ..identity
+        }
+    }
+
+    fn metadata(&self, metadata: &Metadata) -> Metadata {
+        let (host, target, sampling) = (&metadata.host, &metadata.target, &metadata.sampling);
+        let trigger = TRIGGERS
+            .into_iter()
+            .find(|known| *known == sampling.trigger);
+        Metadata {
+            recorder: Recorder {
+                program: program_and_version(&metadata.recorder.program),
+                command_line: vec![GONE.to_owned()],
+            },
+            host: Host {
+                name: GONE.to_owned(),
+                system: system_and_version(&host.system),
+                processor: host.processor.clone(),
+                processors: host.processors,
+            },
+            target: Target {
+                name: subject(target).to_owned(),
+                ..*target
+            },
+            sampling: Sampling {
+                trigger: trigger.unwrap_or(GONE).to_owned(),
+                ..*sampling
+            },
+            notes: Vec::new(),
+        }
+    }
+
+    fn task(&self, event: TaskEvent) -> TaskEvent {
+        let what = match event.what {
+            TaskChange::Named(name) if name == self.target.name => {
+                TaskChange::Named(subject(&self.target).to_owned())
+            }
+            TaskChange::Named(name) => TaskChange::Named(thread_name(&name).to_owned()),
+            TaskChange::Ended => TaskChange::Ended,
+        };
+        TaskEvent { what, ..event }
+    }
+
+    /// The end record without its words: they name the command or the guest.
+    pub(super) fn end(&self, end: &End) -> End {
+        let totals = end.totals.iter();
+        End {
+            time_ns: end.time_ns,
+            reason: end.reason,
+            message: end.reason.name().to_owned(),
+            totals: totals
+                .filter(|(name, _)| TOTALS.contains(&name.as_str()))
+                .cloned()
+                .collect(),
         }
     }
 
@@ -157,7 +253,7 @@ impl<'a> Redactor<'a> {
             "registers".to_owned(),
             "folders of images and source files".to_owned(),
             "host name".to_owned(),
-            "command lines and notes".to_owned(),
+            "command lines, notes, names of guests, words of the end".to_owned(),
         ];
         if self.unknown_blocks > 0 {
             removed.push(format!("{} blocks of unknown type", self.unknown_blocks));
@@ -167,7 +263,7 @@ impl<'a> Redactor<'a> {
 
     /// What is left that may tell something, a line each.
     pub(super) fn left(&self, recording: &Recording) -> Vec<String> {
-        let metadata = redacted(recording.metadata().clone());
+        let metadata = self.metadata(recording.metadata());
         let host = metadata.host;
         let mut names: Vec<&str> = self.names.values().map(String::as_str).collect();
         names.sort_unstable();
@@ -180,38 +276,62 @@ impl<'a> Redactor<'a> {
                 "host: {}, {} processors of type {}",
                 host.system, host.processors, host.processor
             ),
-            "names of threads or vCPUs; times; addresses of code; build-ids".to_owned(),
+            format!(
+                "names of threads or vCPUs, {THREAD_NAME_BYTES} bytes at most; times; \
+                 addresses of code; build-ids"
+            ),
             format!("names of images: {}", names.join(", ")),
             "names of functions and source files, line numbers".to_owned(),
         ]
     }
 }
 
-fn redacted(mut metadata: Metadata) -> Metadata {
-    metadata.recorder.program = last_part(&metadata.recorder.program).to_owned();
-    metadata.recorder.command_line = vec![GONE.to_owned()];
-    metadata.host.name = GONE.to_owned();
-    metadata.target.name = last_part(first_word(&metadata.target.name)).to_owned();
-    metadata.notes.clear();
-    metadata
-}
-
-/// A task that is named by the path of its program gets the program's name.
-fn renamed(mut event: TaskEvent) -> TaskEvent {
-    if let TaskChange::Named(name) = &mut event.what
-        && name.starts_with(['/', '.', '~'])
-    {
-        *name = last_part(first_word(name)).to_owned();
+/// The program that is recorded, without folders and arguments. What a guest is called is its
+/// owner's business.
+fn subject(target: &Target) -> &str {
+    match target.kind {
+        TargetKind::Process => last_part(first_word(&target.name)),
+        _ => GONE,
     }
-    event
 }
 
-/// A target may be named by its command line.
-fn first_word(text: &str) -> &str {
-    text.split(' ').next().unwrap_or("")
+/// A name as the system keeps it. One that is longer, or begins with a path, is a command line.
+fn thread_name(name: &str) -> &str {
+    let is_command = name.len() > THREAD_NAME_BYTES || name.starts_with(['/', '.', '~']);
+    let name = if is_command {
+        last_part(first_word(name))
+    } else {
+        name
+    };
+    let ends = name
+        .char_indices()
+        .map(|(at, letter)| at + letter.len_utf8());
+    let end = ends.take_while(|end| *end <= THREAD_NAME_BYTES).last();
+    &name[..end.unwrap_or(0)]
 }
 
-/// The last part of a path, on whichever system it was made.
-fn last_part(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or("")
+/// `uniprof 0.1.0` as it is; of another text nothing.
+fn program_and_version(program: &str) -> String {
+    let version = program.strip_prefix("uniprof ");
+    match version.filter(|version| is_number(version)) {
+        Some(_) => program.to_owned(),
+        None => GONE.to_owned(),
+    }
+}
+
+/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: who built a kernel may say so in its name.
+fn system_and_version(system: &str) -> String {
+    let version = system.strip_prefix("Linux ").unwrap_or("");
+    let version = version.split(['-', '+', ' ', '_']).next().unwrap_or("");
+    match is_number(version) {
+        true => format!("Linux {version}"),
+        false => GONE.to_owned(),
+    }
+}
+
+fn is_number(version: &str) -> bool {
+    !version.is_empty()
+        && version
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }

@@ -2,17 +2,21 @@
 
 use super::runs;
 use crate::account::Account;
-use crate::recording::Recording;
+use crate::recording::{Recording, last_part};
 use crate::views::info::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
 
-/// A recording in a line: name, target, build-id, date, host.
-pub(super) fn describe(recording: &Recording) -> String {
+/// A recording in a line: name, target, build-id, date; with `identify` its whole path and the host.
+pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     let metadata = recording.metadata();
-    let mut parts = vec![recording.name().to_owned()];
+    let name = match identify {
+        true => recording.name(),
+        false => last_part(recording.name()),
+    };
+    let mut parts = vec![name.to_owned()];
     if !metadata.target.name.is_empty() {
-        parts.push(metadata.target.name.clone());
+        parts.push(recording.subject().to_owned());
     }
     parts.extend(build_id(recording).map(|id| format!("build {id}")));
     parts.extend(
@@ -20,7 +24,7 @@ pub(super) fn describe(recording: &Recording) -> String {
             .start_realtime_ns()
             .map(|ns| format!("{} UTC", calendar(ns))),
     );
-    if !metadata.host.name.is_empty() {
+    if identify && !metadata.host.name.is_empty() {
         parts.push(format!("on {}", metadata.host.name));
     }
     parts.push(format!("{:.1} s", recording.seconds()));
@@ -39,9 +43,21 @@ fn build_id(recording: &Recording) -> Option<String> {
 }
 
 /// What differs between the sides besides the program.
-pub(super) fn warnings(a: &[&Recording], b: &[&Recording], accounts: &[Account; 2]) -> Vec<String> {
+pub(super) fn warnings(
+    a: &[&Recording],
+    b: &[&Recording],
+    accounts: &[Account; 2],
+    identify: bool,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     let sides = [a, b];
+    let hosts = sides.map(|side| {
+        let names = side.iter().map(|one| one.metadata().host.name.as_str());
+        names.collect::<BTreeSet<&str>>()
+    });
+    if hosts[0] != hosts[1] && !identify {
+        warnings.push("hosts differ (--identify names them)".to_owned());
+    }
     let mut differ = |what: &str, of: &dyn Fn(&Metadata) -> String| {
         let [in_a, in_b] = sides.map(|side| {
             let values = side.iter().map(|one| of(one.metadata()));
@@ -56,7 +72,10 @@ pub(super) fn warnings(a: &[&Recording], b: &[&Recording], accounts: &[Account; 
         format!("{} Hz", metadata.sampling.rate_millihertz as f64 / 1000.0)
     });
     differ("triggers", &|metadata| metadata.sampling.trigger.clone());
-    differ("hosts", &|metadata| metadata.host.name.clone());
+    differ("hosts", &|metadata| match identify {
+        true => metadata.host.name.clone(),
+        false => String::new(),
+    });
     differ("processors", &|metadata| {
         format!("{} × {}", metadata.host.processors, metadata.host.processor)
     });

@@ -102,13 +102,7 @@ fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuD
 }
 
 fn title(recording: &Recording) -> String {
-    let name = &recording.metadata().target.name;
-    let name = if name.is_empty() {
-        recording.name()
-    } else {
-        name
-    };
-    printable(name).into_owned()
+    printable(recording.subject()).into_owned()
 }
 
 fn reference(recording: Option<&Recording>) -> fx::ReferenceTimestamp {

@@ -4,7 +4,7 @@
 use crate::export::Request;
 use crate::gather::Profile;
 use crate::labels::LabelId;
-use crate::recording::Recording;
+use crate::recording::{Recording, last_part};
 use crate::tree::NodeId;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -19,7 +19,11 @@ const VERSION: u32 = 1;
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
-    let recordings: Vec<Value> = request.recordings.iter().map(|one| about(one)).collect();
+    let recordings: Vec<Value> = request
+        .recordings
+        .iter()
+        .map(|one| about(one, request.identify))
+        .collect();
     let head = json!({
         "format": "uniprof-profile",
         "version": VERSION,
@@ -48,19 +52,23 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     Ok(profile)
 }
 
-/// A recording in a few fields.
-pub(crate) fn about(recording: &Recording) -> Value {
+/// A recording in a few fields; its host and path only with `identify`.
+pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
     let metadata = recording.metadata();
+    let (name, target) = match identify {
+        true => (recording.name(), metadata.target.name.as_str()),
+        false => (last_part(recording.name()), recording.subject()),
+    };
     let uuid = recording.uuid().map(|uuid| {
         let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
         digits.collect::<String>()
     });
     json!({
-        "name": recording.name(),
+        "name": name,
         "uuid": uuid,
-        "target": metadata.target.name,
+        "target": target,
         "target_kind": metadata.target.kind.name(),
-        "host": metadata.host.name,
+        "host": identify.then_some(&metadata.host.name),
         "architecture": metadata.target.arch.name(),
         "started_ns_since_1970": recording.start_realtime_ns(),
         "seconds": recording.seconds(),

@@ -4,6 +4,7 @@
 use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
 use crate::labels::LabelId;
+use crate::recording::last_part;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -17,7 +18,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": concat!("uniprof ", env!("CARGO_PKG_VERSION")),
-        "name": request.recordings.first().map_or("", |recording| recording.name()),
+        "name": request.recordings.first().map_or("", |recording| last_part(recording.name())),
         "shared": {"frames": frames.collect::<Vec<Value>>()},
     });
     let head = head.to_string();

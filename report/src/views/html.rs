@@ -36,6 +36,8 @@ pub struct Page<'a> {
     pub least_share: f64,
     /// Which calls are listed.
     pub calls: TreeOptions,
+    /// Whether to tell the command line, the host's name and folders.
+    pub identify: bool,
 }
 
 const STYLE: &str = include_str!("html/page.css");

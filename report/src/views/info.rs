@@ -2,7 +2,7 @@
 
 use crate::account::{Account, is_cut, share};
 use crate::labels::printable;
-use crate::recording::Recording;
+use crate::recording::{Recording, last_part};
 use crate::survey::{Survey, Times};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -13,15 +13,20 @@ use uprof::cold::{Metadata, TargetKind};
 /// # Errors
 /// What `out` returns.
 pub fn write(recording: &Recording, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    for (name, value) in lines(recording, survey) {
+    for (name, value) in lines(recording, survey, true) {
         writeln!(out, "{name:<16}{value}")?;
     }
     Ok(())
 }
 
 /// The same as names and values, both printable; a line without a name belongs to the one before.
-pub fn lines(recording: &Recording, survey: &Survey) -> Vec<(String, String)> {
-    let mut page = Page { lines: Vec::new() };
+/// Command line, host name and folders only with `identify`: they may be secrets, and an output
+/// may go to anybody.
+pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(String, String)> {
+    let mut page = Page {
+        lines: Vec::new(),
+        identify,
+    };
     what(recording, &mut page);
     samples(recording, survey, &mut page);
     times(survey, recording, &mut page);
@@ -32,6 +37,8 @@ pub fn lines(recording: &Recording, survey: &Survey) -> Vec<(String, String)> {
 
 struct Page {
     lines: Vec<(String, String)>,
+    /// Whether to tell whose it is.
+    identify: bool,
 }
 
 impl Page {
@@ -56,12 +63,20 @@ fn what(recording: &Recording, page: &mut Page) {
         notes,
         ..
     } = recording.metadata();
-    page.line("recording", recording.name());
+    let path = match page.identify {
+        true => recording.name(),
+        false => last_part(recording.name()),
+    };
+    page.line("recording", path);
     if let Some(uuid) = recording.uuid() {
         let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
         page.line("identity", digits.collect::<String>());
     }
-    let mut name = format!("{} ({}", target.name, target.kind.name());
+    let subject = match page.identify {
+        true => &target.name,
+        false => recording.subject(),
+    };
+    let mut name = format!("{subject} ({}", target.kind.name());
     match target.kind {
         TargetKind::Process | TargetKind::XenDomain => name.push_str(&format!(" {})", target.id)),
         _ => name.push(')'),
@@ -76,13 +91,19 @@ fn what(recording: &Recording, page: &mut Page) {
         page.line("started", format!("{} UTC", calendar(realtime_ns)));
     }
     page.line("length", format!("{:.3} s", recording.seconds()));
-    page.some("command", recorder.command_line.join(" "));
+    if page.identify {
+        page.some("command", recorder.command_line.join(" "));
+    }
     page.some("recorder", &recorder.program);
     let processor = match host.processors {
         0 => host.processor.clone(),
         count => format!("{count} × {}", host.processor),
     };
-    let parts = [host.name.as_str(), host.system.as_str(), processor.as_str()];
+    let host_name = match page.identify {
+        true => host.name.as_str(),
+        false => "",
+    };
+    let parts = [host_name, host.system.as_str(), processor.as_str()];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     page.some("host", parts.join(", "));
     for (name, value) in notes {
@@ -289,7 +310,11 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
         } else {
             id
         };
-        page.line("", format!("{}  {id}", module.path));
+        let path = match page.identify {
+            true => &module.path,
+            false => last_part(&module.path),
+        };
+        page.line("", format!("{path}  {id}"));
     }
 }
 

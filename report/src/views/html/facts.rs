@@ -3,6 +3,7 @@
 use super::Page;
 use super::text;
 use crate::labels::printable;
+use crate::recording::last_part;
 use crate::views::flame::escape;
 use crate::views::info;
 use std::io::{self, Write};
@@ -33,7 +34,7 @@ const WARNINGS_MAX: usize = 20;
 pub(super) fn write_summary(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     for (recording, survey) in page.recordings.iter().take(RECORDINGS_MAX) {
         writeln!(out, "<dl>")?;
-        for (name, value) in grouped(info::lines(recording, survey)) {
+        for (name, value) in grouped(info::lines(recording, survey, page.identify)) {
             if FIRST.contains(&name.as_str()) {
                 write_fact(&name, &value, out)?;
             }
@@ -53,12 +54,12 @@ pub(super) fn write_recordings(page: &Page<'_>, out: &mut dyn Write) -> io::Resu
         "<section id=\"recording\">\n<h2>All about the recording</h2>"
     )?;
     for (recording, survey) in page.recordings.iter().take(RECORDINGS_MAX) {
-        let name = text(recording.name());
+        let name = text(last_part(recording.name()));
         writeln!(
             out,
             "<details class=\"facts\"><summary><bdi>{name}</bdi></summary>\n<dl>"
         )?;
-        for (name, value) in grouped(info::lines(recording, survey)) {
+        for (name, value) in grouped(info::lines(recording, survey, page.identify)) {
             write_fact(&name, &value, out)?;
         }
         writeln!(out, "</dl></details>")?;
@@ -93,7 +94,7 @@ pub(super) fn write_account(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     let warnings = &page.profile.warnings;
     let damages = page.recordings.iter().flat_map(|(recording, _)| {
         let stretches = recording.damages().stretches.iter();
-        stretches.map(|stretch| format!("{}: {stretch}", recording.name()))
+        stretches.map(|stretch| format!("{}: {stretch}", last_part(recording.name())))
     });
     let all: Vec<String> = warnings.iter().cloned().chain(damages).collect();
     for warning in all.iter().take(WARNINGS_MAX) {

@@ -1,0 +1,45 @@
+//! What a recording is of, in a word that may be shown to anybody: the guest's name, or the
+//! program's without folders and arguments.
+
+use super::Recording;
+use uprof::cold::{TargetKind, TaskChange, TaskEvent};
+
+impl Recording {
+    /// The guest's name or the program's; the recording's own where it has none. Of a process that
+    /// is named by its command line, the program alone: arguments may hold secrets.
+    pub fn subject(&self) -> &str {
+        let target = &self.metadata().target;
+        let name = match target.kind {
+            TargetKind::Process => last_part(first_word(&target.name)),
+            _ => &target.name,
+        };
+        match name.is_empty() {
+            true => last_part(self.name()),
+            false => name,
+        }
+    }
+
+    /// A task that is named by the target's command line gets the program's name.
+    pub(super) fn shorten_command_lines(&self, tasks: &mut [TaskEvent]) {
+        if self.metadata().target.kind != TargetKind::Process {
+            return;
+        }
+        for event in tasks {
+            if let TaskChange::Named(name) = &mut event.what
+                && *name == self.metadata().target.name
+            {
+                *name = self.subject().to_owned();
+            }
+        }
+    }
+}
+
+/// The program of a command line.
+pub(crate) fn first_word(text: &str) -> &str {
+    text.split(' ').next().unwrap_or("")
+}
+
+/// The last part of a path, on whichever system it was made.
+pub(crate) fn last_part(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or("")
+}

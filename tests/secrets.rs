@@ -1,0 +1,253 @@
+//! A secret is planted in every text, register and stack byte that a recording can have, and looked
+//! for in every output: in a redacted bundle there is none but where the list of what is kept says so,
+//! and in what goes to others (pages, pictures, exports, comparisons) neither the command line nor
+//! the host nor a folder shows unless `--identify` asks for them.
+
+#![cfg(feature = "report")]
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::process::Command;
+use uprof::cold::{
+    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, Span, TargetKind, TaskChange,
+    TaskEvent,
+};
+use uprof::image::{ImageIdentity, ImagePart, Symbol};
+use uprof::{Arch, Frame, RawStack, Registers, Sample, State, Stop, Task, Writer};
+
+/// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
+const KEPT: [&str; 5] = [
+    "kept-processor",
+    "kept-thread",
+    "kept-module",
+    "kept_function",
+    "kept_span",
+];
+/// Everything else that is planted.
+const SECRETS: [&str; 17] = [
+    "secret-recorder",
+    "secret-command",
+    "secret-host",
+    "secret-system",
+    "secret-argument",
+    "secret-trigger",
+    "secret-note-name",
+    "secret-note-value",
+    "secret-long-thread-name",
+    "secret-short",
+    "secret-folder",
+    "secret-image-folder",
+    "secret-origin",
+    "secret-end",
+    "secret-total",
+    "secret-in-a-section",
+    "SECRETST",
+];
+/// What an output for others doesn't have without `--identify`.
+const PERSONAL: [&str; 3] = ["secret-command", "secret-host", "secret-argument"];
+
+const MAIN: Task = Task {
+    space: 300,
+    vcpu: 300,
+};
+const OTHER: Task = Task {
+    space: 300,
+    vcpu: 301,
+};
+
+fn metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.recorder.program = "uniprof secret-recorder".into();
+    metadata.recorder.command_line = vec!["uniprof".into(), "--secret-command".into()];
+    metadata.host.name = "secret-host".into();
+    metadata.host.system = "Linux 6.1.0-secret-system".into();
+    metadata.host.processor = "kept-processor".into();
+    metadata.target.kind = TargetKind::Process;
+    metadata.target.id = 300;
+    metadata.target.name = "/opt/secret-folder/server --secret-argument".into();
+    metadata.sampling.rate_millihertz = 99_000;
+    metadata.sampling.trigger = "secret-trigger".into();
+    metadata.notes = vec![("secret-note-name".into(), "secret-note-value".into())];
+    metadata
+}
+
+fn named(task: Task, name: &str) -> TaskEvent {
+    TaskEvent {
+        time_ns: 1_000,
+        task,
+        what: TaskChange::Named(name.into()),
+    }
+}
+
+fn image() -> ImagePart {
+    let mut image = ImagePart::new(ImageIdentity {
+        path: "/secret-image-folder/kept-module".into(),
+        build_id: vec![1; 20],
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: "secret-origin".into(),
+    });
+    image.push(Symbol {
+        address: 0x1000,
+        size_bytes: 0x1000,
+        name: "kept_function",
+    });
+    image.others = vec![(4000, b"secret-in-a-section".to_vec())];
+    image
+}
+
+fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
+    let mut registers = Registers::default();
+    registers.set(3, u64::from_le_bytes(*b"SECRETST"));
+    for round in 0..20 {
+        writer.sample(&Sample {
+            time_ns: 2_000 + round * 10_000_000,
+            task: if round % 2 == 0 { MAIN } else { OTHER },
+            state: State::Running,
+            chain: &[Frame::exact(0x40_1010), Frame::return_address(0x40_1020)],
+            stop: Stop::Complete,
+            cost_ns: None,
+            late_ns: None,
+            registers: Some(&registers),
+            stack: Some(RawStack {
+                address: 0x7ff0,
+                bytes: b"SECRETST",
+            }),
+        })?;
+    }
+    Ok(())
+}
+
+/// A recording with all of it.
+fn write(path: &Path) -> std::io::Result<()> {
+    let file = std::fs::File::create(path)?;
+    let mut writer = Writer::create(file, [7; 16], &metadata(), 1_000)?;
+    // As recordings had it that named the first thread by the command line.
+    let command = metadata().target.name;
+    writer.tasks(&[
+        named(MAIN, &command),
+        named(OTHER, "kept-thread"),
+        named(OTHER, "./sh secret-short"),
+        named(OTHER, "env TOKEN=secret-long-thread-name"),
+        named(OTHER, "kept-thread"),
+    ])?;
+    writer.modules(&[ModuleEvent {
+        time_ns: 1_000,
+        space: 300,
+        what: ModuleChange::Mapped(Mapping {
+            start: 0x40_0000,
+            length: 0x10_0000,
+            file_offset: 0,
+            path: "/secret-image-folder/kept-module".into(),
+            build_id: vec![1; 20],
+        }),
+    }])?;
+    writer.spans(&[Span {
+        task: MAIN,
+        start_ns: None,
+        duration_ns: 5,
+        depth: 0,
+        name: "kept_span".into(),
+    }])?;
+    writer.image_part(&image(), 1_000)?;
+    write_samples(&mut writer)?;
+    writer.finish(&End {
+        time_ns: 300_000_000,
+        reason: EndReason::TargetEnded,
+        message: "`/opt/secret-folder/server secret-end` ended".into(),
+        totals: vec![("secret-total".into(), 1), ("samples".into(), 20)],
+    })?;
+    Ok(())
+}
+
+/// What `uniprof` prints, on either side.
+fn uniprof(folder: &Path, words: &[&str]) -> String {
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let both = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&both).into_owned();
+    assert!(
+        output.status.code().is_some_and(|code| code < 2),
+        "{words:?}: {text}"
+    );
+    text
+}
+
+#[test]
+fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(&folder.join("run.uprof")).unwrap();
+    let before = uniprof(folder, &["dump", "run.uprof"]);
+    for planted in SECRETS.iter().chain(&KEPT) {
+        let shown = ["SECRETST", "secret-in-a-section"].contains(planted);
+        assert!(
+            shown || before.contains(planted),
+            "{planted} was not planted"
+        );
+    }
+    let said = uniprof(
+        folder,
+        &["bundle", "run.uprof", "--redact", "-o", "r.uprof"],
+    );
+    let bytes = std::fs::read(folder.join("r.uprof")).unwrap();
+    let dumped = uniprof(folder, &["dump", "r.uprof"]);
+    let everything = [
+        said,
+        String::from_utf8_lossy(&bytes).into_owned(),
+        dumped.clone(),
+        uniprof(folder, &["info", "r.uprof"]),
+        uniprof(folder, &["report", "--html=-", "--identify", "r.uprof"]),
+    ]
+    .concat();
+    for secret in SECRETS {
+        assert!(!everything.contains(secret), "{secret} is still there");
+        // Nor the beginning of one that was cut.
+        let start = &secret[..secret.len().min(9)];
+        assert!(!everything.contains(start), "{start} is still there");
+    }
+    for kept in KEPT {
+        assert!(dumped.contains(kept), "{kept} is gone");
+    }
+    let value = format!("{:x}", u64::from_le_bytes(*b"SECRETST"));
+    assert!(before.contains(&value) && !everything.contains(&value));
+}
+
+#[test]
+fn what_goes_to_others_tells_neither_command_line_nor_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(&folder.join("run.uprof")).unwrap();
+    let path = folder.join("run.uprof");
+    let path = path.to_str().unwrap();
+    let parent = folder.file_name().unwrap().to_str().unwrap();
+    let outputs: [&[&str]; 14] = [
+        &["report", "--html=-", path],
+        &["report", "--flame=-", path],
+        &["report", "--flame=chart=-", path],
+        &["report", "--heatmap=-", path],
+        &["report", "--top", path],
+        &["report", "--tree", "--by-thread", path],
+        &["export", "-f", "json", path],
+        &["export", "-f", "firefox", path],
+        &["export", "-f", "speedscope", path],
+        &["export", "-f", "folded", path],
+        &["export", "-f", "perf-script", path],
+        &["export", "-f", "csv", path],
+        &["diff", path, path],
+        &["diff", "--json", path, path],
+    ];
+    for words in outputs {
+        let text = uniprof(folder, words);
+        for secret in PERSONAL.iter().chain([&parent]) {
+            assert!(!text.contains(secret), "{words:?} tells {secret}: {text}");
+        }
+    }
+    let asked = uniprof(folder, &["report", "--html=-", "--identify", path]);
+    for secret in ["secret-command", "secret-host", "secret-argument", parent] {
+        assert!(asked.contains(secret), "--identify doesn't tell {secret}");
+    }
+}
