@@ -6,9 +6,17 @@ use crate::output::write_private;
 use crate::selection::say;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "record")]
+use std::sync::Arc;
+#[cfg(feature = "record")]
+use uniprof_record::process::images::HeldImage;
 use uniprof_report::bundle::{Bundled, bundle};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
+#[cfg(feature = "record")]
+use uniprof_report::spaces::Module;
+#[cfg(feature = "record")]
+use uprof::cold::Mapping;
 
 /// Put what a report needs of the images into the recording
 #[derive(Debug, clap::Args)]
@@ -61,10 +69,20 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
 }
 
-/// Embeds into the recording at `path` what is found on this machine, after it was recorded.
+/// Embeds into the recording at `path` what it needs of the images that were mapped, of which `held`
+/// are open, and of those found on this machine.
 #[cfg(feature = "record")]
-pub fn embed(path: &Path, elf: Option<&Path>) -> anyhow::Result<Bundled> {
+pub fn embed(path: &Path, elf: Option<&Path>, held: &[HeldImage]) -> anyhow::Result<Bundled> {
     let mut library = Library::default();
+    for image in held {
+        let module = Module::of(&Mapping {
+            path: image.path.clone(),
+            build_id: image.build_id.clone(),
+            file: image.file,
+            ..Mapping::default()
+        });
+        library.hold(module, Arc::clone(&image.opened));
+    }
     if let Some(image) = elf {
         library.add_image(image).context("cannot use --elf")?;
     }

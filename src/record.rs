@@ -119,7 +119,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     say_summary(&summary, &args);
     #[cfg(feature = "report")]
     if summary.samples > 0 && !args.no_embed && args.output != Path::new("-") {
-        embed(&args);
+        embed(&args, &summary);
     }
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
@@ -138,12 +138,12 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 /// Puts into the recording what a report elsewhere needs of the images. A recording without it is
 /// whole, so that a failure is only told.
 #[cfg(feature = "report")]
-fn embed(args: &Args) {
+fn embed(args: &Args, summary: &Summary) {
     let is_file = std::fs::metadata(&args.output).is_ok_and(|found| found.is_file());
     if !is_file {
         return;
     }
-    match crate::bundle::embed(&args.output, args.elf.as_deref()) {
+    match crate::bundle::embed(&args.output, args.elf.as_deref(), &summary.images) {
         Ok(bundled) => {
             let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
             terminal::say(format_args!(
@@ -151,10 +151,25 @@ fn embed(args: &Args) {
                 size_bytes.div_ceil(1024),
                 bundled.images.len()
             ));
+            tell_missing(&bundled.missing);
         }
         Err(error) => terminal::say(format_args!(
             "uniprof: nothing was embedded: {error:#}; the recording itself is whole"
         )),
+    }
+}
+
+/// Says which images could not be had, of those that samples are in.
+#[cfg(feature = "report")]
+fn tell_missing(missing: &[String]) {
+    for path in missing
+        .iter()
+        .filter(|path| path.starts_with('/') && !path.starts_with("//"))
+    {
+        terminal::say(format_args!(
+            "uniprof: no names for functions of {path}: it could not be opened while it was mapped; \
+             give reports its image with --elf IMAGE, or its folder with --image-path FOLDER"
+        ));
     }
 }
 

@@ -6,6 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use uprof::Writer;
+use uprof::cold::{
+    Contents, End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
+};
 
 /// A Python that has the package zstandard: the one in PATH, or the system's, for which Debian's
 /// package is.
@@ -95,6 +99,45 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// A recording with mappings of files: with a build-id, with contents, with neither.
+fn mapped_files() -> Vec<u8> {
+    let mut writer = Writer::create(Vec::new(), [1; 16], &Metadata::default(), 1).unwrap();
+    let contents = Contents {
+        size_bytes: 70_000,
+        crc: 0x00c0_ffee,
+    };
+    let events = [
+        (vec![0xab; 20], None),
+        (vec![], Some(contents)),
+        (vec![], None),
+    ];
+    let events = events.map(|(build_id, contents)| ModuleEvent {
+        time_ns: 2,
+        space: 7,
+        what: ModuleChange::Mapped(Mapping {
+            start: 0x1000,
+            length: 0x1000,
+            file_offset: 0x2000,
+            path: "/usr/bin/a \"b\"".into(),
+            build_id,
+            file: Some(MappedFile {
+                device_major: 254,
+                device_minor: 1 << 18,
+                inode: 1 << 40,
+                contents,
+            }),
+        }),
+    });
+    writer.modules(&events).unwrap();
+    let end = End {
+        time_ns: 3,
+        reason: EndReason::Duration,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap()
+}
+
 /// The recording that section 13 of format-spec.md shows in hexadecimal.
 fn worked_example() -> Vec<u8> {
     let text = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
@@ -152,7 +195,9 @@ fn dump_is_what_the_second_reader_prints() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let worked = folder.path().join("worked-example.uprof");
     fs::write(&worked, worked_example()).expect("writing the worked example");
-    let mut all = vec![worked];
+    let mapped = folder.path().join("mapped-files.uprof");
+    fs::write(&mapped, mapped_files()).expect("writing a made recording");
+    let mut all = vec![worked, mapped];
     all.extend(recordings(&in_repository("corpus")));
     for recording in &all {
         let lines = compare(python, recording);

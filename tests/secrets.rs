@@ -9,8 +9,8 @@ use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::Command;
 use uprof::cold::{
-    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, Span, TargetKind, TaskChange,
-    TaskEvent,
+    End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Span, TargetKind,
+    TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, RawStack, Registers, Sample, State, Stop, Task, Writer};
@@ -24,7 +24,7 @@ const KEPT: [&str; 5] = [
     "kept_span",
 ];
 /// Everything else that is planted.
-const SECRETS: [&str; 17] = [
+const SECRETS: [&str; 18] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
@@ -41,6 +41,7 @@ const SECRETS: [&str; 17] = [
     "secret-end",
     "secret-total",
     "secret-in-a-section",
+    "inode=424242",
     "SECRETST",
 ];
 /// What an output for others doesn't have without `--identify`.
@@ -140,6 +141,12 @@ fn write(path: &Path) -> std::io::Result<()> {
             file_offset: 0,
             path: "/secret-image-folder/kept-module".into(),
             build_id: vec![1; 20],
+            file: Some(MappedFile {
+                device_major: 9,
+                device_minor: 9,
+                inode: 424_242,
+                contents: None,
+            }),
         }),
     }])?;
     writer.spans(&[Span {

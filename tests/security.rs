@@ -44,6 +44,7 @@ fn hostile(paths: &[String], source: &str) -> Vec<u8> {
                 file_offset: 0,
                 path: path.clone(),
                 build_id: Vec::new(),
+                file: None,
             }),
         })
         .collect();
@@ -341,8 +342,8 @@ fn a_recorder_gives_up_what_it_does_not_need() {
             );
             std::thread::sleep(Duration::from_millis(20));
         }
-        // ReadAnyFile, Kill, Trace, KernelAddresses.
-        let allowed = 1u64 << 2 | 1 << 5 | 1 << 19 | 1 << 34;
+        // ReadAnyFile, Kill, Trace, KernelAddresses, MappedFiles.
+        let allowed = 1u64 << 2 | 1 << 5 | 1 << 19 | 1 << 34 | 1 << 40;
         for field in ["CapEff:", "CapPrm:"] {
             let mask = u64::from_str_radix(&status(pid, field), 16).unwrap();
             assert_eq!(mask & !allowed, 0, "{field} {mask:x}");

@@ -4,6 +4,10 @@
 //! The payload of a block of records is a `Vec` of one record type; metadata is a list of sections,
 //! each with a tag and a length, so that a new section does not disturb an old reader.
 
+mod modules;
+
+pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+
 use crate::error::Fault;
 use crate::layout::{MAX_RECORDS_BYTES, tags};
 use crate::sample::{Arch, Task};
@@ -149,43 +153,6 @@ pub enum TaskChange {
     Named(String),
     /// It ended.
     Ended,
-}
-
-/// An address space changes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModuleEvent {
-    /// When.
-    pub time_ns: u64,
-    /// Address space; 0 with a process target is the kernel's.
-    pub space: u32,
-    /// What happened.
-    pub what: ModuleChange,
-}
-
-/// What happened to an address space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ModuleChange {
-    /// Part of an image was mapped; it hides what was mapped there.
-    Mapped(Mapping),
-    /// All mappings went: the process runs another program.
-    Cleared,
-    /// The space began as a copy of another.
-    CopiedFrom(u32),
-}
-
-/// Part of an image in an address space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapping {
-    /// First address.
-    pub start: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Offset of the first byte in the image file.
-    pub file_offset: u64,
-    /// Path of the image as the recorder saw it, or a name in brackets.
-    pub path: String,
-    /// GNU build-id, empty where there is none.
-    pub build_id: Vec<u8>,
 }
 
 /// Clocks read together.

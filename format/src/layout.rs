@@ -227,6 +227,8 @@ tags! {
         Lines = 4 "lines",
         /// Unwind rules of some of its code.
         Rules = 5 "rules",
+        /// All of it, where it is no file that could be found later.
+        File = 6 "file",
     }
 }
 

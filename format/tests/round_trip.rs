@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata};
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Span, TaskChange, TaskEvent};
+use uprof::cold::{
+    Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, Span, TaskChange, TaskEvent,
+};
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
     Arch, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
@@ -181,9 +183,29 @@ fn cold_records_survive() {
         file_offset: 0x800,
         path: "/bin/true".into(),
         build_id: vec![1, 2, 3],
+        file: None,
+    };
+    let without_file = mapping.clone();
+    let file = |contents| {
+        Some(MappedFile {
+            device_major: 8,
+            device_minor: 300,
+            inode: 1 << 40,
+            contents,
+        })
+    };
+    let contents = Contents {
+        size_bytes: 70_000,
+        crc: 0xdead_beef,
+    };
+    let with_file = |contents| Mapping {
+        file: file(contents),
+        ..without_file.clone()
     };
     let modules = [
         ModuleChange::Mapped(mapping),
+        ModuleChange::Mapped(with_file(None)),
+        ModuleChange::Mapped(with_file(Some(contents))),
         ModuleChange::Cleared,
         ModuleChange::CopiedFrom(4),
     ]

@@ -3,22 +3,22 @@
 //! It may allocate, wait and fail; the sampler doesn't notice. An output that fails ends the
 //! recording: what was written until then stays readable.
 
-use crate::build_id::BuildIds;
 use crate::control::Progress;
 use crate::histogram::Histogram;
+use crate::process::images::{HeldImage, Images, Told};
 use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
-use crate::slot::{News, Note, Slot};
+use crate::slot::{MappedIdentity, News, Note, Slot};
 use crate::source::{Facts, Observer};
 use crate::sys::clock::monotonic_ns;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind,
-    TaskChange, TaskEvent,
+    ClockPair, End, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
+    TargetKind, TaskChange, TaskEvent,
 };
-use uprof::{State, Writer};
+use uprof::{ImagePart, State, Writer};
 
 /// A killed recorder loses no more than this, plus what the kernel still holds: together less than
 /// a second also on a busy machine.
@@ -48,7 +48,10 @@ pub struct Encoder<W: Write> {
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
     losses: Vec<Loss>,
-    build_ids: BuildIds,
+    parts: Vec<ImagePart>,
+    /// With a process as target, whoever finds the files that are mapped.
+    images: Option<Images>,
+    held: Vec<HeldImage>,
     /// With a process as target, kernel frames are of this machine's kernel.
     kernel: Option<KernelNames>,
 }
@@ -133,18 +136,23 @@ impl<W: Write> Encoder<W> {
             observer,
             start_ns: clock.monotonic_ns,
             tasks: facts.tasks.clone(),
-            modules: facts.modules.clone(),
+            modules: Vec::new(),
             losses: Vec::new(),
-            build_ids: BuildIds::default(),
+            parts: Vec::new(),
+            images: None,
+            held: Vec::new(),
             kernel: None,
         };
         if facts.target.kind == TargetKind::Process {
+            encoder.images = Images::start(clock);
             encoder.kernel = Some(KernelNames::default());
             encoder
                 .modules
                 .push(kernel::module_event(clock.monotonic_ns));
         }
-        encoder.find_build_ids();
+        for event in &facts.modules {
+            encoder.add_module(event.clone());
+        }
         writer.tasks(&encoder.tasks)?;
         writer.modules(&encoder.modules)?;
         writer.flush()?;
@@ -166,6 +174,7 @@ impl<W: Write> Encoder<W> {
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns);
+                self.hear(finished);
                 let result = self.flush(finished);
                 self.check(result, &mut tally, progress);
                 flushed_ns = now_ns;
@@ -253,30 +262,28 @@ impl<W: Write> Encoder<W> {
             News::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
             News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
             News::Cleared => {
-                self.modules.push(module_event(ModuleChange::Cleared));
+                self.add_module(module_event(ModuleChange::Cleared));
                 // What was mapped instead may be gone before the next regular look.
                 self.observe(time_ns);
             }
             News::CopiedFrom(space) => {
-                self.modules
-                    .push(module_event(ModuleChange::CopiedFrom(space)));
+                self.add_module(module_event(ModuleChange::CopiedFrom(space)));
             }
             News::Mapped {
                 start,
                 length,
                 file_offset,
+                identity,
             } => {
-                let path = note.text();
-                let build_id = self.build_ids.of(&path);
-                let mapping = Mapping {
+                let (build_id, file) = known(identity);
+                self.add_module(module_event(ModuleChange::Mapped(Mapping {
                     start,
                     length,
                     file_offset,
-                    path,
+                    path: note.text(),
                     build_id,
-                };
-                self.modules
-                    .push(module_event(ModuleChange::Mapped(mapping)));
+                    file,
+                })));
             }
             News::Lost {
                 reason,
@@ -299,22 +306,38 @@ impl<W: Write> Encoder<W> {
         if let Some(observer) = &mut self.observer {
             let seen = observer.look(now_ns);
             self.tasks.extend(seen.tasks);
-            self.modules.extend(seen.modules);
-            self.find_build_ids();
+            seen.modules
+                .into_iter()
+                .for_each(|event| self.add_module(event));
         }
     }
 
-    /// Fills in the build-ids that a source left to us.
-    fn find_build_ids(&mut self) {
-        let mut modules = std::mem::take(&mut self.modules);
-        for event in &mut modules {
-            if let ModuleChange::Mapped(mapping) = &mut event.what
-                && mapping.build_id.is_empty()
-            {
-                mapping.build_id = self.build_ids.of(&mapping.path);
-            }
-        }
-        self.modules = modules;
+    /// An event of an address space; of a process's, more is found out before it is written.
+    fn add_module(&mut self, event: ModuleEvent) {
+        let unasked = match &mut self.images {
+            Some(images) => images.ask(event),
+            None => Some(event),
+        };
+        self.modules.extend(unasked);
+    }
+
+    /// Takes over what was found out; the `last` time, what is under way is waited for.
+    fn hear(&mut self, last: bool) {
+        let told = match &mut self.images {
+            Some(images) if !last => images.told(),
+            _ => self.images.take().map_or_else(Told::default, |images| {
+                let (told, held) = images.finish();
+                self.held = held;
+                told
+            }),
+        };
+        self.modules.extend(told.modules);
+        self.parts.extend(told.parts);
+    }
+
+    /// The files that were mapped, opened; to be asked for once, at the end.
+    pub fn take_held(&mut self) -> Vec<HeldImage> {
+        std::mem::take(&mut self.held)
     }
 
     /// Writes out what was gathered; the `last` time, what is still being read is waited for.
@@ -326,6 +349,9 @@ impl<W: Write> Encoder<W> {
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
         if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
+            writer.image_part(&part, monotonic_ns())?;
+        }
+        for part in self.parts.drain(..) {
             writer.image_part(&part, monotonic_ns())?;
         }
         self.tasks.clear();
@@ -356,6 +382,27 @@ impl<W: Write> Encoder<W> {
             progress
                 .bytes
                 .store(writer.written_bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a recording says of a mapped file before it is opened.
+fn known(identity: MappedIdentity) -> (Vec<u8>, Option<MappedFile>) {
+    match identity {
+        MappedIdentity::BuildId(id, length) => (id[..usize::from(length)].to_vec(), None),
+        MappedIdentity::File { inode: 0, .. } => (Vec::new(), None),
+        MappedIdentity::File {
+            device_major,
+            device_minor,
+            inode,
+        } => {
+            let file = MappedFile {
+                device_major,
+                device_minor,
+                inode,
+                contents: None,
+            };
+            (Vec::new(), Some(file))
         }
     }
 }

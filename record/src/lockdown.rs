@@ -10,12 +10,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Always kept: images of any owner are read for their build-ids; threads that a process starts later
-/// are traced, read and let go; functions of the kernel get their names.
-const KEPT: [Capability; 4] = [
+/// are traced, read and let go; functions of the kernel get their names; the files that a process has
+/// mapped are opened, whatever lies at their paths.
+const KEPT: [Capability; 5] = [
     Capability::ReadAnyFile,
     Capability::Kill,
     Capability::Trace,
     Capability::KernelAddresses,
+    Capability::MappedFiles,
 ];
 
 /// Gives up what recording into `output` (`None`: a pipe) no longer needs. To be called once the source

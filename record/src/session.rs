@@ -3,6 +3,7 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
+use crate::process::images::HeldImage;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
 use crate::source::{Hot, Source, SourceError};
@@ -106,6 +107,8 @@ pub struct Summary {
     pub ending: Ending,
     /// What went wrong with the output, if something did: what is in the file up to there is sound.
     pub output_error: Option<String>,
+    /// The files that processes had mapped, opened while they had.
+    pub images: Vec<HeldImage>,
 }
 
 /// Records `source` into `output` until something ends it.
@@ -180,6 +183,7 @@ pub fn record<W: Write + Send>(
         message: ending.to_string(),
         totals,
     };
+    let images = encoder.take_held();
     let bytes = encoder.finish(&end, &mut tally);
     Ok(Summary {
         samples: tally.samples,
@@ -192,6 +196,7 @@ pub fn record<W: Write + Send>(
         counted,
         ending,
         output_error: tally.output_error,
+        images,
     })
 }
 

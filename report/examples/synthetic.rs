@@ -57,6 +57,7 @@ fn main() -> io::Result<()> {
         file_offset: 0,
         path: "/synthetic/app".into(),
         build_id: vec![7; 20],
+        file: None,
     };
     writer.modules(&[ModuleEvent {
         time_ns: 0,

@@ -7,7 +7,7 @@ mod segments;
 
 pub use lines::LineTable;
 
-use crate::images::Segments;
+use crate::images::{Image, Segments};
 use crate::recording::Recording;
 use crate::symbols::SymbolTable;
 use crate::unwind::RuleTable;
@@ -29,6 +29,8 @@ pub struct Embedded {
     pub lines: LineTable,
     /// Unwind rules; empty if not told.
     pub rules: Arc<RuleTable>,
+    /// The whole image, where it was no file that could be found later.
+    pub image: Option<Arc<Image>>,
 }
 
 impl Embedded {
@@ -62,6 +64,7 @@ impl Embedded {
             symbols,
             lines: LineTable::default(),
             rules: Arc::default(),
+            image: None,
         };
         for part in parts {
             let mut keep = |section: ImageSection, take: &mut dyn FnMut(&[u8]) -> Option<()>| {
@@ -80,6 +83,11 @@ impl Embedded {
             keep(ImageSection::Lines, &mut |bytes| embedded.lines.add(bytes));
             keep(ImageSection::Rules, &mut |bytes| {
                 embedded.rules = Arc::new(RuleTable::parse(bytes)?);
+                Some(())
+            });
+            keep(ImageSection::File, &mut |bytes| {
+                let image = Image::from_bytes(&part.identity.path, bytes.to_vec());
+                embedded.image = Some(Arc::new(image.ok()?));
                 Some(())
             });
         }

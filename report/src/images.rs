@@ -10,12 +10,13 @@ pub use error::ImageError;
 pub use segments::Segments;
 pub use stubs::Stubs;
 
-use crate::mapped::{Mapped, map, map_named};
+use crate::mapped::{Mapped, map, map_named, map_opened};
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection};
 use std::borrow::Cow;
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uprof::Arch;
@@ -94,6 +95,15 @@ impl Image {
         let mapped = map_named(path)?;
         let name = path.display().to_string();
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
+    }
+
+    /// Takes an ELF file that is open already, and that had `path` where it was mapped.
+    ///
+    /// # Errors
+    /// As for [`Image::open`].
+    pub(crate) fn from_file(file: &File, path: &str) -> Result<Image, ImageError> {
+        let mapped = map_opened(file, Path::new(path))?;
+        Image::parse(path.to_owned(), None, Bytes::Mapped(Arc::new(mapped)))
     }
 
     /// Takes an ELF file from memory; `name` is what messages call it.

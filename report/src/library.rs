@@ -1,18 +1,22 @@
 //! Finds the image of a module: among those given by hand, where the recorder saw it, and in the
 //! folders of separate debug files. An image whose build-id is another one is refused, and named.
 
+mod held;
 mod search;
 
 use crate::images::{BuildId, Image, ImageError};
 use crate::spaces::Module;
 use crate::symbols::{LineStore, SymbolTable, TextError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uprof::cold::Contents;
 
 /// Images and symbol lists to look in.
 #[derive(Debug, Default)]
 pub struct Library {
     given: Vec<Arc<Image>>,
+    held: held::Held,
     texts: Vec<SymbolTable>,
     lines: LineStore,
     /// Folders with images and debug files, looked in first.
@@ -77,6 +81,12 @@ impl Library {
         Ok(())
     }
 
+    /// Adds a file that was opened while a process had it mapped, under what the recording says of
+    /// it.
+    pub fn hold(&mut self, module: Module, file: Arc<File>) {
+        self.held.add(module, file);
+    }
+
     /// Images added by hand.
     pub fn given(&self) -> &[Arc<Image>] {
         &self.given
@@ -106,14 +116,20 @@ impl Library {
             let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
             let same_name = image.path().and_then(Path::file_name)
                 == Some(std::ffi::OsStr::new(module.short_name()));
-            if same_id || ((same_name || alone) && self.accept(image, module, &mut found)) {
+            let meant = || same_name || alone;
+            if same_id || (meant() && self.accept(image, module, By::Hand, &mut found)) {
                 found.image = Some(image.clone());
                 return found;
             }
         }
+        if let Some(image) = self.held.find(module) {
+            found.mismatch = None;
+            found.image = Some(image);
+            return found;
+        }
         for path in search::images(module, &self.folders, self.only_given) {
             if let Ok(image) = Image::open_named(&path)
-                && self.accept(&image, module, &mut found)
+                && self.accept(&image, module, By::Path, &mut found)
             {
                 found.image = Some(Arc::new(image));
                 return found;
@@ -142,22 +158,52 @@ impl Library {
         by_id.or_else(linked).map(Arc::new)
     }
 
-    /// Whether the build-ids allow `image` for `module`; what is wrong goes into `found`.
-    fn accept(&self, image: &Image, module: &Module, found: &mut ImageFound) -> bool {
-        let id = match image.build_id() {
-            Some(id) if !module.build_id.is_empty() && id.0 != module.build_id => id,
-            _ => {
-                // Another one may have been refused before.
-                found.mismatch = None;
-                return true;
-            }
+    /// Whether `image` may be taken for `module`; what is wrong goes into `found`.
+    fn accept(&self, image: &Image, module: &Module, by: By, found: &mut ImageFound) -> bool {
+        let Some(objection) = objection(image, module, by) else {
+            // Another one may have been refused before.
+            found.mismatch = None;
+            return true;
         };
-        let wanted = BuildId(module.build_id.clone());
         let verb = if self.force { "used" } else { "not used" };
-        found.mismatch = Some(format!(
-            "{} is {verb}: its build-id is {id}, the recorded one is {wanted}",
-            image.name()
-        ));
+        found.mismatch = Some(format!("{} is {verb}: {objection}", image.name()));
         self.force
     }
+}
+
+/// How an image was come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The user named it, and vouches for what can't be checked.
+    Hand,
+    /// It lies at a path where the module's image may lie. So may anything else.
+    Path,
+}
+
+/// Why `image` is not the image of `module`, or isn't known to be.
+fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
+    let wanted = BuildId(module.build_id.clone());
+    match image.build_id() {
+        Some(id) if !module.build_id.is_empty() => {
+            return (id.0 != module.build_id)
+                .then(|| format!("its build-id is {id}, the recorded one is {wanted}"));
+        }
+        None if !module.build_id.is_empty() => {
+            return (by == By::Path)
+                .then(|| format!("it has no build-id, the recorded one is {wanted}"));
+        }
+        _ => {}
+    }
+    let file = module.file.filter(|_| by == By::Path)?;
+    let Some(recorded) = file.contents else {
+        return Some(
+            "nothing tells that it is the file that was mapped, which the recorder could not \
+             open; give it with --elf if it is"
+                .to_owned(),
+        );
+    };
+    let bytes = image.bytes();
+    let found = Contents::of(bytes.len() as u64, bytes);
+    (found.ok() != Some(recorded))
+        .then(|| "its contents are not those of the file that was mapped".to_owned())
 }

@@ -67,16 +67,33 @@ pub fn map(path: &Path) -> Result<Mapped, MapError> {
             path: path.to_owned(),
         });
     }
-    let file = File::open(path).map_err(open)?;
-    if file.metadata().map_err(open)?.len() == 0 {
+    map_opened(&File::open(path).map_err(open)?, path)
+}
+
+/// Maps a regular file that is open already; `name` is what messages call it.
+///
+/// # Errors
+/// As for [`map`].
+pub fn map_opened(file: &File, name: &Path) -> Result<Mapped, MapError> {
+    let open = |source| MapError::Open {
+        path: name.to_owned(),
+        source,
+    };
+    let found = file.metadata().map_err(open)?;
+    if !found.is_file() {
+        return Err(MapError::NotAFile {
+            path: name.to_owned(),
+        });
+    }
+    if found.len() == 0 {
         return Ok(Mapped { map: None });
     }
     // SAFETY: the mapping is private to this process and read-only; that nobody cuts the file
     // short meanwhile is the operating system's and the user's business, see `Mapped`.
     #[allow(unsafe_code)]
-    let map = unsafe { memmap2::Mmap::map(&file) };
+    let map = unsafe { memmap2::Mmap::map(file) };
     let map = map.map_err(|source| MapError::Map {
-        path: path.to_owned(),
+        path: name.to_owned(),
         source,
     })?;
     Ok(Mapped { map: Some(map) })

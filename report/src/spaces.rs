@@ -6,24 +6,54 @@
 
 use crate::words::WordMap;
 use std::collections::{BTreeMap, HashMap};
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 /// Number of a module in [`Spaces::modules`].
 pub type ModuleId = u32;
 
 /// An image file as the recorder saw it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Module {
     /// Path, or a name in brackets.
     pub path: String,
     /// GNU build-id, empty where there is none.
     pub build_id: Vec<u8>,
+    /// Which file it was, where no build-id tells; where its contents tell, without device and inode.
+    pub file: Option<MappedFile>,
 }
 
 impl Module {
+    /// The image of a mapping. One build is one module, on whichever file systems its copies lie.
+    pub fn of(mapping: &Mapping) -> Module {
+        let file = mapping.file.filter(|_| mapping.build_id.is_empty());
+        Module {
+            path: mapping.path.clone(),
+            build_id: mapping.build_id.clone(),
+            file: file.map(|file| match file.contents {
+                Some(_) => MappedFile {
+                    device_major: 0,
+                    device_minor: 0,
+                    inode: 0,
+                    ..file
+                },
+                None => file,
+            }),
+        }
+    }
+
+    /// What tables that travel with a recording call its build (format-spec.md, section 7): the
+    /// build-id, else what stands for the contents; empty where nothing is known.
+    pub fn id(&self) -> Vec<u8> {
+        let contents = self.file.and_then(|file| file.contents);
+        match contents {
+            Some(contents) => contents.as_id(),
+            None => self.build_id.clone(),
+        }
+    }
+
     /// The last part of the path.
     pub fn short_name(&self) -> &str {
-        let path = self.path.trim_end_matches(" (deleted)");
+        let path = self.path.trim_end_matches(" (deleted)"); // of older recordings
         match path.rsplit_once('/') {
             Some((_, name)) if !name.is_empty() => name,
             _ => path,
@@ -149,10 +179,7 @@ impl Spaces {
     }
 
     fn module_id(&mut self, numbers: &mut HashMap<Module, u32>, mapping: &Mapping) -> ModuleId {
-        let module = Module {
-            path: mapping.path.clone(),
-            build_id: mapping.build_id.clone(),
-        };
+        let module = Module::of(mapping);
         let next = self.modules.len() as u32;
         *numbers.entry(module).or_insert_with_key(|module| {
             self.modules.push(module.clone());
@@ -370,6 +397,7 @@ mod tests {
             file_offset: 0x100,
             path: path.into(),
             build_id: Vec::new(),
+            file: None,
         })
     }
 

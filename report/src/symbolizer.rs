@@ -38,6 +38,9 @@ pub struct Symbolizer<'a> {
     demangle: bool,
 }
 
+/// Paths that a warning lists; the others are counted.
+const PATHS_LISTED: usize = 5;
+
 #[derive(Debug, Default)]
 struct ModuleSymbols<'a> {
     found: OnceLock<ImageFound>,
@@ -46,6 +49,8 @@ struct ModuleSymbols<'a> {
     rules: OnceLock<Arc<RuleTable>>,
     /// What travelled with the recording.
     embedded: Vec<Embedded>,
+    /// Set when nothing is known of a place that was asked for.
+    unnamed: OnceLock<()>,
 }
 
 /// A symbol, and how it was found.
@@ -75,12 +80,16 @@ impl<'a> Symbolizer<'a> {
         let mut damaged = Vec::new();
         for embedded in Embedded::of(recording, &mut damaged) {
             let identity = &embedded.identity;
-            let is_it = |module: &Module| {
-                let ids = (&identity.build_id, &module.build_id);
+            // The same build may be mapped under several paths.
+            let is_it =
+                |module: &Module| module.path == identity.path && module.id() == identity.build_id;
+            let may_be_it = |module: &Module| {
+                let ids = (&identity.build_id, &module.id());
                 let one_unknown = ids.0.is_empty() || ids.1.is_empty();
                 !ids.0.is_empty() && ids.0 == ids.1 || one_unknown && module.path == identity.path
             };
-            match modules.iter().position(is_it) {
+            let place = modules.iter().position(is_it);
+            match place.or_else(|| modules.iter().position(may_be_it)) {
                 Some(number) => symbols[number].embedded.push(embedded),
                 None => loose.push(embedded),
             }
@@ -170,6 +179,10 @@ impl<'a> Symbolizer<'a> {
                 Some(symbol) if !symbol.name.is_empty() => embedded,
                 _ => self.find_in_image(module, place).or(embedded),
             }
+            .or_else(|| {
+                symbols.unnamed.get_or_init(|| ());
+                None
+            })
         });
         // A name from a list is better than none.
         match in_module {
@@ -270,6 +283,13 @@ impl<'a> Symbolizer<'a> {
             return &NOTHING;
         };
         symbols.found.get_or_init(|| {
+            let mut embedded = symbols.embedded.iter();
+            if let Some(image) = embedded.find_map(|embedded| embedded.image.clone()) {
+                return ImageFound {
+                    image: Some(image),
+                    ..ImageFound::default()
+                };
+            }
             let modules = self.recording.spaces().modules();
             let alone = modules.len() == 1;
             modules
@@ -292,11 +312,42 @@ impl<'a> Symbolizer<'a> {
     /// What is odd about images and embedded tables, in words; only of modules that were asked
     /// for.
     pub fn warnings(&self) -> Vec<String> {
+        // What is refused matters where nothing else names the module.
+        let matters = |symbols: &&ModuleSymbols<'_>| {
+            symbols.embedded.is_empty() || symbols.found.get().is_some_and(|it| it.image.is_some())
+        };
         let found = self
             .modules
             .iter()
+            .filter(matters)
             .filter_map(|symbols| symbols.found.get());
         let mismatches = found.filter_map(|found| found.mismatch.clone());
-        mismatches.chain(self.damaged.iter().cloned()).collect()
+        let warnings = mismatches.chain(self.damaged.iter().cloned());
+        warnings.chain(self.without_images()).collect()
+    }
+
+    /// Which files samples are in that nothing is known of, and what to do.
+    fn without_images(&self) -> Option<String> {
+        let modules = self.recording.spaces().modules().iter().zip(&self.modules);
+        let unnamed = modules.filter(|(module, symbols)| {
+            let is_file = module.path.starts_with('/') && !module.path.starts_with("//");
+            let found = symbols.found.get();
+            let refused = found.is_none_or(|it| it.image.is_some() || it.mismatch.is_some());
+            is_file && !refused && symbols.embedded.is_empty() && symbols.unnamed.get().is_some()
+        });
+        let mut paths: Vec<&str> = unnamed.map(|(module, _)| module.path.as_str()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let listed = paths[..paths.len().min(PATHS_LISTED)].join(", ");
+        let more = match paths.len().saturating_sub(PATHS_LISTED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!paths.is_empty()).then(|| {
+            format!(
+                "no names for functions of {listed}{more}: the image isn't here; give it with \
+                 --elf IMAGE, or its folder with --image-path FOLDER"
+            )
+        })
     }
 }

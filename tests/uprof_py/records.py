@@ -75,14 +75,22 @@ def task_line(record):
 def module_line(record):
     """§6.4."""
     start = f"module time={record.integer()} space={record.u32()}"
-    what = record.variant(["mapped", "cleared", "copied_from"])
+    what = record.variant(["mapped", "cleared", "copied_from", "mapped_file"])
     if what == "cleared":
         return f"{start} cleared"
     if what == "copied_from":
         return f"{start} copied_from={record.u32()}"
-    return (f"{start} mapped start={record.integer():x} length={record.integer():x}"
+    line = (f"{start} mapped start={record.integer():x} length={record.integer():x}"
             f" file_offset={record.integer():x} path={quote(record.string())}"
             f" build_id={record.byte_vec().hex()}")
+    if what == "mapped_file":
+        line += (f" device={record.u32()}:{record.u32()} inode={record.integer()}"
+                 f" contents={known(record.option(contents_text))}")
+    return line
+
+
+def contents_text(record):
+    return f"{record.integer()}:{record.u32():08x}"
 
 
 def clock_line(record):

@@ -49,6 +49,7 @@ fn recording(names: &[&str]) -> Vec<u8> {
         file_offset: 0x1000,
         path: name(5).into(),
         build_id: Vec::new(),
+        file: None,
     };
     let mut part = ImagePart::new(ImageIdentity {
         path: name(5).into(),

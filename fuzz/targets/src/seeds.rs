@@ -100,6 +100,7 @@ pub fn embedded() -> Vec<Vec<u8>> {
         symbols: SymbolTable::default(),
         lines,
         rules: Arc::new(RuleTable::compile(&image, None)),
+        image: None,
     };
     let parts = embedded.parts();
     let mut input = Vec::new();

@@ -121,6 +121,7 @@ pub fn module_event(now_ns: u64) -> ModuleEvent {
         file_offset: 0,
         path: KERNEL_PATH.into(),
         build_id: own_build_id(),
+        file: None,
     };
     ModuleEvent {
         time_ns: now_ns,

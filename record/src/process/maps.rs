@@ -1,14 +1,31 @@
 //! Reads `/proc/PID/maps`: which parts of which images a process has mapped as code.
 
-use uprof::cold::Mapping;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use uprof::cold::{MappedFile, Mapping};
+
+/// No more of a list is read: that is a few times as many mappings as the kernel usually allows.
+pub const MOST_BYTES: u64 = 64 << 20;
+
+/// What the kernel puts behind the path of a file that has been deleted.
+const DELETED: &str = " (deleted)";
 
 /// The executable mappings of process `pid`, in order of address; empty when it is gone.
 pub fn executable(pid: i32) -> Vec<Mapping> {
-    let text = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-    String::from_utf8_lossy(&text)
-        .lines()
-        .filter_map(parse)
-        .collect()
+    each(pid).collect()
+}
+
+/// The executable mapping of process `pid` that holds `address`.
+pub fn at(pid: i32, address: u64) -> Option<Mapping> {
+    each(pid).find(|mapping| address.wrapping_sub(mapping.start) < mapping.length)
+}
+
+fn each(pid: i32) -> impl Iterator<Item = Mapping> {
+    let file = File::open(format!("/proc/{pid}/maps")).into_iter();
+    let lines = file.flat_map(|file| BufReader::new(file.take(MOST_BYTES)).split(b'\n'));
+    lines
+        .map_while(Result::ok)
+        .filter_map(|line| parse(&String::from_utf8_lossy(&line)))
 }
 
 /// One line (proc_pid_maps(5)); `None` unless it is an executable mapping.
@@ -21,7 +38,7 @@ pub fn parse(line: &str) -> Option<Mapping> {
         word
     };
     let (range, permissions, offset) = (field(), field(), field());
-    let (_device, _inode) = (field(), field());
+    let (device, inode) = (field(), field());
     if !permissions.contains('x') {
         return None;
     }
@@ -34,11 +51,25 @@ pub fn parse(line: &str) -> Option<Mapping> {
         length: end.checked_sub(start)?,
         file_offset: u64::from_str_radix(offset, 16).ok()?,
         path: if path.is_empty() {
-            "[anon]".into()
+            ANONYMOUS.into()
         } else {
-            path.into()
+            path.strip_suffix(DELETED).unwrap_or(path).into()
         },
         build_id: Vec::new(),
+        file: file(device, inode),
+    })
+}
+
+/// How memory is called that nothing was mapped into.
+pub const ANONYMOUS: &str = "[anon]";
+
+fn file(device: &str, inode: &str) -> Option<MappedFile> {
+    let (major, minor) = device.split_once(':')?;
+    Some(MappedFile {
+        device_major: u32::from_str_radix(major, 16).ok()?,
+        device_minor: u32::from_str_radix(minor, 16).ok()?,
+        inode: inode.parse().ok().filter(|&inode| inode != 0)?,
+        contents: None,
     })
 }
 
@@ -55,10 +86,18 @@ mod tests {
             (0x7f00, 0x1000, 0x1000)
         );
         assert_eq!(mapping.path, "/usr/lib/a file.so");
+        let file = mapping.file.unwrap();
         assert_eq!(
-            parse("7f00-8f00 r-xp 00000000 00:00 0 ").unwrap().path,
-            "[anon]"
+            (file.device_major, file.device_minor, file.inode),
+            (8, 2, 173_521)
         );
+        let gone = parse("7f00-8f00 r-xp 00000000 00:1a 7       /tmp/a (deleted)").unwrap();
+        assert_eq!(
+            (&gone.path[..], gone.file.unwrap().device_minor),
+            ("/tmp/a", 26)
+        );
+        let nothing = parse("7f00-8f00 r-xp 00000000 00:00 0 ").unwrap();
+        assert_eq!((&nothing.path[..], nothing.file), (ANONYMOUS, None));
         assert_eq!(
             parse("7f00-8f00 rw-p 00001000 08:02 173521      /usr/lib/a"),
             None
@@ -76,5 +115,7 @@ mod tests {
             own.iter()
                 .any(|map| (map.start..map.start + map.length).contains(&here))
         );
+        let found = at(std::process::id() as i32, here).unwrap();
+        assert!(own.contains(&found));
     }
 }

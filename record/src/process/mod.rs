@@ -4,6 +4,7 @@
 //! the threads with ptrace.
 
 mod command;
+pub mod images;
 pub mod kernel;
 pub mod maps;
 mod perf;

@@ -5,7 +5,7 @@
 
 use super::registers::WANTED;
 use crate::ring::Sink;
-use crate::slot::{News, Slot};
+use crate::slot::{MappedIdentity, News, Slot};
 use crate::sys::clock::monotonic_ns;
 use perf_event_open_sys::bindings as abi;
 use uprof::cold::LossReason;
@@ -65,7 +65,7 @@ impl Reader {
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
         let done = match kind {
             abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
-            abi::PERF_RECORD_MMAP2 => mapped(body, sink),
+            abi::PERF_RECORD_MMAP2 => mapped(body, misc, sink),
             abi::PERF_RECORD_COMM => named(body, misc, sink),
             abi::PERF_RECORD_FORK => forked(body, sink),
             abi::PERF_RECORD_EXIT => ended(body, sink),
@@ -161,21 +161,37 @@ fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     Some((fields.task()?, fields.u64()?))
 }
 
-fn mapped(body: &[u8], sink: &mut Sink) -> Option<()> {
+fn mapped(body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
     let (_, time_ns) = trailer(body)?;
     let mut fields = Fields(body);
     let task = fields.task()?;
     let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    // Device, inode and generation, then protection and flags.
-    fields.bytes(24)?;
+    let identity = identity(fields.bytes(24)?, misc)?;
+    // Protection and flags.
     fields.bytes(8)?;
     let news = News::Mapped {
         start,
         length,
         file_offset,
+        identity,
     };
     sink.note(time_ns, task, news, fields.text());
     Some(())
+}
+
+/// Which file was mapped: its build-id (a length, three bytes of nothing, 20 bytes), else device,
+/// inode and generation.
+fn identity(bytes: &[u8], misc: u16) -> Option<MappedIdentity> {
+    if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+        let id = bytes.get(4..24)?.try_into().ok()?;
+        return Some(MappedIdentity::BuildId(id, bytes[0].min(20)));
+    }
+    let mut fields = Fields(bytes);
+    Some(MappedIdentity::File {
+        device_major: fields.u32()?,
+        device_minor: fields.u32()?,
+        inode: fields.u64()?,
+    })
 }
 
 fn named(body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
@@ -261,6 +277,37 @@ mod tests {
             assert_eq!(slot.task, Task { space: 5, vcpu: 7 });
             assert_eq!(slot.time_ns, 99);
         });
+    }
+
+    #[test]
+    fn a_mapping_has_a_build_id_or_an_inode() {
+        let mut body = words(&[0x0000_0007_0000_0005, 0x1000, 0x2000, 0x3000]);
+        body.extend(words(&[0x0000_0011_0000_0008, 0x22, 0x33, 0]));
+        body.extend(b"/bin/a\0\0");
+        body.extend(words(&[0x0000_0007_0000_0005, 99]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = Reader {
+            with_stack: false,
+            most_frames: 127,
+            began_ns: 0,
+        };
+        reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &mut sink);
+        let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
+        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &mut sink);
+        let mut told = || drain.note(|note| (note.news, note.text())).unwrap();
+        let file = MappedIdentity::File {
+            device_major: 8,
+            device_minor: 0x11,
+            inode: 0x22,
+        };
+        let mut id = [0; 20];
+        (id[0], id[4], id[12]) = (0x11, 0x22, 0x33);
+        for expected in [file, MappedIdentity::BuildId(id, 8)] {
+            let (News::Mapped { identity, .. }, path) = told() else {
+                panic!("no mapping")
+            };
+            assert_eq!((identity, &path[..]), (expected, "/bin/a"));
+        }
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Settings {
         attributes.set_inherit(1);
         attributes.set_mmap(1);
         attributes.set_mmap2(1);
+        attributes.set_build_id(1);
         attributes.set_comm(1);
         attributes.set_comm_exec(1);
         attributes.set_task(1);
@@ -101,10 +102,14 @@ impl Event {
     /// What `perf_event_open` returns.
     pub fn open(settings: &Settings, tid: i32, cpu: i32) -> Result<Self, Errno> {
         let mut attributes = settings.attributes();
-        let flags = abi::PERF_FLAG_FD_CLOEXEC as libc::c_ulong;
-        // SAFETY: `attributes` is a whole perf_event_attr with its size set, and outlives the call.
-        let fd = unsafe { perf_event_open(&mut attributes, tid, cpu, -1, flags) };
-        let fd = Errno::result(fd)?;
+        let fd = match open(&mut attributes, tid, cpu) {
+            // A kernel before 5.12 knows nothing of build-ids: it tells device and inode.
+            Err(Errno::EINVAL) => {
+                attributes.set_build_id(0);
+                open(&mut attributes, tid, cpu)?
+            }
+            result => result?,
+        };
         // SAFETY: the kernel has just returned this descriptor, so nobody else owns it.
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -127,6 +132,12 @@ impl Event {
         let result = unsafe { ioctls::SET_OUTPUT(self.0.as_raw_fd(), other.0.as_raw_fd()) };
         Errno::result(result).map(drop)
     }
+}
+
+fn open(attributes: &mut abi::perf_event_attr, tid: i32, cpu: i32) -> Result<i32, Errno> {
+    let flags = abi::PERF_FLAG_FD_CLOEXEC as libc::c_ulong;
+    // SAFETY: `attributes` is a whole perf_event_attr with its size set, and outlives the call.
+    Errno::result(unsafe { perf_event_open(attributes, tid, cpu, -1, flags) })
 }
 
 impl std::os::fd::AsFd for Event {

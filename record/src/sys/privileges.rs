@@ -18,6 +18,8 @@ pub enum Capability {
     Trace = 19,
     /// See kernel addresses (CAP_SYSLOG).
     KernelAddresses = 34,
+    /// Open the files that processes have mapped (CAP_CHECKPOINT_RESTORE).
+    MappedFiles = 40,
 }
 
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.

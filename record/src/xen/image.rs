@@ -65,6 +65,7 @@ impl Image {
                     file_offset: segment.offset,
                     path: self.path.display().to_string(),
                     build_id: self.build_id.clone(),
+                    file: None,
                 }),
             })
             .collect()

@@ -97,6 +97,7 @@ pub(super) fn images(
             symbols: SymbolTable::from_symbols(symbols),
             lines: LineTable::default(),
             rules: Arc::default(),
+            image: None,
         });
     }
     images
@@ -140,11 +141,12 @@ fn image(
         .iter()
         .map(|(start, (size_bytes, name))| (start.0, *size_bytes, *name));
     Some(Embedded {
-        identity: identity(recording, &known.path, &known.build_id),
+        identity: identity(recording, &known.path, &known.id()),
         segments: segments.clone(),
         symbols: SymbolTable::from_symbols(symbols),
         lines,
         rules: Arc::new(rules.only_at(&addresses)),
+        image: None,
     })
 }
 

@@ -10,8 +10,8 @@ use crate::unwinders::{Held, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{
-    End, Host, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling, Target,
-    TargetKind, TaskChange, TaskEvent,
+    End, Host, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling,
+    Target, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::ImageIdentity;
 use uprof::{Block, Payload, Sample, SampleBlock, Writer};
@@ -144,6 +144,13 @@ impl<'a> Redactor<'a> {
         let what = match event.what {
             ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
                 path: self.name(&mapping.path),
+                // Device and inode say something of the machine; that there was a file stays known.
+                file: mapping.file.map(|file| MappedFile {
+                    device_major: 0,
+                    device_minor: 0,
+                    inode: 0,
+                    contents: file.contents,
+                }),
                 ..mapping
             }),
             ModuleChange::Cleared => ModuleChange::Cleared,

@@ -74,6 +74,7 @@ impl Names {
                 file_offset: 0,
                 path: path.clone(),
                 build_id: Vec::new(),
+                file: None,
             };
             writer.modules(&[ModuleEvent {
                 time_ns: 0,

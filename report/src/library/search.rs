@@ -94,6 +94,7 @@ mod tests {
         let module = |path: &str| Module {
             path: path.to_owned(),
             build_id: vec![0xab, 0xcd],
+            file: None,
         };
         let folders = [PathBuf::from("/syms")];
         let paths = images(&module("/usr/bin/app"), &folders, false);
@@ -119,6 +120,7 @@ mod tests {
         let short = Module {
             path: "..".to_owned(),
             build_id: vec![1],
+            file: None,
         };
         assert!(images(&short, &folders, true).is_empty());
     }

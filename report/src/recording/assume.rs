@@ -33,6 +33,7 @@ impl Recording {
                     file_offset: segment.file_offset,
                     path: image.name().to_owned(),
                     build_id: image.build_id().map(|id| id.0.clone()).unwrap_or_default(),
+                    file: None,
                 };
                 self.spaces.assume(0, &mapping);
             }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use uprof::cold::{Metadata, ModuleChange, TaskChange};
+use uprof::cold::{MappedFile, Metadata, ModuleChange, TaskChange};
 use uprof::image::ImagePart;
 use uprof::{Block, Codec, Found, FrameKind, Item, Payload, Row, SampleBlock, Task};
 
@@ -314,16 +314,30 @@ fn write_image(part: &ImagePart, out: &mut dyn Write) -> io::Result<()> {
 fn module_change(what: &ModuleChange) -> String {
     match what {
         ModuleChange::Mapped(mapping) => format!(
-            "mapped start={:x} length={:x} file_offset={:x} path={} build_id={}",
+            "mapped start={:x} length={:x} file_offset={:x} path={} build_id={}{}",
             mapping.start,
             mapping.length,
             mapping.file_offset,
             quoted(&mapping.path),
-            hexadecimal(&mapping.build_id)
+            hexadecimal(&mapping.build_id),
+            mapping.file.map(mapped_file).unwrap_or_default()
         ),
         ModuleChange::Cleared => "cleared".to_owned(),
         ModuleChange::CopiedFrom(parent) => format!("copied_from={parent}"),
     }
+}
+
+fn mapped_file(file: MappedFile) -> String {
+    let MappedFile {
+        device_major,
+        device_minor,
+        inode,
+        contents,
+    } = file;
+    let contents = contents.map_or("-".to_owned(), |contents| {
+        format!("{}:{:08x}", contents.size_bytes, contents.crc)
+    });
+    format!(" device={device_major}:{device_minor} inode={inode} contents={contents}")
 }
 
 fn known(value: Option<u64>) -> String {

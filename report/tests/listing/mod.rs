@@ -118,6 +118,7 @@ pub fn made_of(
         file_offset: 0,
         path: PATH.into(),
         build_id: build_id.to_vec(),
+        file: None,
     };
     let event = ModuleEvent {
         time_ns: 0,

@@ -130,6 +130,7 @@ fn modules(names: usize, kernel: usize) -> Vec<ModuleEvent> {
             file_offset,
             path: path.into(),
             build_id: Vec::new(),
+            file: None,
         }),
     });
     events.collect()

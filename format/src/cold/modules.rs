@@ -1,0 +1,182 @@
+//! Events of address spaces: which part of which image was mapped where (format-spec.md,
+//! section 6.4).
+
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
+
+/// An address space changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleEvent {
+    /// When.
+    pub time_ns: u64,
+    /// Address space; 0 with a process target is the kernel's.
+    pub space: u32,
+    /// What happened.
+    pub what: ModuleChange,
+}
+
+/// What happened to an address space.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredChange", into = "StoredChange")]
+pub enum ModuleChange {
+    /// Part of an image was mapped; it hides what was mapped there.
+    Mapped(Mapping),
+    /// All mappings went: the process runs another program.
+    Cleared,
+    /// The space began as a copy of another.
+    CopiedFrom(u32),
+}
+
+/// Part of an image in an address space.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Offset of the first byte in the image file.
+    pub file_offset: u64,
+    /// Path of the image as the process saw it, or a name in brackets.
+    pub path: String,
+    /// GNU build-id, empty where there is none. Of code that a program made at run time, a number
+    /// that tells its tables apart.
+    pub build_id: Vec<u8>,
+    /// Which file was mapped; `None` where there is no file, or nothing is known of it.
+    pub file: Option<MappedFile>,
+}
+
+/// Which file was mapped, whatever lies at its path now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MappedFile {
+    /// Device of its file system, major number.
+    pub device_major: u32,
+    /// Minor number.
+    pub device_minor: u32,
+    /// Its number in that file system.
+    pub inode: u64,
+    /// What is in it, where no build-id tells.
+    pub contents: Option<Contents>,
+}
+
+/// What tells the contents of one file from those of another: a file with other contents has the
+/// same by chance in one of four thousand million cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Contents {
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// CRC (format-spec.md, section 1) of its first [`Contents::MOST_BYTES`].
+    pub crc: u32,
+}
+
+impl Contents {
+    /// No more of a file is looked at.
+    pub const MOST_BYTES: u64 = 64 << 20;
+
+    /// The contents of a file of `size_bytes` that `file` reads from its start.
+    ///
+    /// # Errors
+    /// What `file` returns.
+    pub fn of(size_bytes: u64, file: impl Read) -> io::Result<Contents> {
+        let mut file = file.take(Contents::MOST_BYTES);
+        let mut hasher = crc32fast::Hasher::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => hasher.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Contents {
+            size_bytes,
+            crc: hasher.finalize(),
+        })
+    }
+
+    /// As twelve bytes, which stand for the build-id of an image that has none.
+    pub fn as_id(self) -> Vec<u8> {
+        let mut id = self.size_bytes.to_le_bytes().to_vec();
+        id.extend(self.crc.to_le_bytes());
+        id
+    }
+}
+
+/// A change as it stands in the file: what is known of a mapping decides how it is told.
+#[derive(Serialize, Deserialize)]
+enum StoredChange {
+    Mapped(Place),
+    Cleared,
+    CopiedFrom(u32),
+    MappedFile(Place, MappedFile),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Place {
+    start: u64,
+    length: u64,
+    file_offset: u64,
+    path: String,
+    build_id: Vec<u8>,
+}
+
+impl From<ModuleChange> for StoredChange {
+    fn from(change: ModuleChange) -> StoredChange {
+        let mapping = match change {
+            ModuleChange::Mapped(mapping) => mapping,
+            ModuleChange::Cleared => return StoredChange::Cleared,
+            ModuleChange::CopiedFrom(space) => return StoredChange::CopiedFrom(space),
+        };
+        let place = Place {
+            start: mapping.start,
+            length: mapping.length,
+            file_offset: mapping.file_offset,
+            path: mapping.path,
+            build_id: mapping.build_id,
+        };
+        match mapping.file {
+            Some(file) => StoredChange::MappedFile(place, file),
+            None => StoredChange::Mapped(place),
+        }
+    }
+}
+
+impl From<StoredChange> for ModuleChange {
+    fn from(change: StoredChange) -> ModuleChange {
+        let mapped = |place: Place, file| {
+            ModuleChange::Mapped(Mapping {
+                start: place.start,
+                length: place.length,
+                file_offset: place.file_offset,
+                path: place.path,
+                build_id: place.build_id,
+                file,
+            })
+        };
+        match change {
+            StoredChange::Mapped(place) => mapped(place, None),
+            StoredChange::MappedFile(place, file) => mapped(place, Some(file)),
+            StoredChange::Cleared => ModuleChange::Cleared,
+            StoredChange::CopiedFrom(space) => ModuleChange::CopiedFrom(space),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_are_told_by_length_and_crc() {
+        let check = Contents::of(9, &b"123456789"[..]).unwrap();
+        assert_eq!(check.crc, 0xcbf4_3926);
+        assert_eq!(
+            check.as_id(),
+            [9, 0, 0, 0, 0, 0, 0, 0, 0x26, 0x39, 0xf4, 0xcb]
+        );
+        // What is longer than is looked at ends there.
+        let zeros = Contents::of(7, io::repeat(0)).unwrap();
+        let as_many = Contents::of(7, io::repeat(0).take(Contents::MOST_BYTES)).unwrap();
+        assert_eq!(zeros, as_many);
+    }
+}

@@ -1,0 +1,120 @@
+//! Whether an opened file is the one that was mapped.
+//!
+//! Enters: what the kernel told of a mapping, and a file. Leaves: yes or no, and what the recording
+//! says of the file. A file of which nothing tells is not it.
+
+use crate::build_id;
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use uprof::cold::{Contents, MappedFile, Mapping};
+
+/// What a recording says of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Build-id, empty where it has none.
+    pub build_id: Vec<u8>,
+    /// Which file it is.
+    pub file: MappedFile,
+}
+
+impl Identity {
+    /// Reads it from the file. Device and inode are those that the kernel `told`, where it did: some
+    /// file systems state others of an opened file.
+    ///
+    /// # Errors
+    /// What reading returns.
+    pub fn of(file: &File, told: Option<MappedFile>) -> io::Result<Identity> {
+        let found = file.metadata()?;
+        let build_id = build_id::of_elf(file).unwrap_or_default();
+        let contents = match build_id.is_empty() {
+            true => Some(Contents::of(found.len(), Positioned { file, at: 0 })?),
+            false => None,
+        };
+        let own = MappedFile {
+            device_major: libc::major(found.dev()),
+            device_minor: libc::minor(found.dev()),
+            inode: found.ino(),
+            contents,
+        };
+        let file = told.map_or(own, |told| MappedFile { contents, ..told });
+        Ok(Identity { build_id, file })
+    }
+}
+
+/// Whether `file`, found by a path, is what was mapped at the time `mapped_ns` of the wall clock.
+pub fn is_mapped(mapping: &Mapping, mapped_ns: i64, file: &File) -> bool {
+    if !mapping.build_id.is_empty() {
+        return build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
+    }
+    let Some((told, found)) = mapping.file.zip(file.metadata().ok()) else {
+        return false;
+    };
+    // An inode may be used again, and a file written again: both show as a later change.
+    is_same_inode(told, &found) && changed_ns(&found) <= mapped_ns
+}
+
+/// File systems without a device of their own (overlayfs, btrfs) have several numbers for one.
+fn is_same_inode(told: MappedFile, found: &Metadata) -> bool {
+    let device = (libc::major(found.dev()), libc::minor(found.dev()));
+    let same = device == (told.device_major, told.device_minor);
+    told.inode == found.ino() && (same || (told.device_major, device.0) == (0, 0))
+}
+
+fn changed_ns(found: &Metadata) -> i64 {
+    found
+        .ctime()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(found.ctime_nsec())
+}
+
+/// Reads from the start, wherever the file's own position is.
+struct Positioned<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl io::Read for Positioned<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(into, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = i64::MAX;
+
+    #[test]
+    fn a_file_is_known_by_build_id_or_by_inode_and_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("script");
+        std::fs::write(&path, "no image").unwrap();
+        let file = File::open(&path).unwrap();
+        let identity = Identity::of(&file, None).unwrap();
+        assert_eq!(identity.build_id, Vec::<u8>::new());
+        assert_eq!(identity.file.contents.unwrap().size_bytes, 8);
+        let mut mapping = Mapping {
+            file: Some(identity.file),
+            ..Mapping::default()
+        };
+        assert!(is_mapped(&mapping, NOW, &file));
+        let changed_ns = changed_ns(&file.metadata().unwrap());
+        assert!(is_mapped(&mapping, changed_ns, &file));
+        assert!(!is_mapped(&mapping, changed_ns - 1, &file));
+        mapping.file.as_mut().unwrap().inode += 1;
+        assert!(!is_mapped(&mapping, NOW, &file));
+        mapping.file = None;
+        assert!(!is_mapped(&mapping, NOW, &file), "nothing tells");
+        let own = File::open("/proc/self/exe").unwrap();
+        let libc = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = libc.split_whitespace().find(|word| word.contains("libc"));
+        let libc = File::open(libc.unwrap()).unwrap();
+        mapping.build_id = build_id::of_elf(&libc).unwrap();
+        assert!(is_mapped(&mapping, 0, &libc));
+        assert!(!is_mapped(&mapping, NOW, &own));
+    }
+}

@@ -1,0 +1,221 @@
+//! Finds the files that were mapped, identifies them and keeps them open.
+//!
+//! A file is looked for where nobody can put another in its place, then at its path below the roots
+//! that there are, where it counts only if it is the one that was mapped.
+
+use super::identity::{Identity, is_mapped};
+use super::open;
+use super::roots::Roots;
+use super::vdso::{self, Vdso};
+use super::{Answer, Ask, HeldImage};
+use crate::process::maps;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use uprof::cold::{ClockPair, Mapping, ModuleChange, ModuleEvent};
+
+/// Files held at the most. What is mapped beyond that is identified, and looked for by its path when
+/// symbols are wanted.
+pub const MOST_HELD: usize = 512;
+
+/// The state of the thread.
+#[derive(Debug)]
+pub struct Keeper {
+    /// What to add to a time for that of the wall clock.
+    wall_ns: i64,
+    answers: Sender<Answer>,
+    roots: Roots,
+    held: HashMap<Key, Held>,
+    vdso: Vdso,
+}
+
+/// What the kernel told of a file, by which it is known when it is mapped again.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    path: String,
+    build_id: Vec<u8>,
+    /// Device and inode.
+    file: Option<(u32, u32, u64)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    file: Arc<File>,
+    identity: Identity,
+    /// When it was last written: what is written to then is identified anew.
+    modified: (i64, i64),
+}
+
+impl Keeper {
+    /// A keeper that knows nothing yet and answers into `answers`.
+    pub fn new(clock: ClockPair, answers: Sender<Answer>) -> Keeper {
+        Keeper {
+            wall_ns: clock.realtime_ns.wrapping_sub(clock.monotonic_ns as i64),
+            answers,
+            roots: Roots::new(),
+            held: HashMap::new(),
+            vdso: Vdso::default(),
+        }
+    }
+
+    /// Answers until nobody asks any more.
+    pub fn work(&mut self, asked: &Receiver<Ask>) {
+        while let Ok((number, mut event)) = asked.recv() {
+            self.complete(&mut event);
+            if self.answers.send(Answer::Event(number, event)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The files, in order of path.
+    pub fn held(self) -> Vec<HeldImage> {
+        let held = self.held.into_iter().map(|(key, held)| HeldImage {
+            path: key.path,
+            build_id: held.identity.build_id,
+            file: Some(held.identity.file),
+            opened: held.file,
+        });
+        let mut held: Vec<HeldImage> = held.collect();
+        held.sort_by(|a, b| (&a.path, &a.build_id).cmp(&(&b.path, &b.build_id)));
+        held
+    }
+
+    fn complete(&mut self, event: &mut ModuleEvent) {
+        let pid = event.space as i32;
+        let mapped_ns = (event.time_ns as i64).saturating_add(self.wall_ns);
+        if let ModuleChange::Mapped(mapping) = &mut event.what
+            && mapping.path.starts_with('/')
+            && !mapping.path.starts_with("//")
+            && pid > 0
+        {
+            self.identify(pid, mapped_ns, mapping);
+        } else if let ModuleChange::Mapped(mapping) = &mut event.what
+            && mapping.path == vdso::NAME
+            && let Some(part) = self.vdso.complete(pid, mapping)
+        {
+            let _ = self.answers.send(Answer::Part(Box::new(part)));
+        }
+    }
+
+    fn identify(&mut self, pid: i32, mapped_ns: i64, mapping: &mut Mapping) {
+        let key = Key {
+            path: mapping.path.clone(),
+            build_id: mapping.build_id.clone(),
+            file: mapping
+                .file
+                .map(|file| (file.device_major, file.device_minor, file.inode)),
+        };
+        if let Some(held) = self.held.get(&key)
+            && modified(&held.file) == Some(held.modified)
+        {
+            mapping.build_id.clone_from(&held.identity.build_id);
+            mapping.file = Some(held.identity.file);
+            return;
+        }
+        let Some(file) = self.find(pid, mapped_ns, mapping) else {
+            return;
+        };
+        let (Ok(identity), Some(modified)) = (Identity::of(&file, mapping.file), modified(&file))
+        else {
+            return;
+        };
+        mapping.build_id.clone_from(&identity.build_id);
+        mapping.file = Some(identity.file);
+        if self.held.len() < MOST_HELD || self.held.contains_key(&key) {
+            let file = Arc::new(file);
+            self.held.insert(
+                key,
+                Held {
+                    file,
+                    identity,
+                    modified,
+                },
+            );
+        }
+    }
+
+    /// The file that was mapped: of what the process has mapped, its program, or at the path below its
+    /// root, ours, and those of other processes.
+    fn find(&mut self, pid: i32, mapped_ns: i64, mapping: &Mapping) -> Option<File> {
+        let root = self.roots.of(pid);
+        let is_it = |file: &File| is_mapped(mapping, mapped_ns, file);
+        if let Some(file) = mapped_now(pid, mapping) {
+            return Some(file);
+        }
+        let program = open::by_link(&format!("/proc/{pid}/exe")).ok();
+        if let Some(program) = program.filter(is_it) {
+            return Some(program);
+        }
+        let roots = root.iter().chain(self.roots.all());
+        roots
+            .filter_map(|root| open::below(root.folder(), &mapping.path).ok())
+            .find(is_it)
+    }
+}
+
+fn modified(file: &File) -> Option<(i64, i64)> {
+    let found = file.metadata().ok()?;
+    Some((found.mtime(), found.mtime_nsec()))
+}
+
+/// The file that process `pid` has mapped at the mapping's place, by `/proc/PID/map_files`. To follow
+/// its links takes CAP_CHECKPOINT_RESTORE.
+fn mapped_now(pid: i32, mapping: &Mapping) -> Option<File> {
+    let line = maps::at(pid, mapping.start)?;
+    let end = line.start.checked_add(line.length)?;
+    let file = open::by_link(&format!("/proc/{pid}/map_files/{:x}-{end:x}", line.start)).ok()?;
+    // The same before and after: nothing else was mapped there meanwhile.
+    let same = maps::at(pid, mapping.start)? == line;
+    let place = |mapping: &Mapping| mapping.start.wrapping_sub(mapping.file_offset);
+    (same && place(&line) == place(mapping) && is_same(&line, mapping, &file)).then_some(file)
+}
+
+/// Whether a line of a process's list, and the file behind it, are what the kernel told of `mapping`.
+fn is_same(line: &Mapping, mapping: &Mapping, file: &File) -> bool {
+    if !mapping.build_id.is_empty() {
+        return crate::build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
+    }
+    // Some kernels tell another device and inode of a file of overlayfs than the list does.
+    line.file == mapping.file || line.path == mapping.path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn files_are_held_up_to_a_limit() {
+        let (answers, _told) = channel();
+        let mut keeper = Keeper::new(ClockPair::default(), answers);
+        let own = std::process::id();
+        let libc = maps::executable(own as i32);
+        let libc = libc.into_iter().find(|it| it.path.contains("libc.so"));
+        let libc = libc.expect("tests link libc");
+        let mut identify = |minor: usize| {
+            // As many files as there are names for one.
+            let mut mapping = libc.clone();
+            mapping.path = format!("{}{}", libc.path, "/".repeat(minor));
+            let what = ModuleChange::Mapped(mapping);
+            let mut event = ModuleEvent {
+                time_ns: 0,
+                space: own,
+                what,
+            };
+            keeper.complete(&mut event);
+            let ModuleChange::Mapped(mapping) = event.what else {
+                panic!("it is a mapping")
+            };
+            (mapping.build_id.len(), keeper.held.len())
+        };
+        assert_eq!(identify(0), (20, 1));
+        assert_eq!(identify(0), (20, 1));
+        for number in 1..MOST_HELD {
+            assert_eq!(identify(number), (20, number + 1));
+        }
+        assert_eq!(identify(MOST_HELD), (20, MOST_HELD), "identified, not held");
+    }
+}

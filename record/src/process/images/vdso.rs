@@ -1,0 +1,105 @@
+//! The vDSO: code that the kernel puts into every process, of which there is no file.
+//!
+//! Enters: its mapping. Leaves: the mapping with a build-id, and once for each build the image, as
+//! the process has it in memory.
+
+use crate::build_id;
+use crate::process::registers::ARCH;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use uprof::cold::{Contents, Mapping};
+use uprof::layout::ImageSection;
+use uprof::{ImageIdentity, ImagePart};
+
+/// How the kernel calls it.
+pub const NAME: &str = "[vdso]";
+/// It takes one or two pages; more than this is not read.
+pub const MOST_BYTES: u64 = 64 << 10;
+
+/// What has been seen of it.
+#[derive(Debug, Default)]
+pub struct Vdso {
+    /// Length and build-id. There is more than one where programs of 32 bits run.
+    known: Vec<(u64, Vec<u8>)>,
+}
+
+/// Builds remembered at the most.
+const MOST_BUILDS: usize = 8;
+
+impl Vdso {
+    /// Gives the mapping of process `pid` its build-id; returns the image if it is new.
+    pub fn complete(&mut self, pid: i32, mapping: &mut Mapping) -> Option<ImagePart> {
+        let Some(bytes) = read(pid, mapping) else {
+            // The process is gone, and had the same as the others: one kernel has one.
+            let mut same = self
+                .known
+                .iter()
+                .filter(|(length, _)| *length == mapping.length);
+            if let (Some((_, id)), None) = (same.next(), same.next()) {
+                mapping.build_id.clone_from(id);
+            }
+            return None;
+        };
+        let contents = || Contents::of(bytes.len() as u64, &bytes[..]).ok();
+        let id = build_id::of_bytes(&bytes).or_else(|| contents().map(Contents::as_id))?;
+        mapping.build_id.clone_from(&id);
+        let known = (mapping.length, id);
+        if self.known.contains(&known) || self.known.len() >= MOST_BUILDS {
+            return None;
+        }
+        let mut part = ImagePart::new(ImageIdentity {
+            path: NAME.into(),
+            build_id: known.1.clone(),
+            arch: ARCH,
+            load_bias: 0,
+            origin: "memory".into(),
+        });
+        self.known.push(known);
+        let tag = u64::from(ImageSection::File.number());
+        part.others.push((tag, bytes));
+        Some(part)
+    }
+}
+
+fn read(pid: i32, mapping: &Mapping) -> Option<Vec<u8>> {
+    if mapping.length > MOST_BYTES {
+        return None;
+    }
+    let mut bytes = vec![0; mapping.length as usize];
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut bytes, mapping.start).ok()?;
+    // 64-bit, little-endian.
+    bytes.starts_with(b"\x7fELF\x02\x01").then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::maps;
+
+    #[test]
+    fn the_vdso_is_read_once_from_memory() {
+        let own = std::process::id() as i32;
+        let mut mapping = maps::executable(own)
+            .into_iter()
+            .find(|mapping| mapping.path == NAME)
+            .expect("the kernel maps a vDSO");
+        let mut vdso = Vdso::default();
+        let part = vdso.complete(own, &mut mapping).unwrap();
+        assert_eq!(part.identity.build_id, mapping.build_id);
+        assert_eq!(
+            part.section(ImageSection::File).unwrap().len() as u64,
+            mapping.length
+        );
+        let id = std::mem::take(&mut mapping.build_id);
+        assert!(vdso.complete(own, &mut mapping).is_none());
+        assert_eq!(mapping.build_id, id);
+        mapping.build_id.clear();
+        assert!(vdso.complete(i32::MAX, &mut mapping).is_none());
+        assert_eq!(mapping.build_id, id, "of a process that has ended");
+        mapping.length = MOST_BYTES + 1;
+        mapping.build_id.clear();
+        assert!(vdso.complete(own, &mut mapping).is_none());
+        assert!(mapping.build_id.is_empty(), "too long to be one");
+    }
+}

@@ -1,0 +1,278 @@
+//! Names come from the files that processes have mapped, whatever lies at their paths: programs that
+//! were replaced or deleted, in containers, in a chroot, with a pipe in the way. Of two programs that
+//! differ in the name of their one busy function, one runs, and the other lies where it came from.
+#![cfg(all(feature = "record", feature = "report"))]
+
+use assert_cmd::cargo::cargo_bin;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Without a build-id images are told apart by their contents.
+const KINDS: [&[&str]; 2] = [&[], &["-Wl,--build-id=none"]];
+
+/// A folder with a program `runs` whose busy function is `truth`, and another one, `lies`.
+struct Programs(TempDir);
+
+impl Programs {
+    fn new(flags: &[&str]) -> Programs {
+        let folder = tempfile::tempdir().unwrap();
+        for (program, function) in [("runs", "truth"), ("lies", "rumour")] {
+            let source = format!(
+                "static volatile unsigned long sink;\n\
+                 __attribute__((noinline)) void {function}(void)\n\
+                 {{ for (unsigned long i = 0; i < 100000; i++) sink += i; }}\n\
+                 int main(void) {{ for (;;) {function}(); }}\n"
+            );
+            let file = folder.path().join(format!("{program}.c"));
+            std::fs::write(&file, source).unwrap();
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O1", "-static", "-fno-omit-frame-pointer", "-o"]);
+            gcc.arg(folder.path().join(program)).arg(&file).args(flags);
+            assert!(gcc.status().expect("gcc is installed").success());
+        }
+        Programs(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        std::fs::copy(self.path(from), self.path(to)).unwrap();
+    }
+
+    /// Runs `command` until it is dropped, and waits until the program runs.
+    fn start(&self, command: &mut Command) -> Running {
+        let running = Running(command.current_dir(self.0.path()).spawn().unwrap());
+        let began = Instant::now();
+        let runs = || {
+            let link = std::fs::read_link(format!("/proc/{}/exe", running.0.id()));
+            link.is_ok_and(|path| path.to_string_lossy().contains("program"))
+        };
+        while !runs() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{command:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    /// Records into `run.uprof`, and says what the recorder said.
+    fn record(&self, arguments: &[&str]) -> String {
+        let mut record = Command::new(cargo_bin("uniprof"));
+        record.args(["record", "-F", "997", "-d", "1500ms", "-o"]);
+        record.arg(self.path("run.uprof")).args(arguments);
+        let output = record.current_dir(self.0.path()).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+        said
+    }
+
+    /// The table of functions, and what was said beside it.
+    fn top(&self) -> (String, String) {
+        let mut report = Command::new(cargo_bin("uniprof"));
+        report.args(["report", "--top"]).arg(self.path("run.uprof"));
+        let Output { stdout, stderr, .. } = report.output().unwrap();
+        (text(&stdout), text(&stderr))
+    }
+
+    fn expect_truth(&self, what: &str) {
+        let (table, said) = self.top();
+        assert!(table.contains("truth"), "{what}: {table}{said}");
+        assert!(!table.contains("rumour"), "{what}: {table}{said}");
+        assert!(!said.contains("program is not used"), "{what}: {said}");
+    }
+}
+
+/// A process, ended on drop.
+struct Running(Child);
+
+impl Running {
+    fn target(&self) -> String {
+        format!("pid:{}", self.0.id())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_root() -> bool {
+    let root = text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0";
+    if !root {
+        eprintln!("skipped: only root makes mounts, roots and other users");
+    }
+    root
+}
+
+#[test]
+fn programs_that_were_replaced_or_deleted() {
+    for flags in KINDS {
+        let programs = Programs::new(flags);
+        programs.copy("runs", "program");
+        let running = programs.start(&mut Command::new(programs.path("program")));
+        programs.copy("lies", "next");
+        std::fs::rename(programs.path("next"), programs.path("program")).unwrap();
+        programs.record(&[&running.target()]);
+        programs.expect_truth("replaced");
+        std::fs::remove_file(programs.path("program")).unwrap();
+        programs.record(&[&running.target()]);
+        drop(running);
+        programs.expect_truth("deleted");
+    }
+}
+
+#[test]
+fn a_program_in_a_container_that_is_gone_at_the_end() {
+    if !is_root() {
+        return;
+    }
+    for flags in KINDS {
+        let programs = Programs::new(flags);
+        std::fs::create_dir(programs.path("c")).unwrap();
+        programs.copy("lies", "c/program");
+        let mount = "mount -t tmpfs none c && cp runs c/program && exec c/program";
+        let container = ["-m", "sh", "-c", mount];
+        let running = programs.start(Command::new("unshare").args(container));
+        programs.record(&[&running.target()]);
+        programs.expect_truth("of a process that runs");
+        drop(running);
+        let mount = mount.replace("exec", "timeout 1");
+        programs.record(&["--", "unshare", "-m", "sh", "-c", &mount]);
+        programs.expect_truth("of a command that ended");
+    }
+}
+
+#[test]
+fn a_program_in_a_chroot() {
+    if !is_root() {
+        return;
+    }
+    for flags in KINDS {
+        let programs = Programs::new(flags);
+        // The same path means one program inside, another outside.
+        let jail = programs.path("jail");
+        let inside = jail.join(programs.0.path().strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&inside).unwrap();
+        std::fs::copy(programs.path("runs"), inside.join("program")).unwrap();
+        programs.copy("lies", "program");
+        let program = programs.path("program");
+        let running = programs.start(Command::new("chroot").arg(&jail).arg(&program));
+        programs.record(&[&running.target()]);
+        programs.expect_truth("of a process that runs");
+        drop(running);
+        let (jail, program) = (jail.display().to_string(), program.display().to_string());
+        programs.record(&["--", "chroot", &jail, &program]);
+        programs.expect_truth("of a command");
+    }
+}
+
+/// What lies at the path is a FIFO, which nobody writes into, and then a link to a device.
+#[test]
+fn a_fifo_at_the_path_of_a_mapped_file_is_not_opened() {
+    let programs = Programs::new(&[]);
+    programs.copy("runs", "program");
+    let running = programs.start(&mut Command::new(programs.path("program")));
+    let fifo = Command::new("mkfifo").arg(programs.path("fifo")).status();
+    assert!(fifo.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", programs.path("link")).unwrap();
+    for trap in ["fifo", "link"] {
+        std::fs::rename(programs.path(trap), programs.path("program")).unwrap();
+        let began = Instant::now();
+        programs.record(&[&running.target()]);
+        assert!(began.elapsed() < Duration::from_secs(30), "{trap}");
+        programs.expect_truth(trap);
+    }
+}
+
+/// Without privileges `map_files` is closed; the program itself is found all the same.
+#[test]
+fn a_replaced_program_without_privileges() {
+    if !is_root() {
+        return;
+    }
+    let programs = Programs::new(&[]);
+    programs.copy("runs", "program");
+    let own = cargo_bin("uniprof");
+    std::fs::copy(own, programs.path("uniprof")).unwrap();
+    let open = Command::new("chmod")
+        .arg("777")
+        .arg(programs.0.path())
+        .status();
+    assert!(open.unwrap().success());
+    let nobody = |program: &Path| {
+        let mut command = Command::new(program);
+        command.uid(65534).gid(65534).current_dir(programs.0.path());
+        command
+    };
+    let running = programs.start(&mut nobody(&programs.path("program")));
+    programs.copy("lies", "next");
+    std::fs::rename(programs.path("next"), programs.path("program")).unwrap();
+    let mut record = nobody(&programs.path("uniprof"));
+    record.args(["record", "-F", "997", "-d", "1500ms", "-o", "run.uprof"]);
+    let output = record.arg(running.target()).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    programs.expect_truth("by nobody");
+}
+
+/// The vDSO is no file; its functions have names, and its rules lead out of it.
+#[test]
+fn functions_of_the_vdso() {
+    let programs = Programs::new(&[]);
+    let source = "#include <time.h>\n\
+        __attribute__((noinline)) void truth(void)\n\
+        { struct timespec now; for (int i = 0; i < 1000; i++) clock_gettime(1, &now); }\n\
+        int main(void) { for (;;) truth(); }\n";
+    std::fs::write(programs.path("clock.c"), source).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-fno-omit-frame-pointer", "-o"]);
+    gcc.arg(programs.path("program"))
+        .arg(programs.path("clock.c"));
+    assert!(gcc.status().unwrap().success());
+    let running = programs.start(&mut Command::new(programs.path("program")));
+    programs.record(&["--no-embed", "--stack=4K", &running.target()]);
+    let (table, said) = programs.top();
+    assert!(table.contains("__vdso_clock_gettime"), "{table}{said}");
+    let mut folded = Command::new(cargo_bin("uniprof"));
+    folded.args(["export", "--format", "folded"]);
+    let folded = folded.arg(programs.path("run.uprof")).output().unwrap();
+    let folded = text(&folded.stdout);
+    let whole = |line: &str| line.contains("main;truth;") && line.contains("__vdso_clock_gettime");
+    assert!(folded.lines().any(whole), "{folded}");
+    // Embedded, it needs nothing of the machine.
+    programs.record(&["--stack=4K", &running.target()]);
+    let (table, said) = programs.top();
+    assert!(table.contains("__vdso_clock_gettime"), "{table}{said}");
+}
+
+/// A recording that has no tables is read where another file lies at the path.
+#[test]
+fn a_report_takes_no_file_that_was_not_mapped() {
+    for flags in KINDS {
+        let programs = Programs::new(flags);
+        programs.copy("runs", "program");
+        let running = programs.start(&mut Command::new(programs.path("program")));
+        programs.record(&["--no-embed", &running.target()]);
+        drop(running);
+        programs.expect_truth("the same file");
+        programs.copy("lies", "program");
+        let (table, said) = programs.top();
+        assert!(table.contains("program+0x"), "{table}");
+        assert!(!table.contains("rumour"), "{table}");
+        assert!(said.contains("program is not used"), "{said}");
+        std::fs::remove_file(programs.path("program")).unwrap();
+        let (table, said) = programs.top();
+        assert!(table.contains("program+0x"), "{table}");
+        let advised = said.contains("no names") && said.contains("--image-path");
+        assert!(advised, "{said}");
+    }
+}
