@@ -12,7 +12,7 @@ SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
 RATE_POINTS, RATE_ERRORS = 1.0, 2.0
 LEAST_SAMPLES = 300
 
-Row = collections.namedtuple("Row", "program recorder samples shares whole named truth faults")
+Row = collections.namedtuple("Row", "program recorder samples shares whole named truth bytes faults")
 
 
 def error(rate, count):

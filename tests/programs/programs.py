@@ -45,6 +45,9 @@ class Program:
     def begin(self, session, process):
         """Puts it under load, once the recorders are attached."""
 
+    def end(self, session, process):
+        """Does what is due before the recorders leave."""
+
     def images(self, session):
         """Images in which stacks begin, with the names under which they are mapped."""
         return [named(self.tools[0])]
@@ -185,6 +188,9 @@ class Java(Program):
 
     def begin(self, session, process):
         session.run("jcmd", process.pid, "Compiler.perfmap")
+
+    # What has been compiled since then.
+    end = begin
 
     def images(self, session):
         return [named(shutil.which("java"))]

@@ -1,13 +1,13 @@
 """Processes of a test: each in a process group of its own, all of them ended when the `with` is left."""
 
 import os
+import pathlib
 import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-import pathlib
 
 
 class Session:
@@ -32,9 +32,8 @@ class Session:
                 pass
             self.tell(process, signal.SIGKILL)
             process.wait()
-            for stream in (process.stdin,):
-                if stream:
-                    stream.close()
+            if process.stdin:
+                process.stdin.close()
             pathlib.Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 

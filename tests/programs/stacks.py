@@ -13,7 +13,7 @@ import subprocess
 PAGE = 0xfff
 # Functions that nothing called, by name: where a process, a thread or a language's own stack begins.
 ROOTS = re.compile(
-    r"^(_start|_dl_start_user|_dl_start|__libc_start_main(@.*)?|__libc_start_call_main|(__)?clone3?|start_thread|thread_start"
+    r"^(_start|_dl_start(_user)?|__libc_start_main(@.*)?|__libc_start_call_main|(__)?clone3?|(start_)?thread(_start)?"
     r"|runtime\.(goexit|clone|rt0_go|mstart|mcall|systemstack|morestack)(\.abi0)?|_rt0_amd64_linux)$")
 FRAME = re.compile(r"^\s+([0-9a-f]+) (.*?) \((/.*|\[.*|inlined|//anon.*|[\w.+-]*)\)$")
 KERNEL = 1 << 63
