@@ -13,8 +13,9 @@ import subprocess
 PAGE = 0xfff
 # Functions that nothing called, by name: where a process, a thread or a language's own stack begins.
 ROOTS = re.compile(
-    r"^(_start|_dl_start(_user)?|__libc_start_main(@.*)?|__libc_start_call_main|(__)?clone3?|(start_)?thread(_start)?"
-    r"|runtime\.(goexit|clone|rt0_go|mstart|mcall|systemstack|morestack)(\.abi0)?|_rt0_amd64_linux)$")
+    r"^(_start|_dl_start(_user)?|__libc_start_main(@.*)?|__libc_start_call_main|(__)?clone3?"
+    r"|start_thread|thread_start|_rt0_amd64_linux"
+    r"|runtime\.(goexit|clone|rt0_go|mstart|mcall|systemstack|morestack)(\.abi0)?)$")
 FRAME = re.compile(r"^\s+([0-9a-f]+) (.*?) \((/.*|\[.*|inlined|//anon.*|[\w.+-]*)\)$")
 KERNEL = 1 << 63
 # Code that a program makes as it runs, as the recorders call it.
