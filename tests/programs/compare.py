@@ -11,6 +11,8 @@ LARGEST = 12
 SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
 RATE_POINTS, RATE_ERRORS = 1.0, 2.0
 LEAST_SAMPLES = 300
+# Most samples fewer than perf's, as a share of them or in standard errors of the difference.
+MISSING, COUNT_ERRORS = 0.05, 3.0
 
 Row = collections.namedtuple("Row", "program recorder samples shares whole named truth bytes faults")
 
@@ -44,6 +46,16 @@ def shares(ours, perf, tell):
         if mark:
             faults.append(f"{name} has {100 * a:.1f} %, perf says {100 * b:.1f} %")
     return worst, faults
+
+
+def amount(ours, perf, log):
+    """Whether there are fewer samples than perf took of the same threads in the same time."""
+    if ours.count < LEAST_SAMPLES:
+        return [f"only {ours.count} samples: {log.strip()[-300:]}"]
+    missing = perf.count - ours.count
+    if missing > max(perf.count * MISSING, COUNT_ERRORS * (perf.count + ours.count) ** 0.5):
+        return [f"{ours.count} samples, perf has {perf.count}"]
+    return []
 
 
 def rate(what, a, count_a, b, count_b):

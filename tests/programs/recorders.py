@@ -49,7 +49,7 @@ class Recorders:
         self.start("uniprof", [uniprof, "record", "-F", str(RATE), "-o", folder / "default.uprof", f"pid:{pid}"])
         self.start("stack", [uniprof, "record", "-F", str(RATE), "--stack", "-o", folder / "stack.uprof",
                              f"pid:{pid}"])
-        self.start("perf", ["perf", "record", "-m", "32M", "-F", str(RATE), "--call-graph",
+        self.start("perf", ["perf", "record", "-k", "mono", "-m", "32M", "-F", str(RATE), "--call-graph",
                             f"dwarf,{PERF_BYTES}", "-p", pids, "-o", folder / "perf.data"])
         try:
             self.wait_until_attached()

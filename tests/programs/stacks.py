@@ -21,7 +21,11 @@ KERNEL = 1 << 63
 # Code that a program makes as it runs, as the recorders call it.
 MADE = re.compile(r"perf-\d+\.map$|jitted-|\[anon\]$|//anon|\[JIT\]|\[jit\]")
 
+HEAD = re.compile(r"^.*?\s+(\d+)/(\d+) +(?:\[\d+\] +)?(\d+\.\d+):")
+
 Frame = collections.namedtuple("Frame", "module place symbol")
+# One sample: its thread, when it was taken, its frames.
+Sample = collections.namedtuple("Sample", "thread seconds stack")
 
 
 def frame(address, name, path):
@@ -37,14 +41,14 @@ def frame(address, name, path):
 
 
 def read(text):
-    """Samples of a text: lists of frames, innermost first; frames of the kernel are left out but the innermost."""
+    """Samples of a text: frames innermost first; frames of the kernel are left out but the innermost."""
     samples, stack = [], None
     for line in text:
         if not line.strip():
             stack = None
-        elif not line[0].isspace():
+        elif head := not line[0].isspace() and HEAD.match(line):
             stack = []
-            samples.append(stack)
+            samples.append(Sample(int(head[2]), float(head[3]), stack))
         elif stack is not None and (found := FRAME.match(line)):
             address, name, path = int(found[1], 16), found[2], found[3]
             kernel = address >= KERNEL or path.startswith(("[kernel", "[guest"))
@@ -52,7 +56,19 @@ def read(text):
                 stack.append(frame(address, name, path))
             elif not stack:
                 stack.append(Frame("[kernel]", 0, "[kernel]"))
-    return [stack for stack in samples if stack]
+    return [sample for sample in samples if sample.stack]
+
+
+def common(ours, perf):
+    """The samples of both that were taken while both recorded, and of ours those of threads that perf attached to:
+    perf misses the threads that begin while it attaches."""
+    if not ours or not perf:
+        return ours, perf
+    first = max(min(sample.seconds for sample in samples) for samples in (ours, perf))
+    last = min(max(sample.seconds for sample in samples) for samples in (ours, perf))
+    threads = {sample.thread for sample in perf}
+    return ([sample for sample in ours if first <= sample.seconds <= last and sample.thread in threads],
+            [sample for sample in perf if first <= sample.seconds <= last])
 
 
 class Beginnings:
@@ -108,8 +124,8 @@ def uncalled(image):
 class Profile:
     """What one recorder saw of one run."""
 
-    def __init__(self, text, beginnings):
-        samples = read(text)
+    def __init__(self, samples, beginnings):
+        samples = [sample.stack for sample in samples]
         self.count = len(samples)
         user = [stack for stack in samples if stack[-1].module != "[kernel]"]
         self.user = len(user)
