@@ -55,7 +55,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes of raw stack: a multiple of 8, up to the format's limit.
+/// Bytes of raw stack: a multiple of 8, up to the format's limit; 0 for none.
 pub fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     let most = uprof::layout::MAX_STACK_BYTES as u64;
     let (number, scale) = match text.strip_suffix(['K', 'k']) {
@@ -67,9 +67,9 @@ pub fn parse_stack_bytes(text: &str) -> Result<u32, String> {
         .ok()
         .and_then(|number| number.checked_mul(scale));
     match bytes {
-        Some(bytes) if (8..=most).contains(&bytes) => Ok((bytes as u32).next_multiple_of(8)),
+        Some(bytes) if (0..=most).contains(&bytes) => Ok((bytes as u32).next_multiple_of(8)),
         _ => Err(format!(
-            "a size from 8 to {}K, for example 16K",
+            "a size from 0 to {}K, for example 16K",
             most / 1024
         )),
     }
@@ -123,7 +123,8 @@ mod tests {
     fn sizes_and_shares() {
         assert_eq!(parse_stack_bytes("8K"), Ok(8192));
         assert_eq!(parse_stack_bytes("100"), Ok(104));
-        for wrong in ["1G", "0", "-8", "99999999999999999999K"] {
+        assert_eq!(parse_stack_bytes("0"), Ok(0));
+        for wrong in ["1G", "-8", "99999999999999999999K"] {
             assert!(parse_stack_bytes(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse_share("1%"), Ok(0.01));

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 
 /// Where recordings go, and come from, when nothing else is said.
@@ -44,11 +45,12 @@ pub struct Args {
     #[arg(short = 'd', long, short_alias = 'T', value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 
-    /// Keep this many raw stack bytes of each sample (default 16K), to unwind code without
-    /// frame pointers later
+    /// Keep this many raw stack bytes of each sample, to unwind code without frame pointers later:
+    /// up to 64K of a process and 16K of a guest, if no number is given; 128 without this flag, for
+    /// the callers of functions without a frame
     #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true,
-          default_missing_value = "16K", value_parser = parse_stack_bytes)]
-    pub stack: Option<u32>,
+          value_parser = parse_stack_bytes)]
+    pub stack: Option<Option<u32>>,
 
     /// Take only instruction pointers
     #[arg(long, conflicts_with = "stack")]
@@ -101,7 +103,11 @@ impl Args {
         Plan {
             rate_hz: self.frequency,
             duration: self.duration,
-            stack_bytes: self.stack.unwrap_or(0),
+            stack_bytes: match self.stack {
+                None => LEAF_STACK_BYTES,
+                Some(None) => target::usual_stack_bytes(self.target.as_deref()),
+                Some(Some(bytes)) => bytes,
+            },
             ip_only: self.ip_only,
             most_frames: self.depth,
             budget: self
@@ -152,6 +158,9 @@ fn embed(args: &Args, summary: &Summary) {
                 bundled.images.len()
             ));
             tell_missing(&bundled.missing);
+            if let Some(advice) = bundled.advice {
+                terminal::say(format_args!("uniprof: {advice}"));
+            }
         }
         Err(error) => terminal::say(format_args!(
             "uniprof: nothing was embedded: {error:#}; the recording itself is whole"

@@ -23,6 +23,8 @@ pub struct Backend {
     pub what: &'static str,
     /// Most time that a guest of the kind may stand still for a sample, if nothing else is said.
     pub budget: Duration,
+    /// Raw stack bytes that `--stack` keeps of a sample, if no number is given.
+    pub stack_bytes: u32,
     /// Opens the target whose text behind the prefix is the first argument.
     open: fn(&str, &Args, &Plan) -> anyhow::Result<Source>,
     /// Looks at the target for `uniprof doctor`, given the image; `None` where there is nothing to
@@ -35,6 +37,12 @@ const LOCAL_BUDGET: Duration = Duration::from_micros(200);
 /// The time that a stub under emulation may take for a deep stack.
 const STUB_BUDGET: Duration = Duration::from_millis(50);
 
+/// All that the kernel gives of a process's stack. Compilers are deeper than 16 KiB; of a stack that
+/// isn't, no more is there.
+const PROCESS_STACK_BYTES: u32 = 64 << 10;
+/// A kernel's stack. The guest stands still while it is copied.
+const GUEST_STACK_BYTES: u32 = 16 << 10;
+
 /// All kinds of guests.
 pub const BACKENDS: &[Backend] = &[
     Backend {
@@ -42,6 +50,7 @@ pub const BACKENDS: &[Backend] = &[
         form: "pid:N",
         what: "a process",
         budget: LOCAL_BUDGET,
+        stack_bytes: PROCESS_STACK_BYTES,
         open: open_pid,
         examine: None,
     },
@@ -50,6 +59,7 @@ pub const BACKENDS: &[Backend] = &[
         form: "gdb:HOST:PORT or gdb:/SOCKET",
         what: "a guest behind a gdb stub",
         budget: STUB_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
         open: open_gdb,
         examine: Some(gdb::doctor::examine),
     },
@@ -58,6 +68,7 @@ pub const BACKENDS: &[Backend] = &[
         form: "qemu:/SOCKET",
         what: "a QEMU guest, by its QMP monitor",
         budget: STUB_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
         open: open_qemu,
         examine: Some(|path, elf| qemu::doctor::examine(Path::new(path), elf)),
     },
@@ -66,6 +77,7 @@ pub const BACKENDS: &[Backend] = &[
         form: "a number or name",
         what: "a Xen domain",
         budget: LOCAL_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
         open: open_domain,
         examine: Some(examine_domain),
     },
@@ -90,6 +102,13 @@ pub fn usual_budget(target: Option<&str>) -> Duration {
     target
         .and_then(backend_of)
         .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
+}
+
+/// Raw stack bytes that `--stack` keeps of a sample of the target, if no number is given.
+pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
+    target
+        .and_then(backend_of)
+        .map_or(PROCESS_STACK_BYTES, |(backend, _)| backend.stack_bytes)
 }
 
 /// Looks at a target for `uniprof doctor`.

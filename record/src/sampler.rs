@@ -27,8 +27,8 @@ pub struct Take {
     pub period_ns: f64,
     /// Stack bytes to copy for the walk or to keep; 0 for the instruction pointer only.
     pub window_bytes: usize,
-    /// Whether the copied bytes become part of the sample.
-    pub keep_stack: bool,
+    /// How many of them become part of the sample.
+    pub kept_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
     /// Most time that the guest may stand still for a sample.
@@ -214,9 +214,10 @@ impl Round {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
                 let stack = copied.stack.raw();
-                slot.keep_stack = self.take.keep_stack && !stack.bytes.is_empty();
+                let kept_bytes = self.take.kept_bytes.min(stack.bytes.len());
+                slot.keep_stack = kept_bytes > 0;
                 if slot.keep_stack {
-                    slot.set_stack(stack.address, stack.bytes);
+                    slot.set_stack(stack.address, &stack.bytes[..kept_bytes]);
                 }
             }
             sink.put(slot);
@@ -268,9 +269,7 @@ impl Copied {
             late: false,
         };
         self.stack.begin(sp);
-        if take.keep_stack {
-            self.stack.fill(take.window_bytes, &mut reader);
-        }
+        self.stack.fill(take.kept_bytes, &mut reader);
         if take.window_bytes > 0
             && let Some(address) = self.stack.follow(fp, take.most_frames, &mut reader)
             // A frame pointer that never was inside is some other number, in code that has none.

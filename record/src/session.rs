@@ -22,7 +22,7 @@ pub struct Plan {
     pub rate_hz: f64,
     /// When to stop; `None`: when the guest ends or someone says so.
     pub duration: Option<Duration>,
-    /// Raw stack bytes to keep of each sample, 0 for none.
+    /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
     pub stack_bytes: u32,
     /// Whether to take only instruction pointers.
     pub ip_only: bool,
@@ -36,15 +36,19 @@ pub struct Plan {
     pub command_line: Vec<String>,
 }
 
-/// Stack bytes copied for a frame-pointer walk when none are kept.
+/// Stack bytes copied for a frame-pointer walk at the most, where no more are kept.
 const WALK_WINDOW_BYTES: usize = 16 << 10;
+
+/// Stack bytes kept of each sample if nothing else is said: with the registers they tell the caller of
+/// a function that has no frame (yet, or any more), which the chain of frame pointers leaves out.
+pub const LEAF_STACK_BYTES: u32 = 128;
 
 impl Default for Plan {
     fn default() -> Self {
         Plan {
             rate_hz: 99.0,
             duration: None,
-            stack_bytes: 0,
+            stack_bytes: LEAF_STACK_BYTES,
             ip_only: false,
             most_frames: 256,
             budget: Duration::from_micros(200),
@@ -55,20 +59,19 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Stack bytes that are looked at for a walk, or kept.
-    pub fn window_bytes(&self) -> usize {
-        match (self.ip_only, self.stack_bytes) {
-            (true, 0) => 0,
-            (_, 0) => WALK_WINDOW_BYTES,
-            (_, kept) => (kept as usize).min(MAX_STACK_BYTES),
+    /// Stack bytes that are kept of a sample: what a slot must have room for.
+    pub fn kept_bytes(&self) -> usize {
+        match self.ip_only {
+            true => 0,
+            false => (self.stack_bytes as usize).min(MAX_STACK_BYTES),
         }
     }
 
-    /// Stack bytes that a slot must have room for: those that are kept, and what the kernel copies.
-    fn slot_bytes(&self, hot: &Hot) -> usize {
-        match hot {
-            Hot::StopWorld(_) if self.stack_bytes == 0 => 0,
-            _ => self.window_bytes(),
+    /// Stack bytes that are looked at for a walk or kept.
+    pub fn window_bytes(&self) -> usize {
+        match self.ip_only {
+            true => 0,
+            false => self.kept_bytes().max(WALK_WINDOW_BYTES),
         }
     }
 
@@ -76,7 +79,7 @@ impl Plan {
         Take {
             period_ns: 1e9 / self.rate_hz,
             window_bytes: self.window_bytes(),
-            keep_stack: self.stack_bytes > 0,
+            kept_bytes: self.kept_bytes(),
             most_frames: self.most_frames as usize,
             budget_ns: u64::try_from(self.budget.as_nanos()).unwrap_or(u64::MAX),
             most_overhead: self.most_overhead,
@@ -133,7 +136,7 @@ pub fn record<W: Write + Send>(
     let metadata = metadata(&facts, plan);
     let mut encoder = Encoder::create(output, &metadata, &facts, clock, observer)
         .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
-    let (mut sink, drain) = ring(plan.slot_bytes(&hot));
+    let (mut sink, drain) = ring(plan.kept_bytes());
     let stop_at_ns = plan.duration.map(|duration| {
         // From here on: what came before is preparation.
         monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
@@ -212,7 +215,7 @@ fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
             rate_millihertz: (plan.rate_hz * 1000.0) as u64,
             trigger: facts.trigger.clone(),
             most_frames: plan.most_frames,
-            stack_bytes: plan.stack_bytes,
+            stack_bytes: plan.kept_bytes() as u32,
             on_cpu_only: facts.on_cpu_only,
         },
         notes: facts.notes.clone(),

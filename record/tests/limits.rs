@@ -71,7 +71,7 @@ fn stack_bytes_of_a_sample() {
             stack_bytes,
             ..Plan::default()
         };
-        plan.window_bytes()
+        plan.kept_bytes()
     };
     assert_eq!(window(MAX_STACK_BYTES as u32), MAX_STACK_BYTES);
     assert_eq!(window(MAX_STACK_BYTES as u32 + 1), MAX_STACK_BYTES);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uniprof_record::process::{self, Command, Process};
 use uniprof_record::ring::Sink;
+use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
 use uprof::cold::Target;
@@ -134,17 +135,18 @@ fn long_allocates_as_short(kind: &str, mut open: impl FnMut() -> Source, stack_b
 #[test]
 fn a_fake_guest() {
     long_allocates_as_short("frame pointers", fake, 0);
+    long_allocates_as_short("leaf bytes", fake, LEAF_STACK_BYTES);
     long_allocates_as_short("raw stacks", fake, 16 << 10);
 }
 
 #[test]
 fn a_process_by_perf_events() {
-    let open = || process::open_perf(&busy_child(), &plan(1500, 0));
+    let open = || process::open_perf(&busy_child(), &plan(1500, LEAF_STACK_BYTES));
     if let Err(process::Refusal::Forbidden(error)) = open() {
         eprintln!("skipped: perf events are forbidden here: {error}");
         return;
     }
-    long_allocates_as_short("perf events", || open().unwrap(), 0);
+    long_allocates_as_short("perf events", || open().unwrap(), LEAF_STACK_BYTES);
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub struct Account {
     pub forced: u64,
     /// Counted samples whose stack ends after one or two frames, and not because it is whole.
     pub shallow: u64,
+    /// Counted samples whose innermost function's caller may be missing.
+    pub lacking: u64,
     /// Samples of blocks that can't be decoded.
     pub undecoded: u64,
     /// Samples that the recorder could not keep, by reason.
@@ -95,6 +97,8 @@ pub struct Account {
     pub seconds: f64,
 }
 
+/// Most stack bytes that perf events give of a process.
+const KERNEL_STACK_BYTES: u32 = 65_528;
 /// Fewer samples than this are no reason for advice.
 const ADVICE_LEAST: u64 = 20;
 
@@ -132,6 +136,7 @@ impl Account {
         self.empty += other.empty;
         self.forced += other.forced;
         self.shallow += other.shallow;
+        self.lacking += other.lacking;
         self.undecoded += other.undecoded;
         self.damaged = self.damaged.saturating_add(other.damaged);
         self.damages += other.damages;
@@ -181,6 +186,14 @@ impl Account {
                 parts.join(", ")
             ));
         }
+        if self.lacking > 0 {
+            let share = share(self.lacking, self.counted);
+            lines.push(format!(
+                "the caller of the innermost function may be missing: {} ({share}): no call frame \
+                 information for it, or too few stack bytes",
+                self.lacking
+            ));
+        }
         if self.forced > 0 {
             let line = format!(
                 "images used by --force in spite of another build-id: {}",
@@ -221,12 +234,13 @@ impl Account {
         line
     }
 
-    /// What to do if most stacks end at once; `has_stacks`: raw stack bytes were recorded.
-    pub fn advice(&self, has_stacks: bool) -> Option<String> {
+    /// What to do if most stacks end at once, or some where the recorded stack bytes do, of which
+    /// `stack_bytes` were asked for.
+    pub fn advice(&self, stack_bytes: u32) -> Option<String> {
         let most = self.counted >= ADVICE_LEAST && self.shallow * 2 > self.counted;
         let share = share(self.shallow, self.counted);
         let what = format!("most stacks ({share}) end after one or two frames: ");
-        let remedy = match has_stacks {
+        let remedy = match has_stacks(stack_bytes) {
             true => {
                 "there is no call frame information for this code here; give its image with --elf"
             }
@@ -235,7 +249,9 @@ impl Account {
                  raw stack bytes for unwinding, or build it with -fno-omit-frame-pointer"
             }
         };
+        let ended = self.cut.get(&Stop::Window).copied().unwrap_or(0);
         most.then(|| what + remedy)
+            .or_else(|| window_advice(ended, self.counted, stack_bytes))
     }
 
     fn counted_line(&self) -> String {
@@ -248,6 +264,36 @@ impl Account {
             false => format!("{} samples", self.counted),
         }
     }
+}
+
+/// What to do if more than one in a hundred of so many stacks `ended` where the recorded bytes do, of which
+/// `stack_bytes` were asked for.
+pub fn window_advice(ended: u64, stacks: u64, stack_bytes: u32) -> Option<String> {
+    let remedy = match stack_bytes {
+        bytes if !has_stacks(bytes) => {
+            "record again with --stack, which keeps more of them".to_owned()
+        }
+        bytes if bytes < KERNEL_STACK_BYTES => {
+            format!(
+                "record again with --stack={}K",
+                KERNEL_STACK_BYTES.div_ceil(1024)
+            )
+        }
+        bytes => format!(
+            "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64; \
+             code built with -fno-omit-frame-pointer needs none",
+            bytes / 1024
+        ),
+    };
+    let share = share(ended, stacks);
+    let many = stacks >= ADVICE_LEAST && ended * 100 > stacks;
+    many.then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
+}
+
+/// Whether so many stack bytes were asked for to unwind whole stacks, rather than for the callers of
+/// functions without a frame.
+fn has_stacks(stack_bytes: u32) -> bool {
+    stack_bytes >= 1024
 }
 
 fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {

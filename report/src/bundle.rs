@@ -6,6 +6,7 @@
 mod needs;
 mod redact;
 
+use crate::account::window_advice;
 use crate::embedded::Embedded;
 use crate::library::Library;
 use crate::recording::Recording;
@@ -49,6 +50,8 @@ pub struct Bundled {
     pub left: Vec<String>,
     /// Things to tell the user: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
+    /// What to do if many stacks end where the recorded bytes do.
+    pub advice: Option<String>,
 }
 
 /// Why a recording can't be bundled.
@@ -87,11 +90,17 @@ pub fn bundle(
     }
     let symbolizer = Symbolizer::new(recording, library, false);
     let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
-    let places = needs::places(recording, &unwinders).map_err(damaged)?;
+    let stacks = needs::stacks(recording, &unwinders).map_err(damaged)?;
+    let places = stacks.places;
     let images = needs::images(recording, &symbolizer, &places);
     let mut bundled = Bundled {
         missing: needs::missing(recording, &symbolizer, &places),
         warnings: symbolizer.warnings(),
+        advice: window_advice(
+            stacks.window_ends,
+            stacks.samples,
+            recording.metadata().sampling.stack_bytes,
+        ),
         ..Bundled::default()
     };
     let uuid = recording.uuid().unwrap_or_default();

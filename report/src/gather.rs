@@ -122,7 +122,7 @@ pub fn gather(
         ..Profile::default()
     };
     let mut flags = Vec::new();
-    let mut has_stacks = false;
+    let mut stack_bytes = 0;
     let names = names(recordings);
     let merge = each.is_none() && !options.by_task;
     let mut done = 0;
@@ -160,10 +160,10 @@ pub fn gather(
         flags = gathering.flags;
         profile.warnings.extend(symbolizer.warnings());
         profile.account.forced += symbolizer.forced();
-        has_stacks |= recording.metadata().sampling.stack_bytes > 0;
+        stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
     }
-    profile.warnings.extend(profile.account.advice(has_stacks));
+    profile.warnings.extend(profile.account.advice(stack_bytes));
     profile
 }
 
@@ -234,6 +234,7 @@ impl Gathering<'_, '_> {
             }
             profile.account.late += u64::from(row.late) * row.count;
             profile.account.shallow += u64::from(row.shallow) * row.count;
+            profile.account.lacking += u64::from(row.lacks_caller) * row.count;
             profile.account.empty += u64::from(row.node.is_none()) * row.count;
             profile.tree.add(node, row.count);
             if let Some(each) = each {

@@ -17,6 +17,7 @@ pub mod library;
 pub mod symbolizer;
 pub mod code;
 pub mod disassembly;
+mod splice;
 mod unwinders;
 pub mod bundle;
 pub mod filter;

@@ -27,4 +27,4 @@ pub(crate) use compile::function_ranges;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
 pub use table::{RuleTable, Skipped};
-pub use unwinder::{Options, Unwinder};
+pub use unwinder::{End, Options, Unwinder};

@@ -1,16 +1,17 @@
-//! Unwinders for a whole recording: samples with registers and raw stack bytes go in, stacks come
+//! Unwinders for a whole recording: samples with registers, stack bytes and chains go in, stacks come
 //! out. There is one unwinder for each state of an address space, made when first
 //! asked for.
 
 use crate::recording::Recording;
 use crate::spaces::{Region, is_kernel_address};
+use crate::splice::{self, Recorded};
 use crate::symbolizer::Symbolizer;
-use crate::unwind::{Cache, Module, NoMemory, Options, Stack, Unwinder};
+use crate::unwind::{Cache, Module, Options, Stack, Unwinder};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
-use uprof::{Arch, Found, Frame, Row, Stop};
+use uprof::{Found, Frame, Row, Stop};
 
 /// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
 pub(crate) type View = (u32, u32, u32);
@@ -30,7 +31,15 @@ pub(crate) struct Unwinders<'a, 's> {
 pub(crate) struct Held {
     cache: Cache,
     unwinder: Option<(View, Arc<Unwinder>)>,
+    /// Frames of the stack at hand, without the kernel's.
+    unwound: Vec<Frame>,
 }
+
+/// No stack bytes.
+const NOTHING: Stack<'static> = Stack {
+    base: 0,
+    bytes: &[],
+};
 
 impl Held {
     /// Nothing yet.
@@ -38,6 +47,7 @@ impl Held {
         Held {
             cache: Cache::new(),
             unwinder: None,
+            unwound: Vec::new(),
         }
     }
 }
@@ -60,15 +70,13 @@ impl<'a, 's> Unwinders<'a, 's> {
         (space, own, spaces.epoch(0, row.time_ns))
     }
 
-    /// Whether the recorded chain of `row` need not be all that can be known of its stack. Without
-    /// stack bytes registers tell more only where calls leave the return address in one.
+    /// Whether registers may tell more of the stack of `row` than its recorded chain.
     pub fn may_add_to(&self, row: &Row<'_>) -> bool {
-        let links = self.recording.metadata().target.arch != Arch::X86_64;
-        row.registers.is_some() && (links || row.stack.is_some())
+        row.registers.is_some()
     }
 
     /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
-    /// `chain` is the better one, as it is where neither stack bytes nor registers say more.
+    /// `chain` is the better one, as it is where call frame information says nothing.
     pub fn unwind(
         &self,
         held: &mut Held,
@@ -76,57 +84,37 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let registers = row.registers.filter(|_| self.may_add_to(row))?;
-        let Some(stack) = row.stack else {
-            return self.add_caller(held, row, chain, frames);
-        };
-        let memory = Stack {
+        let registers = row.registers?;
+        let memory = row.stack.map_or(NOTHING, |stack| Stack {
             base: stack.address,
             bytes: stack.bytes,
-        };
+        });
         frames.clear();
         // A process's registers are those it left for the kernel: the kernel's frames come first.
-        let is_process = self.recording.metadata().target.kind == TargetKind::Process;
-        let kernel = chain
-            .iter()
-            .take_while(|frame| is_kernel_address(frame.address));
-        frames.extend(kernel.filter(|_| is_process));
-        let kernel = frames.len();
+        let target = &self.recording.metadata().target;
+        let is_process = target.kind == TargetKind::Process;
+        let is_above = |frame: &&Frame| is_process && is_kernel_address(frame.address);
+        let kernel = chain.iter().take_while(is_above).count();
+        let (kernel, chain) = chain.split_at(kernel);
+        let mut unwound = std::mem::take(&mut held.unwound);
+        unwound.clear();
         let (cache, unwinder) = self.held(held, row);
-        let mut stop = unwinder.unwind(cache, registers, &memory, self.options, frames);
-        if stop == Stop::Window && extend(frames, kernel, chain) {
-            stop = row.stop;
-        }
-        let is_better = stop == Stop::Complete
-            || frames.len() > chain.len()
-            || frames.iter().any(|frame| frame.found == Found::Cfi);
-        (is_better && frames.len() > kernel).then_some(stop)
-    }
-
-    /// Without stack bytes: the chain with the caller that it misses, if the registers tell it. A
-    /// frame-pointer chain knows nothing of a function that hasn't made its frame yet, or makes
-    /// none; where calls leave the return address in a register, that is the caller.
-    fn add_caller(
-        &self,
-        held: &mut Held,
-        row: &Row<'_>,
-        chain: &[Frame],
-        frames: &mut Vec<Frame>,
-    ) -> Option<Stop> {
-        let registers = row.registers?;
-        frames.clear();
-        let (cache, unwinder) = self.held(held, row);
-        let options = Options {
-            depth_max: 2,
-            scan: false,
+        let end = unwinder.unwind_to_end(cache, registers, &memory, self.options, &mut unwound);
+        let (_, _, frame_pointer) = target.arch.special_registers();
+        let recorded = Recorded {
+            chain,
+            stop: row.stop,
+            frame_pointer: registers.get(frame_pointer),
         };
-        unwinder.unwind(cache, registers, &NoMemory, options, frames);
-        let [innermost, caller] = frames[..] else {
-            return None;
-        };
-        frames.clear();
-        frames.extend_from_slice(chain);
-        insert_caller(frames, innermost, caller).then_some(row.stop)
+        let stop = splice::go_on(&mut unwound, end, &recorded, &memory);
+        let is_better = !unwound.is_empty()
+            && (stop == Stop::Complete
+                || unwound.len() > chain.len()
+                || unwound.iter().any(|frame| frame.found == Found::Cfi));
+        frames.extend_from_slice(kernel);
+        frames.extend_from_slice(&unwound);
+        held.unwound = unwound;
+        is_better.then_some(stop)
     }
 
     fn held<'h>(&self, held: &'h mut Held, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
@@ -172,40 +160,6 @@ impl<'a, 's> Unwinders<'a, 's> {
             image,
         }
     }
-}
-
-/// Puts `caller` behind `innermost`, unless the chain has it there already, or lacks `innermost`.
-fn insert_caller(frames: &mut Vec<Frame>, innermost: Frame, caller: Frame) -> bool {
-    let Some(at) = frames
-        .iter()
-        .position(|frame| frame.address == innermost.address)
-    else {
-        return false;
-    };
-    let is_there = frames
-        .get(at + 1)
-        .is_some_and(|frame| frame.address == caller.address);
-    if is_there || caller.found != Found::Cfi {
-        return false;
-    }
-    frames.insert(at + 1, caller);
-    true
-}
-
-/// Where the stack bytes end, the recorded chain may go on: it was walked on the whole stack.
-/// Appends what it has beyond the last frame, if it has that frame.
-fn extend(frames: &mut Vec<Frame>, kernel: usize, chain: &[Frame]) -> bool {
-    let Some(last) = frames.get(kernel..).and_then(|unwound| unwound.last()) else {
-        return false;
-    };
-    let Some(at) = chain
-        .iter()
-        .rposition(|frame| frame.address == last.address)
-    else {
-        return false;
-    };
-    frames.extend_from_slice(&chain[at + 1..]);
-    true
 }
 
 /// What is seen of mappings that lie over one another: of two, the later.
@@ -282,42 +236,5 @@ mod tests {
             seen,
             [(0, 5, 0, 0), (5, 7, 5, 1), (7, 9, 7, 0), (9, 12, 9, 2)]
         );
-    }
-
-    #[test]
-    fn a_caller_is_added_once_and_only_by_a_rule() {
-        let chain = vec![Frame::exact(1), Frame::return_address(3)];
-        let caller = Frame {
-            found: Found::Cfi,
-            ..Frame::return_address(2)
-        };
-        let mut frames = chain.clone();
-        assert!(insert_caller(&mut frames, Frame::exact(1), caller));
-        assert_eq!(frames, [Frame::exact(1), caller, Frame::return_address(3)]);
-        assert!(!insert_caller(&mut frames, Frame::exact(1), caller));
-        assert!(!insert_caller(&mut frames, Frame::exact(9), caller));
-        assert!(!insert_caller(
-            &mut frames,
-            Frame::exact(1),
-            Frame::return_address(7)
-        ));
-    }
-
-    #[test]
-    fn a_chain_goes_on_where_the_bytes_end() {
-        let chain = [
-            Frame::exact(1),
-            Frame::return_address(3),
-            Frame::return_address(4),
-        ];
-        let mut frames = vec![
-            Frame::exact(1),
-            Frame::return_address(2),
-            Frame::return_address(3),
-        ];
-        assert!(extend(&mut frames, 0, &chain));
-        assert_eq!(frames.last(), Some(&Frame::return_address(4)));
-        let mut foreign = vec![Frame::exact(9)];
-        assert!(!extend(&mut foreign, 0, &chain));
     }
 }

@@ -10,7 +10,7 @@ static volatile u64 interrupt_progress;
 static volatile u64 sink;
 
 /* GCC drops the frame of a leaf that does not touch the stack, whatever it is told; this keeps it. */
-#ifdef NO_FRAME_POINTER
+#if defined NO_FRAME_POINTER || defined FRAMELESS_LEAF
 #define KEEP_FRAME
 #else
 #define KEEP_FRAME asm volatile("" ::"r"(__builtin_frame_address(0)))

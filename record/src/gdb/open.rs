@@ -72,7 +72,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     let guest = handshake::greet(&mut client)?;
     let wanted = Wanted {
         window_bytes: plan.window_bytes(),
-        all: plan.stack_bytes > 0,
+        kept_bytes: plan.kept_bytes(),
         most_frames: plan.most_frames as usize,
         budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
     };

@@ -26,8 +26,8 @@ const PAGE_BYTES: u64 = 4096;
 pub struct Wanted {
     /// Most bytes of a stack.
     pub window_bytes: usize,
-    /// Whether all of them are wanted, or only what a chain of frame pointers spans.
-    pub all: bool,
+    /// How many of them are wanted whether or not a chain of frame pointers spans them.
+    pub kept_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
     /// How long fetching may go on.
@@ -117,10 +117,8 @@ impl Stacks {
             };
             copy.address = sp;
             copy.ended = false;
-            copy.goal = match self.wanted.all {
-                true => self.wanted.window_bytes,
-                false => copy.usual.min(self.wanted.window_bytes),
-            };
+            let first = copy.usual.max(self.wanted.kept_bytes);
+            copy.goal = first.min(self.wanted.window_bytes);
         }
     }
 
@@ -176,7 +174,7 @@ impl Copy {
     /// Sets the goal by where the chain of frame pointers leads.
     fn aim(&mut self, arch: Arch, vcpu: &Vcpu, wanted: Wanted) {
         let (_, _, fp) = arch.special_registers();
-        if wanted.all || self.filled == 0 {
+        if self.filled == 0 {
             return;
         }
         let raw = RawStack {
@@ -192,7 +190,8 @@ impl Copy {
             // Twice as much, or up to the frame that is missing if that is farther.
             Some(offset) => {
                 let needed = (self.filled * 2).max(offset + 64);
-                self.goal = needed.next_multiple_of(256).min(wanted.window_bytes);
+                let needed = needed.next_multiple_of(256).max(self.goal);
+                self.goal = needed.min(wanted.window_bytes);
                 self.usual = self.usual.max(self.goal);
             }
             None => self.usual = (self.usual - self.usual / 64).max(FIRST_BYTES),

@@ -16,6 +16,9 @@ use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
+/// Most user stack bytes that the kernel takes: a multiple of 8, and their length has 16 bits
+/// (`perf_copy_attr` in `kernel/events/core.c`).
+const MOST_STACK_BYTES: u32 = 65_528;
 /// Bytes of a ring buffer: a second of samples with 8 KiB of stack at 997 Hz fits.
 const RING_BYTES: usize = 8 << 20;
 /// Tries to get hold of all threads of a process that starts new ones meanwhile.
@@ -65,7 +68,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         rate_hz: (plan.rate_hz.round() as u64).max(1),
         kernel: true,
         user_registers: registers::kernel_mask(),
-        user_stack_bytes: plan.stack_bytes.min(65_528) & !7,
+        user_stack_bytes: (plan.kept_bytes() as u32).min(MOST_STACK_BYTES) & !7,
         most_frames: most_frames(plan),
         enable_on_exec: child.is_some(),
         wake_at_bytes: (RING_BYTES / 2) as u32,

@@ -99,13 +99,15 @@ impl Reader {
     }
 
     fn fill(&self, slot: &mut Slot, ip: u64, fields: &mut Fields<'_>) -> Option<()> {
-        slot.stop = self.chain(slot, fields)?;
+        let has_user = self.chain(slot, fields)?;
         let registers_abi = fields.u64()?;
         if registers_abi != abi::PERF_SAMPLE_REGS_ABI_NONE as u64 {
             for &(_, dwarf) in WANTED {
                 slot.registers.set(dwarf, fields.u64()?);
             }
-            self.user_ip(slot);
+            if !has_user {
+                user_ip(slot);
+            }
         } else if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
@@ -123,23 +125,16 @@ impl Reader {
         Some(())
     }
 
-    /// With a raw stack the kernel leaves user frames to us: the chain ends with the user ip.
-    fn user_ip(&self, slot: &mut Slot) {
-        let (ip, _, _) = super::registers::ARCH.special_registers();
-        if let Some(ip) = slot.registers.get(ip).filter(|_| self.with_stack) {
-            slot.push_frame(Frame::exact(ip));
-            slot.stop = Stop::NotWalked;
-        }
-    }
-
-    /// The kernel's chain: contexts, each followed by an exact address and return addresses.
-    fn chain(&self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<Stop> {
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses. Says
+    /// whether it has user frames.
+    fn chain(&self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<bool> {
         let count = fields.u64()?;
-        let mut first = true;
+        let (mut first, mut has_user) = (true, false);
         for _ in 0..count {
             let address = fields.u64()?;
             if address >= abi::PERF_CONTEXT_MAX {
                 first = true;
+                has_user |= address == abi::PERF_CONTEXT_USER;
                 continue;
             }
             let frame = if first {
@@ -151,7 +146,19 @@ impl Reader {
             slot.push_frame(frame);
         }
         let full = slot.chain().len() >= self.most_frames;
-        Some(if full { Stop::Depth } else { Stop::Unsaid })
+        slot.stop = if full { Stop::Depth } else { Stop::Unsaid };
+        Some(has_user)
+    }
+}
+
+/// Where the kernel's frames left no room for the user's, the innermost of those is known still.
+fn user_ip(slot: &mut Slot) {
+    let (ip, _, _) = super::registers::ARCH.special_registers();
+    if let Some(ip) = slot.registers.get(ip) {
+        slot.push_frame(Frame::exact(ip));
+        if slot.stop == Stop::Unsaid {
+            slot.stop = Stop::NotWalked;
+        }
     }
 }
 

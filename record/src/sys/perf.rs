@@ -28,7 +28,7 @@ pub struct Settings {
     pub kernel: bool,
     /// User registers, as a mask of the kernel's numbers (`asm/perf_regs.h`).
     pub user_registers: u64,
-    /// User stack bytes, a multiple of 8; 0: the kernel follows frame pointers instead.
+    /// User stack bytes, a multiple of 8, besides the chain of frame pointers that the kernel follows.
     pub user_stack_bytes: u32,
     /// Most frames of a chain.
     pub most_frames: u16,
@@ -68,7 +68,6 @@ impl Settings {
         if self.user_stack_bytes > 0 {
             attributes.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
             attributes.sample_stack_user = self.user_stack_bytes;
-            attributes.set_exclude_callchain_user(1);
         }
         attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
         attributes.__bindgen_anon_2.wakeup_watermark = self.wake_at_bytes;

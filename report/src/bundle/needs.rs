@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::image::ImageIdentity;
-use uprof::{Frame, SampleBlock};
+use uprof::{Frame, SampleBlock, Stop};
 
 /// How a table of guest addresses that belong to no module is called.
 const LIST_NAME: &str = "[symbols]";
@@ -29,27 +29,40 @@ pub(super) fn chain_of(block: &SampleBlock, node: Option<u32>, chain: &mut Vec<F
     }
 }
 
-/// Every place that a report can ask about: those of recorded chains and of unwound stacks.
-pub(super) fn places(
+/// What all samples come to.
+#[derive(Debug, Default)]
+pub(super) struct Stacks {
+    /// Every place that a report can ask about: those of recorded chains and of unwound stacks.
+    pub places: BTreeSet<Place>,
+    /// Samples.
+    pub samples: u64,
+    /// Samples whose stack goes on beyond the recorded bytes, and the chain doesn't.
+    pub window_ends: u64,
+}
+
+/// Unwinds all samples.
+pub(super) fn stacks(
     recording: &Recording,
     unwinders: &Unwinders<'_, '_>,
-) -> Result<BTreeSet<Place>, String> {
-    let of_block = |place: &SampleBlockPlace| places_of_block(recording, unwinders, place);
+) -> Result<Stacks, String> {
+    let of_block = |place: &SampleBlockPlace| stacks_of_block(recording, unwinders, place);
     let blocks = recording.blocks().par_iter().map(of_block);
-    blocks.try_reduce(BTreeSet::new, |mut all, mut more| {
-        all.append(&mut more);
+    blocks.try_reduce(Stacks::default, |mut all, mut more| {
+        all.places.append(&mut more.places);
+        all.samples += more.samples;
+        all.window_ends += more.window_ends;
         Ok(all)
     })
 }
 
-fn places_of_block(
+fn stacks_of_block(
     recording: &Recording,
     unwinders: &Unwinders<'_, '_>,
     place: &SampleBlockPlace,
-) -> Result<BTreeSet<Place>, String> {
+) -> Result<Stacks, String> {
     let block = recording.samples(place)?;
     let spaces = recording.spaces();
-    let mut places = BTreeSet::new();
+    let mut stacks = Stacks::default();
     let mut held = Held::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = block.rows();
@@ -57,13 +70,17 @@ fn places_of_block(
         chain_of(&block, row.node, &mut chain);
         // Also a stack that turns out worse than the chain: it has to turn out so again.
         frames.clear();
-        unwinders.unwind(&mut held, &row, &chain, &mut frames);
+        let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);
+        stacks.samples += 1;
+        stacks.window_ends += u64::from(stop.unwrap_or(row.stop) == Stop::Window);
         for frame in chain.iter().chain(&frames) {
             let address = frame.lookup_address();
-            places.insert(spaces.place(row.task.space, row.time_ns, address));
+            stacks
+                .places
+                .insert(spaces.place(row.task.space, row.time_ns, address));
         }
     }
-    Ok(places)
+    Ok(stacks)
 }
 
 /// What there is of each image at `places`.

@@ -99,6 +99,7 @@ pub(crate) fn account(profile: &Profile) -> Value {
         "cut_stacks": cut,
         "late": account.late,
         "without_frames": account.empty,
+        "callers_that_may_be_missing": account.lacking,
         "lost": lost,
         "lost_with_damage": account.damaged,
         "damaged_places": account.damages,

@@ -6,6 +6,7 @@ use crate::account::Account;
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
+use crate::splice;
 use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
 use uprof::cold::TargetKind;
@@ -40,6 +41,8 @@ pub(super) struct LocalRow {
     pub late: bool,
     /// Its stack ends after one or two frames, and not because it is whole.
     pub shallow: bool,
+    /// The caller of its innermost function may be missing.
+    pub lacks_caller: bool,
     /// Local number of the innermost frame.
     pub node: Option<u32>,
 }
@@ -147,11 +150,13 @@ impl Reader<'_, '_> {
             None => row.node.map(|node| self.local(row, node)),
         };
         let stop = unwound.unwrap_or(row.stop);
+        let lacks_caller = self.lacks_caller(row, unwound);
         let late = row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS);
         let rows = &mut self.stacks.rows;
         if let Some(merged) = &mut self.merged {
             let above = node.map_or(0, |node| u64::from(node) + 1);
-            let key = above << 16 | u64::from(stop.number()) << 1 | u64::from(late);
+            let flags = u64::from(late) << 1 | u64::from(lacks_caller);
+            let key = above << 16 | u64::from(stop.number()) << 2 | flags;
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
                 alike.count += 1;
@@ -167,6 +172,7 @@ impl Reader<'_, '_> {
             stop,
             late,
             shallow,
+            lacks_caller,
             node,
         });
     }
@@ -200,6 +206,19 @@ impl Reader<'_, '_> {
             parent = Some(local);
         }
         parent.unwrap_or(0)
+    }
+
+    fn lacks_caller(&self, row: &Row<'_>, unwound: Option<Stop>) -> bool {
+        let kind = self.recording.metadata().target.kind;
+        let nodes = self.block.nodes();
+        match unwound {
+            Some(stop) => splice::lacks_caller(self.frames.iter().copied(), stop, kind),
+            None => {
+                let chain = std::iter::successors(row.node, |node| nodes[*node as usize].parent);
+                let chain = chain.map(|node| nodes[node as usize].frame);
+                splice::lacks_caller(chain, row.stop, kind)
+            }
+        }
     }
 
     fn is_shallow(&self, node: Option<u32>, stop: Stop) -> bool {

@@ -147,6 +147,31 @@ pub(super) fn full<C: Cpu>(
     })
 }
 
+/// Where by the rule `number` the return address lies.
+pub(super) fn return_slot<C: Cpu>(
+    table: &RuleTable,
+    number: u32,
+    registers: &Registers,
+    memory: &(impl Memory + ?Sized),
+) -> Option<u64> {
+    let rule = table.rule(number)?;
+    let cfa = match rule.cfa {
+        Cfa::Register {
+            register,
+            offset_bytes,
+        } => add(registers.get(register)?, offset_bytes),
+        Cfa::Expression(offset) => evaluate(table.expression(offset), None, registers, memory)?,
+    };
+    let saves = table.saves(rule);
+    let save = saves
+        .iter()
+        .find(|save| save.register == rule.return_register)?;
+    match save.place {
+        Place::AtCfa(offset) => Some(add(cfa, offset)),
+        _ => None,
+    }
+}
+
 /// Follows the frame pointer: it points to the caller's, and the return address follows.
 /// It has to point up the stack, from `floor`.
 pub(super) fn frame_pointer<C: Cpu>(

@@ -36,6 +36,17 @@ impl Default for Options {
     }
 }
 
+/// How unwinding ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Why.
+    pub stop: Stop,
+    /// The frame pointer of the last frame, if it is known.
+    pub frame_pointer: Option<u64>,
+    /// Where by its rule that frame's return address lies, whether or not it was recorded.
+    pub return_slot: Option<u64>,
+}
+
 /// Unwinds stacks of one address space.
 #[derive(Debug)]
 pub struct Unwinder {
@@ -86,6 +97,19 @@ impl Unwinder {
         options: Options,
         frames: &mut Vec<Frame>,
     ) -> Stop {
+        self.unwind_to_end(cache, registers, memory, options, frames)
+            .stop
+    }
+
+    /// The same, with what is known of the last frame, so that someone else can go on.
+    pub fn unwind_to_end(
+        &self,
+        cache: &mut Cache,
+        registers: &uprof::Registers,
+        memory: &(impl Memory + ?Sized),
+        options: Options,
+        frames: &mut Vec<Frame>,
+    ) -> End {
         cache.serve(self.number);
         let mut walk = Walk {
             unwinder: self,
@@ -138,11 +162,24 @@ struct Walk<'a, M: Memory + ?Sized> {
 }
 
 impl<M: Memory + ?Sized> Walk<'_, M> {
-    fn run<C: Cpu>(&mut self, mut registers: Registers) -> Stop {
-        let Some(pc) = registers.get(C::PROGRAM_COUNTER) else {
+    fn run<C: Cpu>(&mut self, mut registers: Registers) -> End {
+        let mut kind = FrameKind::Exact;
+        let stop = self.steps::<C>(&mut registers, &mut kind);
+        let pc = registers.get(C::PROGRAM_COUNTER);
+        let return_slot = pc.filter(|_| stop != Stop::Complete);
+        End {
+            stop,
+            frame_pointer: registers.get(C::FRAME_POINTER),
+            return_slot: return_slot.and_then(|pc| self.return_slot::<C>(&registers, pc, kind)),
+        }
+    }
+
+    /// Takes steps until there are no more; leaves the last frame's registers and kind.
+    fn steps<C: Cpu>(&mut self, registers: &mut Registers, kind: &mut FrameKind) -> Stop {
+        let Some(mut pc) = registers.get(C::PROGRAM_COUNTER) else {
             return Stop::BadRule;
         };
-        let (mut pc, mut kind, mut found) = (pc, FrameKind::Exact, Found::FramePointer);
+        let mut found = Found::FramePointer;
         let depth_max = self.frames.len().saturating_add(self.options.depth_max);
         let mut stack_changes = 0;
         // A lower bound of the stack pointer, also while that itself isn't known.
@@ -153,10 +190,10 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             }
             self.frames.push(Frame {
                 address: pc,
-                kind,
+                kind: *kind,
                 found,
             });
-            let step = match self.step::<C>(&mut registers, pc, kind, floor) {
+            let step = match self.step::<C>(registers, pc, *kind, floor) {
                 Ok(step) => step,
                 Err(end) => return end,
             };
@@ -166,14 +203,39 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             }
             if step.floor <= floor {
                 // Only a function that hasn't moved the stack pointer leaves it where it was.
-                if step.floor < floor || kind == FrameKind::Return {
+                if step.floor < floor || *kind == FrameKind::Return {
                     stack_changes += 1;
                 }
                 if stack_changes > STACK_CHANGES_MAX || (step.floor == floor && next_pc == pc) {
                     return Stop::Cycle;
                 }
             }
-            (pc, kind, found, floor) = (next_pc, step.kind, step.found, step.floor);
+            (pc, *kind, found, floor) = (next_pc, step.kind, step.found, step.floor);
+        }
+    }
+
+    /// Where by its rule the return address of the frame at `pc` lies.
+    fn return_slot<C: Cpu>(
+        &mut self,
+        registers: &Registers,
+        pc: u64,
+        kind: FrameKind,
+    ) -> Option<u64> {
+        let unwinder = self.unwinder;
+        match self
+            .cache
+            .action(pc, kind, || unwinder.find_action::<C>(pc, kind))
+        {
+            Action::Plain(rule) if rule.return_address != Slot::KEPT => {
+                let offset = i64::from(rule.cfa_offset).cast_unsigned();
+                let cfa = registers.get(rule.cfa_register)?.wrapping_add(offset);
+                Some(rule.return_address.address(cfa))
+            }
+            Action::Full { module, rule } => {
+                let table = &unwinder.modules.get(module)?.rules;
+                step::return_slot::<C>(table, rule, registers, self.memory)
+            }
+            _ => None,
         }
     }
 

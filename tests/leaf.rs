@@ -1,0 +1,140 @@
+//! The caller of a function that has no frame, with default options: gcc's `-fno-omit-frame-pointer`
+//! gives none to a function that calls nothing and leaves the stack alone, nor has libc any.
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Calls as deep as they look: nothing is inlined, and no call is a jump.
+const SOURCE: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define PLAIN __attribute__((noinline, noclone))
+static volatile uint64_t sink;
+PLAIN uint64_t leaf(uint64_t n) { for (int i = 0; i < 2000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN uint64_t middle(uint64_t n) { return leaf(n) + 1; }
+PLAIN uint64_t outer(uint64_t n) { return middle(n) + 2; }
+PLAIN uint64_t ask(int fd, char *into) { return pread(fd, into, 1 << 20, 0) + 1; }
+PLAIN uint64_t asks(int fd, char *into) { return ask(fd, into) + 2; }
+int main(int count, char **words) {
+    char *into = malloc(1 << 20);
+    for (;;)
+        sink += count > 1 ? asks(0, into) : outer(sink);
+}
+"#;
+
+/// The program above; `None`, which is said, where there is no gcc.
+fn build(folder: &Path) -> Option<PathBuf> {
+    let (source, program) = (folder.join("leaf.c"), folder.join("leaf"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let built = Command::new("gcc")
+        .args(["-O2", "-fno-omit-frame-pointer", "-o"])
+        .args([&program, &source])
+        .status();
+    let Ok(status) = built else {
+        eprintln!("skipped: there is no gcc to build a program with");
+        return None;
+    };
+    assert!(status.success());
+    Some(program)
+}
+
+/// Records the program with `flags` for two seconds; stacks, outermost function first, with their counts.
+fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Vec<(String, u64)> {
+    let file = folder.join("run.uprof");
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["record", "-F", "499", "-d", "2s", "-o"])
+        .arg(&file)
+        .args(flags)
+        .arg("--")
+        .arg(program)
+        .args(words)
+        .stdin(std::fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let folded = Command::new(cargo_bin("uniprof"))
+        .args(["export", "-f", "folded"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let folded = String::from_utf8(folded.stdout).unwrap();
+    let stack = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ')?;
+        Some((stack.to_owned(), count.parse().ok()?))
+    };
+    folded.lines().filter_map(stack).collect()
+}
+
+/// Of the samples that have `within`, those with `wanted` must be 98 of 100.
+#[track_caller]
+fn nearly_all(stacks: &[(String, u64)], within: &str, wanted: &str) {
+    let count = |part: &str| -> u64 {
+        let stacks = stacks.iter().filter(|(stack, _)| stack.contains(part));
+        stacks.map(|(_, count)| count).sum()
+    };
+    let (all, good) = (count(within), count(wanted));
+    assert!(all >= 20, "only {all} samples have {within}: {stacks:#?}");
+    assert!(good * 100 >= all * 98, "{good} of {all}: {stacks:#?}");
+}
+
+#[test]
+fn the_caller_of_a_leaf_by_perf_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &[], &program, &[]);
+    nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
+}
+
+#[test]
+fn the_caller_of_a_leaf_by_ptrace() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &["--ptrace"], &program, &[]);
+    nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
+}
+
+/// libc's wrapper of a system call has no frame; the samples are in the kernel.
+#[test]
+fn the_caller_of_a_system_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &[], &program, &["ask"]);
+    nearly_all(&stacks, ";asks;", "main;asks;ask;");
+    // Stack bytes that are too few for anything but the chain show what the test is about.
+    let stacks = recorded(folder.path(), &["--stack=0"], &program, &["ask"]);
+    let lacking = stacks
+        .iter()
+        .any(|(stack, _)| stack.contains("main;asks;") && !stack.contains(";ask;"));
+    assert!(lacking, "{stacks:#?}");
+}
+
+/// Where too few stack bytes were kept, a report says that callers may be missing.
+#[test]
+fn a_caller_that_can_not_be_had_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let report = |flags: &[&str]| {
+        recorded(folder.path(), flags, &program, &[]);
+        let output = Command::new(cargo_bin("uniprof"))
+            .args(["report", "--top"])
+            .arg(folder.path().join("run.uprof"))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let told = "the caller of the innermost function may be missing";
+    assert!(report(&["--stack=0"]).contains(told));
+    assert!(!report(&[]).contains(told), "{}", report(&[]));
+}
