@@ -6,6 +6,7 @@
 //! there is no caller.
 
 mod compile;
+mod linkage;
 mod rows;
 mod rule;
 mod table;

@@ -1,7 +1,9 @@
 //! Compiles call frame information to a table: an image's .eh_frame and .debug_frame go in, one
-//! [`RuleTable`] comes out. Both sections are read, since a unikernel may have either or both.
+//! [`RuleTable`] comes out. Both sections are read, since a unikernel may have either or both; stubs
+//! that neither describes get rules of their own.
 //! Damaged entries are counted and left out; work and memory grow with the sections' bytes only.
 
+use super::linkage::{self, Stubs};
 use super::rows::Rows;
 use super::table::{NO_RULE, RuleTable, Skipped};
 use crate::images::{Image, ImageAddress};
@@ -66,7 +68,9 @@ impl RuleTable {
         let mut skipped = Skipped::default();
         with_frames(image, debug, |frames| {
             let functions = frames.functions(image, &mut skipped);
-            frames.expand(&functions, skipped)
+            let mut stubs = linkage::stubs(image);
+            stubs.retain(|stubs| is_free(&functions, stubs.start, stubs.end));
+            frames.expand(image.arch(), &functions, &stubs, skipped)
         })
     }
 }
@@ -148,12 +152,25 @@ impl Frames<'_> {
         functions
     }
 
-    fn expand(&self, functions: &[Function], skipped: Skipped) -> RuleTable {
-        let base = functions.first().map_or(0, |function| function.start);
-        let mut rows = Rows::new(base);
+    fn expand(
+        &self,
+        arch: Arch,
+        functions: &[Function],
+        stubs: &[Stubs],
+        skipped: Skipped,
+    ) -> RuleTable {
+        let starts = functions.first().map(|function| function.start);
+        let base = starts
+            .into_iter()
+            .chain(stubs.first().map(|stubs| stubs.start));
+        let mut rows = Rows::new(base.min().unwrap_or(0));
+        let mut stubs = stubs.iter().peekable();
         let mut broken = 0;
         let (mut eh_cies, mut debug_cies) = (Cies::new(), Cies::new());
         for function in functions {
+            while let Some(before) = stubs.next_if(|stubs| stubs.start < function.start) {
+                rows.push_stubs(arch, before);
+            }
             let is_whole = if function.is_debug_frame {
                 rows.expand(&self.debug_frame, &self.bases, function, &mut debug_cies)
             } else {
@@ -162,11 +179,19 @@ impl Frames<'_> {
             broken += u32::from(is_whole.is_none());
             rows.push(function.end, NO_RULE);
         }
+        stubs.for_each(|behind| rows.push_stubs(arch, behind));
         rows.finish(Skipped {
             broken: skipped.broken + broken,
             ..skipped
         })
     }
+}
+
+/// Whether none of `functions` (ascending, without overlap) has an address from `start` to `end`.
+fn is_free(functions: &[Function], start: u64, end: u64) -> bool {
+    let after = functions.partition_point(|function| function.start < end);
+    let last = after.checked_sub(1).and_then(|last| functions.get(last));
+    last.is_none_or(|function| function.end <= start)
 }
 
 /// GNU ld's --gc-sections sets the start of what it dropped to 0. Where an image really has code

@@ -2,11 +2,13 @@
 //! rules come out. A rule that occurs a thousand times is stored once.
 
 use super::compile::{Bytes, Cies, Function, common_entry};
+use super::linkage::Stubs;
 use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
 use super::table::{NO_RULE, RuleTable, Skipped};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use uprof::Arch;
 
 /// Rows of one image beyond this many are left out; librustc_driver has less than a million.
 const ROWS_MAX: usize = 32_000_000;
@@ -124,6 +126,29 @@ impl Rows {
             table.starts.push(start);
             table.row_rules.push(rule);
         }
+    }
+
+    /// Appends the rows of stubs: nothing is saved but the return address.
+    pub(super) fn push_stubs(&mut self, arch: Arch, stubs: &Stubs) {
+        // Where calls leave the return address in x30, that is saved last.
+        let (return_register, stack_pointer) = match arch {
+            Arch::X86_64 => (16, 7),
+            Arch::Aarch64 => (30, 31),
+        };
+        for (start, depth_bytes) in &stubs.rows {
+            let cfa = Cfa::Register {
+                register: stack_pointer,
+                offset_bytes: *depth_bytes,
+            };
+            let saved = Save {
+                register: return_register,
+                place: Place::AtCfa(-8),
+            };
+            let saves = if *depth_bytes == 0 { &[][..] } else { &[saved] };
+            let rule = self.intern(cfa, false, return_register, saves);
+            self.push(*start, rule.unwrap_or(NO_RULE));
+        }
+        self.push(stubs.end, NO_RULE);
     }
 
     pub(super) fn finish(mut self, skipped: Skipped) -> RuleTable {

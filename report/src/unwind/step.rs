@@ -89,12 +89,23 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
     Some(Action::Plain(short))
 }
 
-/// Carries out the rule `number` with everything it says.
+/// Whether what was saved at `at` is in its register again: compilers don't say so when they restore
+/// registers before a return. Below the stack pointer (`floor`) nothing is kept for longer than to
+/// the next interrupt, and what is saved there first, in a red zone, is still in its register too. A
+/// CFA below the stack pointer is on another stack, of which this says nothing.
+#[inline]
+pub(super) fn is_given_back(at: u64, cfa: u64, floor: u64) -> bool {
+    at < floor && floor <= cfa
+}
+
+/// Carries out the rule `number` with everything it says. `floor` is a lower bound of the stack
+/// pointer.
 pub(super) fn full<C: Cpu>(
     table: &RuleTable,
     number: u32,
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
+    floor: u64,
 ) -> Result<Step, StepError> {
     let rule = table.rule(number).ok_or(StepError::BadRule)?;
     let cfa = match rule.cfa {
@@ -110,23 +121,29 @@ pub(super) fn full<C: Cpu>(
     let mut return_address_saved = false;
     for save in table.saves(rule) {
         let expression = |offset| evaluate(table.expression(offset), Some(cfa), registers, memory);
+        let saved_at = match save.place {
+            Place::AtCfa(offset) => Some(add(cfa, offset)),
+            Place::AtExpression(offset) => expression(offset),
+            _ => None,
+        };
+        let is_return = save.register == rule.return_register;
+        if !is_return && saved_at.is_some_and(|at| is_given_back(at, cfa, floor)) {
+            continue;
+        }
         let value = match save.place {
-            Place::Lost if save.register == rule.return_register => return Err(StepError::Root),
+            Place::Lost if is_return => return Err(StepError::Root),
             Place::Lost => None,
-            Place::AtCfa(offset) => memory.word(add(cfa, offset)),
+            Place::AtCfa(_) | Place::AtExpression(_) => saved_at.and_then(|at| memory.word(at)),
             Place::IsCfa(offset) => Some(add(cfa, offset)),
             Place::Register(register) => registers.get(register),
-            Place::AtExpression(offset) => expression(offset).and_then(|at| memory.word(at)),
             Place::IsExpression(offset) => expression(offset),
         };
         match value {
             Some(value) => caller.set(save.register, value),
-            None if save.register == rule.return_register => {
-                return Err(StepError::Unreadable { cfa });
-            }
+            None if is_return => return Err(StepError::Unreadable { cfa }),
             None => caller.forget(save.register),
         }
-        return_address_saved |= save.register == rule.return_register;
+        return_address_saved |= is_return;
     }
     if !return_address_saved && rule.return_register == C::PROGRAM_COUNTER {
         return Err(StepError::BadRule);

@@ -287,7 +287,11 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             if slot == Slot::KEPT {
                 continue;
             }
-            match self.memory.word(slot.address(cfa)) {
+            let at = slot.address(cfa);
+            if step::is_given_back(at, cfa, floor) {
+                continue;
+            }
+            match self.memory.word(at) {
                 Some(value) => registers.set(register, value),
                 None => registers.forget(register),
             }
@@ -315,7 +319,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let Some(module) = self.unwinder.modules.get(module) else {
             return Err(Stop::BadRule);
         };
-        let end = match step::full::<C>(&module.rules, rule, registers, self.memory) {
+        let end = match step::full::<C>(&module.rules, rule, registers, self.memory, floor) {
             Ok(step) => return Ok(step),
             Err(StepError::Root) => return Err(Stop::Complete),
             Err(StepError::Unreadable { cfa }) => unreadable(Some(cfa), floor),

@@ -12,7 +12,7 @@ pub struct Program {
     pub compiler: &'static [&'static str],
 }
 
-const fn program(
+pub const fn program(
     name: &'static str,
     source: &'static str,
     compiler: &'static [&'static str],
@@ -77,7 +77,7 @@ impl Program {
         run_gdb(&self.build(folder), go_to, &here, stops, seed)
     }
 
-    fn build(&self, folder: &Path) -> PathBuf {
+    pub fn build(&self, folder: &Path) -> PathBuf {
         let program = folder.join(self.name);
         let mut command = Command::new(self.compiler[0]);
         command.args(&self.compiler[1..]).arg("-o").arg(&program);
