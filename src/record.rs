@@ -157,28 +157,13 @@ fn embed(args: &Args, summary: &Summary) {
                 size_bytes.div_ceil(1024),
                 bundled.images.len()
             ));
-            tell_missing(&bundled.missing);
-            if let Some(advice) = bundled.advice {
-                terminal::say(format_args!("uniprof: {advice}"));
+            for warning in bundled.warnings.iter().chain(&bundled.advice) {
+                terminal::say(format_args!("uniprof: {warning}"));
             }
         }
         Err(error) => terminal::say(format_args!(
             "uniprof: nothing was embedded: {error:#}; the recording itself is whole"
         )),
-    }
-}
-
-/// Says which images could not be had, of those that samples are in.
-#[cfg(feature = "report")]
-fn tell_missing(missing: &[String]) {
-    for path in missing
-        .iter()
-        .filter(|path| path.starts_with('/') && !path.starts_with("//"))
-    {
-        terminal::say(format_args!(
-            "uniprof: no names for functions of {path}: it could not be opened while it was mapped; \
-             give reports its image with --elf IMAGE, or its folder with --image-path FOLDER"
-        ));
     }
 }
 

@@ -62,8 +62,15 @@ impl Programs {
     /// Records into `run.uprof`, and says what the recorder said.
     fn record(&self, arguments: &[&str]) -> String {
         let mut record = Command::new(cargo_bin("uniprof"));
-        record.args(["record", "-F", "997", "-d", "1500ms", "-o"]);
-        record.arg(self.path("run.uprof")).args(arguments);
+        record.args(["record", "-F", "997", "-o"]);
+        record.arg(self.path("run.uprof"));
+        // A command ends by itself, or by its own time limit.
+        let seconds = if arguments.contains(&"timeout") {
+            "10s"
+        } else {
+            "1500ms"
+        };
+        record.args(["-d", seconds]).args(arguments);
         let output = record.current_dir(self.0.path()).output().unwrap();
         let said = text(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
@@ -252,6 +259,94 @@ fn functions_of_the_vdso() {
     programs.record(&["--stack=4K", &running.target()]);
     let (table, said) = programs.top();
     assert!(table.contains("__vdso_clock_gettime"), "{table}{said}");
+}
+
+/// A program that makes a function at run time, tells of it in a perf map, and after a while makes
+/// another at the same place. Its map also claims everything else.
+#[cfg(target_arch = "x86_64")]
+const MAKER: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+static double now(void) { struct timespec t; clock_gettime(1, &t); return t.tv_sec + t.tv_nsec / 1e9; }
+__attribute__((noinline)) void untouched(void) { for (volatile int i = 0; i < 100000; i++); }
+int main(void)
+{
+    /* mov ecx, 1000000; dec ecx; jnz; ret */
+    static const unsigned char code[] = {0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3};
+    unsigned char *memory = mmap(0, 65536, 7, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(memory + 256, code, sizeof code);
+    char path[64];
+    sprintf(path, "/tmp/perf-%d.map", getpid());
+    FILE *map = fopen(path, "w");
+    fprintf(map, "0 7fffffffffff everything\n1000 7fffffff0000 everything\n");
+    for (int round = 0;; round++) {
+        fprintf(map, "%lx a %s\n", (long)(memory + 256), round % 2 ? "second" : "first");
+        fflush(map);
+        for (double end = now() + 1.5; now() < end;) {
+            ((void (*)(void))(memory + 256))();
+            untouched();
+        }
+    }
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_that_is_made_at_run_time_has_the_names_of_its_time() {
+    let programs = Programs::new(&[]);
+    std::fs::write(programs.path("maker.c"), MAKER).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-fno-omit-frame-pointer", "-o"]);
+    gcc.arg(programs.path("program"))
+        .arg(programs.path("maker.c"));
+    assert!(gcc.status().unwrap().success());
+    let program = programs.path("program");
+    // In a container it has another number, another /tmp, and is nowhere to be found afterwards.
+    let inside = "mount -t tmpfs none /mnt && cp program /mnt && mount -t tmpfs none /tmp \
+                  && exec timeout 5 /mnt/program";
+    let mut commands = vec![vec!["timeout", "5", program.to_str().unwrap()]];
+    if is_root() {
+        commands.push(vec!["unshare", "-mpf", "sh", "-c", inside]);
+    }
+    for command in commands {
+        let said = programs.record(&[&["--", "timeout", "20"], &command[..]].concat());
+        let (table, warned) = programs.top();
+        let share = |name: &str| {
+            let line = table.lines().find(|line| line.contains(name));
+            let words = line.map(|line| line.split_whitespace().nth(1).unwrap_or("").to_owned());
+            words.map_or(0.0, |word| {
+                word.trim_end_matches('%').parse().unwrap_or(0.0)
+            })
+        };
+        let shown = format!("{command:?}: {table}{said}{warned}");
+        for name in ["first  [jit]", "second  [jit]"] {
+            assert!(share(name) > 10.0, "{name}: {shown}");
+        }
+        assert!(share("untouched  [program]") > 1.0, "{shown}");
+        assert!(!table.contains("everything"), "{shown}");
+    }
+}
+
+/// Without a map, it is said how to have one.
+#[test]
+fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {
+    let programs = Programs::new(&[]);
+    let script = "function f(n) { return n < 2 ? n : f(n - 1) + f(n - 2) } for (;;) f(25)";
+    let node = Command::new("node").args(["-e", script]).spawn();
+    let Ok(node) = node else {
+        eprintln!("skipped: there is no node here");
+        return;
+    };
+    let node = Running(node);
+    std::thread::sleep(Duration::from_millis(500));
+    let said = programs.record(&[&node.target()]);
+    let (_, warned) = programs.top();
+    for text in [said, warned] {
+        assert!(text.contains("--perf-basic-prof"), "{text}");
+    }
 }
 
 /// A recording that has no tables is read where another file lies at the path.

@@ -174,7 +174,7 @@ impl<W: Write> Encoder<W> {
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns);
-                self.hear(finished);
+                self.hear(finished, &mut tally);
                 let result = self.flush(finished);
                 self.check(result, &mut tally, progress);
                 flushed_ns = now_ns;
@@ -322,7 +322,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Takes over what was found out; the `last` time, what is under way is waited for.
-    fn hear(&mut self, last: bool) {
+    fn hear(&mut self, last: bool, tally: &mut Tally) {
         let told = match &mut self.images {
             Some(images) if !last => images.told(),
             _ => self.images.take().map_or_else(Told::default, |images| {
@@ -333,6 +333,17 @@ impl<W: Write> Encoder<W> {
         };
         self.modules.extend(told.modules);
         self.parts.extend(told.parts);
+        if told.lost > 0 {
+            let now_ns = monotonic_ns();
+            tally.lose(LossReason::EventsLost, told.lost);
+            self.losses.push(Loss {
+                first_ns: now_ns,
+                last_ns: now_ns,
+                task: None,
+                reason: LossReason::EventsLost,
+                count: told.lost,
+            });
+        }
     }
 
     /// The files that were mapped, opened; to be asked for once, at the end.

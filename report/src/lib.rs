@@ -7,6 +7,7 @@ mod words;
 mod arena;
 
 pub mod recording;
+mod runtimes;
 pub mod spaces;
 pub mod tasks;
 pub mod images;

@@ -5,6 +5,7 @@ use crate::embedded::Embedded;
 use crate::images::{Image, ImageAddress, Segments};
 use crate::library::{ImageFound, Library};
 use crate::recording::Recording;
+use crate::runtimes;
 use crate::spaces::{Module, Place};
 use crate::symbols::{FoundSymbol, Line, Lines, SymbolTable, demangle};
 use crate::unwind::RuleTable;
@@ -323,14 +324,24 @@ impl<'a> Symbolizer<'a> {
             .filter_map(|symbols| symbols.found.get());
         let mismatches = found.filter_map(|found| found.mismatch.clone());
         let warnings = mismatches.chain(self.damaged.iter().cloned());
-        warnings.chain(self.without_images()).collect()
+        let made = self
+            .made_unnamed()
+            .then(|| runtimes::advice(self.recording));
+        warnings.chain(self.without_images()).chain(made).collect()
+    }
+
+    /// Whether samples are in code without names that was made at run time.
+    fn made_unnamed(&self) -> bool {
+        let modules = self.recording.spaces().modules().iter().zip(&self.modules);
+        let mut made = modules.filter(|(module, _)| runtimes::is_made(&module.path));
+        made.any(|(_, symbols)| symbols.unnamed.get().is_some() && symbols.embedded.is_empty())
     }
 
     /// Which files samples are in that nothing is known of, and what to do.
     fn without_images(&self) -> Option<String> {
         let modules = self.recording.spaces().modules().iter().zip(&self.modules);
         let unnamed = modules.filter(|(module, symbols)| {
-            let is_file = module.path.starts_with('/') && !module.path.starts_with("//");
+            let is_file = module.path.starts_with('/') && !runtimes::is_made(&module.path);
             let found = symbols.found.get();
             let refused = found.is_none_or(|it| it.image.is_some() || it.mismatch.is_some());
             is_file && !refused && symbols.embedded.is_empty() && symbols.unnamed.get().is_some()

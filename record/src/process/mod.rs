@@ -8,6 +8,7 @@ pub mod images;
 pub mod kernel;
 pub mod maps;
 mod perf;
+mod proc_status;
 mod records;
 mod registers;
 mod stopped;

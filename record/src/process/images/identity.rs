@@ -27,7 +27,9 @@ impl Identity {
     pub fn of(file: &File, told: Option<MappedFile>) -> io::Result<Identity> {
         let found = file.metadata()?;
         let build_id = build_id::of_elf(file).unwrap_or_default();
-        let contents = match build_id.is_empty() {
+        let mut magic = [0; 4];
+        let is_image = file.read_at(&mut magic, 0)? == magic.len() && magic == *b"\x7fELF";
+        let contents = match build_id.is_empty() && is_image {
             true => Some(Contents::of(found.len(), Positioned { file, at: 0 })?),
             false => None,
         };
@@ -92,11 +94,11 @@ mod tests {
     fn a_file_is_known_by_build_id_or_by_inode_and_age() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("script");
-        std::fs::write(&path, "no image").unwrap();
+        std::fs::write(&path, "\x7fELF no more").unwrap();
         let file = File::open(&path).unwrap();
         let identity = Identity::of(&file, None).unwrap();
         assert_eq!(identity.build_id, Vec::<u8>::new());
-        assert_eq!(identity.file.contents.unwrap().size_bytes, 8);
+        assert_eq!(identity.file.contents.unwrap().size_bytes, 12);
         let mut mapping = Mapping {
             file: Some(identity.file),
             ..Mapping::default()

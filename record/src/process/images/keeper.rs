@@ -4,21 +4,28 @@
 //! that there are, where it counts only if it is the one that was mapped.
 
 use super::identity::{Identity, is_mapped};
+use super::jitdump::is_named_so;
 use super::open;
 use super::roots::Roots;
+use super::runtime::{Runtimes, event_of};
 use super::vdso::{self, Vdso};
 use super::{Answer, Ask, HeldImage};
 use crate::process::maps;
+use crate::sys::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
 use uprof::cold::{ClockPair, Mapping, ModuleChange, ModuleEvent};
 
 /// Files held at the most. What is mapped beyond that is identified, and looked for by its path when
 /// symbols are wanted.
 pub const MOST_HELD: usize = 512;
+
+/// How often files that programs write while they run are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The state of the thread.
 #[derive(Debug)]
@@ -29,6 +36,7 @@ pub struct Keeper {
     roots: Roots,
     held: HashMap<Key, Held>,
     vdso: Vdso,
+    runtimes: Runtimes,
 }
 
 /// What the kernel told of a file, by which it is known when it is mapped again.
@@ -57,17 +65,53 @@ impl Keeper {
             roots: Roots::new(),
             held: HashMap::new(),
             vdso: Vdso::default(),
+            runtimes: Runtimes::default(),
         }
     }
 
     /// Answers until nobody asks any more.
     pub fn work(&mut self, asked: &Receiver<Ask>) {
-        while let Ok((number, mut event)) = asked.recv() {
-            self.complete(&mut event);
-            if self.answers.send(Answer::Event(number, event)).is_err() {
+        let mut look_at = Instant::now() + LOOK_EVERY;
+        loop {
+            let left = look_at.saturating_duration_since(Instant::now());
+            let asked = asked.recv_timeout(left);
+            let ended = matches!(asked, Err(RecvTimeoutError::Disconnected));
+            if let Ok((number, mut event)) = asked {
+                self.complete(&mut event);
+                let roots = &mut self.roots;
+                let more = self.runtimes.take(&mut event, |pid| roots.of(pid));
+                self.answer(Answer::Event(number, event));
+                more.into_iter()
+                    .for_each(|event| self.answer(Answer::More(event)));
+            }
+            if ended || Instant::now() >= look_at {
+                self.look();
+                look_at = Instant::now() + LOOK_EVERY;
+            }
+            if ended {
                 return;
             }
         }
+    }
+
+    /// Nobody listens any more if the recording has ended without us.
+    fn answer(&self, answer: Answer) {
+        let _ = self.answers.send(answer);
+    }
+
+    /// Looks at what programs tell of code that they make.
+    fn look(&mut self) {
+        let answers = &self.answers;
+        self.runtimes.look(monotonic_ns(), |space, news| {
+            let mappings = news.mappings.into_iter();
+            let events = mappings.map(|(time_ns, it)| Answer::More(event_of(space, time_ns, it)));
+            let parts = news.parts.into_iter();
+            let parts = parts.map(|part| Answer::Part(Box::new(part)));
+            let lost = (news.lost > 0).then_some(Answer::Lost(news.lost));
+            events.chain(parts).chain(lost).for_each(|answer| {
+                let _ = answers.send(answer);
+            });
+        });
     }
 
     /// The files, in order of path.
@@ -91,12 +135,19 @@ impl Keeper {
             && !mapping.path.starts_with("//")
             && pid > 0
         {
+            if is_named_so(&mapping.path)
+                && let Some(file) = self.find(pid, mapped_ns, mapping)
+            {
+                let (roots, time_ns) = (&mut self.roots, event.time_ns);
+                self.runtimes
+                    .found_dump(event.space, time_ns, file, |pid| roots.of(pid));
+            }
             self.identify(pid, mapped_ns, mapping);
         } else if let ModuleChange::Mapped(mapping) = &mut event.what
             && mapping.path == vdso::NAME
             && let Some(part) = self.vdso.complete(pid, mapping)
         {
-            let _ = self.answers.send(Answer::Part(Box::new(part)));
+            self.answer(Answer::Part(Box::new(part)));
         }
     }
 

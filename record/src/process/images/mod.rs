@@ -11,6 +11,10 @@ mod roots;
 mod identity;
 mod keeper;
 mod vdso;
+mod functions;
+mod perf_map;
+mod jitdump;
+mod runtime;
 
 use keeper::Keeper;
 use std::collections::VecDeque;
@@ -48,6 +52,8 @@ pub struct Told {
     pub modules: Vec<ModuleEvent>,
     /// Tables of code that is in no file.
     pub parts: Vec<ImagePart>,
+    /// Functions that have no names, for want of room.
+    pub lost: u64,
 }
 
 /// The encoder's end of the thread.
@@ -70,8 +76,12 @@ type Ask = (u64, ModuleEvent);
 enum Answer {
     /// The event of that number, completed.
     Event(u64, ModuleEvent),
+    /// A further event.
+    More(ModuleEvent),
     /// A table.
     Part(Box<ImagePart>),
+    /// So many functions have no names, for want of room.
+    Lost(u64),
 }
 
 impl Images {
@@ -146,7 +156,9 @@ impl Images {
                 }
                 told.modules.push(event);
             }
+            Answer::More(event) => told.modules.push(event),
             Answer::Part(part) => told.parts.push(*part),
+            Answer::Lost(count) => told.lost += count,
         }
     }
 

@@ -52,6 +52,19 @@ pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     regular(found)
 }
 
+/// As [`below`], for a path that a program and we agree upon, not the kernel: folders on the way may be
+/// links, which lead nowhere out of `root`; the file may not.
+///
+/// # Errors
+/// As for [`below`].
+pub fn named(root: impl AsFd, path: &str) -> io::Result<File> {
+    let flags = mark() | OFlag::O_NOFOLLOW;
+    let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let inside = path.trim_start_matches('/');
+    let how = OpenHow::new().flags(flags).resolve(resolve);
+    regular(openat2(root.as_fd(), inside, how)?)
+}
+
 /// The file that a link of `/proc/PID` leads to, whatever its path is now.
 ///
 /// # Errors
@@ -85,6 +98,7 @@ mod tests {
         std::fs::write(&file, "abc").unwrap();
         std::os::unix::fs::symlink(&file, folder.path().join("link")).unwrap();
         std::os::unix::fs::symlink(folder.path(), folder.path().join("way")).unwrap();
+        std::os::unix::fs::symlink(".", folder.path().join("here")).unwrap();
         nix::unistd::mkfifo(&folder.path().join("fifo"), Mode::S_IRWXU).unwrap();
         let mut text = String::new();
         let mut opened = below(&root, "/file").unwrap();
@@ -92,6 +106,15 @@ mod tests {
         assert_eq!(text, "abc");
         for path in ["/fifo", "/link", "/way/file", "/none", "/", "/../../file/x"] {
             assert!(below(&root, path).is_err(), "{path}");
+        }
+        for (path, opens) in [
+            ("/file", true),
+            ("/here/file", true),
+            ("/way/file", false),
+            ("/link", false),
+            ("/fifo", false),
+        ] {
+            assert_eq!(named(&root, path).is_ok(), opens, "{path}");
         }
         // What lies above the root can't be named.
         assert!(below(&root, "/../../../../../../file").is_ok());

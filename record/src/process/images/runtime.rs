@@ -1,0 +1,338 @@
+//! Processes that make code while they run, and what they tell of it.
+//!
+//! Enters: events of address spaces, in order. Leaves: mappings and tables of that code. Files are
+//! looked at anew now and then; what is new in one was made since it was last looked at.
+
+use super::functions::{Function, Functions, News};
+use super::jitdump::JitDump;
+use super::open;
+use super::perf_map::PerfMap;
+use super::roots::Root;
+use crate::process::{maps, proc_status};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+
+/// Processes followed at the most; of further ones, code made at run time has no names.
+pub const MOST_PROCESSES: usize = 1024;
+/// Files that tell of code, open at the most.
+pub const MOST_FILES: usize = 256;
+/// A file that was last written so long before its process began is another process's (ns).
+const SLACK_NS: i64 = 1_000_000_000;
+
+/// All processes that have memory which may hold such code.
+#[derive(Debug, Default)]
+pub struct Runtimes {
+    by_space: HashMap<u32, Process>,
+    serial: u32,
+    files: usize,
+}
+
+#[derive(Debug)]
+struct Process {
+    functions: Functions,
+    identity: Option<Identity>,
+    map: Option<PerfMap>,
+    dump: Option<JitDump>,
+    looked_ns: u64,
+}
+
+/// What tells a process's own files from others'.
+#[derive(Debug)]
+struct Identity {
+    /// Its number in its own namespace.
+    inner_pid: i32,
+    user: u32,
+    /// When it began, by the wall clock.
+    began_ns: i64,
+    root: Arc<Root>,
+}
+
+/// Whether a mapping is memory that no file holds.
+fn is_memory(path: &str) -> bool {
+    let names = [
+        "//anon",
+        "[anon",
+        "[heap]",
+        "/memfd:",
+        "/dev/zero",
+        "anon_inode:",
+    ];
+    names.iter().any(|name| path.starts_with(name))
+}
+
+impl Runtimes {
+    /// Takes note of an event. `root` finds the root of the process. A mapping that is known to hold
+    /// code made at run time is changed to say so; more mappings may follow it.
+    pub fn take(
+        &mut self,
+        event: &mut ModuleEvent,
+        root: impl FnOnce(i32) -> Option<Arc<Root>>,
+    ) -> Vec<ModuleEvent> {
+        let (space, time_ns) = (event.space, event.time_ns);
+        match &mut event.what {
+            ModuleChange::Cleared => self.forget(space),
+            ModuleChange::CopiedFrom(parent) => self.copy(*parent, space, time_ns, root),
+            ModuleChange::Mapped(mapping) if is_memory(&mapping.path) => {
+                let Some(process) = self.process(space, time_ns, root) else {
+                    return Vec::new();
+                };
+                let (start, length) = (mapping.start, mapping.length);
+                let mut again = process.functions.piece(start, length, time_ns).into_iter();
+                if let Some(known) = again.next() {
+                    *mapping = known;
+                }
+                return again
+                    .map(|mapping| event_of(space, time_ns, mapping))
+                    .collect();
+            }
+            ModuleChange::Mapped(_) => {}
+        }
+        Vec::new()
+    }
+
+    /// Takes the file that a process maps to be found by.
+    pub fn found_dump(
+        &mut self,
+        space: u32,
+        time_ns: u64,
+        file: File,
+        root: impl FnOnce(i32) -> Option<Arc<Root>>,
+    ) {
+        if self.files >= MOST_FILES {
+            return;
+        }
+        let Some(process) = self.process(space, time_ns, root) else {
+            return;
+        };
+        let owner = process.identity.as_ref().map(|identity| identity.user);
+        let is_trusted = file
+            .metadata()
+            .is_ok_and(|it| it.uid() == 0 || Some(it.uid()) == owner);
+        if process.dump.is_none() && is_trusted {
+            process.dump = Some(JitDump::new(file));
+            self.files += 1;
+        }
+    }
+
+    /// Looks at all files; what is new goes to `each`.
+    pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, News)) {
+        let mut gone = Vec::new();
+        for (&space, process) in &mut self.by_space {
+            // Asked first: what a process wrote before it ended is still read.
+            let lives = std::path::Path::new(&format!("/proc/{space}")).exists();
+            if process.map.is_none() && process.dump.is_none() && self.files < MOST_FILES {
+                process.map = process.identity.as_ref().and_then(open_map);
+                self.files += usize::from(process.map.is_some());
+            }
+            let news = process.look(space as i32, now_ns);
+            each(space, news);
+            if !lives && !process.has_more() {
+                gone.push(space);
+            }
+        }
+        gone.into_iter().for_each(|space| self.forget(space));
+    }
+
+    fn forget(&mut self, space: u32) {
+        if let Some(process) = self.by_space.remove(&space) {
+            self.files -= usize::from(process.map.is_some()) + usize::from(process.dump.is_some());
+        }
+    }
+
+    fn process(
+        &mut self,
+        space: u32,
+        time_ns: u64,
+        root: impl FnOnce(i32) -> Option<Arc<Root>>,
+    ) -> Option<&mut Process> {
+        if !self.by_space.contains_key(&space) {
+            if self.by_space.len() >= MOST_PROCESSES {
+                return None;
+            }
+            self.serial += 1;
+            let identity = root(space as i32).and_then(|root| identify(space as i32, root));
+            let process = Process {
+                functions: Functions::new(self.serial),
+                identity,
+                map: None,
+                dump: None,
+                looked_ns: time_ns,
+            };
+            self.by_space.insert(space, process);
+        }
+        self.by_space.get_mut(&space)
+    }
+
+    /// A fork: the memory is there, its code is told by the parent's tables.
+    fn copy(
+        &mut self,
+        parent: u32,
+        space: u32,
+        time_ns: u64,
+        root: impl FnOnce(i32) -> Option<Arc<Root>>,
+    ) {
+        let parent = self.by_space.get(&parent);
+        let pieces: Vec<_> = parent.map_or(Vec::new(), |it| it.functions.pieces().collect());
+        if pieces.is_empty() {
+            return;
+        }
+        if let Some(process) = self.process(space, time_ns, root) {
+            for (start, length) in pieces {
+                process.functions.piece(start, length, time_ns);
+            }
+        }
+    }
+}
+
+/// A mapping as an event.
+pub fn event_of(space: u32, time_ns: u64, mapping: Mapping) -> ModuleEvent {
+    ModuleEvent {
+        time_ns,
+        space,
+        what: ModuleChange::Mapped(mapping),
+    }
+}
+
+impl Process {
+    fn has_more(&self) -> bool {
+        self.map.as_ref().is_some_and(PerfMap::has_more)
+    }
+
+    fn look(&mut self, pid: i32, now_ns: u64) -> News {
+        let since_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        let mut made = Vec::new();
+        if let Some(dump) = &mut self.dump {
+            made = dump.look(since_ns, now_ns);
+        }
+        if let Some(map) = &mut self.map {
+            made.extend(map.look(since_ns));
+        }
+        if made.is_empty() {
+            return News::default();
+        }
+        self.find_memory(pid, since_ns, &made);
+        self.functions.add(made)
+    }
+
+    /// Looks for memory of functions that no event told of.
+    fn find_memory(&mut self, pid: i32, since_ns: u64, made: &[Function]) {
+        if made
+            .iter()
+            .all(|function| self.functions.has_room(function))
+        {
+            return;
+        }
+        let known: Vec<_> = self.functions.pieces().collect();
+        for mapping in maps::executable(pid) {
+            let piece = (mapping.start, mapping.length);
+            if is_memory(&mapping.path) && !known.contains(&piece) {
+                self.functions.piece(piece.0, piece.1, since_ns);
+            }
+        }
+    }
+}
+
+fn identify(pid: i32, root: Arc<Root>) -> Option<Identity> {
+    let status = proc_status::read(pid)?;
+    Some(Identity {
+        inner_pid: status.inner_pid,
+        user: status.user,
+        began_ns: proc_status::began_ns(pid)?,
+        root,
+    })
+}
+
+/// The perf map of a process: of its user or of root, and not left behind by another process.
+fn open_map(identity: &Identity) -> Option<PerfMap> {
+    let path = format!("/tmp/perf-{}.map", identity.inner_pid);
+    let file = open::named(identity.root.folder(), &path).ok()?;
+    let found = file.metadata().ok()?;
+    let is_trusted = found.uid() == 0 || found.uid() == identity.user;
+    let written_ns = found
+        .mtime()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(found.mtime_nsec());
+    let is_own = written_ns.saturating_add(SLACK_NS) >= identity.began_ns;
+    (is_trusted && is_own).then(|| PerfMap::new(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::images::functions::PATH;
+    use crate::process::images::roots::Roots;
+
+    fn memory(space: u32, start: u64) -> ModuleEvent {
+        let mapping = Mapping {
+            start,
+            length: 0x1000,
+            path: "//anon".into(),
+            ..Mapping::default()
+        };
+        event_of(space, 5, mapping)
+    }
+
+    #[test]
+    fn only_so_many_processes_are_followed() {
+        let mut runtimes = Runtimes::default();
+        for space in 0..MOST_PROCESSES as u32 + 5 {
+            runtimes.take(&mut memory(1 << 24 | space, 0x1000), |_| None);
+        }
+        assert_eq!(runtimes.by_space.len(), MOST_PROCESSES);
+        // None of them is there.
+        runtimes.look(9, |_, news| assert!(news.parts.is_empty()));
+        assert!(runtimes.by_space.is_empty());
+    }
+
+    /// A file of our own that claims to tell of our code; what comes of it.
+    fn told(path: &str) -> (Vec<String>, ModuleEvent) {
+        let own = std::process::id();
+        let mut roots = Roots::new();
+        let mut runtimes = Runtimes::default();
+        runtimes.take(&mut memory(own, 0x1000), |pid| roots.of(pid));
+        let mut names = Vec::new();
+        runtimes.look(9, |_, news| {
+            let symbols = news.parts.iter().flat_map(|part| part.symbols());
+            names.extend(symbols.map(|symbol| symbol.name.to_owned()));
+        });
+        let _ = std::fs::remove_file(path);
+        let mut again = memory(own, 0x1000);
+        runtimes.take(&mut again, |_| None);
+        (names, again)
+    }
+
+    #[test]
+    fn a_map_is_taken_from_whom_it_tells_of_alone() {
+        let path = format!("/tmp/perf-{}.map", std::process::id());
+        let write = || std::fs::write(&path, "1000 10 f\n7f0000 10 elsewhere\n").unwrap();
+        let path_of = |event: &ModuleEvent| match &event.what {
+            ModuleChange::Mapped(mapping) => mapping.path.clone(),
+            _ => String::new(),
+        };
+        write();
+        let (names, again) = told(&path);
+        assert_eq!(names, ["f"]);
+        assert_eq!(path_of(&again), PATH);
+        // Left behind by a process of the same number.
+        write();
+        let old = std::time::SystemTime::UNIX_EPOCH;
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_modified(old).unwrap();
+        let (names, again) = told(&path);
+        assert!(names.is_empty());
+        assert_eq!(path_of(&again), "//anon");
+        // A pipe, and a link.
+        nix::unistd::mkfifo(&path[..], nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(told(&path).0.is_empty());
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert!(told(&path).0.is_empty());
+        if nix::unistd::geteuid().is_root() {
+            write();
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(told(&path).0.is_empty(), "someone else's");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Programs that make code while they run: names of processes go in, what to type so that such code has
+//! names comes out.
+
+use crate::recording::{Recording, first_word};
+use std::collections::BTreeSet;
+
+/// How a process is called, and what makes it tell of its code.
+const RUNTIMES: [(&str, &str); 6] = [
+    ("node", "node --perf-basic-prof"),
+    (
+        "java",
+        "java -XX:+PreserveFramePointer, and `jcmd PID Compiler.perfmap` while it is recorded (or \
+         -XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit)",
+    ),
+    ("dotnet", "DOTNET_PerfMapEnabled=1 dotnet"),
+    ("python", "python3 -X perf (from 3.12 on)"),
+    ("wasmtime", "wasmtime --profile=jitdump"),
+    ("julia", "ENABLE_JITPROFILING=1 julia"),
+];
+
+/// Whether a module is memory that code was made in.
+pub fn is_made(path: &str) -> bool {
+    path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:")
+}
+
+/// What to do about code without names that the processes of `recording` made.
+pub fn advice(recording: &Recording) -> String {
+    let tasks = recording.tasks();
+    let mut names: BTreeSet<&str> = tasks
+        .iter()
+        .filter_map(|task| tasks.last_name(task))
+        .collect();
+    let target = first_word(&recording.metadata().target.name);
+    names.insert(target.rsplit('/').next().unwrap_or(target));
+    let known = RUNTIMES.iter().filter(|(start, _)| {
+        let mut names = names.iter();
+        names.any(|name| name.starts_with(start))
+    });
+    let typed: Vec<&str> = known.map(|(_, typed)| *typed).collect();
+    let remedy = match typed.is_empty() {
+        true => "whoever makes it can tell of it in /tmp/perf-PID.map or a jitdump".to_owned(),
+        false => format!("to have them, start it as {}", typed.join("; ")),
+    };
+    format!("code that was made at run time has no names; {remedy}")
+}
