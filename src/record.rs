@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::{Ending, Plan, Progress, Summary};
+use uprof::Due;
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -22,7 +23,10 @@ pub const DEFAULT_FILE: &str = "run.uprof";
 Examples:
   uniprof record -d 30s 7                      Xen domain 7, from dom0
   uniprof record -F 997 web                    the Xen domain called web
-  uniprof record pid:1234                      until ctrl-C
+  uniprof record pid:1234                      a process and all below it, until ctrl-C
+  uniprof record name:nginx                    all processes of that name
+  uniprof record cgroup:system.slice/nginx.service
+  uniprof record -a -d 10s                     the whole machine
   uniprof record -F 997 -d 5s -o a.uprof pid:1234
   uniprof record --elf app.elf gdb:localhost:1234   a guest behind a gdb stub
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
@@ -74,6 +78,15 @@ pub struct Args {
     #[arg(long)]
     pub no_embed: bool,
 
+    /// Sample all processes of the machine
+    #[arg(short, long, conflicts_with = "command")]
+    pub all: bool,
+
+    /// Watch processes by events of their threads, also where those of processors are allowed:
+    /// other programs are left alone, and threads that live shorter than a period are not seen
+    #[arg(long)]
+    pub per_thread: bool,
+
     /// Sample processes with ptrace even where perf events are allowed
     #[arg(long, hide = true)]
     pub ptrace: bool,
@@ -87,8 +100,8 @@ pub struct Args {
     #[arg(
         value_name = "TARGET",
         help = target::help(),
-        required_unless_present = "command",
-        conflicts_with = "command"
+        required_unless_present_any = ["command", "all"],
+        conflicts_with_all = ["command", "all"]
     )]
     pub target: Option<String>,
 
@@ -114,6 +127,7 @@ impl Args {
                 .freeze_budget
                 .unwrap_or_else(|| target::usual_budget(self.target.as_deref())),
             most_overhead: self.max_overhead,
+            per_thread: self.per_thread,
             command_line: std::env::args().collect(),
         }
     }
@@ -131,14 +145,58 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         Ending::Failed(error) => bail!("{error}"),
         _ if summary.samples == 0 => {
             terminal::say(format_args!(
-                "uniprof: no sample was taken: the target did not run, or ended too soon for the rate; \
-                 record longer (-d) or faster (-F)"
+                "uniprof: no sample was taken: {}",
+                why_none(&summary)
             ));
             Ok(Outcome::Lossy)
         }
         _ if summary.output_error.is_some() || !summary.lost.is_empty() => Ok(Outcome::Lossy),
         _ => Ok(Outcome::Done),
     }
+}
+
+/// Why there is no sample, as far as the kernel's count of processor time says.
+fn why_none(summary: &Summary) -> String {
+    let longer = "record longer (-d) or faster (-F)";
+    let Some(due) = summary.due else {
+        return format!("the target did not run, or ended too soon for the rate; {longer}");
+    };
+    let counted = quantity::duration(due.counted_ns);
+    match due.samples_due() {
+        few if few < 1.0 => format!(
+            "the target was idle: the kernel counted {counted} of processor time in {}; {longer}",
+            quantity::duration(summary.passed_ns)
+        ),
+        some => {
+            format!("the kernel counted {counted} of processor time, for which {some:.0} were due")
+        }
+    }
+}
+
+/// What to tell where the samples don't stand for the processor time that the kernel counted.
+fn gap(summary: &Summary) -> Option<String> {
+    let due = summary.due.filter(Due::has_gap)?;
+    let share = due.share()? * 100.0;
+    let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
+    if share > 100.0 && !summary.freezes {
+        // Of processes that end, the kernel's count may be lost: it is the least that there was.
+        return None;
+    }
+    let why = if share > 100.0 {
+        "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
+    } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {
+        "see what was lost"
+    } else if summary.per_thread {
+        "threads that live for less than a period of the rate are not seen this way: record as root \
+         without --per-thread, or faster (-F)"
+    } else {
+        "the machine had no time to sample; record slower (-F)"
+    };
+    Some(format!(
+        "the samples stand for {share:.0} % of the processor time that the kernel counted ({} of {}): {why}",
+        quantity::duration(sampled),
+        quantity::duration(counted),
+    ))
 }
 
 /// Puts into the recording what a report elsewhere needs of the images. A recording without it is
@@ -275,6 +333,9 @@ fn say_summary(summary: &Summary, args: &Args) {
     }
     for (reason, count) in &summary.lost {
         terminal::say(format_args!("Lost: {count} {}.", reason.describe()));
+    }
+    if let Some(gap) = gap(summary) {
+        terminal::say(format_args!("uniprof: {gap}"));
     }
     if let Some(error) = &summary.output_error {
         terminal::say(format_args!(

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
 use uniprof_record::gdb;
-use uniprof_record::process::{self, Command, Process};
+use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
 use uniprof_record::qemu;
 use uniprof_record::xen::doctor::{Report, examine_domain};
 use uniprof_record::xen::{self, image::Image, target as domain};
@@ -47,11 +47,29 @@ const GUEST_STACK_BYTES: u32 = 16 << 10;
 pub const BACKENDS: &[Backend] = &[
     Backend {
         prefix: "pid:",
-        form: "pid:N",
-        what: "a process",
+        form: "pid:N or pid:N,M",
+        what: "processes and all below them",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: open_pid,
+        examine: None,
+    },
+    Backend {
+        prefix: "name:",
+        form: "name:NAME",
+        what: "all processes of that name, or whose program has it",
+        budget: LOCAL_BUDGET,
+        stack_bytes: PROCESS_STACK_BYTES,
+        open: |name, args, plan| open_running(args, Whom::named(name)?, plan),
+        examine: None,
+    },
+    Backend {
+        prefix: "cgroup:",
+        form: "cgroup:PATH",
+        what: "all processes of a control group",
+        budget: LOCAL_BUDGET,
+        stack_bytes: PROCESS_STACK_BYTES,
+        open: |path, args, plan| open_running(args, Whom::Cgroup(Cgroup::find(path)?), plan),
         examine: None,
     },
     Backend {
@@ -132,6 +150,9 @@ pub fn open(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
         });
         return open_process(args, command, plan);
     }
+    if args.all {
+        return open_running(args, Whom::Machine, plan);
+    }
     let target = args.target.as_deref().unwrap_or_default();
     match backend_of(target) {
         Some((backend, rest)) => (backend.open)(rest, args, plan),
@@ -139,11 +160,19 @@ pub fn open(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
     }
 }
 
-fn open_pid(pid: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    let pid: i32 = pid.parse().ok().filter(|&pid| pid > 0).with_context(|| {
-        format!("`pid:{pid}` is no target: pid: needs a process id, for example pid:1234")
+fn open_pid(list: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+    let pid = |text: &str| text.trim().parse().ok().filter(|&pid: &i32| pid > 0);
+    let pids: Option<Vec<i32>> = list.split(',').map(pid).collect();
+    let pids = pids.with_context(|| {
+        format!(
+            "`pid:{list}` is no target: pid: needs process ids, for example pid:1234 or pid:12,34"
+        )
     })?;
-    open_process(args, Process::Running(pid), plan)
+    open_running(args, Whom::processes(pids)?, plan)
+}
+
+fn open_running(args: &Args, whom: Whom, plan: &Plan) -> anyhow::Result<Source> {
+    open_process(args, Process::Running(whom), plan)
 }
 
 fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
@@ -188,9 +217,9 @@ mod tests {
 
     #[test]
     fn the_table_is_searched_by_prefix() {
-        let forms = ["pid:1", "gdb::1234", "web", "7"]
+        let forms = ["pid:1", "name:web", "cgroup:/web", "gdb::1234", "web", "7"]
             .map(|target| backend_of(target).map_or("none", |(backend, _)| backend.prefix));
-        assert_eq!(forms, ["pid:", "gdb:", "", ""]);
+        assert_eq!(forms, ["pid:", "name:", "cgroup:", "gdb:", "", ""]);
         for (index, backend) in BACKENDS.iter().enumerate() {
             let is_last = index == BACKENDS.len() - 1;
             assert_eq!(backend.prefix.is_empty(), is_last, "{}", backend.what);

@@ -1,7 +1,7 @@
 //! A sound block, and what its payload holds (format-spec.md, sections 3 and 4).
 
 use crate::cold;
-use crate::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TaskEvent};
+use crate::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent};
 use crate::error::{DecodeError, Fault};
 use crate::image::ImagePart;
 use crate::index::IndexEntry;
@@ -52,6 +52,8 @@ pub enum Payload {
     Losses(Vec<Loss>),
     /// Intervals of a function trace.
     Spans(Vec<Span>),
+    /// Processor time that the kernel counted.
+    Times(Vec<ProcessTime>),
     /// One part of an image's tables.
     Image(ImagePart),
     /// Why the recording ended.
@@ -167,6 +169,7 @@ impl<'a> Block<'a> {
             BlockType::Clocks => Payload::Clocks(cold::parse(&raw)?),
             BlockType::Losses => Payload::Losses(cold::parse(&raw)?),
             BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
+            BlockType::Times => Payload::Times(cold::parse(&raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;

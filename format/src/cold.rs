@@ -229,6 +229,23 @@ pub struct Span {
     pub name: String,
 }
 
+/// Processor time that the kernel counted for a process in a part of the recording, to be held
+/// against its samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ProcessTime {
+    /// Address space of the process: its id.
+    pub space: u32,
+    /// Start of the part of time.
+    pub first_ns: u64,
+    /// End of it.
+    pub last_ns: u64,
+    /// What all threads of the process took in it, also those that ended.
+    pub own_ns: u64,
+    /// What children took that ended and were waited for in it, and theirs, as far as no record of
+    /// their own tells it.
+    pub ended_ns: u64,
+}
+
 /// Why and when the recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {

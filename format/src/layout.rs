@@ -201,6 +201,8 @@ tags! {
         End = 9 "end",
         /// Where the blocks are.
         Index = 10 "index",
+        /// Processor time that the kernel counted, by process.
+        Times = 11 "times",
     }
 }
 

@@ -34,6 +34,7 @@ mod compress;
 mod writer;
 mod block;
 mod damage;
+pub mod due;
 mod scanner;
 mod recording;
 mod stream;
@@ -42,6 +43,7 @@ mod recover;
 
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
+pub use due::Due;
 pub use error::{DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use index::IndexEntry;

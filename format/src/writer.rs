@@ -3,7 +3,9 @@
 //! Enters: samples and cold records. Leaves: bytes on any [`Write`], the same for a pipe and a file.
 
 use crate::block::{Block, encoding_of};
-use crate::cold::{self, ClockPair, End, Loss, Metadata, ModuleEvent, Span, TaskEvent};
+use crate::cold::{
+    self, ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
+};
 use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::index::{IndexBuilder, IndexEntry};
@@ -163,6 +165,16 @@ impl<W: Write> Writer<W> {
         self.records(BlockType::Spans, spans, |span| {
             let start_ns = span.start_ns.unwrap_or(0);
             (start_ns, start_ns.saturating_add(span.duration_ns))
+        })
+    }
+
+    /// Writes processor time that the kernel counted.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn times(&mut self, times: &[ProcessTime]) -> io::Result<()> {
+        self.records(BlockType::Times, times, |time| {
+            (time.first_ns, time.last_ns)
         })
     }
 

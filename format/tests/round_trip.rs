@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata};
 use uprof::cold::{
-    Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, Span, TaskChange, TaskEvent,
+    Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, Span, TaskChange,
+    TaskEvent,
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
@@ -233,6 +234,13 @@ fn cold_records_survive() {
         depth: 1,
         name: "f".into(),
     }];
+    let times = [ProcessTime {
+        space: 300,
+        first_ns: 5,
+        last_ns: 1 << 40,
+        own_ns: 250,
+        ended_ns: u64::MAX,
+    }];
 
     let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1).unwrap();
     writer.tasks(&tasks).unwrap();
@@ -240,6 +248,7 @@ fn cold_records_survive() {
     writer.clocks(&clocks).unwrap();
     writer.losses(&losses).unwrap();
     writer.spans(&spans).unwrap();
+    writer.times(&times).unwrap();
     let identity = ImageIdentity {
         path: "[kernel]".into(),
         build_id: vec![],
@@ -277,6 +286,7 @@ fn cold_records_survive() {
             Payload::Clocks(read) => assert_eq!(read, clocks),
             Payload::Losses(read) => assert_eq!(read, losses),
             Payload::Spans(read) => assert_eq!(read, spans),
+            Payload::Times(read) => assert_eq!(read, times),
             Payload::Image(read) => {
                 assert_eq!(read.identity, identity);
                 assert!(read.symbols().eq(symbols));

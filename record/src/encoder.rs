@@ -5,18 +5,20 @@
 
 use crate::control::Progress;
 use crate::histogram::Histogram;
+use crate::lookout::Lookout;
 use crate::process::images::{HeldImage, Images, Told};
 use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
 use crate::slot::{MappedIdentity, News, Note, Slot};
-use crate::source::{Facts, Observer};
+use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
     ClockPair, End, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
-    TargetKind, TaskChange, TaskEvent,
+    ProcessTime, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::{ImagePart, State, Writer};
 
@@ -43,7 +45,7 @@ fn nap(last: Duration, gathered: usize, slots: usize) -> Duration {
 pub struct Encoder<W: Write> {
     /// `None` after the output failed.
     writer: Option<Writer<W>>,
-    observer: Option<Box<dyn Observer>>,
+    lookout: Arc<Lookout>,
     start_ns: u64,
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
@@ -52,6 +54,8 @@ pub struct Encoder<W: Write> {
     /// With a process as target, whoever finds the files that are mapped.
     images: Option<Images>,
     held: Vec<HeldImage>,
+    times: Vec<ProcessTime>,
+    counted_ns: Option<u64>,
     /// With a process as target, kernel frames are of this machine's kernel.
     kernel: Option<KernelNames>,
 }
@@ -71,6 +75,8 @@ pub struct Tally {
     pub output_error: Option<String>,
     /// Whether that made the encoder stop the sampler.
     pub stopped_sampler: bool,
+    /// Processor time that the kernel counted, where someone asked it.
+    pub counted_ns: Option<u64>,
     last_round_ns: Option<u64>,
 }
 
@@ -127,13 +133,13 @@ impl<W: Write> Encoder<W> {
         metadata: &Metadata,
         facts: &Facts,
         clock: ClockPair,
-        observer: Option<Box<dyn Observer>>,
+        lookout: Arc<Lookout>,
     ) -> io::Result<Self> {
         let mut writer = Writer::create(output, random_uuid(), metadata, clock.monotonic_ns)?;
         writer.clocks(&[clock])?;
         let mut encoder = Encoder {
             writer: None,
-            observer,
+            lookout,
             start_ns: clock.monotonic_ns,
             tasks: facts.tasks.clone(),
             modules: Vec::new(),
@@ -141,6 +147,8 @@ impl<W: Write> Encoder<W> {
             parts: Vec::new(),
             images: None,
             held: Vec::new(),
+            times: Vec::new(),
+            counted_ns: None,
             kernel: None,
         };
         if facts.target.kind == TargetKind::Process {
@@ -181,6 +189,7 @@ impl<W: Write> Encoder<W> {
             }
             self.publish(&tally, progress, now_ns);
             if finished {
+                tally.counted_ns = self.counted_ns;
                 return tally;
             }
             if samples + notes == 0 {
@@ -303,12 +312,15 @@ impl<W: Write> Encoder<W> {
     }
 
     fn observe(&mut self, now_ns: u64) {
-        if let Some(observer) = &mut self.observer {
-            let seen = observer.look(now_ns);
-            self.tasks.extend(seen.tasks);
-            seen.modules
-                .into_iter()
-                .for_each(|event| self.add_module(event));
+        let seen = self.lookout.look(now_ns);
+        self.tasks.extend(seen.tasks);
+        seen.modules
+            .into_iter()
+            .for_each(|event| self.add_module(event));
+        if let Some(times) = seen.times {
+            let counted = times.iter().map(|time| time.own_ns + time.ended_ns);
+            *self.counted_ns.get_or_insert(0) += counted.sum::<u64>();
+            self.times.extend(times);
         }
     }
 
@@ -359,6 +371,7 @@ impl<W: Write> Encoder<W> {
         writer.tasks(&self.tasks)?;
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
+        writer.times(&self.times)?;
         if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
             writer.image_part(&part, monotonic_ns())?;
         }
@@ -368,6 +381,7 @@ impl<W: Write> Encoder<W> {
         self.tasks.clear();
         self.modules.clear();
         self.losses.clear();
+        self.times.clear();
         writer.flush()
     }
 

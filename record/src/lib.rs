@@ -17,6 +17,7 @@ pub mod gdb;
 pub mod guardian;
 pub mod histogram;
 pub mod lockdown;
+pub mod lookout;
 pub mod output;
 pub mod pace;
 pub mod page_tables;

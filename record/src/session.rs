@@ -3,6 +3,7 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
+use crate::lookout::Lookout;
 use crate::process::images::HeldImage;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
@@ -12,6 +13,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uprof::Due;
 use uprof::cold::{ClockPair, End, Host, LossReason, Metadata, Recorder, Sampling};
 use uprof::layout::MAX_STACK_BYTES;
 
@@ -32,6 +34,9 @@ pub struct Plan {
     pub budget: Duration,
     /// Most share of time that the guest may stand still; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
+    /// Whether processes are watched by events of their threads even where those of processors may be
+    /// had.
+    pub per_thread: bool,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
 }
@@ -53,6 +58,7 @@ impl Default for Plan {
             most_frames: 256,
             budget: Duration::from_micros(200),
             most_overhead: None,
+            per_thread: false,
             command_line: Vec::new(),
         }
     }
@@ -104,6 +110,11 @@ pub struct Summary {
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.
     pub slowed_to_ns: Option<u64>,
+    /// Samples of running vCPUs or threads beside those that were due by the kernel's count of
+    /// processor time; `None` where nobody counted.
+    pub due: Option<Due>,
+    /// Whether threads that live shorter than a period are never sampled; see [`crate::Facts`].
+    pub per_thread: bool,
     /// What the source counted: name and count.
     pub counted: Vec<(String, u64)>,
     /// Why it ended.
@@ -134,7 +145,8 @@ pub fn record<W: Write + Send>(
         guest: None,
     };
     let metadata = metadata(&facts, plan);
-    let mut encoder = Encoder::create(output, &metadata, &facts, clock, observer)
+    let lookout = Arc::new(Lookout::new(observer));
+    let mut encoder = Encoder::create(output, &metadata, &facts, clock, Arc::clone(&lookout))
         .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
     let (mut sink, drain) = ring(plan.kept_bytes());
     let stop_at_ns = plan.duration.map(|duration| {
@@ -146,6 +158,7 @@ pub fn record<W: Write + Send>(
         stop_at_ns,
     };
 
+    lookout.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().name("uniprof-encoder".into());
         let progress = &*progress;
@@ -159,6 +172,7 @@ pub fn record<W: Write + Send>(
             }
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &control),
         };
+        lookout.mark(true);
         sink.tell_losses();
         drop(sink);
         let tally = encoding
@@ -196,6 +210,12 @@ pub fn record<W: Write + Send>(
         cost: tally.cost,
         freezes: facts.freezes,
         slowed_to_ns,
+        due: tally.counted_ns.map(|counted_ns| Due {
+            samples: tally.samples - tally.not_running,
+            counted_ns,
+            rate_millihertz: metadata.sampling.rate_millihertz,
+        }),
+        per_thread: facts.per_thread,
         counted,
         ending,
         output_error: tally.output_error,

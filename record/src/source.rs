@@ -7,7 +7,7 @@
 //! never in the loop.
 
 use crate::ring::Sink;
-use uprof::cold::{ModuleEvent, Target, TaskEvent};
+use uprof::cold::{ModuleEvent, ProcessTime, Target, TaskEvent};
 use uprof::{Registers, State, Task};
 
 /// What a backend says of itself and its guest at the start.
@@ -21,6 +21,8 @@ pub struct Facts {
     pub on_cpu_only: bool,
     /// Whether a sample makes the guest stand still, so that its cost is freeze time.
     pub freezes: bool,
+    /// Whether each thread has a period of its own, which it must live through to be sampled.
+    pub per_thread: bool,
     /// Further facts for the recording: name and value.
     pub notes: Vec<(String, String)>,
     /// Things that the person at the terminal should know, a sentence each.
@@ -56,6 +58,7 @@ impl Facts {
             trigger: "timer".into(),
             on_cpu_only: false,
             freezes: true,
+            per_thread: false,
             notes: Vec::new(),
             warnings: Vec::new(),
             tasks: Vec::new(),
@@ -86,6 +89,13 @@ impl Hot {
 pub trait Observer: Send {
     /// What changed since the last call. May allocate and take its time.
     fn look(&mut self, now_ns: u64) -> Observations;
+
+    /// Processor time that the kernel counted since the last call; `None` where nobody asks it. Called
+    /// when sampling begins, when it has ended (`last`), and by [`Observer::look`].
+    fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
+        let _ = last;
+        None
+    }
 }
 
 /// What an [`Observer`] saw.
@@ -95,6 +105,8 @@ pub struct Observations {
     pub tasks: Vec<TaskEvent>,
     /// Images mapped or gone.
     pub modules: Vec<ModuleEvent>,
+    /// Processor time that the kernel counted; `None` where it was not asked.
+    pub times: Option<Vec<ProcessTime>>,
 }
 
 /// Whether there will be more to sample.

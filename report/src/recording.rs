@@ -18,7 +18,9 @@ use source::Source;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use uprof::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, Span, TargetKind, TaskEvent};
+use uprof::cold::{
+    ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TargetKind, TaskEvent,
+};
 use uprof::image::ImagePart;
 use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
 
@@ -35,6 +37,7 @@ pub struct Recording {
     clocks: Vec<ClockPair>,
     losses: Vec<Loss>,
     spans: Vec<Span>,
+    times: Vec<ProcessTime>,
     images: Vec<ImagePart>,
     image_raw_bytes: u64,
     end: Option<End>,
@@ -117,6 +120,7 @@ impl Recording {
             clocks: Vec::new(),
             losses: Vec::new(),
             spans: Vec::new(),
+            times: Vec::new(),
             images: Vec::new(),
             image_raw_bytes: 0,
             end: None,
@@ -196,6 +200,7 @@ impl Recording {
             Ok(Payload::Clocks(pairs)) => self.clocks.extend(pairs),
             Ok(Payload::Losses(losses)) => self.losses.extend(losses),
             Ok(Payload::Spans(spans)) => self.spans.extend(spans),
+            Ok(Payload::Times(times)) => self.times.extend(times),
             Ok(Payload::Image(part)) => {
                 self.sizes.image_bytes += block.file_bytes();
                 self.image_raw_bytes += u64::from(block.raw_bytes);
@@ -295,6 +300,11 @@ impl Recording {
     /// Intervals of a function trace.
     pub fn spans(&self) -> &[Span] {
         &self.spans
+    }
+
+    /// Processor time that the kernel counted, by process.
+    pub fn times(&self) -> &[ProcessTime] {
+        &self.times
     }
 
     /// Parts of embedded images (format-spec.md, section 7).

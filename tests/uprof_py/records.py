@@ -112,6 +112,12 @@ def span_line(record):
             f" duration={record.integer()} depth={record.u32()} name={quote(record.string())}")
 
 
+def time_line(record):
+    """§6.9."""
+    return (f"process_time space={record.u32()} first={record.integer()} last={record.integer()}"
+            f" own={record.integer()} ended={record.integer()}")
+
+
 def end_lines(payload):
     """§6.8. There is one end; of more, the first counts."""
     ends = Bincode(payload, "end").vec(end_record)
@@ -178,6 +184,7 @@ COLD_PAYLOADS = {
     "clocks": vec_of(clock_line),
     "losses": vec_of(loss_line),
     "spans": vec_of(span_line),
+    "times": vec_of(time_line),
     "end": end_lines,
     "index": vec_of(entry_line, most=MOST_INDEX_ENTRIES),
 }

@@ -134,6 +134,7 @@ fn facts(opening: &Opening, guest: &Guest) -> Facts {
         trigger: "timer".into(),
         on_cpu_only: false,
         freezes: true,
+        per_thread: false,
         notes,
         warnings: opening.warnings.clone(),
         tasks: tasks.collect(),

@@ -4,7 +4,7 @@ use crate::source::{Life, SourceError};
 use crate::sys::spawn::{self, Waiting};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
 /// A command and its arguments.
@@ -76,10 +76,13 @@ impl Child {
         })
     }
 
-    /// Whether it still runs. Doesn't wait.
+    /// Whether it still runs. Doesn't wait, and leaves what the kernel has counted of it until it is
+    /// dropped.
     pub fn life(&mut self) -> Life {
-        match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.pid), flags) {
             Ok(status) => self.saw(status),
+            Err(Errno::EINTR) => Life::Alive,
             Err(_) => Life::Ended(format!("`{}` has ended", self.name)),
         }
     }
@@ -108,6 +111,7 @@ impl Drop for Child {
         const PATIENCE_MS: u64 = 2000;
         drop(self.waiting.take());
         if self.ended {
+            let _ = waitpid(self.pid, Some(WaitPidFlag::WNOHANG));
             return;
         }
         let _ = kill(self.pid, Signal::SIGTERM);

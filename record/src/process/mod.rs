@@ -3,33 +3,44 @@
 //! Samples come from the kernel through perf events, or where those are forbidden, from stopping
 //! the threads with ptrace.
 
+mod census;
+mod cgroup;
 mod command;
 pub mod images;
+mod events;
 pub mod kernel;
 pub mod maps;
+mod members;
 mod perf;
 mod proc_status;
 mod records;
 mod registers;
+mod rings;
+mod roll;
+mod stat;
 mod stopped;
 mod threads;
 mod tracees;
+mod tree;
 mod watch;
+mod whom;
 
+pub use cgroup::Cgroup;
 pub use command::Command;
 pub use perf::open as open_perf;
 pub use stopped::open as open_ptrace;
+pub use whom::Whom;
 
 use crate::session::Plan;
 use crate::source::{Source, SourceError};
 use nix::errno::Errno;
 use uprof::cold::{Target, TargetKind};
 
-/// Which process to record.
+/// Which processes to record.
 #[derive(Debug)]
 pub enum Process {
-    /// One that runs already.
-    Running(i32),
+    /// Some that run already.
+    Running(Whom),
     /// One that we start.
     Started(Command),
 }
@@ -39,12 +50,14 @@ pub enum Process {
 /// # Errors
 /// Why neither works.
 pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
-    if let Process::Running(pid) = process {
-        threads::check_exists(pid)?;
-    }
     match perf::open(&process, plan) {
         Ok(source) => Ok(source),
         Err(Refusal::Forbidden(errno)) => {
+            if let Process::Running(Whom::Machine) = process {
+                let doing = "cannot open perf events on the whole machine";
+                let advice = "run as root, or sysctl kernel.perf_event_paranoid=0";
+                return Err(SourceError::system(doing, errno, advice));
+            }
             let warning = format!(
                 "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
                  the threads for each sample and sees no kernel frames; to allow perf events: \

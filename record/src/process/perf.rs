@@ -1,14 +1,18 @@
-//! Samples a process through perf events: one ring buffer for each processor, which the events of
-//! all threads write into.
+//! Samples processes through perf events, which the kernel writes into a ring buffer for each
+//! processor.
 
 use super::command::Child;
+use super::events::{Events, RING_BYTES, Reach};
+use super::members::Members;
 use super::records::Reader;
-use super::{Process, Refusal, registers, threads};
+use super::roll::Roll;
+use super::whom::Whom;
+use super::{Process, Refusal, registers, rings, stat, threads};
 use crate::ring::Sink;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
-use crate::sys::perf::{Event, RingBuffer, Settings, Trigger, page_bytes};
+use crate::sys::perf::{Settings, Trigger};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
@@ -19,11 +23,6 @@ use uprof::cold::{TaskChange, TaskEvent};
 /// Most user stack bytes that the kernel takes: a multiple of 8, and their length has 16 bits
 /// (`perf_copy_attr` in `kernel/events/core.c`).
 const MOST_STACK_BYTES: u32 = 65_528;
-/// Bytes of a ring buffer: a second of samples with 8 KiB of stack at 997 Hz fits.
-const RING_BYTES: usize = 8 << 20;
-/// Tries to get hold of all threads of a process that starts new ones meanwhile.
-const ROUNDS: usize = 16;
-
 /// How long a turn waits for free slots, all in all. The kernel's buffers hold several times as many
 /// samples as there are slots, and what isn't read meanwhile is safe in them.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -50,17 +49,17 @@ fn most_frames(plan: &Plan) -> u16 {
     plan.most_frames.min(limit) as u16
 }
 
-/// Opens a process by perf events.
+/// Opens processes by perf events.
 ///
 /// # Errors
 /// Whether perf events are forbidden, or what else is wrong.
 pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
-    let (child, pid, name) = match process {
-        Process::Running(pid) => (None, *pid, threads::name(*pid, *pid)),
+    let (child, whom, name) = match process {
+        Process::Running(whom) => (None, whom.clone(), whom.name()),
         Process::Started(command) => {
             let child = command.start().map_err(Refusal::Failed)?;
-            let pid = child.pid();
-            (Some(child), pid, command.program().to_owned())
+            let whom = Whom::Tree(vec![child.pid()]);
+            (Some(child), whom, command.program().to_owned())
         }
     };
     let settings = Settings {
@@ -73,52 +72,77 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         enable_on_exec: child.is_some(),
         wake_at_bytes: (RING_BYTES / 2) as u32,
     };
-    let cpus = online_cpus();
-    let (settings, first) = first_event(settings, pid, cpus[0])?;
-    let mut events = Events {
-        settings,
-        rings: Vec::new(),
-        events: Vec::new(),
-    };
-    events
-        .attach(pid, &cpus, first)
-        .map_err(|error| refusal(error, pid))?;
+    let events =
+        Events::open(settings, &whom, plan.per_thread).map_err(|error| refusal(error, &whom))?;
+    let settings = *events.settings();
 
+    // After the events are on: whoever comes from here on is told by a record.
     let now_ns = monotonic_ns();
+    let pids = whom.pids();
+    let members = members(&events, &whom, &pids);
     let (tasks, modules) = match &child {
         // A child that has not executed yet has none of the command's code; events will tell.
         Some(child) => (vec![started(child.pid(), &name, now_ns)], Vec::new()),
-        None => (
-            threads::events(pid, now_ns),
-            threads::module_events(pid, now_ns),
-        ),
+        None => {
+            let tasks = pids.iter().flat_map(|&pid| threads::events(pid, now_ns));
+            let modules = pids.iter();
+            let modules = modules.flat_map(|&pid| threads::module_events(pid, now_ns));
+            (tasks.collect(), modules.collect())
+        }
     };
     let facts = Facts {
-        target: super::target(pid, name, tasks.len()),
+        target: super::target(whom.id(), name, tasks.len()),
         trigger: trigger_name(&settings).into(),
         on_cpu_only: true,
         freezes: false,
-        notes: vec![("kernel frames".into(), kernel_note(&settings).into())],
-        warnings: Vec::new(),
+        per_thread: matches!(events.reach(), Reach::Threads),
+        notes: vec![
+            ("kernel frames".into(), kernel_note(&settings).into()),
+            ("perf events".into(), reach_note(events.reach()).into()),
+        ],
+        warnings: unwatched(&events).into_iter().collect(),
         tasks,
         modules,
     };
     let reader = Reader {
+        members: members.clone(),
         with_stack: settings.user_stack_bytes > 0,
         most_frames: usize::from(settings.most_frames),
+        since_ns: u64::MAX,
         began_ns: 0,
     };
     let source = PerfSource {
         facts,
         events,
         reader,
-        pid,
+        witness: whom.id() as u32,
+        whom: whom.clone(),
         child,
         hung_up: false,
     };
     Ok(Source {
         hot: Hot::Pushed(Box::new(source)),
-        observer: None,
+        observer: Some(Box::new(Roll::new(whom, members))),
+    })
+}
+
+/// Those of whom records are taken. Where events are tied to the target already, all that come are.
+fn members(events: &Events, whom: &Whom, pids: &[i32]) -> Members {
+    let is_chosen = !matches!(events.reach(), Reach::Processors) || matches!(whom, Whom::Machine);
+    let members = Members::new(is_chosen);
+    pids.iter().for_each(|&pid| {
+        members.add(pid as u32);
+    });
+    members
+}
+
+/// What to tell of threads that could not be watched.
+fn unwatched(events: &Events) -> Option<String> {
+    (events.unwatched > 0).then(|| {
+        format!(
+            "{} threads are not watched, as the limit on open files is reached: raise it (ulimit -n)",
+            events.unwatched
+        )
     })
 }
 
@@ -149,124 +173,34 @@ fn kernel_note(settings: &Settings) -> &'static str {
     }
 }
 
-/// Finds what this machine allows: cycles or a clock, with kernel frames or without.
-fn first_event(wanted: Settings, pid: i32, cpu: i32) -> Result<(Settings, Event), Refusal> {
-    let mut last = Errno::ENOENT;
-    for trigger in [Trigger::Cycles, Trigger::CpuClock] {
-        for kernel in [true, false] {
-            let settings = Settings {
-                trigger,
-                kernel,
-                ..wanted
-            };
-            match Event::open(&settings, pid, cpu) {
-                Ok(event) => return Ok((settings, event)),
-                Err(error) => last = error,
-            }
+/// What the events are tied to, for the recording.
+fn reach_note(reach: &Reach) -> &'static str {
+    match reach {
+        Reach::Processors => "of each processor, of which those of the target are kept",
+        Reach::Cgroup(_) => "of each processor, for the control group",
+        Reach::Threads => {
+            "of each thread, which begin with a whole period: threads that live shorter are not seen"
         }
     }
-    Err(refusal(last, pid))
 }
 
-fn refusal(error: Errno, pid: i32) -> Refusal {
+fn refusal(error: Errno, whom: &Whom) -> Refusal {
+    let whom = whom.described();
     match error {
         Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ENOENT => Refusal::Forbidden(error),
         Errno::ESRCH => Refusal::Failed(SourceError(format!(
-            "process {pid} ended before it could be recorded"
+            "{whom} ended before it could be recorded"
         ))),
         Errno::EMFILE => Refusal::Failed(SourceError::system(
-            format!("cannot watch all threads of process {pid}"),
+            format!("cannot watch {whom}"),
             error,
             "raise the limit on open files (ulimit -n)",
         )),
         _ => Refusal::Failed(SourceError::system(
-            format!("cannot open perf events on process {pid}"),
+            format!("cannot open perf events on {whom}"),
             error,
             "run `uniprof doctor` for what this machine allows",
         )),
-    }
-}
-
-/// Numbers of the processors online, by `/sys/devices/system/cpu/online`.
-fn online_cpus() -> Vec<i32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus: Vec<i32> = text
-        .trim()
-        .split(',')
-        .filter_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(first.parse().ok()?..=last.parse::<i32>().ok()?.min(8191))
-        })
-        .flatten()
-        .collect();
-    if cpus.is_empty() {
-        cpus.push(0);
-    }
-    cpus
-}
-
-/// All events of a process, and a ring buffer for each processor.
-struct Events {
-    settings: Settings,
-    /// The event that owns each ring buffer stands at the same place in `events`.
-    rings: Vec<RingBuffer>,
-    events: Vec<Event>,
-}
-
-impl Events {
-    /// Opens an event for each thread on each processor. Threads that start later inherit them.
-    fn attach(&mut self, pid: i32, cpus: &[i32], first: Event) -> Result<(), Errno> {
-        let mut first = Some(first);
-        let pages = (RING_BYTES / page_bytes()).next_power_of_two();
-        for &cpu in cpus {
-            let event = match first.take() {
-                Some(event) => event,
-                None => Event::open(&self.settings, pid, cpu)?,
-            };
-            self.rings.push(map_ring(&event, pages)?);
-            self.events.push(event);
-        }
-        let mut seen = vec![pid];
-        for _ in 0..ROUNDS {
-            let new: Vec<i32> = threads::of(pid)
-                .into_iter()
-                .filter(|tid| !seen.contains(tid))
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            for tid in new {
-                self.attach_thread(tid, cpus)?;
-                seen.push(tid);
-            }
-        }
-        Ok(())
-    }
-
-    fn attach_thread(&mut self, tid: i32, cpus: &[i32]) -> Result<(), Errno> {
-        for (index, &cpu) in cpus.iter().enumerate() {
-            match Event::open(&self.settings, tid, cpu) {
-                Ok(event) => {
-                    event.write_into(&self.events[index])?;
-                    self.events.push(event);
-                }
-                // It ended meanwhile.
-                Err(Errno::ESRCH) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Maps a ring buffer; without the right to so much locked memory, a smaller one.
-fn map_ring(event: &Event, pages: usize) -> Result<RingBuffer, Errno> {
-    let mut pages = pages;
-    loop {
-        match RingBuffer::map(event, pages) {
-            Err(Errno::EPERM | Errno::ENOMEM) if pages > 16 => pages /= 2,
-            result => return result,
-        }
     }
 }
 
@@ -274,8 +208,10 @@ struct PerfSource {
     facts: Facts,
     events: Events,
     reader: Reader,
-    pid: i32,
+    whom: Whom,
     child: Option<Child>,
+    /// A process that was alive at the last look.
+    witness: u32,
     /// Whether all threads that we watch were gone at the last look.
     hung_up: bool,
 }
@@ -286,21 +222,16 @@ impl Pushed for PerfSource {
     }
 
     fn start(&mut self) -> Result<(), SourceError> {
-        if let Some(child) = &mut self.child {
-            return child.go();
-        }
-        for event in &self.events.events {
-            event.enable().map_err(|error| {
-                SourceError::system(format!("cannot sample process {}", self.pid), error, "")
-            })?;
-        }
-        Ok(())
+        // Events of processes that run already have been on since they were opened.
+        self.reader.since_ns = monotonic_ns();
+        self.child.as_mut().map_or(Ok(()), Child::go)
     }
 
     fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError> {
         // As many as fit: with more processors the timeout does the rest.
         const MOST: usize = 64;
-        let events = &self.events.events[..self.events.rings.len().min(MOST)];
+        let owners = self.events.owners();
+        let events = &owners[..owners.len().min(MOST)];
         let mut polled: [PollFd<'_>; MOST] = std::array::from_fn(|at| {
             let event = events.get(at).unwrap_or(&events[0]);
             PollFd::new(event.as_fd(), PollFlags::POLLIN)
@@ -322,26 +253,63 @@ impl Pushed for PerfSource {
     }
 
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
-        // Asked before draining, so that what came last is still drained.
-        let life = match &mut self.child {
-            Some(child) => child.life(),
-            None if self.hung_up && !threads::is_running(self.pid) => {
-                Life::Ended(format!("process {} ended", self.pid))
-            }
-            None => Life::Alive,
-        };
-        let reader = &mut self.reader;
+        // Asked before draining, so that what came last is still drained; and again, as that may
+        // tell of new processes.
+        let ending = self.ending();
+        let PerfSource { reader, events, .. } = self;
         let mut patience = PATIENCE;
-        for ring in &mut self.events.rings {
-            reader.began_ns = monotonic_ns();
-            ring.drain(|kind, misc, body| {
+        let now_ns = monotonic_ns();
+        reader.began_ns = now_ns;
+        let members = reader.members.clone();
+        rings::drain(
+            &mut events.rings,
+            now_ns,
+            |next| !next.is_sample() || members.wants(next.pid),
+            |kind, misc, body| {
                 if wait_for_room(sink, &mut patience) {
                     reader.began_ns = monotonic_ns();
                 }
                 reader.record(kind, misc, body, sink);
-            });
+            },
+        );
+        Ok(match ending {
+            Some(_) => self.ending().unwrap_or(Life::Alive),
+            None => Life::Alive,
+        })
+    }
+}
+
+impl PerfSource {
+    /// How the target ended, if it did.
+    fn ending(&mut self) -> Option<Life> {
+        if let Some(child) = &mut self.child {
+            return Some(child.life()).filter(|life| *life != Life::Alive);
         }
-        Ok(life)
+        let ended = match &self.whom {
+            Whom::Tree(_) => !self.one_is_alive(),
+            Whom::Cgroup(cgroup) => cgroup.is_gone(),
+            Whom::Machine => false,
+        };
+        ended.then(|| match &self.whom {
+            Whom::Cgroup(_) => Life::Ended(format!("{} was removed", self.whom.described())),
+            whom => Life::Ended(format!("{} ended", whom.described())),
+        })
+    }
+
+    /// Whether a process of the target is alive; those that aren't are taken off the list.
+    fn one_is_alive(&mut self) -> bool {
+        if stat::is_running(self.witness as i32) {
+            return true;
+        }
+        let members = &self.reader.members;
+        for pid in members.alive() {
+            if stat::is_running(pid as i32) {
+                self.witness = pid;
+                return true;
+            }
+            members.ended(pid);
+        }
+        false
     }
 }
 

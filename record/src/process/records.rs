@@ -3,6 +3,7 @@
 //! Enters: the bytes of one record. Leaves: nothing, or a filled slot or note. A record that is
 //! shorter than it claims is counted, never trusted. Source: perf_event_open(2), "MMAP layout".
 
+use super::members::Members;
 use super::registers::WANTED;
 use crate::ring::Sink;
 use crate::slot::{MappedIdentity, News, Slot};
@@ -50,12 +51,16 @@ impl<'a> Fields<'a> {
 }
 
 /// What the records of one session have in common.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Reader {
+    /// Whose records are taken; grows as they tell of new processes.
+    pub members: Members,
     /// Whether samples hold user stack bytes.
     pub with_stack: bool,
     /// The most frames that the kernel gives.
     pub most_frames: usize,
+    /// Samples from before are left out.
+    pub since_ns: u64,
     /// When work on the current record began.
     pub began_ns: u64,
 }
@@ -65,11 +70,14 @@ impl Reader {
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
         let done = match kind {
             abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
-            abi::PERF_RECORD_MMAP2 => mapped(body, misc, sink),
-            abi::PERF_RECORD_COMM => named(body, misc, sink),
-            abi::PERF_RECORD_FORK => forked(body, sink),
-            abi::PERF_RECORD_EXIT => ended(body, sink),
-            abi::PERF_RECORD_LOST => lost(body, sink),
+            abi::PERF_RECORD_MMAP2 => self.mapped(body, misc, sink),
+            abi::PERF_RECORD_COMM => self.named(body, misc, sink),
+            abi::PERF_RECORD_FORK => self.forked(body, sink),
+            abi::PERF_RECORD_EXIT => self.ended(body, sink),
+            abi::PERF_RECORD_LOST => {
+                self.members.be_unsure();
+                lost(body, sink)
+            }
             _ => Some(()),
         };
         if done.is_none() {
@@ -82,6 +90,9 @@ impl Reader {
         let ip = fields.u64()?;
         let task = fields.task()?;
         let time_ns = fields.u64()?;
+        if time_ns < self.since_ns {
+            return Some(());
+        }
         let Some(mut slot) = sink.take(time_ns) else {
             return Some(());
         };
@@ -149,6 +160,73 @@ impl Reader {
         slot.stop = if full { Stop::Depth } else { Stop::Unsaid };
         Some(has_user)
     }
+
+    fn mapped(&self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+        let (_, time_ns) = trailer(body)?;
+        let mut fields = Fields(body);
+        let task = fields.task()?;
+        if !self.members.wants(task.space) {
+            return Some(());
+        }
+        let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let identity = identity(fields.bytes(24)?, misc)?;
+        // Protection and flags.
+        fields.bytes(8)?;
+        let news = News::Mapped {
+            start,
+            length,
+            file_offset,
+            identity,
+        };
+        sink.note(time_ns, task, news, fields.text());
+        Some(())
+    }
+
+    fn named(&self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+        let (_, time_ns) = trailer(body)?;
+        let mut fields = Fields(body);
+        let task = fields.task()?;
+        if !self.members.wants(task.space) {
+            return Some(());
+        }
+        if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
+            sink.note(time_ns, task, News::Cleared, &[]);
+        }
+        sink.note(time_ns, task, News::Named, fields.text());
+        Some(())
+    }
+
+    /// A new thread or process. Its name is its parent's until a name record says otherwise.
+    fn forked(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (space, parent) = (fields.u32()?, fields.u32()?);
+        let vcpu = fields.u32()?;
+        fields.u32()?;
+        let time_ns = fields.u64()?;
+        if space != parent {
+            let task = Task { space, vcpu };
+            if !self.members.wants(parent) {
+                // Its number may be that of a process of ours which ended.
+                if time_ns >= self.since_ns {
+                    self.members.remove(space);
+                }
+                return Some(());
+            }
+            self.members.add(space);
+            sink.note(time_ns, task, News::CopiedFrom(parent), &[]);
+        }
+        Some(())
+    }
+
+    fn ended(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let time_ns = fields.u64()?;
+        if self.members.wants(space) {
+            sink.note(time_ns, Task { space, vcpu }, News::Ended, &[]);
+        }
+        Some(())
+    }
 }
 
 /// Where the kernel's frames left no room for the user's, the innermost of those is known still.
@@ -168,24 +246,6 @@ fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     Some((fields.task()?, fields.u64()?))
 }
 
-fn mapped(body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
-    let (_, time_ns) = trailer(body)?;
-    let mut fields = Fields(body);
-    let task = fields.task()?;
-    let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let identity = identity(fields.bytes(24)?, misc)?;
-    // Protection and flags.
-    fields.bytes(8)?;
-    let news = News::Mapped {
-        start,
-        length,
-        file_offset,
-        identity,
-    };
-    sink.note(time_ns, task, news, fields.text());
-    Some(())
-}
-
 /// Which file was mapped: its build-id (a length, three bytes of nothing, 20 bytes), else device,
 /// inode and generation.
 fn identity(bytes: &[u8], misc: u16) -> Option<MappedIdentity> {
@@ -199,39 +259,6 @@ fn identity(bytes: &[u8], misc: u16) -> Option<MappedIdentity> {
         device_minor: fields.u32()?,
         inode: fields.u64()?,
     })
-}
-
-fn named(body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
-    let (_, time_ns) = trailer(body)?;
-    let mut fields = Fields(body);
-    let task = fields.task()?;
-    if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
-        sink.note(time_ns, task, News::Cleared, &[]);
-    }
-    sink.note(time_ns, task, News::Named, fields.text());
-    Some(())
-}
-
-/// A new thread or process. Its name is its parent's until a name record says otherwise.
-fn forked(body: &[u8], sink: &mut Sink) -> Option<()> {
-    let mut fields = Fields(body);
-    let (space, parent) = (fields.u32()?, fields.u32()?);
-    let vcpu = fields.u32()?;
-    fields.u32()?;
-    let time_ns = fields.u64()?;
-    if space != parent {
-        let task = Task { space, vcpu };
-        sink.note(time_ns, task, News::CopiedFrom(parent), &[]);
-    }
-    Some(())
-}
-
-fn ended(body: &[u8], sink: &mut Sink) -> Option<()> {
-    let mut fields = Fields(body);
-    let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
-    let time_ns = fields.u64()?;
-    sink.note(time_ns, Task { space, vcpu }, News::Ended, &[]);
-    Some(())
 }
 
 fn lost(body: &[u8], sink: &mut Sink) -> Option<()> {
@@ -268,8 +295,10 @@ mod tests {
         body.extend(words(&[0]));
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = Reader {
+            members: Members::new(true),
             with_stack: false,
             most_frames: 127,
+            since_ns: 0,
             began_ns: 0,
         };
         reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &mut sink);
@@ -294,6 +323,8 @@ mod tests {
         body.extend(words(&[0x0000_0007_0000_0005, 99]));
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = Reader {
+            members: Members::new(true),
+            since_ns: 0,
             with_stack: false,
             most_frames: 127,
             began_ns: 0,
@@ -326,8 +357,10 @@ mod tests {
         for length in 0..body.len() {
             let (mut sink, _drain) = ring_of(2, 64);
             let mut reader = Reader {
+                members: Members::new(true),
                 with_stack: true,
                 most_frames: 127,
+                since_ns: 0,
                 began_ns: 0,
             };
             for kind in 0..24 {

@@ -4,8 +4,9 @@
 //! dies, the kernel detaches the threads and lets them run on.
 
 use super::command::Child;
-use super::tracees::{Stand, Threads, Tracee};
+use super::tracees::{self, Stand, Threads, Tracee};
 use super::watch::Watcher;
+use super::whom::Whom;
 use super::{Process, threads};
 use crate::ring::Sink;
 use crate::slot::News;
@@ -18,6 +19,7 @@ use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use std::collections::HashSet;
 use std::io::IoSliceMut;
 use uprof::{Registers, State, Task};
 
@@ -30,30 +32,45 @@ const EVENT_STOP: i32 = 128;
 ///
 /// # Errors
 /// Why the process can't be traced.
-pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceError> {
-    let (child, pid, name) = match process {
-        Process::Running(pid) => (None, pid, threads::name(pid, pid)),
+pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, SourceError> {
+    let (child, whom, name) = match process {
+        Process::Running(Whom::Machine) => {
+            return Err(SourceError(
+                "the whole machine can't be recorded with ptrace: it needs perf events".into(),
+            ));
+        }
+        Process::Running(whom) => (None, whom.clone(), whom.name()),
         Process::Started(command) => {
             let child = command.start()?;
-            let pid = child.pid();
-            (Some(child), pid, command.program().to_owned())
+            let whom = Whom::Tree(vec![child.pid()]);
+            (Some(child), whom, command.program().to_owned())
         }
     };
     let mut traced = Threads::new();
-    attach(pid, &mut traced)?;
+    let left_out = attach(&whom, &mut traced)?;
+    if left_out > 0 {
+        warnings.push(format!(
+            "{left_out} threads are not sampled: ptrace holds at most {} here",
+            tracees::MOST
+        ));
+    }
     let now_ns = monotonic_ns();
+    let pids = whom.pids();
     let (tasks, modules) = match child {
         Some(_) => (Vec::new(), Vec::new()),
-        None => (
-            threads::events(pid, now_ns),
-            threads::module_events(pid, now_ns),
-        ),
+        None => {
+            let tasks = pids.iter().flat_map(|&pid| threads::events(pid, now_ns));
+            let modules = pids.iter();
+            let modules = modules.flat_map(|&pid| threads::module_events(pid, now_ns));
+            (tasks.collect(), modules.collect())
+        }
     };
     let facts = Facts {
-        target: super::target(pid, name, tasks.len()),
+        target: super::target(whom.id(), name, tasks.len()),
         trigger: "timer, ptrace".into(),
         on_cpu_only: true,
         freezes: true,
+        per_thread: false,
         notes: vec![("kernel frames".into(), "not visible to ptrace".into())],
         warnings,
         tasks,
@@ -61,6 +78,7 @@ pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceErr
     };
     let source = StoppedSource {
         facts,
+        described: whom.described(),
         threads: traced,
         child,
         started: false,
@@ -69,36 +87,26 @@ pub fn open(process: Process, warnings: Vec<String>) -> Result<Source, SourceErr
     };
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
-        observer: Some(Box::new(Watcher::new(pid))),
+        observer: Some(Box::new(Watcher::new(whom))),
     })
 }
 
-/// Seizes all threads of `pid`, also those that start meanwhile.
-fn attach(pid: i32, traced: &mut Threads) -> Result<(), SourceError> {
-    let options = Options::PTRACE_O_TRACECLONE
-        | Options::PTRACE_O_TRACEFORK
-        | Options::PTRACE_O_TRACEVFORK
-        | Options::PTRACE_O_TRACEEXEC;
+/// Seizes all threads of the processes of `whom`, also those that start meanwhile; returns how many
+/// there was no room for. Some may be somebody else's: only where none is ours that is an error.
+fn attach(whom: &Whom, traced: &mut Threads) -> Result<usize, SourceError> {
+    let mut refused = None;
+    let mut tried = HashSet::new();
     loop {
         let mut added = false;
-        for tid in threads::of(pid) {
-            if !traced.add(Task {
-                space: pid as u32,
-                vcpu: tid as u32,
-            }) {
-                continue;
-            }
-            added = true;
-            match ptrace::seize(Pid::from_raw(tid), options) {
-                // A thread that a traced one has just started is traced already.
-                Ok(()) => {}
-                Err(Errno::EPERM) if traced.all().len() > 1 => {}
-                Err(Errno::ESRCH) => drop(traced.remove(Pid::from_raw(tid))),
-                Err(error) => {
-                    let doing = format!("cannot trace process {pid}");
-                    let advice = "it is not yours, or a debugger has it already; run as root, or \
-                                  see kernel.yama.ptrace_scope";
-                    return Err(SourceError::system(doing, error, advice));
+        for pid in whom.pids() {
+            for tid in threads::of(pid)
+                .into_iter()
+                .filter(|&tid| tried.insert(tid))
+            {
+                added = true;
+                let (space, vcpu) = (pid as u32, tid as u32);
+                if let Err(error) = seize(Task { space, vcpu }, traced) {
+                    refused = Some((pid, error));
                 }
             }
         }
@@ -106,16 +114,54 @@ fn attach(pid: i32, traced: &mut Threads) -> Result<(), SourceError> {
             break;
         }
     }
-    match traced.is_empty() {
-        true => Err(SourceError(format!(
-            "process {pid} ended before it could be recorded"
+    match refused {
+        _ if !traced.is_empty() => Ok(tried.len().saturating_sub(traced.all().len())),
+        None => Err(SourceError(format!(
+            "{} ended before it could be recorded",
+            whom.described()
         ))),
-        false => Ok(()),
+        Some((pid, error)) => {
+            let doing = format!("cannot trace process {pid}");
+            let advice = "it is not yours, or a debugger has it already; run as root, or \
+                          see kernel.yama.ptrace_scope";
+            Err(SourceError::system(doing, error, advice))
+        }
     }
+}
+
+fn seize(task: Task, traced: &mut Threads) -> Result<(), Errno> {
+    let options = Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC;
+    let tid = Pid::from_raw(task.vcpu as i32);
+    if !traced.has_room() {
+        return Ok(());
+    }
+    match ptrace::seize(tid, options) {
+        // A thread that a traced one has just started is traced already.
+        Err(Errno::EPERM) if is_traced_by_us(task) => {}
+        Err(Errno::ESRCH) => return Ok(()),
+        result => result?,
+    }
+    traced.add(task);
+    Ok(())
+}
+
+/// Whether the kernel says that a thread of this process traces it.
+fn is_traced_by_us(task: Task) -> bool {
+    let path = format!("/proc/{}/task/{}/status", task.space, task.vcpu);
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|pid| pid.trim() == std::process::id().to_string())
 }
 
 struct StoppedSource {
     facts: Facts,
+    /// What messages call the target.
+    described: String,
     threads: Threads,
     child: Option<Child>,
     started: bool,
@@ -201,9 +247,7 @@ impl StopWorld for StoppedSource {
         // The clone allocates only once the guest has ended.
         Ok(match &self.life {
             Life::Alive => Life::Alive,
-            Life::Ended(how) if how.is_empty() => {
-                Life::Ended(format!("process {} ended", self.facts.target.id))
-            }
+            Life::Ended(how) if how.is_empty() => Life::Ended(format!("{} ended", self.described)),
             life => life.clone(),
         })
     }

@@ -1,5 +1,6 @@
 //! The threads of a process, by `/proc`.
 
+use super::stat;
 use crate::source::SourceError;
 use uprof::Task;
 use uprof::cold::{ModuleChange, ModuleEvent, TaskChange, TaskEvent};
@@ -65,14 +66,6 @@ pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
         .collect()
 }
 
-/// Whether process `pid` has not ended, also if nobody has noticed yet that it did.
-pub fn is_running(pid: i32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    status
-        .lines()
-        .any(|line| line.starts_with("State:") && !line.contains(['Z', 'X']))
-}
-
 /// Makes sure that `pid` is a process that can be recorded.
 ///
 /// # Errors
@@ -95,7 +88,7 @@ pub fn check_exists(pid: i32) -> Result<(), SourceError> {
             "{pid} is a thread of process {leader}: record pid:{leader} instead"
         )));
     }
-    if !is_running(pid) {
+    if !stat::is_running(pid) {
         return Err(SourceError(format!(
             "process {pid} has ended already (its parent has not noticed)"
         )));

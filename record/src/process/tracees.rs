@@ -1,18 +1,15 @@
 //! The threads under ptrace: a table of fixed size, and whether each one runs.
 
-use nix::errno::Errno;
-use nix::fcntl::{OFlag, open};
+use super::stat;
 use nix::sys::signal::Signal;
-use nix::sys::stat::Mode;
 use nix::unistd::Pid;
-use std::ffi::CStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use uprof::Task;
 
 /// Most threads under ptrace; later ones run unwatched.
-const MOST: usize = 1024;
+pub const MOST: usize = 1024;
 
 /// Where a thread under ptrace stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +48,7 @@ impl Tracee {
             .stat
             .as_ref()
             .and_then(|stat| stat.read_at(&mut text, 0).ok());
-        let text = &text[..read.unwrap_or(0)];
-        // The name before the state may hold anything, also parentheses.
-        let name_end = text.iter().rposition(|&byte| byte == b')');
-        name_end.and_then(|end| text.get(end + 2)) == Some(&b'R')
+        stat::state(&text[..read.unwrap_or(0)]) == Some(b'R')
     }
 }
 
@@ -72,10 +66,15 @@ impl Threads {
         }
     }
 
+    /// Whether another thread can be added.
+    pub fn has_room(&self) -> bool {
+        self.all.len() < MOST
+    }
+
     /// Adds a thread, if it isn't known and there is room; says whether it was added.
     pub fn add(&mut self, task: Task) -> bool {
         let known = self.all.iter().any(|tracee| tracee.task.vcpu == task.vcpu);
-        let room = self.all.len() < MOST;
+        let room = self.has_room();
         if !known && room {
             self.all.push(Tracee {
                 task,
@@ -125,9 +124,7 @@ fn open_stat(task: Task) -> Option<File> {
         task.vcpu
     )
     .ok()?;
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
-    let opened: Result<_, Errno> = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-    opened.ok().map(File::from)
+    stat::open_file(&path)
 }
 
 #[cfg(test)]

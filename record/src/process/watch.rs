@@ -2,18 +2,21 @@
 //!
 //! For sources to which the kernel does not tell of them (ptrace). Runs on the encoder thread.
 
-use super::{maps, threads};
+use super::census::Census;
+use super::whom::Whom;
+use super::{maps, stat, threads, tree};
 use crate::source::{Observations, Observer};
 use std::collections::HashSet;
-use uprof::cold::{ModuleChange, ModuleEvent, TaskChange, TaskEvent};
+use uprof::cold::{ModuleChange, ModuleEvent, ProcessTime, TaskChange, TaskEvent};
 
-/// Most processes followed from the first one down.
+/// Most processes whose threads and mappings are read in a look.
 const MOST_PROCESSES: usize = 1024;
 
-/// Watches a process and its children.
+/// Watches processes and their children.
 #[derive(Debug)]
 pub struct Watcher {
-    pid: i32,
+    whom: Whom,
+    census: Census,
     /// What was there at the last look. What has gone is forgotten: recordings are long, and a
     /// process id or an address may come again with something else.
     last: Sight,
@@ -28,12 +31,22 @@ struct Sight {
 }
 
 impl Watcher {
-    /// Watches process `pid`.
-    pub fn new(pid: i32) -> Self {
+    /// Watches the processes of `whom`.
+    pub fn new(whom: Whom) -> Self {
         Watcher {
-            pid,
+            whom,
+            census: Census::default(),
             last: Sight::default(),
         }
+    }
+
+    /// The processes that are there: those of the target, and of those that were there before.
+    fn pids(&self) -> Vec<i32> {
+        let mut pids = self.whom.pids();
+        pids.extend(self.last.names.iter().map(|(pid, _, _)| *pid));
+        let mut pids = tree::below(&pids);
+        pids.retain(|&pid| stat::of(pid).is_some());
+        pids
     }
 
     fn look_at(&self, pid: i32, now_ns: u64, sight: &mut Sight, seen: &mut Observations) {
@@ -75,18 +88,18 @@ impl Watcher {
 impl Observer for Watcher {
     fn look(&mut self, now_ns: u64) -> Observations {
         let (mut sight, mut seen) = (Sight::default(), Observations::default());
-        let mut pids = vec![self.pid];
-        let mut next = 0;
-        while let Some(&pid) = pids.get(next) {
+        let pids = self.pids();
+        for &pid in pids.iter().take(MOST_PROCESSES) {
             self.look_at(pid, now_ns, &mut sight, &mut seen);
-            if pids.len() < MOST_PROCESSES {
-                let children = threads::children(pid);
-                pids.extend(children.into_iter().filter(|child| *child != pid));
-            }
-            next += 1;
         }
+        seen.times = Some(self.census.look(&pids, false));
         self.last = sight;
         seen
+    }
+
+    fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
+        let pids = self.pids();
+        Some(self.census.look(&pids, last))
     }
 }
 
@@ -97,7 +110,7 @@ mod tests {
 
     #[test]
     fn threads_that_have_gone_are_forgotten() {
-        let mut watcher = Watcher::new(std::process::id() as i32);
+        let mut watcher = Watcher::new(Whom::Tree(vec![std::process::id() as i32]));
         for round in 0..20 {
             let (ready, is_ready) = channel();
             let (end, is_over) = channel::<()>();

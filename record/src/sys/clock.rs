@@ -14,15 +14,34 @@ pub fn realtime_ns() -> i64 {
     i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
 }
 
-fn read(clock: libc::clockid_t) -> u64 {
+/// Time since the system started, also while it slept (`CLOCK_BOOTTIME`), in nanoseconds.
+pub fn boot_ns() -> u64 {
+    read(libc::CLOCK_BOOTTIME)
+}
+
+/// Processor time that all threads of process `pid` took together, also those that ended, in
+/// nanoseconds; `None` when the process is gone.
+pub fn processor_time_ns(pid: i32) -> Option<u64> {
+    /// `CPUCLOCK_SCHED` of `linux/posix-timers.h`, of the whole process.
+    const SCHEDULED: libc::clockid_t = 2;
+    // The same as clock_getcpuclockid(3) gives.
+    try_read(!pid << 3 | SCHEDULED)
+}
+
+fn try_read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `time` is a valid timespec that outlives the call, which writes nothing else.
     let result = unsafe { libc::clock_gettime(clock, &mut time) };
-    debug_assert_eq!(result, 0, "both clocks exist on every Linux");
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    (result == 0).then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+fn read(clock: libc::clockid_t) -> u64 {
+    let time_ns = try_read(clock);
+    debug_assert!(time_ns.is_some(), "these clocks exist on every Linux");
+    time_ns.unwrap_or(0)
 }
 
 /// Sleeps until `deadline_ns` of the monotonic clock, or until a signal comes.

@@ -92,6 +92,7 @@ pub fn open(
             trigger: "timer".into(),
             on_cpu_only: false,
             freezes: !plan.ip_only,
+            per_thread: false,
             notes: Vec::new(),
             warnings: Vec::new(),
             tasks: Vec::new(),

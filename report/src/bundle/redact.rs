@@ -99,6 +99,7 @@ impl<'a> Redactor<'a> {
             Payload::Clocks(pairs) => writer.clocks(&pairs),
             Payload::Losses(losses) => writer.losses(&losses),
             Payload::Spans(spans) => writer.spans(&spans),
+            Payload::Times(times) => writer.times(&times),
             Payload::Image(mut part) => {
                 part.identity = self.identity(part.identity);
                 part.others.clear();

@@ -219,6 +219,13 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 quoted(&span.name)
             )
         }),
+        Payload::Times(times) => times.iter().try_for_each(|time| {
+            writeln!(
+                out,
+                "process_time space={} first={} last={} own={} ended={}",
+                time.space, time.first_ns, time.last_ns, time.own_ns, time.ended_ns
+            )
+        }),
         Payload::Image(part) => write_image(part, out),
         Payload::End(end) => {
             let (reason, message) = (end.reason.name(), quoted(&end.message));

@@ -1,0 +1,82 @@
+//! Samples beside those that were due: each stands for a period of processor time, and the kernel
+//! counts that time too.
+
+use crate::cold::ProcessTime;
+
+/// Samples, and the processor time that the kernel counted for what was sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Due {
+    /// Samples of running vCPUs or threads.
+    pub samples: u64,
+    /// Processor time that the kernel counted.
+    pub counted_ns: u64,
+    /// Samples a second of processor time, in thousandths.
+    pub rate_millihertz: u64,
+}
+
+/// A gap below this share of the processor time is none worth telling.
+const LEAST_GAP: f64 = 0.05;
+/// Samples fall at random: the square root of their number is the usual error, and three times that is
+/// an unusual one.
+const ERRORS: f64 = 3.0;
+
+impl Due {
+    /// Samples that were due, with their fraction.
+    pub fn samples_due(&self) -> f64 {
+        self.counted_ns as f64 / 1e12 * self.rate_millihertz as f64
+    }
+
+    /// Processor time that the samples stand for, in nanoseconds.
+    pub fn sampled_ns(&self) -> u64 {
+        (self.samples as f64 * 1e12 / self.rate_millihertz.max(1) as f64) as u64
+    }
+
+    /// Samples as a share of those that were due; `None` where none was.
+    pub fn share(&self) -> Option<f64> {
+        let due = self.samples_due();
+        (due > 0.0).then(|| self.samples as f64 / due)
+    }
+
+    /// Whether so many are missing, or too many, that chance doesn't explain it.
+    pub fn has_gap(&self) -> bool {
+        let due = self.samples_due();
+        let gap = (self.samples as f64 - due).abs();
+        gap > LEAST_GAP * due && gap > ERRORS * due.max(self.samples as f64).sqrt()
+    }
+
+    /// Adds processor time.
+    pub fn count(&mut self, time: &ProcessTime) {
+        let counted_ns = time.own_ns.saturating_add(time.ended_ns);
+        self.counted_ns = self.counted_ns.saturating_add(counted_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_is_more_than_a_share_and_more_than_chance() {
+        let due = |samples, counted_ns| Due {
+            samples,
+            counted_ns,
+            rate_millihertz: 1_000_000,
+        };
+        let second = 1_000_000_000;
+        assert_eq!(due(500, second).share(), Some(0.5));
+        assert_eq!(due(500, second).sampled_ns(), second / 2);
+        assert!(due(500, second).has_gap() && due(1500, second).has_gap());
+        assert!(
+            !due(930, second).has_gap(),
+            "chance: 70 of 1000 is 2.2 times the usual error"
+        );
+        assert!(due(9300, 10 * second).has_gap());
+        assert!(
+            !due(9600, 10 * second).has_gap(),
+            "4 % is none worth telling"
+        );
+        assert_eq!(due(5, 0).share(), None);
+        assert!(!due(5, 0).has_gap() && due(50, 0).has_gap());
+        assert!(!Due::default().has_gap());
+    }
+}

@@ -1,0 +1,56 @@
+//! Drains the ring buffers of all processors as one stream, in order of time.
+//!
+//! The order matters: the record of a fork stands in the buffer of the processor on which the parent
+//! ran, and has to be read before the child's samples, which stand in another.
+
+use crate::sys::ring_buffer::{Next, RingBuffer};
+
+/// Passes on the records up to `until_ns`, which must have passed already, of which `wanted` says so; the
+/// others are thrown away without a copy. `each` gets a record's type, its `misc` field and the bytes
+/// after the header.
+pub fn drain(
+    rings: &mut [RingBuffer],
+    until_ns: u64,
+    mut wanted: impl FnMut(&Next) -> bool,
+    mut each: impl FnMut(u32, u16, &[u8]),
+) {
+    rings.iter_mut().for_each(RingBuffer::look);
+    while let Some(Turn { ring, up_to_ns }) = next_turn(rings, until_ns) {
+        while let Some(next) = ring.next().filter(|next| next.time_ns <= up_to_ns) {
+            if wanted(&next) {
+                ring.take(&mut each);
+            } else {
+                ring.skip();
+            }
+        }
+    }
+}
+
+/// The buffer with the earliest record, and the time up to which no other has any.
+struct Turn<'a> {
+    ring: &'a mut RingBuffer,
+    up_to_ns: u64,
+}
+
+fn next_turn(rings: &mut [RingBuffer], until_ns: u64) -> Option<Turn<'_>> {
+    let mut first: Option<(usize, u64)> = None;
+    let mut up_to_ns = until_ns;
+    for (at, ring) in rings.iter().enumerate() {
+        let Some(Next { time_ns, .. }) = ring.next() else {
+            continue;
+        };
+        let later_ns = match first {
+            Some((_, first_ns)) if first_ns <= time_ns => time_ns,
+            other => {
+                first = Some((at, time_ns));
+                other.map_or(u64::MAX, |(_, before_ns)| before_ns)
+            }
+        };
+        up_to_ns = up_to_ns.min(later_ns);
+    }
+    let (at, first_ns) = first?;
+    (first_ns <= until_ns).then(|| Turn {
+        ring: &mut rings[at],
+        up_to_ns,
+    })
+}

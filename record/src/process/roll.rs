@@ -1,0 +1,78 @@
+//! Looks, beside the sampler, after the processes that are recorded by perf events: their processor
+//! time, and processes of which no record told. Runs on the encoder thread.
+
+use super::census::Census;
+use super::members::Members;
+use super::whom::Whom;
+use super::{stat, threads, tree};
+use crate::source::{Observations, Observer};
+use uprof::cold::ProcessTime;
+
+/// From one reading of all clocks to the next.
+const CENSUS_NS: u64 = 1_000_000_000;
+
+/// Watches the processes of a target.
+#[derive(Debug)]
+pub struct Roll {
+    whom: Whom,
+    members: Members,
+    census: Census,
+    counted_ns: Option<u64>,
+}
+
+impl Roll {
+    /// Watches the processes of `whom`, of which `members` are known.
+    pub fn new(whom: Whom, members: Members) -> Self {
+        Roll {
+            whom,
+            members,
+            census: Census::default(),
+            counted_ns: None,
+        }
+    }
+
+    fn alive(&self) -> Vec<i32> {
+        self.members.alive().map(|pid| pid as i32).collect()
+    }
+
+    /// Looks for processes of which no record told, and tells what they have mapped.
+    fn find(&self, now_ns: u64, seen: &mut Observations) {
+        let pids = match &self.whom {
+            // Those that started it may have gone.
+            Whom::Tree(_) => tree::below(&self.alive()),
+            whom => whom.pids(),
+        };
+        for pid in pids {
+            if self.members.add(pid as u32) {
+                seen.tasks.extend(threads::events(pid, now_ns));
+                seen.modules.extend(threads::module_events(pid, now_ns));
+            }
+        }
+    }
+}
+
+impl Observer for Roll {
+    fn look(&mut self, now_ns: u64) -> Observations {
+        let mut seen = Observations::default();
+        if self.members.take_unsure() || self.whom.takes_in() {
+            self.find(now_ns, &mut seen);
+        }
+        let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;
+        if self.counted_ns.is_none_or(due) {
+            self.counted_ns = Some(now_ns);
+            seen.times = self.count(false);
+        }
+        seen
+    }
+
+    fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
+        let pids = self.alive();
+        let times = self.census.look(&pids, last);
+        for pid in pids {
+            if stat::of(pid).is_none() {
+                self.members.ended(pid as u32);
+            }
+        }
+        Some(times)
+    }
+}

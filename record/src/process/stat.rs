@@ -1,0 +1,101 @@
+//! `/proc/PID/stat` (proc_pid_stat(5)), read without allocating.
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{Read, Write};
+
+/// Ticks a second of the times in `/proc`: the same on every system, whatever its kernel's clock
+/// does (`USER_HZ`).
+const TICKS: u64 = 100;
+
+/// What is read of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stat {
+    /// A letter: R for running, Z for ended, and so on.
+    pub state: u8,
+    /// The parent's process id.
+    pub parent: i32,
+    /// Processor time of the children that ended and were waited for, and of theirs.
+    pub ended_children_ns: u64,
+    /// When it started, since the system did, by the clock that goes on while the machine sleeps.
+    pub started_ns: u64,
+}
+
+/// Of process `pid`; `None` when it is gone.
+pub fn of(pid: i32) -> Option<Stat> {
+    let mut path = [0; 32];
+    write!(&mut path[..], "/proc/{pid}/stat\0").ok()?;
+    let mut text = [0; 1024];
+    let read = open_file(&path)?.read(&mut text).ok()?;
+    parse(&text[..read])
+}
+
+/// Whether process `pid` has not ended, also if nobody has noticed yet that it did.
+pub fn is_running(pid: i32) -> bool {
+    of(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
+}
+
+/// Opens the file whose path ends with the first zero byte.
+pub fn open_file(path: &[u8]) -> Option<File> {
+    let path = CStr::from_bytes_until_nul(path).ok()?;
+    let opened: Result<_, Errno> = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+    opened.ok().map(File::from)
+}
+
+/// The state of a thread or process, by the text of its `stat`.
+pub fn state(text: &[u8]) -> Option<u8> {
+    // The name before the state may hold anything, also parentheses.
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    text.get(name_end + 2).copied()
+}
+
+fn parse(text: &[u8]) -> Option<Stat> {
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    // The first field behind the name is the third.
+    let mut fields = text.get(name_end + 2..)?.split(|&byte| byte == b' ');
+    let mut field = |skipped: usize| str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
+    let tick_ns = 1_000_000_000 / TICKS;
+    let parent: i64 = field(1)?;
+    let children: [i64; 2] = [field(11)?, field(0)?];
+    let started: i64 = field(4)?;
+    let ns = |ticks: i64| u64::try_from(ticks).unwrap_or(0).saturating_mul(tick_ns);
+    Some(Stat {
+        state: state(text)?,
+        parent: i32::try_from(parent).ok()?,
+        ended_children_ns: ns(children[0]).saturating_add(ns(children[1])),
+        started_ns: ns(started),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let text = b"77 (a) R 1 (b) S 42 77 77 0 -1 4194560 1 2 3 4 10 20 150 50 20 0 1 0 1234 9 9";
+        let stat = parse(text).unwrap();
+        assert_eq!(
+            stat,
+            Stat {
+                state: b'S',
+                parent: 42,
+                ended_children_ns: 2_000_000_000,
+                started_ns: 12_340_000_000,
+            }
+        );
+        for length in 0..text.len() - 8 {
+            assert_eq!(parse(&text[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn our_own() {
+        let own = of(std::process::id() as i32).unwrap();
+        assert_eq!(own.parent, nix::unistd::getppid().as_raw());
+        assert!(is_running(std::process::id() as i32) && !is_running(i32::MAX));
+    }
+}

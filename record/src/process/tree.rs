@@ -1,0 +1,99 @@
+//! Which processes a target is: some that are named, and all that they and their children started,
+//! by `/proc`.
+
+use super::{stat, threads};
+use std::collections::HashSet;
+
+/// Bytes of a process's name (`TASK_COMM_LEN` less the zero byte).
+const NAME_BYTES: usize = 15;
+/// Most processes that are looked at from the first one down.
+pub const MOST_PROCESSES: usize = 16_384;
+
+/// `pids` and all processes below them that still run, each once.
+pub fn below(pids: &[i32]) -> Vec<i32> {
+    let mut seen = HashSet::new();
+    let mut all: Vec<i32> = pids
+        .iter()
+        .copied()
+        .filter(|&pid| seen.insert(pid))
+        .collect();
+    let mut next = 0;
+    while let Some(&pid) = all.get(next) {
+        let room = MOST_PROCESSES.saturating_sub(all.len());
+        let children = threads::children(pid);
+        all.extend(
+            children
+                .into_iter()
+                .filter(|&child| seen.insert(child))
+                .take(room),
+        );
+        next += 1;
+    }
+    all
+}
+
+/// All processes that this namespace shows.
+pub fn all() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<i32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Processes with this name, or whose executable has it; not ourselves. A process keeps 15 bytes of
+/// its name (`comm`).
+pub fn named(name: &str) -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let short = match name
+        .char_indices()
+        .find(|(at, letter)| at + letter.len_utf8() > NAME_BYTES)
+    {
+        Some((end, _)) => &name[..end],
+        None => name,
+    };
+    let is_called = |pid: i32| {
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let program = program.file_name().unwrap_or_default().to_string_lossy();
+        let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
+        threads::name(pid, pid) == short || program == name
+    };
+    let found = all().into_iter();
+    let found = found.filter(|&pid| pid != own && is_called(pid) && stat::is_running(pid));
+    found
+        .filter(|&pid| threads::check_exists(pid).is_ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn children_of_children_are_found() {
+        let script = "sleep 60 & bash -c 'sleep 60 & echo; wait' & wait";
+        let mut shell = Command::new("bash")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(shell.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+        let pid = shell.id() as i32;
+        let found = below(&[pid, pid]);
+        for &pid in &found {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGKILL);
+        }
+        shell.wait().unwrap();
+        assert_eq!(
+            found.len(),
+            4,
+            "two shells and two that they started: {found:?}"
+        );
+        assert_eq!(found[0], pid);
+    }
+}

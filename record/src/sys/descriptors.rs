@@ -1,0 +1,19 @@
+//! How many files this process may have open (getrlimit(2)).
+
+use nix::errno::Errno;
+
+/// Raises the limit as far as it may be without privileges.
+///
+/// # Errors
+/// What `getrlimit` or `setrlimit` return.
+pub fn raise_limit() -> Result<(), Errno> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the struct outlives the call, which writes nothing else.
+    Errno::result(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: the struct outlives the call, which only reads it.
+    Errno::result(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}

@@ -1,0 +1,215 @@
+//! The ring buffer in which the kernel leaves the records of perf events.
+//!
+//! Source: `struct perf_event_mmap_page` and "MMAP layout" in perf_event_open(2).
+
+use super::perf::{Event, page_bytes};
+use nix::errno::Errno;
+use perf_event_open_sys::bindings as abi;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The ring buffer of an event, unmapped on drop.
+#[derive(Debug)]
+pub struct RingBuffer {
+    page: NonNull<abi::perf_event_mmap_page>,
+    page_bytes: usize,
+    data_bytes: usize,
+    /// How far we have read, in bytes that the kernel ever wrote.
+    at: u64,
+    /// How far the kernel had written at the last look.
+    head: u64,
+    /// Records that wrap around the end are put together here.
+    whole: Vec<u8>,
+}
+
+// SAFETY: the mapping belongs to this value alone; it has no ties to the thread that made it.
+unsafe impl Send for RingBuffer {}
+
+/// `struct perf_event_header`.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    kind: u32,
+    misc: u16,
+    /// Of the whole record.
+    bytes: usize,
+}
+
+/// What is known of a record before it is copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Next {
+    /// Its type.
+    pub kind: u32,
+    /// The process that ran when it was written.
+    pub pid: u32,
+    /// When it was written.
+    pub time_ns: u64,
+}
+
+impl Next {
+    /// Whether it is a sample.
+    pub fn is_sample(&self) -> bool {
+        self.kind == abi::PERF_RECORD_SAMPLE
+    }
+}
+
+const HEADER_BYTES: usize = size_of::<abi::perf_event_header>();
+
+/// Longest record: its length field has 16 bits.
+const MOST_RECORD_BYTES: usize = 1 << 16;
+
+impl RingBuffer {
+    /// Maps a buffer of `pages` pages, a power of two, for the records of `event`.
+    ///
+    /// # Errors
+    /// What `mmap` returns.
+    pub fn map(event: &Event, pages: usize) -> Result<Self, Errno> {
+        let page_bytes = page_bytes();
+        let data_bytes = page_bytes * pages;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = event.as_fd().as_raw_fd();
+        let length = page_bytes + data_bytes;
+        // SAFETY: a new shared mapping at an address of the kernel's choice touches nothing of ours.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(RingBuffer {
+            page: NonNull::new(at.cast()).ok_or(Errno::ENOMEM)?,
+            page_bytes,
+            data_bytes,
+            at: 0,
+            head: 0,
+            whole: vec![0; MOST_RECORD_BYTES],
+        })
+    }
+
+    /// Sees what the kernel has written up to now.
+    pub fn look(&mut self) {
+        let head = std::mem::offset_of!(abi::perf_event_mmap_page, data_head);
+        self.head = self.counter(head).load(Ordering::Acquire);
+    }
+
+    /// What comes next, of what was there at the last [`RingBuffer::look`].
+    pub fn next(&self) -> Option<Next> {
+        let header = self.header(self.at)?;
+        // Where process, thread and time stand: `SAMPLE_TYPE` and `sample_id_all` say so.
+        let told_at = if header.kind == abi::PERF_RECORD_SAMPLE {
+            HEADER_BYTES + 8
+        } else {
+            header.bytes.saturating_sub(16).max(HEADER_BYTES)
+        };
+        let mut told = [0; 16];
+        if told_at + told.len() <= header.bytes {
+            self.copy(self.at.wrapping_add(told_at as u64), &mut told);
+        }
+        let [ids, time] = [0, 8].map(|at| told[at..].first_chunk().copied().unwrap_or_default());
+        Some(Next {
+            kind: header.kind,
+            // The lower half: process, then thread.
+            pid: u64::from_le_bytes(ids) as u32,
+            time_ns: u64::from_le_bytes(time),
+        })
+    }
+
+    /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header.
+    /// Then its room is given back.
+    pub fn take(&mut self, mut each: impl FnMut(u32, u16, &[u8])) {
+        if let Some(header) = self.header(self.at) {
+            let mut whole = std::mem::take(&mut self.whole);
+            let body = &mut whole[..header.bytes - HEADER_BYTES];
+            self.copy(self.at.wrapping_add(HEADER_BYTES as u64), body);
+            each(header.kind, header.misc, body);
+            self.whole = whole;
+        }
+        self.skip();
+    }
+
+    /// Gives back the room of the next record.
+    pub fn skip(&mut self) {
+        let bytes = self.header(self.at).map_or(0, |header| header.bytes);
+        self.at = self.at.wrapping_add(bytes as u64);
+        if self.header(self.at).is_none() {
+            // The kernel never writes a header that can't be; don't stay there if it does.
+            self.at = self.head;
+        }
+        let tail = std::mem::offset_of!(abi::perf_event_mmap_page, data_tail);
+        self.counter(tail).store(self.at, Ordering::Release);
+    }
+
+    /// Passes to `each` the ids of threads that were started, as far as it is told in records that
+    /// are still to be drained.
+    pub fn forked(&mut self, mut each: impl FnMut(i32)) {
+        /// Where a record of a new thread has its id, from the header on.
+        const TID_AT: u64 = 16;
+        self.look();
+        let mut at = self.at;
+        while let Some(header) = self.header(at) {
+            if header.kind == abi::PERF_RECORD_FORK {
+                let mut tid = [0; 4];
+                self.copy(at.wrapping_add(TID_AT), &mut tid);
+                each(i32::from_le_bytes(tid));
+            }
+            at = at.wrapping_add(header.bytes as u64);
+        }
+    }
+
+    /// The header of the record at `at`; `None` behind the last, and at one that can't be.
+    fn header(&self, at: u64) -> Option<Header> {
+        if self.head.wrapping_sub(at) < HEADER_BYTES as u64 {
+            return None;
+        }
+        let mut header = [0; HEADER_BYTES];
+        self.copy(at, &mut header);
+        let bytes = usize::from(u16::from_le_bytes([header[6], header[7]]));
+        (bytes >= HEADER_BYTES).then_some(Header {
+            kind: u32::from_le_bytes([header[0], header[1], header[2], header[3]]),
+            misc: u16::from_le_bytes([header[4], header[5]]),
+            bytes,
+        })
+    }
+
+    /// One of the two 64-bit counters in the first page, which kernel and reader share.
+    fn counter(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: the offset is one of perf_event_mmap_page, which the first page holds.
+        let counter = unsafe { self.page.as_ptr().byte_add(offset) };
+        // SAFETY: the field is 8 bytes, aligned, and mapped for as long as `self` lives; the kernel
+        // and we both access it atomically.
+        unsafe { AtomicU64::from_ptr(counter.cast()) }
+    }
+
+    /// Copies data from position `at` of the stream of records, around the end if need be.
+    fn copy(&self, at: u64, into: &mut [u8]) {
+        let start = at as usize & (self.data_bytes - 1);
+        let first = into.len().min(self.data_bytes - start);
+        let (head, rest) = into.split_at_mut(first);
+        self.copy_flat(start, head);
+        self.copy_flat(0, rest);
+    }
+
+    fn copy_flat(&self, start: usize, into: &mut [u8]) {
+        debug_assert!(start + into.len() <= self.data_bytes);
+        // SAFETY: the data area begins one page behind the first, and is mapped.
+        let data = unsafe { self.page.as_ptr().byte_add(self.page_bytes + start) };
+        // SAFETY: the range lies inside the data area (`copy` splits at its end), the kernel does
+        // not write between tail and head, and `into` is our own memory.
+        unsafe { std::ptr::copy_nonoverlapping(data.cast(), into.as_mut_ptr(), into.len()) };
+    }
+}
+
+impl Drop for RingBuffer {
+    fn drop(&mut self) {
+        let length = self.page_bytes + self.data_bytes;
+        // SAFETY: exactly the mapping made in `map`; nothing borrows from it any more.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), length) };
+    }
+}

@@ -1,0 +1,409 @@
+//! Recordings of more than one process: those that were there, those that come, and what the kernel
+//! counted of their time.
+
+use assert_cmd::cargo::cargo_bin;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use uprof::cold::{EndReason, ProcessTime};
+use uprof::{Due, Item, Payload, Recording};
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_root() -> bool {
+    text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
+}
+
+/// A program with all that it started, killed on drop.
+struct Family(Child);
+
+impl Family {
+    /// A shell that starts `children` busy ones, and waits for them without doing anything.
+    fn busy(children: usize) -> Self {
+        let script = format!(
+            "for ((i = 0; i < {children}; i++)); do (while :; do :; done) & done; echo; wait"
+        );
+        Family::of(Command::new("bash").args(["-c", &script]))
+    }
+
+    /// A program that prints a line when it is ready.
+    fn of(command: &mut Command) -> Self {
+        use std::io::BufRead;
+        use std::os::unix::process::CommandExt;
+        let command = command.process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut line).unwrap();
+        Family(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn kill(&mut self) {
+        let group = format!("-{}", self.pid());
+        let mut kill = Command::new("kill");
+        let _ = kill
+            .args(["-KILL", "--", &group])
+            .stderr(Stdio::null())
+            .status();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What a test needs of a recording.
+#[derive(Debug, Default)]
+struct Read {
+    /// Samples by process.
+    samples: BTreeMap<u32, u64>,
+    times: Vec<ProcessTime>,
+    end: Option<(EndReason, String)>,
+}
+
+impl Read {
+    fn due(&self, rate_hz: u64) -> Due {
+        let mut due = Due {
+            samples: self.samples.values().sum(),
+            rate_millihertz: rate_hz * 1000,
+            ..Due::default()
+        };
+        self.times.iter().for_each(|time| due.count(time));
+        due
+    }
+}
+
+fn read(path: &Path) -> Read {
+    let bytes = std::fs::read(path).unwrap();
+    let mut all = Read::default();
+    for item in Recording::open(&bytes).unwrap().blocks() {
+        let Item::Block(block) = item else {
+            panic!("{item:?}")
+        };
+        match block.payload().unwrap() {
+            Payload::Samples(samples) => {
+                let mut rows = samples.rows();
+                while let Some(row) = rows.next_row().unwrap() {
+                    *all.samples.entry(row.task.space).or_default() += 1;
+                }
+            }
+            Payload::Times(times) => all.times.extend(times),
+            Payload::End(end) => all.end = Some((end.reason, end.message)),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// A folder with a recording in it, made with `flags`.
+struct Recorded {
+    folder: tempfile::TempDir,
+    said: String,
+}
+
+impl Recorded {
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("x.uprof")
+    }
+
+    fn read(&self) -> Read {
+        read(&self.file())
+    }
+}
+
+fn record(flags: &[&str]) -> Recorded {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(cargo_bin("uniprof"));
+    command.args(["record", "--no-embed", "-o"]);
+    command.arg(folder.path().join("x.uprof")).args(flags);
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let said = text(&stderr);
+    assert!(matches!(status.code(), Some(0 | 1)), "{command:?}: {said}");
+    Recorded { folder, said }
+}
+
+fn refused(flags: &[&str], part: &str) {
+    let mut command = Command::new(cargo_bin("uniprof"));
+    command
+        .args(["record", "-d", "1s", "-o", "/dev/null"])
+        .args(flags);
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(part), "no «{part}» in: {said}");
+}
+
+/// By events of processors (as root), by those of threads, and by ptrace.
+#[test]
+fn children_that_are_there_already() {
+    let family = Family::busy(2);
+    let target = format!("pid:{}", family.pid());
+    for way in [&[][..], &["--per-thread"], &["--ptrace"]] {
+        let flags = [&["-F", "499", "-d", "2s", &target], way].concat();
+        let read = record(&flags).read();
+        let busy = read.samples.iter().filter(|(_, count)| **count > 10);
+        assert_eq!(busy.count(), 2, "{way:?}: {:?}", read.samples);
+        assert!(!read.samples.contains_key(&family.pid()), "it only waits");
+    }
+}
+
+#[test]
+fn several_processes_and_all_of_a_name() {
+    let (one, other) = (Family::busy(1), Family::busy(1));
+    let target = format!("pid:{},{}", one.pid(), other.pid());
+    let read = record(&["-F", "499", "-d", "1s", &target]).read();
+    assert_eq!(read.samples.len(), 2, "{:?}", read.samples);
+
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("a-name-of-its-own");
+    std::fs::copy("/bin/bash", &program).unwrap();
+    let mut named = Command::new(&program);
+    let _named = Family::of(named.args(["-c", "echo; while :; do :; done"]));
+    let read = record(&["-F", "499", "-d", "1s", "name:a-name-of-its-own"]).read();
+    assert_eq!(read.samples.len(), 1, "{:?}", read.samples);
+    refused(
+        &["name:no-such-name"],
+        "no process is called `no-such-name`",
+    );
+    refused(&["pid:1,x"], "needs process ids");
+}
+
+#[test]
+fn the_whole_machine() {
+    let family = Family::busy(1);
+    if !is_root() {
+        refused(&["-a"], "run as root");
+        return;
+    }
+    let read = record(&["-F", "499", "-d", "1s", "-a"]).read();
+    let below = text(
+        &Command::new("pgrep")
+            .args(["-P", &family.pid().to_string()])
+            .output()
+            .unwrap()
+            .stdout,
+    );
+    let busy: u32 = below.trim().parse().unwrap();
+    assert!(read.samples.contains_key(&busy), "{:?}", read.samples);
+}
+
+/// A control group of version 2, removed on drop; `None` where there is none to be had.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(name: &str) -> Option<Group> {
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        let mut mounted = mounts.lines().filter(|line| line.contains(" cgroup2 "));
+        let folder = PathBuf::from(mounted.next()?.split(' ').nth(1)?);
+        let group = folder.join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir(&group).ok().map(|()| Group(group))
+    }
+
+    fn take_in(&self, pid: u32) {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    fn target(&self) -> String {
+        format!("cgroup:{}", self.0.display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_control_group_and_one_that_goes_away() {
+    let Some(group) = Group::new("uniprof-test") else {
+        eprintln!("skipped: no control group can be made here");
+        return;
+    };
+    let (mut inside, outside) = (Family::busy(1), Family::busy(1));
+    let children = Command::new("pgrep")
+        .args(["-P", &inside.pid().to_string()])
+        .output();
+    let child: u32 = text(&children.unwrap().stdout).trim().parse().unwrap();
+    group.take_in(child);
+    let read = record(&["-F", "499", "-d", "1s", &group.target()]).read();
+    assert_eq!(read.samples.keys().collect::<Vec<_>>(), [&child]);
+    assert_ne!(child, outside.pid());
+
+    let target = group.target();
+    let recorder = std::thread::spawn(move || record(&["-F", "499", "-d", "30s", &target]));
+    std::thread::sleep(Duration::from_secs(1));
+    let began = Instant::now();
+    inside.kill();
+    while std::fs::remove_dir(&group.0).is_err() {
+        assert!(
+            began.elapsed() < Duration::from_secs(10),
+            "the group stays busy"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (reason, message) = recorder.join().unwrap().read().end.unwrap();
+    assert_eq!(reason, EndReason::TargetEnded);
+    assert!(message.contains("was removed"), "{message}");
+}
+
+/// The recording of a tree is over when the last of it has gone, not with the first.
+#[test]
+fn the_last_of_a_tree() {
+    let script = "(for ((i = 0; i < 300000; i++)); do :; done; sleep 1) & echo";
+    let mut shell = Family::of(Command::new("bash").args(["-c", &format!("{script}; sleep 1")]));
+    let target = format!("pid:{}", shell.pid());
+    let began = Instant::now();
+    let read = record(&["-F", "499", "-d", "60s", &target]).read();
+    assert!(
+        began.elapsed() < Duration::from_secs(50),
+        "it ended with the tree"
+    );
+    assert_eq!(read.end.unwrap().0, EndReason::TargetEnded);
+    let _ = shell.0.wait();
+}
+
+#[test]
+fn an_idle_tree_is_said_to_be_idle() {
+    let family = Family::of(Command::new("bash").args(["-c", "sleep 100 & echo; wait"]));
+    let recorded = record(&["-d", "500ms", &format!("pid:{}", family.pid())]);
+    assert!(
+        recorded.said.contains("the target was idle"),
+        "{}",
+        recorded.said
+    );
+}
+
+/// Threads one after the other, each of which lives for a part of a period.
+const SHORT_THREADS: &str = "\
+import threading, time
+def work():
+    end = time.thread_time() + 0.004
+    while time.thread_time() < end: pass
+for _ in range(300):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+";
+
+/// Each short thread gets a period of its own where events are of threads, and is not seen; that is told.
+#[test]
+fn threads_shorter_than_a_period() {
+    let run = |way: &[&str]| {
+        let command = ["--", "python3", "-c", SHORT_THREADS];
+        record(&[&["-F", "99"], way, &command].concat())
+    };
+    let recorded = run(&["--per-thread"]);
+    assert!(
+        recorded
+            .said
+            .contains("of the processor time that the kernel counted")
+    );
+    assert!(
+        recorded.said.contains("less than a period"),
+        "{}",
+        recorded.said
+    );
+    let due = recorded.read().due(99);
+    assert!(
+        due.counted_ns > 1_000_000_000,
+        "300 threads of 4 ms: {due:?}"
+    );
+    assert!(due.has_gap() && due.share().unwrap() < 0.5, "{due:?}");
+    if !is_root() {
+        eprintln!("skipped: events of processors need root");
+        return;
+    }
+    let recorded = run(&[]);
+    let due = recorded.read().due(99);
+    assert!(!due.has_gap(), "{due:?}");
+    assert!(
+        !recorded.said.contains("the samples stand for"),
+        "{}",
+        recorded.said
+    );
+}
+
+/// What processes took that came and went between two looks is in the count of those that waited for
+/// them.
+#[test]
+fn processes_shorter_than_a_period() {
+    let script = "for ((i = 0; i < 100; i++)); do (for ((j = 0; j < 3000; j++)); do :; done); done";
+    let way = if is_root() {
+        &[][..]
+    } else {
+        &["--per-thread"]
+    };
+    let command = ["--", "bash", "-c", script];
+    let read = record(&[&["-F", "997"], way, &command].concat()).read();
+    let ended_ns: u64 = read.times.iter().map(|time| time.ended_ns).sum();
+    let own_ns: u64 = read.times.iter().map(|time| time.own_ns).sum();
+    assert!(ended_ns > own_ns, "{:?}", read.times);
+    if is_root() {
+        assert!(read.samples.len() > 20, "{:?}", read.samples);
+        assert!(!read.due(997).has_gap(), "{:?}", read.due(997));
+    }
+}
+
+/// As fast as they can, four shells start processes that end at once.
+#[test]
+fn a_tree_that_forks_and_dies() {
+    let script = "for i in 1 2 3 4; do (while :; do (:); done) & done; echo; wait";
+    let family = Family::of(Command::new("bash").args(["-c", script]));
+    let target = format!("pid:{}", family.pid());
+    for way in [&[][..], &["--per-thread"]] {
+        let began = Instant::now();
+        let flags = [&["-F", "499", "-d", "2s", &target], way].concat();
+        let recorded = record(&flags);
+        assert!(began.elapsed() < Duration::from_secs(40), "{way:?}");
+        let read = recorded.read();
+        assert!(read.samples.len() > 4, "{way:?}: {:?}", read.samples);
+        assert_eq!(read.end.unwrap().0, EndReason::Duration);
+    }
+}
+
+/// Two thousand threads, of which one works, and too few descriptors for all.
+#[test]
+fn more_threads_than_descriptors() {
+    let script = "\
+import threading
+ready = threading.Event()
+threading.stack_size(65536)
+for _ in range(2000):
+    threading.Thread(target=ready.wait, daemon=True).start()
+print(flush=True)
+while True: pass
+";
+    let family = Family::of(Command::new("python3").args(["-c", script]));
+    let target = format!("pid:{}", family.pid());
+    let read = record(&["-F", "499", "-d", "1s", &target]).read();
+    assert!(read.samples[&family.pid()] > 5, "{:?}", read.samples);
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = Command::new("bash");
+    record.args(["-c", "ulimit -n 500; exec \"$@\"", "bash"]);
+    record
+        .arg(cargo_bin("uniprof"))
+        .args(["record", "--no-embed", "--per-thread"]);
+    record.args(["-F", "499", "-d", "1s", "-o"]);
+    record.arg(folder.path().join("x.uprof")).arg(&target);
+    let said = text(&record.output().unwrap().stderr);
+    assert!(said.contains("threads are not watched"), "{said}");
+    assert!(said.contains("ulimit -n"), "{said}");
+    assert!(read_is_whole(&folder.path().join("x.uprof"), family.pid()));
+}
+
+fn read_is_whole(file: &Path, pid: u32) -> bool {
+    let read = read(file);
+    read.end.is_some() && read.samples.get(&pid).is_some_and(|&count| count > 5)
+}
