@@ -29,6 +29,7 @@ mod columns;
 mod samples;
 pub mod cold;
 pub mod image;
+pub mod alias;
 mod index;
 mod compress;
 mod writer;

@@ -2,7 +2,7 @@
 //! bytes come out, of an image on this machine that the library takes for the recorded one.
 //! Nothing here decodes an instruction, and nothing hands out bytes of another build.
 
-use crate::images::{ImageAddress, Stubs};
+use crate::images::ImageAddress;
 use crate::labels::printable;
 use crate::library::Library;
 use crate::recording::Recording;
@@ -134,16 +134,12 @@ impl<'a> Codes<'a> {
         let symbolizer = self.symbolizer(function)?;
         let place = place_of(symbolizer, function, address);
         let symbol = place.and_then(|place| symbolizer.find(place));
-        let symbol = symbol.map(Found::symbol).filter(|it| !it.name.is_empty());
-        let stub = || function.stubs.function(ImageAddress(address));
-        match symbol.map(|symbol| (symbolizer.readable(symbol.name), symbol.offset_bytes)) {
-            Some((name, 0)) => Some(name),
-            named => match (stub(), named) {
-                (Some(name), _) => Some(format!("{}@plt", symbolizer.readable(name))),
-                (None, Some((name, more))) => Some(format!("{name}+{more:#x}")),
-                (None, None) => None,
-            },
-        }
+        let symbol = symbol.map(Found::symbol).filter(|it| !it.name.is_empty())?;
+        let name = symbolizer.readable(symbol.name);
+        Some(match symbol.offset_bytes {
+            0 => name,
+            more => format!("{name}+{more:#x}"),
+        })
     }
 
     /// The line of source of what is `into_bytes` from the start of `function`: that of the
@@ -210,7 +206,6 @@ impl Source<'_> {
             start,
             into_bytes: spot.into_bytes,
             bytes: bytes.ok_or(NoCode::NoBytes)?,
-            stubs: Stubs::of(image),
         })
     }
 }
@@ -232,6 +227,4 @@ pub struct Function<'c> {
     pub start: u64,
     /// Its code.
     pub bytes: &'c [u8],
-    /// Those of its image.
-    stubs: Stubs<'c>,
 }

@@ -4,11 +4,12 @@
 
 mod segments;
 mod stubs;
+mod debugdata;
 mod error;
 
 pub use error::ImageError;
 pub use segments::Segments;
-pub use stubs::Stubs;
+pub use stubs::{Stub, Stubs, Target};
 
 use crate::mapped::{Mapped, map, map_named, map_opened};
 use object::elf;

@@ -323,7 +323,13 @@ impl<'a> Symbolizer<'a> {
             .filter(matters)
             .filter_map(|symbols| symbols.found.get());
         let mismatches = found.filter_map(|found| found.mismatch.clone());
-        let warnings = mismatches.chain(self.damaged.iter().cloned());
+        let lines = self
+            .modules
+            .iter()
+            .filter_map(|symbols| symbols.lines.get());
+        let missing = lines.flatten().flat_map(Lines::missing);
+        let warnings = mismatches.chain(missing);
+        let warnings = warnings.chain(self.damaged.iter().cloned());
         let made = self
             .made_unnamed()
             .then(|| runtimes::advice(self.recording));

@@ -4,8 +4,13 @@
 
 mod demangle;
 mod elf;
+mod ghc;
+mod go;
 mod lines;
+mod dwarf;
 mod ocaml;
+mod local;
+mod paths;
 mod text;
 
 pub use demangle::demangle;
@@ -13,6 +18,8 @@ pub use lines::{Line, LineStore, Lines};
 pub use text::TextError;
 
 use crate::images::ImageAddress;
+use std::borrow::Cow;
+use uprof::alias::{Alias, Binding, Kind};
 
 /// A function without a size that nothing follows can't go on for ever: it is given the rest of
 /// its page and one page more (bytes), as perf does.
@@ -42,9 +49,31 @@ struct Candidate<'a> {
     size_bytes: u64,
     /// Where it ends at the latest, if the size is unknown and no symbol follows.
     limit: u64,
-    /// Higher wins among names for the same address.
-    rank: u8,
-    name: &'a str,
+    kind: Kind,
+    binding: Binding,
+    /// Empty where only the unwind rules tell of it.
+    name: Cow<'a, str>,
+}
+
+impl Candidate<'_> {
+    fn alias(&self) -> Alias<'_> {
+        Alias {
+            name: &self.name,
+            kind: self.kind,
+            binding: self.binding,
+            has_size: self.size_bytes != 0,
+        }
+    }
+
+    /// Whether it may be a label that an assembler keeps to its file.
+    fn may_be_local_label(&self) -> bool {
+        let is_label = match self.kind {
+            Kind::Label => true,
+            Kind::Unsaid => !local::is_split_off(&self.name),
+            Kind::Object | Kind::Function => false,
+        };
+        is_label && self.size_bytes == 0 && self.binding == Binding::Local
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +99,9 @@ impl SymbolTable {
             address,
             size_bytes,
             limit: u64::MAX,
-            rank: 1,
-            name,
+            kind: Kind::Function,
+            binding: Binding::Global,
+            name: Cow::Borrowed(name),
         });
         SymbolTable::build(candidates.collect(), Vec::new())
     }
@@ -126,17 +156,8 @@ impl SymbolTable {
     /// Sorts, settles which of several names an address gets, and ends what has no size.
     /// `borders` are addresses at which a function without a size ends even though no function
     /// starts there (data symbols).
-    fn build(mut candidates: Vec<Candidate<'_>>, mut borders: Vec<u64>) -> SymbolTable {
-        candidates.sort_by(|a, b| {
-            (a.address, b.rank, b.size_bytes, a.name.len(), a.name).cmp(&(
-                b.address,
-                a.rank,
-                a.size_bytes,
-                b.name.len(),
-                b.name,
-            ))
-        });
-        candidates.dedup_by_key(|candidate| candidate.address);
+    fn build(candidates: Vec<Candidate<'_>>, mut borders: Vec<u64>) -> SymbolTable {
+        let candidates = one_for_each_address(candidates);
         borders.sort_unstable();
         let mut table = SymbolTable::default();
         let mut sized_until = 0;
@@ -160,42 +181,92 @@ impl SymbolTable {
                 }
                 size_bytes => candidate.address.saturating_add(size_bytes),
             };
-            let Ok(name_start) = u32::try_from(table.names.len()) else {
-                break;
-            };
-            let Ok(name_bytes) = u32::try_from(candidate.name.len()) else {
-                continue;
-            };
-            if name_start.checked_add(name_bytes).is_none() {
-                break;
-            }
             if candidate.size_bytes != 0 {
                 sized_until = sized_until.max(end);
             }
-            table.names.push_str(candidate.name);
-            table.entries.push(Entry {
-                address: candidate.address,
-                end,
-                name_start,
-                name_bytes,
-            });
+            if !table.push(candidate.address, end, &candidate.name) {
+                break;
+            }
         }
         table
     }
+
+    /// Whether there was room.
+    fn push(&mut self, address: u64, end: u64, name: &str) -> bool {
+        let name_start = self.names.len();
+        let (Ok(start), Ok(_)) = (
+            u32::try_from(name_start),
+            u32::try_from(name_start.saturating_add(name.len())),
+        ) else {
+            return false;
+        };
+        self.names.push_str(name);
+        self.entries.push(Entry {
+            address,
+            end,
+            name_start: start,
+            name_bytes: name.len() as u32,
+        });
+        true
+    }
+}
+
+/// The best name of each address, ascending, without local labels.
+fn one_for_each_address(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+    candidates.sort_by(|a, b| {
+        let same = || a.alias().compare(&b.alias());
+        let then = || same().then(b.size_bytes.cmp(&a.size_bytes));
+        a.address.cmp(&b.address).then_with(then)
+    });
+    let mut best: Vec<Candidate<'_>> = Vec::new();
+    // Names of the last address that is not a local label's.
+    let mut owners: Vec<Cow<'_, str>> = Vec::new();
+    let mut last = None;
+    for candidate in candidates {
+        if last == Some(candidate.address) {
+            let kept = best
+                .last_mut()
+                .filter(|kept| kept.address == candidate.address);
+            let Some(kept) = kept else { continue };
+            // What has no size still ends where the rules that unwind it end.
+            if candidate.name.is_empty() && candidate.size_bytes != 0 {
+                kept.limit = kept.limit.min(candidate.limit);
+            }
+            if owners.len() < NESTED_MAX {
+                owners.push(candidate.name);
+            }
+            continue;
+        }
+        last = Some(candidate.address);
+        let below = |owner: &Cow<'_, str>| local::is_below(&candidate.name, owner);
+        if candidate.may_be_local_label() && owners.iter().any(below) {
+            continue;
+        }
+        owners.clear();
+        owners.push(candidate.name.clone());
+        best.push(candidate);
+    }
+    best
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn candidate(address: u64, size_bytes: u64, rank: u8, name: &str) -> Candidate<'_> {
+    fn candidate(address: u64, size_bytes: u64, kind: Kind, name: &str) -> Candidate<'_> {
         Candidate {
             address,
             size_bytes,
             limit: u64::MAX,
-            rank,
-            name,
+            kind,
+            binding: Binding::Global,
+            name: Cow::Borrowed(name),
         }
+    }
+
+    fn local(mut candidate: Candidate<'_>) -> Candidate<'_> {
+        candidate.binding = Binding::Local;
+        candidate
     }
 
     fn name_at(table: &SymbolTable, address: u64) -> Option<&str> {
@@ -206,11 +277,11 @@ mod tests {
     fn sizes_nesting_and_ends_are_kept() {
         let table = SymbolTable::build(
             vec![
-                candidate(0x100, 0x100, 1, "outer"),
-                candidate(0x140, 0x10, 1, "inner"),
-                candidate(0x180, 0, 0, "label"),
-                candidate(0x300, 0, 1, "unsized"),
-                candidate(0x1ff0, 0, 1, "last"),
+                candidate(0x100, 0x100, Kind::Function, "outer"),
+                candidate(0x140, 0x10, Kind::Function, "inner"),
+                candidate(0x180, 0, Kind::Label, "label"),
+                candidate(0x300, 0, Kind::Function, "unsized"),
+                candidate(0x1ff0, 0, Kind::Function, "last"),
             ],
             vec![0x380],
         );
@@ -228,12 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn of_several_names_the_best_ranked_and_shortest_wins() {
+    fn of_several_names_the_best_wins() {
         let table = SymbolTable::build(
             vec![
-                candidate(0x100, 8, 1, "memcpy@plain"),
-                candidate(0x100, 8, 2, "memmove"),
-                candidate(0x100, 8, 2, "memcpy"),
+                local(candidate(0x100, 8, Kind::Function, "__GI_memcpy")),
+                candidate(0x100, 8, Kind::Function, "memmove"),
+                candidate(0x100, 8, Kind::Function, "memcpy"),
+                candidate(0x100, 0, Kind::Label, "m"),
             ],
             vec![],
         );
@@ -242,12 +314,47 @@ mod tests {
     }
 
     #[test]
+    fn local_labels_do_not_end_a_function() {
+        let table = SymbolTable::build(
+            vec![
+                candidate(0x100, 0, Kind::Label, "main"),
+                candidate(0x100, 0, Kind::Label, "_main"),
+                local(candidate(0x110, 0, Kind::Label, "main.loop")),
+                local(candidate(0x118, 0, Kind::Label, "_main.end")),
+                local(candidate(0x120, 0, Kind::Label, "helper")),
+                local(candidate(0x130, 0, Kind::Label, "main.not_its_own")),
+                local(candidate(0x140, 0, Kind::Unsaid, "main.not_its_own.part.0")),
+                candidate(0x150, 0, Kind::Label, "main.global"),
+            ],
+            vec![0x160],
+        );
+        assert_eq!(name_at(&table, 0x11f), Some("main"));
+        assert_eq!(name_at(&table, 0x120), Some("helper"));
+        assert_eq!(name_at(&table, 0x130), Some("main.not_its_own"));
+        assert_eq!(name_at(&table, 0x140), Some("main.not_its_own.part.0"));
+        assert_eq!(name_at(&table, 0x150), Some("main.global"));
+        assert_eq!(table.len(), 5);
+    }
+
+    #[test]
+    fn what_has_no_size_ends_with_the_rules_that_unwind_it() {
+        let mut rules = candidate(0x100, 0x20, Kind::Label, "");
+        rules.limit = 0x120;
+        let table = SymbolTable::build(
+            vec![candidate(0x100, 0, Kind::Function, "memcpy"), rules],
+            vec![],
+        );
+        assert_eq!(name_at(&table, 0x11f), Some("memcpy"));
+        assert_eq!(name_at(&table, 0x120), None);
+    }
+
+    #[test]
     fn addresses_at_the_top_do_not_overflow() {
         let top = u64::MAX - 3;
         let table = SymbolTable::build(
             vec![
-                candidate(top - 8, u64::MAX, 1, "huge"),
-                candidate(top, 0, 1, "top"),
+                candidate(top - 8, u64::MAX, Kind::Function, "huge"),
+                candidate(top, 0, Kind::Function, "top"),
             ],
             vec![],
         );

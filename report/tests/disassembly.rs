@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uniprof_report::disassembly::{instruction, starts};
-use uniprof_report::images::{Image, ImageAddress, Stubs};
+use uniprof_report::images::{Image, ImageAddress, Stubs, Target};
 use uprof::Arch;
 
 /// What objdump says of one instruction.
@@ -56,22 +56,29 @@ fn target(text: &str) -> Option<u64> {
 /// Compares the stubs that objdump names with ours; gives their number.
 fn compare_stubs(image: &Image, text: &str) -> usize {
     let stubs = Stubs::of(image);
-    let mut compared = 0;
+    let mut theirs = BTreeMap::new();
     for line in text.lines() {
         let label = line.strip_suffix("@plt>:");
         let Some((address, name)) = label.and_then(|label| label.split_once(" <")) else {
             continue;
         };
-        // What the loader asks a function of this image for has no name.
+        // What is chosen at the start has no name there.
         if name.starts_with('*') {
             continue;
         }
         let address = u64::from_str_radix(address, 16).unwrap();
-        let found = stubs.function(ImageAddress(address));
-        assert_eq!(found, Some(name), "{line}");
-        compared += 1;
+        let found = stubs.target(ImageAddress(address));
+        assert_eq!(found, Some(Target::Named(name)), "{line}");
+        theirs.insert(address, name);
     }
-    compared
+    let mut ours = BTreeMap::new();
+    for stub in stubs.all() {
+        if let Target::Named(name) = stub.target {
+            ours.insert(stub.start.0, name);
+        }
+    }
+    assert_eq!(ours, theirs);
+    theirs.len()
 }
 
 /// Compares all of `image` with what `objdump` prints; gives the number of instructions.

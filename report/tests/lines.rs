@@ -1,11 +1,12 @@
 //! Lines and inlined functions of real programs, in every form in which compilers leave them: in
 //! the image, compressed, split into .dwo files, packed into a .dwp, split off by objcopy.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use uniprof_report::images::{Image, ImageAddress};
-use uniprof_report::symbols::{Line, LineStore, Lines, SymbolTable};
+use uniprof_report::symbols::{Line, LineStore, Lines, SymbolTable, demangle};
 
 const SOURCE: &str = "\
 static inline __attribute__((always_inline)) int inner(int x)
@@ -93,13 +94,27 @@ fn lines_are_found_in_every_form_of_dwarf() {
         ("dwarf5", "gcc -g -O1 -o dwarf5 a.c"),
         ("dwarf4", "gcc -gdwarf-4 -O1 -o dwarf4 a.c"),
         ("zlib", "gcc -g -gz=zlib -O1 -o zlib a.c"),
+        ("clang", "clang -g -O1 -o clang a.c"),
+        ("clang4", "clang -gdwarf-4 -O1 -o clang4 a.c"),
         ("split", "gcc -g -gsplit-dwarf -O1 -o split a.c"),
         ("split4", "gcc -gdwarf-4 -gsplit-dwarf -O1 -o split4 a.c"),
     ];
     for (form, command) in forms {
+        if command.starts_with("clang") && Command::new("clang").arg("--version").output().is_err()
+        {
+            eprintln!("skipped: there is no clang");
+            continue;
+        }
         run(folder, command);
         assert_inlined(&lines_of_outer(&folder.join(form), None), form);
     }
+    run(folder, "objcopy --compress-debug-sections=zstd dwarf5 zstd");
+    let sections = Command::new("readelf")
+        .args(["-tW", "zstd"])
+        .current_dir(folder)
+        .output();
+    assert!(String::from_utf8_lossy(&sections.unwrap().stdout).contains("ZSTD"));
+    assert_inlined(&lines_of_outer(&folder.join("zstd"), None), "zstd");
     run(folder, "objcopy --only-keep-debug dwarf5 dwarf5.debug");
     run(folder, "objcopy --strip-debug dwarf5 bare");
     let found = lines_of_outer(&folder.join("bare"), Some(&folder.join("dwarf5.debug")));
@@ -127,4 +142,170 @@ fn a_package_serves_where_the_split_files_are_gone() {
         }
     }
     assert_inlined(&lines_of_outer(&folder.join("app"), None), "package");
+}
+
+/// What the lines of every byte of the functions called `name…` say of functions, demangled.
+fn functions_of(image: &Path, name: &str) -> BTreeSet<String> {
+    let image = Arc::new(Image::open(image).unwrap());
+    let table = SymbolTable::from_image(&image);
+    let store = LineStore::default();
+    let lines = Lines::new(&store, &image, None, true).expect("no DWARF");
+    let mut found = BTreeSet::new();
+    for (start, end, symbol) in table.iter().filter(|it| demangle(it.2).starts_with(name)) {
+        assert!(start < end, "{symbol}");
+        for address in start.0..end.0 {
+            let all = lines.find(ImageAddress(address));
+            let names = all.iter().filter_map(|line| line.function.as_deref());
+            found.extend(names.map(|name| demangle(name).into_owned()));
+        }
+    }
+    found
+}
+
+const CPP: &str = "\
+#include <algorithm>
+#include <vector>
+namespace app {
+namespace {
+inline __attribute__((always_inline)) int hidden(int x) { return x * *(volatile int *)&x; }
+}
+template <class T> struct Box {
+    T v;
+    template <class F> inline __attribute__((always_inline)) int apply(F f) const { return f(v); }
+};
+__attribute__((noinline)) static int outer(std::vector<int> &v)
+{
+    int k = v[0];
+    auto add = [&](int a) { return hidden(a) + k; };
+    struct Local {
+        static inline __attribute__((always_inline)) int twice(int x)
+        {
+            volatile int i = x;
+            while (i > 3)
+                i = i - 3;
+            return i;
+        }
+    };
+    Box<int> b{v[1]};
+    std::sort(v.begin(), v.end(), [](int a, int b) { return (a ^ 55) < (b ^ 55); });
+    return b.apply(add) + Local::twice(k);
+}
+}
+int main(int argc, char **argv)
+{
+    (void)argv;
+    std::vector<int> v(argc + 100, argc);
+    return app::outer(v);
+}
+";
+
+/// gcc writes no linkage name for what a lambda is part of; clang always does.
+#[test]
+fn inlined_functions_have_their_whole_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("a.cc"), CPP).unwrap();
+    let forms = [
+        "g++ -g",
+        "g++ -gdwarf-4",
+        "g++ -g -gsplit-dwarf",
+        "clang++ -g",
+    ];
+    for form in forms {
+        let compiler = form.split(' ').next().unwrap();
+        if Command::new(compiler).arg("--version").output().is_err() {
+            eprintln!("skipped: there is no {compiler}");
+            continue;
+        }
+        run(folder, &format!("{form} -O2 -o app a.cc"));
+        let found = functions_of(&folder.join("app"), "");
+        let parts = match compiler {
+            "g++" => [
+                "app::(anonymous namespace)::hidden",
+                "app::outer::{lambda#1}::operator()",
+                "app::outer::{lambda#2}::operator()",
+                "app::outer::Local::twice",
+                "app::Box<int>::apply<app::outer(std::vector<int>&)::<lambda(int)> >",
+            ],
+            _ => [
+                "app::(anonymous namespace)::hidden(int)",
+                "app::outer(std::vector<int, std::allocator<int> >&)::$_1::operator()(int) const",
+                "app::outer(std::vector<int, std::allocator<int> >&)::$_0::operator()(int, int) const",
+                "app::outer(std::vector<int, std::allocator<int> >&)::Local::twice(int)",
+                "int app::Box<int>::apply<app::outer(std::vector<int, std::allocator<int> >&)::$_1>(\
+                 app::outer(std::vector<int, std::allocator<int> >&)::$_1) const",
+            ],
+        };
+        for part in parts {
+            assert!(found.contains(part), "{form}: {part} in {found:#?}");
+        }
+        let is_sort = |name: &String| name.contains("std::sort<");
+        assert!(found.iter().any(is_sort), "{form}: {found:#?}");
+        let bare = ["operator()", "hidden", "twice"];
+        assert!(
+            !bare.iter().any(|name| found.contains(*name)),
+            "{form}: {found:#?}"
+        );
+    }
+}
+
+#[test]
+fn what_dwz_shares_is_found_or_missed_aloud() {
+    if Command::new("dwz").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no dwz");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("a.c"), SOURCE).unwrap();
+    std::fs::write(folder.join("b.c"), format!("{SOURCE}int other;\n")).unwrap();
+    run(folder, "gcc -g -O1 -o one a.c");
+    run(folder, "gcc -g -O1 -o two b.c");
+    run(folder, "dwz -m common.debug one two");
+    for name in ["one", "two"] {
+        assert_inlined(&lines_of_outer(&folder.join(name), None), name);
+    }
+    let missing = |path: &Path| {
+        let image = Arc::new(Image::open(path).unwrap());
+        let store = LineStore::default();
+        let lines = Lines::new(&store, &image, None, true).expect("no DWARF");
+        lines.missing()
+    };
+    assert_eq!(missing(&folder.join("one")), [""; 0]);
+    std::fs::rename(folder.join("common.debug"), folder.join("gone")).unwrap();
+    let told = missing(&folder.join("one")).concat();
+    assert!(
+        told.contains("common.debug") && told.contains("isn't here"),
+        "{told}"
+    );
+    // Another file under that name is not taken for it.
+    std::fs::copy(folder.join("two"), folder.join("common.debug")).unwrap();
+    assert!(!missing(&folder.join("one")).is_empty());
+}
+
+#[test]
+fn split_files_that_are_gone_are_told() {
+    if Command::new("gcc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no gcc");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("a.c"), SOURCE).unwrap();
+    run(folder, "gcc -g -gsplit-dwarf -O1 -o app a.c");
+    let told = || {
+        let image = Arc::new(Image::open(&folder.join("app")).unwrap());
+        let table = SymbolTable::from_image(&image);
+        let store = LineStore::default();
+        let lines = Lines::new(&store, &image, None, true).expect("no DWARF");
+        let _ = lines.find(table.address_of("outer").unwrap());
+        lines.missing().concat()
+    };
+    assert_eq!(told(), "");
+    run(folder, "rm app-a.dwo");
+    assert!(
+        told().contains("1 of them are missing, such as app-a.dwo"),
+        "{}",
+        told()
+    );
 }

@@ -26,10 +26,13 @@ fn use_image(image: &Arc<Image>) {
     }
     let stubs = Stubs::of(image);
     for (start, end, name) in table.iter().take(64) {
-        let _ = stubs.function(start);
+        let _ = stubs.target(start);
         if let Some(code) = image.code_at(start, end.0 - start.0) {
             assert!(code.len() as u64 <= end.0 - start.0, "{name} is cut");
         }
+    }
+    for stub in stubs.all() {
+        assert!(stub.size_bytes > 0 && stub.size_bytes <= 24);
     }
     let rules = RuleTable::compile(image, Some(image));
     assert!(rules.ranges() <= 1 << 24);
@@ -67,7 +70,7 @@ pub fn instructions(bytes: &[u8]) {
 }
 
 /// The sections of [`dwarf`]'s input, in order.
-pub const SECTIONS: [&str; 11] = [
+pub const SECTIONS: [&str; 13] = [
     ".eh_frame",
     ".debug_frame",
     ".debug_abbrev",
@@ -79,6 +82,8 @@ pub const SECTIONS: [&str; 11] = [
     ".debug_rnglists",
     ".debug_loclists",
     ".debug_addr",
+    ".gopclntab",
+    ".gnu_debugdata",
 ];
 
 /// Pieces that become sections of an ELF file with nothing wrong around them.

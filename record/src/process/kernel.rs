@@ -8,6 +8,7 @@ use super::registers::ARCH;
 use crate::build_id;
 use std::collections::HashSet;
 use std::thread::JoinHandle;
+use uprof::alias::{Alias, Binding, Kind};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
@@ -135,22 +136,32 @@ fn own_build_id() -> Vec<u8> {
     build_id::of_notes(&notes).unwrap_or_default()
 }
 
-/// Function starts and names. Empty where the addresses are hidden (all zero).
+/// Function starts and names, of several names for one address the best. Empty where the addresses
+/// are hidden (all zero).
 pub fn parse(text: &str) -> Vec<(u64, String)> {
-    let mut table: Vec<(u64, String)> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.splitn(3, ' ');
-            let address = u64::from_str_radix(words.next()?, 16).ok()?;
-            let code = matches!(words.next()?, "t" | "T" | "w" | "W");
-            let name = words.next()?.replace('\t', " ");
-            (code && address >= KERNEL_HALF).then_some((address, name))
-        })
-        .collect();
-    // Stable: of several names for one address the first stays, as in the kernel's own traces.
-    table.sort_by_key(|(address, _)| *address);
+    let mut table: Vec<(u64, Alias<'_>)> = text.lines().filter_map(parse_line).collect();
+    table.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.compare(&b.1)));
     table.dedup_by_key(|(address, _)| *address);
-    table
+    let named = |(address, alias): (u64, Alias<'_>)| (address, alias.name.replace('\t', " "));
+    table.into_iter().map(named).collect()
+}
+
+fn parse_line(line: &str) -> Option<(u64, Alias<'_>)> {
+    let mut words = line.splitn(3, ' ');
+    let address = u64::from_str_radix(words.next()?, 16).ok()?;
+    let binding = match words.next()? {
+        "T" => Binding::Global,
+        "w" | "W" => Binding::Weak,
+        "t" => Binding::Local,
+        _ => return None,
+    };
+    let alias = Alias {
+        name: words.next()?,
+        kind: Kind::Unsaid,
+        binding,
+        has_size: false,
+    };
+    (address >= KERNEL_HALF).then_some((address, alias))
 }
 
 #[cfg(test)]
@@ -183,7 +194,7 @@ mod tests {
         assert_eq!(
             found,
             [
-                (0xffff_ffff_8100_0010, "b"),
+                (0xffff_ffff_8100_0010, "alias"),
                 (0xffff_ffff_c000_0000, "f [net]")
             ]
         );

@@ -1,54 +1,173 @@
-//! Stubs of the procedure linkage table: an address in an image goes in, the function of another
-//! image comes out that the stub there jumps to. Stubs have no symbols of their own.
+//! Stubs of the procedure linkage table: an address in an image goes in, the function comes out,
+//! mostly another image's, that the stub there jumps to. Stubs have no symbols of their own.
 
 use super::{Image, ImageAddress};
-use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
+use object::elf;
+use object::read::elf::{SectionHeader, Sym};
+use object::{LittleEndian, Object, ObjectSection, SymbolIndex};
 use std::collections::BTreeMap;
 use uprof::Arch;
 
-/// Relocations of an image beyond this many are ignored; libLLVM has 30,000 functions to find.
+/// Relocations of functions of an image beyond this many are ignored; libLLVM has 30,000 functions
+/// to find.
 const RELOCATIONS_MAX: usize = 1 << 17;
-/// What a stub takes (bytes).
+/// What is looked at to know a stub (bytes).
 const STUB_BYTES: u64 = 16;
+/// No stub is longer (bytes): those of aarch64 with branch protection.
+const STUB_BYTES_MAX: u64 = 24;
+/// Bytes of sections with stubs beyond this many are ignored; a stub takes 16.
+const SECTION_BYTES_MAX: u64 = RELOCATIONS_MAX as u64 * 16;
+
+/// What a stub jumps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target<'i> {
+    /// A function that the loader looks for by this name.
+    Named(&'i str),
+    /// What the function at this address of the same image chooses at the start: an indirect
+    /// function, such as `memcpy` in the C library.
+    Chosen(ImageAddress),
+}
+
+/// A stub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stub<'i> {
+    /// Where it starts.
+    pub start: ImageAddress,
+    /// How long it is.
+    pub size_bytes: u64,
+    /// What it jumps to.
+    pub target: Target<'i>,
+}
 
 /// The stubs of one image.
 #[derive(Debug, Clone)]
 pub struct Stubs<'i> {
     image: &'i Image,
     /// By the address of the word that the loader writes the function's address to.
-    slots: BTreeMap<u64, &'i str>,
+    slots: BTreeMap<u64, Target<'i>>,
 }
 
 impl<'i> Stubs<'i> {
-    /// The stubs of `image`; none where it is not linked dynamically.
+    /// The stubs of `image`; none where nothing is left to the loader.
     pub fn of(image: &'i Image) -> Stubs<'i> {
-        let mut slots = BTreeMap::new();
-        let elf = image.elf();
-        let tables = elf
-            .as_ref()
-            .and_then(|elf| Some((elf.dynamic_relocations()?, elf.dynamic_symbol_table()?)));
-        if let Some((relocations, symbols)) = tables {
-            for (slot, relocation) in relocations.take(RELOCATIONS_MAX) {
-                let RelocationTarget::Symbol(index) = relocation.target() else {
-                    continue;
+        let mut stubs = Stubs {
+            image,
+            slots: BTreeMap::new(),
+        };
+        let Some(elf) = image.elf() else { return stubs };
+        let symbols = elf.elf_dynamic_symbol_table();
+        for section in elf.elf_section_table().iter() {
+            let flags = section.sh_flags.get(LittleEndian);
+            // Those of a static program are for its own functions, and name another table.
+            let relocations = section.rela(LittleEndian, image.bytes());
+            let Ok(Some((relocations, _))) = relocations else {
+                continue;
+            };
+            for relocation in relocations
+                .iter()
+                .filter(|_| flags.contains(elf::SHF_ALLOC))
+            {
+                let number = relocation.r_sym(LittleEndian, false);
+                let target = if number != 0 {
+                    let symbol = symbols.symbol(SymbolIndex(number as usize)).ok();
+                    let name = symbol.and_then(|it| it.name(LittleEndian, symbols.strings()).ok());
+                    name.and_then(|name| std::str::from_utf8(name).ok())
+                        .map(Target::Named)
+                } else if is_chosen(image.arch(), relocation.r_type(LittleEndian, false)) {
+                    let chooser = relocation.r_addend.get(LittleEndian) as u64;
+                    Some(Target::Chosen(ImageAddress(chooser)))
+                } else {
+                    None
                 };
-                let symbol = symbols.symbol_by_index(index);
-                if let Ok(name) = symbol.and_then(|symbol| symbol.name()) {
-                    slots.insert(slot, name);
+                let slot = relocation.r_offset.get(LittleEndian);
+                stubs.slots.extend(target.map(|target| (slot, target)));
+                if stubs.slots.len() >= RELOCATIONS_MAX {
+                    return stubs;
                 }
             }
         }
-        Stubs { image, slots }
+        stubs
     }
 
-    /// The function that the stub at `address` jumps to, if there is a stub.
-    pub fn function(&self, address: ImageAddress) -> Option<&'i str> {
-        let code = self.image.code_at(address, STUB_BYTES)?;
+    /// What the stub at `address` jumps to, if there is a stub.
+    pub fn target(&self, address: ImageAddress) -> Option<Target<'i>> {
+        self.target_of(address, self.image.code_at(address, STUB_BYTES)?)
+    }
+
+    fn target_of(&self, address: ImageAddress, code: &[u8]) -> Option<Target<'i>> {
         let slot = match self.image.arch() {
             Arch::X86_64 => x86_64_slot(address.0, code),
             Arch::Aarch64 => aarch64_slot(address.0, code),
         };
         self.slots.get(&slot?).copied()
+    }
+
+    /// All stubs in the sections that linkers keep for them, ascending in each.
+    pub fn all(&self) -> Vec<Stub<'i>> {
+        let mut found = Vec::new();
+        let Some(elf) = self.image.elf().filter(|_| !self.slots.is_empty()) else {
+            return found;
+        };
+        let mut left_bytes = SECTION_BYTES_MAX;
+        for section in elf.sections() {
+            let is_for_stubs = section
+                .name()
+                .is_ok_and(|name| name.starts_with(".plt") || name == ".iplt");
+            let flags = section.elf_section_header().sh_flags.get(LittleEndian);
+            if !is_for_stubs || !flags.contains(elf::SHF_EXECINSTR) {
+                continue;
+            }
+            let start = section.address();
+            let Some(code) = self.image.code_at(ImageAddress(start), left_bytes) else {
+                continue;
+            };
+            left_bytes = left_bytes.saturating_sub(code.len() as u64);
+            self.find_in(start, code, &mut found);
+        }
+        found
+    }
+
+    fn find_in(&self, start: u64, code: &[u8], found: &mut Vec<Stub<'i>>) {
+        // The shortest stubs, and what all are aligned to.
+        let step_bytes = match self.image.arch() {
+            Arch::X86_64 => 8,
+            Arch::Aarch64 => 4,
+        };
+        let first = found.len();
+        for into in (0..code.len()).step_by(step_bytes) {
+            let address = ImageAddress(start.wrapping_add(into as u64));
+            let Some(target) = self.target_of(address, &code[into..]) else {
+                continue;
+            };
+            let before = found[first..].last_mut();
+            if let Some(before) = before {
+                let distance = address.0.wrapping_sub(before.start.0);
+                before.size_bytes = before.size_bytes.min(distance);
+            }
+            let left_bytes = (code.len() - into) as u64;
+            found.push(Stub {
+                start: address,
+                size_bytes: left_bytes.min(STUB_BYTES_MAX),
+                target,
+            });
+        }
+        // The last one is as long as those before it.
+        let longest = found[first..]
+            .iter()
+            .rev()
+            .skip(1)
+            .map(|stub| stub.size_bytes);
+        let longest = longest.max().unwrap_or(STUB_BYTES);
+        if let Some(last) = found[first..].last_mut() {
+            last.size_bytes = last.size_bytes.min(longest);
+        }
+    }
+}
+
+fn is_chosen(arch: Arch, kind: elf::RelocationType) -> bool {
+    match arch {
+        Arch::X86_64 => kind == elf::R_X86_64_IRELATIVE,
+        Arch::Aarch64 => kind == elf::R_AARCH64_IRELATIVE,
     }
 }
 
@@ -114,10 +233,19 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../corpus/images/calls");
         let image = Image::open(std::path::Path::new(path)).unwrap();
         let stubs = Stubs::of(&image);
-        assert_eq!(stubs.function(ImageAddress(0x1030)), Some("_exit"));
-        assert_eq!(stubs.function(ImageAddress(0x1040)), Some("clock_gettime"));
-        assert_eq!(stubs.function(ImageAddress(0x1031)), None);
-        assert_eq!(stubs.function(ImageAddress(0x11c1)), None);
-        assert_eq!(stubs.function(ImageAddress(u64::MAX)), None);
+        let exit = Some(Target::Named("_exit"));
+        let clock = Some(Target::Named("clock_gettime"));
+        assert_eq!(stubs.target(ImageAddress(0x1030)), exit);
+        assert_eq!(stubs.target(ImageAddress(0x1040)), clock);
+        assert_eq!(stubs.target(ImageAddress(0x1031)), None);
+        assert_eq!(stubs.target(ImageAddress(0x11c1)), None);
+        assert_eq!(stubs.target(ImageAddress(u64::MAX)), None);
+        let all = stubs.all();
+        let known: Vec<_> = all
+            .iter()
+            .filter(|stub| Some(stub.target) == clock)
+            .collect();
+        assert_eq!(known.len(), 1);
+        assert_eq!((known[0].start.0, known[0].size_bytes), (0x1040, 16));
     }
 }

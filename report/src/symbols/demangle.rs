@@ -1,13 +1,16 @@
-//! Names as people wrote them: a linker's name goes in, a Rust, C++ or OCaml name comes out, or
-//! the same name if it is none of these. Output is bounded: a few hundred hostile bytes can spell
-//! a name of gigabytes.
+//! Names as people wrote them: a linker's name goes in, a Rust, C++, OCaml or Haskell name comes
+//! out, or the same name if it is none of these (D's and Swift's are left as they are). Output is
+//! bounded: a few hundred hostile bytes can spell a name of gigabytes.
 
-use super::ocaml;
+use super::{ghc, ocaml};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 /// No readable name is longer (bytes); beyond it the linker's name is kept.
 const NAME_BYTES_MAX: usize = 16 << 10;
+
+/// What the stub of a function in the procedure linkage table has behind its name, as in gdb.
+pub(super) const STUB_ENDING: &str = "@plt";
 
 struct Bounded(String);
 
@@ -23,12 +26,19 @@ impl Write for Bounded {
 
 /// The readable form of a linker's name. Rust's hashes are dropped; OCaml's stamps are kept.
 pub fn demangle(name: &str) -> Cow<'_, str> {
-    let readable = match name.as_bytes() {
+    if let Some(function) = name.strip_suffix(STUB_ENDING) {
+        let readable = demangle_function(function);
+        return readable.map_or(Cow::Borrowed(name), |name| (name + STUB_ENDING).into());
+    }
+    demangle_function(name).map_or(Cow::Borrowed(name), Cow::Owned)
+}
+
+fn demangle_function(name: &str) -> Option<String> {
+    match name.as_bytes() {
         [b'_', b'R' | b'Z', ..] | [b'_', b'_', b'Z', ..] => rust(name).or_else(|| cpp(name)),
         [b'c', b'a', b'm', b'l', ..] => ocaml::demangle(name),
-        _ => None,
-    };
-    readable.map_or(Cow::Borrowed(name), Cow::Owned)
+        _ => ghc::demangle(name),
+    }
 }
 
 fn rust(name: &str) -> Option<String> {
@@ -64,6 +74,14 @@ mod tests {
                 "std::vector<int, std::allocator<int> >::push_back(int&&)",
             ),
             ("camlStdlib__List__map_350", "Stdlib.List.map_350"),
+            ("base_GHCziBase_map_info", "base:GHC.Base.map_info"),
+            ("_ZNSolsEi@plt", "std::ostream::operator<<(int)@plt"),
+            ("memcpy@plt", "memcpy@plt"),
+            ("$s4main3fooyyF", "$s4main3fooyyF"),
+            (
+                "_D4core6memory2GC7collectFNbZv",
+                "_D4core6memory2GC7collectFNbZv",
+            ),
             ("_Z", "_Z"),
             ("_ZTotally", "_ZTotally"),
         ];

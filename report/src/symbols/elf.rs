@@ -1,11 +1,18 @@
-//! Function symbols of an ELF image: `.symtab` and `.dynsym` go in, a table comes out.
-//! Says nothing about data, and skips the assembler's own marks.
+//! Function symbols of an ELF image: `.symtab`, `.dynsym`, the packed `.gnu_debugdata`, Go's table
+//! and the procedure linkage table go in, a table comes out. Says nothing about data, and skips the
+//! assembler's own marks.
 
+use super::demangle::STUB_ENDING;
+use super::go::GoFunctions;
+use super::local::is_mark;
 use super::{Candidate, SymbolTable};
-use crate::images::Image;
+use crate::images::{Image, Stub, Stubs, Target};
 use object::elf;
 use object::read::elf::{ElfFile64, Sym, SymbolTable as ElfSymbols};
 use object::{LittleEndian, SymbolIndex};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use uprof::alias::{Alias, Binding, Kind, unversioned};
 
 type Header = elf::FileHeader64<LittleEndian>;
 
@@ -23,17 +30,69 @@ impl SymbolTable {
     /// The functions that several files of one build name together: an image, and the debug file
     /// that was split off it.
     pub fn from_images(images: &[&Image]) -> SymbolTable {
-        let files: Vec<_> = images.iter().filter_map(|image| image.elf()).collect();
+        let has_all = |image: &&Image| image.section_range(".symtab").is_some();
+        // What is left in the image says nothing more than the whole table.
+        let stripped = images.first().filter(|_| !images.iter().any(has_all));
+        let packed = stripped.and_then(|image| image.debugdata());
+        let files = images.iter().copied().chain(&packed);
+        let files: Vec<_> = files.filter_map(Image::elf).collect();
         let mut candidates = Vec::new();
+        if let Some(functions) = stripped.and_then(|image| GoFunctions::of(image)) {
+            candidates.extend(functions.all().take(SYMBOLS_MAX).map(of_go));
+        }
         for file in &files {
             collect(file, file.elf_symbol_table(), &mut candidates);
             collect(file, file.elf_dynamic_symbol_table(), &mut candidates);
         }
         if let Some(image) = images.first() {
+            let stubs = stubs(&Stubs::of(image).all(), &candidates);
+            candidates.extend(stubs);
             candidates.extend(unnamed(image));
         }
         SymbolTable::build(candidates, Vec::new())
     }
+}
+
+fn of_go((start, end, name): (u64, u64, &str)) -> Candidate<'_> {
+    Candidate {
+        address: start,
+        size_bytes: end - start,
+        limit: end,
+        kind: Kind::Function,
+        binding: Binding::Global,
+        name: Cow::Borrowed(name),
+    }
+}
+
+/// What the stubs of the procedure linkage table are called: `read@plt`.
+fn stubs<'a>(stubs: &[Stub<'_>], named: &[Candidate<'_>]) -> Vec<Candidate<'a>> {
+    let chosen = stubs.iter().filter_map(|stub| match stub.target {
+        Target::Chosen(address) => Some((address.0, None)),
+        Target::Named(_) => None,
+    });
+    let mut chosen: BTreeMap<u64, Option<Alias<'_>>> = chosen.collect();
+    for candidate in named {
+        if let Some(best) = chosen.get_mut(&candidate.address) {
+            let alias = candidate.alias();
+            let better = best.is_none_or(|best| alias.compare(&best).is_lt());
+            *best = if better { Some(alias) } else { *best };
+        }
+    }
+    let candidates = stubs.iter().filter_map(|stub| {
+        let name = match stub.target {
+            Target::Named(name) => name,
+            Target::Chosen(address) => chosen.get(&address.0).copied().flatten()?.name,
+        };
+        (!name.is_empty()).then(|| Candidate {
+            address: stub.start.0,
+            size_bytes: stub.size_bytes,
+            limit: u64::MAX,
+            kind: Kind::Label,
+            binding: Binding::Local,
+            name: Cow::Owned(format!("{name}{STUB_ENDING}")),
+        })
+    });
+    candidates.collect()
 }
 
 /// The functions that a stripped image only says how to unwind: their names are empty.
@@ -43,8 +102,9 @@ fn unnamed<'a>(image: &Image) -> impl Iterator<Item = Candidate<'a>> + use<'a> {
         address: start,
         size_bytes: end - start,
         limit: end,
-        rank: 0,
-        name: "",
+        kind: Kind::Label,
+        binding: Binding::Local,
+        name: Cow::Borrowed(""),
     })
 }
 
@@ -58,10 +118,13 @@ fn collect<'data>(
         if candidates.len() >= SYMBOLS_MAX {
             break;
         }
-        let kind = symbol.st_type();
-        if !matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE) {
-            continue;
-        }
+        let kind = match symbol.st_type() {
+            elf::STT_FUNC | elf::STT_GNU_IFUNC => Kind::Function,
+            // The tables of GHC are what its code begins with.
+            elf::STT_OBJECT => Kind::Object,
+            elf::STT_NOTYPE => Kind::Label,
+            _ => continue,
+        };
         if symbol.is_undefined(LittleEndian) {
             continue;
         }
@@ -79,7 +142,7 @@ fn collect<'data>(
                 start.saturating_add(section.sh_size.get(LittleEndian))
             }
             // An absolute address can be code only if it says that it is a function.
-            None if kind == elf::STT_NOTYPE => continue,
+            None if kind != Kind::Function => continue,
             None => u64::MAX,
         };
         let Ok(name) = symbol.name(LittleEndian, symbols.strings()) else {
@@ -91,33 +154,23 @@ fn collect<'data>(
         if is_mark(name) {
             continue;
         }
+        // Linkers put marks such as `_end` behind the last section.
+        if symbol.st_value.get(LittleEndian) >= limit {
+            continue;
+        }
         candidates.push(Candidate {
             address: symbol.st_value.get(LittleEndian),
             size_bytes: symbol.st_size.get(LittleEndian),
             limit,
-            rank: rank(kind, symbol.st_bind()),
-            name,
+            kind,
+            binding: match symbol.st_bind() {
+                elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => Binding::Global,
+                elf::STB_WEAK => Binding::Weak,
+                _ => Binding::Local,
+            },
+            name: Cow::Borrowed(unversioned(name)),
         });
     }
-}
-
-/// Mapping symbols (`$a $t $d $x`, AAELF64 "Mapping symbols") and assembler-local labels.
-fn is_mark(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    let is_mapping = matches!(bytes, [b'$', b'a' | b't' | b'd' | b'x'])
-        || matches!(bytes, [b'$', b'a' | b't' | b'd' | b'x', b'.', ..]);
-    name.is_empty() || is_mapping || name.starts_with(".L")
-}
-
-/// Functions before labels, exported names before local ones.
-fn rank(kind: elf::SymbolType, binding: elf::SymbolBind) -> u8 {
-    let is_function = u8::from(kind != elf::STT_NOTYPE);
-    let binding = match binding {
-        elf::STB_GLOBAL | elf::STB_GNU_UNIQUE => 2,
-        elf::STB_WEAK => 1,
-        _ => 0,
-    };
-    is_function * 4 + binding
 }
 
 #[cfg(test)]
@@ -136,16 +189,6 @@ mod tests {
             (found.name, found.start, found.offset_bytes),
             ("main", main, 1)
         );
-    }
-
-    #[test]
-    fn marks_are_known_from_names() {
-        for mark in ["", "$x", "$d", "$t.17", ".L42"] {
-            assert!(is_mark(mark), "{mark}");
-        }
-        for name in ["$", "$xyz", "main", "x$d", ".plt"] {
-            assert!(!is_mark(name), "{name}");
-        }
     }
 
     #[test]

@@ -2,7 +2,10 @@
 //! xen-syms.map go in, a table comes out. All four are `address [size] kind name`; the
 //! differences are a `0x` prefix, a `[module]` at the end and a `file.c#` before static names.
 
+use super::local::is_mark;
 use super::{Candidate, SymbolTable};
+use std::borrow::Cow;
+use uprof::alias::{Binding, Kind, unversioned};
 
 /// Why a text gives no symbols.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,13 +48,23 @@ impl SymbolTable {
         let mut borders = Vec::new();
         for line in text.lines().filter_map(parse) {
             match line.kind {
-                b'T' | b't' | b'W' | b'w' | b'i' | b'u' if !line.name.starts_with(['$', '.']) => {
+                b'T' | b't' | b'W' | b'w' | b'i' | b'u'
+                    if !is_mark(line.name) && !line.name.starts_with('.') =>
+                {
                     candidates.push(Candidate {
                         address: line.address,
                         size_bytes: line.size_bytes,
                         limit: u64::MAX,
-                        rank: u8::from(line.kind.is_ascii_uppercase()),
-                        name: line.name,
+                        kind: match line.kind {
+                            b'i' => Kind::Function,
+                            _ => Kind::Unsaid,
+                        },
+                        binding: match line.kind {
+                            b'W' | b'w' => Binding::Weak,
+                            b't' => Binding::Local,
+                            _ => Binding::Global,
+                        },
+                        name: Cow::Borrowed(unversioned(line.name)),
                     });
                 }
                 // Absolute symbols are numbers more often than places.
@@ -127,6 +140,17 @@ mod tests {
         );
         let xen = "0xffff82d040200000 T start\n0xffff82d040201000 t schedule.c#pick\n";
         assert_eq!(name_at(xen, 0xffff_82d0_4020_1010).as_deref(), Some("pick"));
+    }
+
+    #[test]
+    fn of_several_names_the_best_wins_and_local_labels_are_none() {
+        let nm = "0000000000001000 T _IO_puts\n0000000000001000 W puts\n\
+                  0000000000001000 t __GI_puts\n0000000000001008 t puts.loop\n\
+                  0000000000001010 t puts.part.0\n0000000000001020 W memcpy@@GLIBC_2.14\n\
+                  0000000000001030 D data\n";
+        assert_eq!(name_at(nm, 0x100f).as_deref(), Some("puts"));
+        assert_eq!(name_at(nm, 0x1010).as_deref(), Some("puts.part.0"));
+        assert_eq!(name_at(nm, 0x1020).as_deref(), Some("memcpy"));
     }
 
     #[test]

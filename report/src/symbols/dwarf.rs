@@ -1,0 +1,307 @@
+//! Source lines and inlined functions: an address of an image goes in, the functions there come
+//! out with file and line, from the image's DWARF (addr2line). Split DWARF is followed to .dwo and
+//! .dwp files, shared DWARF to the file that dwz made, unless only named files may be looked at.
+
+use super::lines::{Line, LineStore};
+use super::paths::Paths;
+use crate::images::{BuildId, Image, ImageAddress};
+use addr2line::{Context, Frame, LookupContinuation, LookupResult, SplitDwarfLoad};
+use gimli::{Dwarf, DwarfFileType, DwarfPackage, EndianSlice, LittleEndian, SectionId};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Where distributions put debug files.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Split files that are missing are counted up to here.
+const MISSING_MAX: usize = 100_000;
+/// Functions inlined into one another at one address beyond this many are left out.
+const INLINED_MAX: usize = 256;
+
+/// The DWARF of one image.
+pub(super) struct DwarfLines<'a> {
+    /// What messages call the image.
+    name: String,
+    store: &'a LineStore,
+    dwarf: Arc<Dwarf<Bytes<'a>>>,
+    package: Option<DwarfPackage<Bytes<'a>>>,
+    /// Where split files may be besides where the compiler put them; `None`: don't look.
+    folder: Option<PathBuf>,
+    /// Not shared between threads; each takes one and puts it back.
+    contexts: Mutex<Vec<Context<Bytes<'a>>>>,
+    paths: Paths<'a>,
+    /// The file that the DWARF shares with others, if it isn't here.
+    shared_missing: Option<String>,
+    /// Split files that are not here.
+    split_missing: Mutex<BTreeSet<String>>,
+}
+
+impl fmt::Debug for DwarfLines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DwarfLines")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> DwarfLines<'a> {
+    /// The lines of `image`, whose DWARF may lie in the file `debug` split off it. `None` if there
+    /// is none. `search`: whether to open files that DWARF names.
+    pub fn new(
+        store: &'a LineStore,
+        image: &Arc<Image>,
+        debug: Option<&Arc<Image>>,
+        search: bool,
+    ) -> Option<DwarfLines<'a>> {
+        let has_dwarf = |image: &&Arc<Image>| image.section_range(".debug_info").is_some();
+        let holder = Some(image)
+            .filter(has_dwarf)
+            .or_else(|| debug.filter(has_dwarf))?;
+        let holder: &Image = store.images.keep(Arc::clone(holder));
+        let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(holder, id.name()));
+        let mut dwarf = Dwarf::load(load).ok()?;
+        let shared_missing = share(store, holder, search, &mut dwarf).err();
+        let path = image.path().filter(|_| search);
+        let package = path.and_then(|path| package(store, path));
+        let folder = path.map(|path| path.parent().unwrap_or(Path::new("/")).to_owned());
+        Some(DwarfLines {
+            name: image.name().to_owned(),
+            store,
+            dwarf: Arc::new(dwarf),
+            package,
+            folder,
+            contexts: Mutex::default(),
+            paths: Paths::default(),
+            shared_missing,
+            split_missing: Mutex::default(),
+        })
+    }
+
+    /// The functions at `address`, outermost first; empty if DWARF says nothing.
+    pub fn find(&self, address: ImageAddress) -> Vec<Line> {
+        // addr2line looks for the range up to the next address, and here there is none.
+        if address.0 == u64::MAX {
+            return Vec::new();
+        }
+        let pooled = self
+            .contexts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        let made = || Context::from_arc_dwarf(Arc::clone(&self.dwarf)).ok();
+        let Some(context) = pooled.or_else(made) else {
+            return Vec::new();
+        };
+        let mut lines = self.find_with(&context, address).unwrap_or_default();
+        lines.reverse();
+        self.contexts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(context);
+        lines
+    }
+
+    /// Innermost first.
+    fn find_with(&self, context: &Context<Bytes<'a>>, address: ImageAddress) -> Option<Vec<Line>> {
+        let mut lookup = context.find_frames(address.0);
+        let mut frames = loop {
+            match lookup {
+                LookupResult::Output(found) => break found.ok()?,
+                LookupResult::Load { load, continuation } => {
+                    lookup = continuation.resume(self.split(&load));
+                }
+            }
+        };
+        let mut lines = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            let location = frame.location.as_ref();
+            lines.push(Line {
+                function: self.function(context, address, &frame),
+                file: location
+                    .and_then(|location| location.file)
+                    .map(str::to_owned),
+                line: location.and_then(|location| location.line).unwrap_or(0),
+            });
+            if lines.len() >= INLINED_MAX {
+                break;
+            }
+        }
+        Some(lines)
+    }
+
+    /// The linkage name, or the name with its path.
+    fn function(
+        &self,
+        context: &Context<Bytes<'a>>,
+        address: ImageAddress,
+        frame: &Frame<'_, Bytes<'a>>,
+    ) -> Option<String> {
+        let function = frame.function.as_ref()?;
+        let name = function.raw_name().ok()?;
+        if !has_paths(function.language) || name.starts_with("_Z") || name.starts_with("_R") {
+            return Some(name.into_owned());
+        }
+        let whole = frame.dw_die_offset.and_then(|offset| {
+            // The lookup before has loaded what there is.
+            let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
+            self.paths.name(unit, offset)
+        });
+        // Of another unit at the same address the entry would be another's.
+        let whole = whole.filter(|whole| whole.ends_with(&*name) || whole.starts_with('_'));
+        Some(whole.map_or_else(|| name.into_owned(), |whole| whole.to_string()))
+    }
+
+    /// What isn't here of the DWARF, in words; of split files only those that were asked for.
+    pub fn missing(&self) -> Vec<String> {
+        let split = self
+            .split_missing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let told = split.first().map(|first| {
+            format!(
+                "{} is without lines and inlined functions where they are in files split off it: \
+                 {} of them are missing, such as {first}; keep them where they were compiled or \
+                 beside the image, or pack them with `dwp -e IMAGE -o IMAGE.dwp`",
+                self.name,
+                split.len()
+            )
+        });
+        self.shared_missing.iter().cloned().chain(told).collect()
+    }
+
+    /// The part of the DWARF that the compiler put into a file of its own.
+    fn split(&self, load: &SplitDwarfLoad<Bytes<'a>>) -> Option<Arc<Dwarf<Bytes<'a>>>> {
+        if let Some(package) = &self.package
+            && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
+        {
+            return Some(Arc::new(found));
+        }
+        let text = |bytes: Option<Bytes<'a>>| {
+            bytes.map(|bytes| String::from_utf8_lossy(bytes.slice()).into_owned())
+        };
+        let named = text(load.path)?;
+        let found = self.split_file(load, PathBuf::from(&named));
+        if found.is_none() {
+            let mut missing = self
+                .split_missing
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if missing.len() < MISSING_MAX {
+                missing.insert(named);
+            }
+        }
+        found
+    }
+
+    fn split_file(
+        &self,
+        load: &SplitDwarfLoad<Bytes<'a>>,
+        path: PathBuf,
+    ) -> Option<Arc<Dwarf<Bytes<'a>>>> {
+        let folder = self.folder.as_ref()?;
+        let text = |bytes: Option<Bytes<'a>>| {
+            bytes.map(|bytes| String::from_utf8_lossy(bytes.slice()).into_owned())
+        };
+        let compiled_in = PathBuf::from(text(load.comp_dir).unwrap_or_default());
+        let beside = folder.join(path.file_name()?);
+        let image = [compiled_in.join(&path), beside]
+            .iter()
+            .find_map(|path| Image::open_named(path).ok())?;
+        let image: &'a Image = self.store.images.keep(Arc::new(image));
+        let section = |id: SectionId| {
+            let name = id.dwo_name();
+            Ok::<_, gimli::Error>(match name {
+                Some(name) => self.store.section(image, name),
+                None => Bytes::default(),
+            })
+        };
+        let mut dwarf = Dwarf::load(section).ok()?;
+        dwarf.make_dwo(&load.parent);
+        (dwarf.file_type == DwarfFileType::Dwo).then(|| Arc::new(dwarf))
+    }
+}
+
+/// The package of split files beside an image: `app.dwp` for `app`.
+fn package<'a>(store: &'a LineStore, path: &Path) -> Option<DwarfPackage<Bytes<'a>>> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".dwp");
+    let image: &'a Image = store
+        .images
+        .keep(Arc::new(Image::open_named(Path::new(&name)).ok()?));
+    let section = |id: SectionId| {
+        Ok::<_, gimli::Error>(match id.dwo_name() {
+            Some(name) => store.section(image, name),
+            None => Bytes::default(),
+        })
+    };
+    DwarfPackage::load(section, Bytes::default()).ok()
+}
+
+/// Whether functions of a language are inside of namespaces or classes.
+fn has_paths(language: Option<gimli::DwLang>) -> bool {
+    use gimli::constants as dw;
+    !matches!(
+        language,
+        Some(
+            dw::DW_LANG_C
+                | dw::DW_LANG_C89
+                | dw::DW_LANG_C99
+                | dw::DW_LANG_C11
+                | dw::DW_LANG_C17
+                | dw::DW_LANG_Go
+                | dw::DW_LANG_Mips_Assembler
+        )
+    )
+}
+
+/// Gives `dwarf` what `holder` shares with other files: the file that .gnu_debugaltlink names, with
+/// its build-id (dwz -m; Debian's packages of debug files).
+///
+/// # Errors
+/// Says in words that the file isn't here.
+fn share<'a>(
+    store: &'a LineStore,
+    holder: &Image,
+    search: bool,
+    dwarf: &mut Dwarf<Bytes<'a>>,
+) -> Result<(), String> {
+    let Some(link) = holder.section(".gnu_debugaltlink") else {
+        return Ok(());
+    };
+    let Some((name, id)) = link.iter().position(|byte| *byte == 0).map(|end| {
+        let name = String::from_utf8_lossy(&link[..end]).into_owned();
+        (name, BuildId(link[end + 1..].to_vec()))
+    }) else {
+        return Ok(());
+    };
+    let beside = holder.path().and_then(|path| path.canonicalize().ok());
+    let beside = beside.as_deref().and_then(Path::parent);
+    let beside = beside.map(|folder| folder.join(&name));
+    let by_id = id.to_string();
+    let (first, rest) = by_id.split_at_checked(2).unwrap_or_default();
+    let by_id = Path::new(DEBUG_FOLDER)
+        .join(".build-id")
+        .join(first)
+        .join(format!("{rest}.debug"));
+    let opened = |path: PathBuf| {
+        let image = Image::open_named(&path).ok()?;
+        (image.build_id() == Some(&id)).then_some(image)
+    };
+    let found = beside.into_iter().chain([by_id]).find_map(opened);
+    let Some(image) = found.filter(|_| search) else {
+        return Err(format!(
+            "{} shares debug information with {name} (build-id {id}), which isn't here: some \
+             inlined functions and files have no name; install the rest of the package of debug \
+             files",
+            holder.name()
+        ));
+    };
+    let image: &'a Image = store.images.keep(Arc::new(image));
+    let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(image, id.name()));
+    // What can't be read names nothing.
+    let _ = dwarf.load_sup(load);
+    Ok(())
+}

@@ -1,0 +1,333 @@
+//! Whole names of functions that DWARF describes: the entry of a function goes in; its linkage
+//! name comes out, or, where the compiler wrote none, its name behind those of the namespaces,
+//! classes and functions around it. DWARF links entries to what they are inside of only downwards,
+//! so that a unit is read once from its start when its first function is asked for.
+
+use gimli::constants as dw;
+use gimli::{
+    AttributeValue, DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef,
+    UnitSectionOffset,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// An entry that leads to another one that leads on, this many times, leads nowhere.
+const HOPS_MAX: usize = 16;
+/// Names around a function beyond this many are left out.
+const LEVELS_MAX: usize = 64;
+/// Entries before a nameless one beyond this many are not looked at to number it.
+const SIBLINGS_MAX: usize = 4096;
+/// No name with its path is longer (bytes): what is around it is left out.
+const PATH_BYTES_MAX: usize = 16 << 10;
+
+/// Which part of the DWARF a unit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    /// The image's own, or its debug file's.
+    Main,
+    /// What several files share (dwz).
+    Shared,
+    /// The split file with this identifier.
+    Split(u64),
+}
+
+/// A unit, and what its entries are inside of.
+#[derive(Debug)]
+struct Scopes<'a> {
+    unit: Arc<Unit<Bytes<'a>>>,
+    part: Part,
+    /// Entries that others can be inside of, and functions, by offset; the number of the one
+    /// around, or `u32::MAX`.
+    entries: Vec<(UnitOffset, u32)>,
+}
+
+/// The functions of one image's DWARF.
+#[derive(Debug, Default)]
+pub(super) struct Paths<'a> {
+    /// Where the units of the own and of the shared DWARF start, ascending.
+    starts: OnceLock<[Vec<usize>; 2]>,
+    units: Mutex<HashMap<(Part, usize), Read<'a>>>,
+    names: Mutex<HashMap<Entry, Option<Arc<str>>>>,
+}
+
+/// An entry: the part, where its unit starts, and where it is in that.
+type Entry = (Part, usize, UnitOffset);
+
+/// A unit, once it is read; `None` if it is damaged.
+type Read<'a> = Arc<OnceLock<Option<Arc<Scopes<'a>>>>>;
+
+/// What an entry says of its function.
+struct Said<'a> {
+    linkage_name: Option<Bytes<'a>>,
+    name: Option<Bytes<'a>>,
+    /// The entry that says more.
+    origin: Option<AttributeValue<Bytes<'a>>>,
+}
+
+impl<'a> Paths<'a> {
+    /// The whole name of the function whose entry is at `offset` of `unit`. `None` if there is
+    /// none, or if the DWARF is damaged.
+    pub fn name(&self, unit: UnitRef<'_, Bytes<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
+        let (part, start) = match (unit.dwo_id, unit.header.offset()) {
+            (Some(id), start) if unit.dwarf.file_type == gimli::DwarfFileType::Dwo => {
+                (Part::Split(id.0), start.0)
+            }
+            (_, start) => (Part::Main, start.0),
+        };
+        let key = (part, start, offset);
+        let known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(name) = known.get(&key) {
+            return name.clone();
+        }
+        drop(known);
+        let found = self.find(unit.dwarf, part, start, offset);
+        let found = found.map(Arc::from);
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.insert(key, found.clone());
+        found
+    }
+
+    fn find(
+        &self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        part: Part,
+        start: usize,
+        offset: UnitOffset,
+    ) -> Option<String> {
+        let mut scopes = self.scopes(dwarf, part, start)?;
+        let mut at = offset;
+        let mut name = None;
+        for _ in 0..HOPS_MAX {
+            let said = scopes.said(dwarf, at)?;
+            if let Some(linkage_name) = said.linkage_name {
+                return text(linkage_name);
+            }
+            name = name.or(said.name);
+            let Some(origin) = said.origin else {
+                break;
+            };
+            (scopes, at) = self.follow(dwarf, scopes, origin)?;
+        }
+        let name = text(name?)?;
+        Some(scopes.with_path(dwarf, at, name))
+    }
+
+    fn follow(
+        &self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        scopes: Arc<Scopes<'a>>,
+        to: AttributeValue<Bytes<'a>>,
+    ) -> Option<(Arc<Scopes<'a>>, UnitOffset)> {
+        let (part, offset) = match to {
+            AttributeValue::UnitRef(offset) => return Some((scopes, offset)),
+            AttributeValue::DebugInfoRef(offset) => (scopes.part, offset),
+            AttributeValue::DebugInfoRefSup(offset) => (Part::Shared, offset),
+            _ => return None,
+        };
+        let starts = self.starts.get_or_init(|| {
+            let starts = |dwarf: &Dwarf<Bytes<'a>>| {
+                let mut units = dwarf.units();
+                let next = || units.next().ok().flatten();
+                let starts = std::iter::from_fn(next);
+                starts
+                    .filter_map(|unit| Some(unit.debug_info_offset()?.0))
+                    .collect()
+            };
+            let shared = dwarf.sup().map(starts).unwrap_or_default();
+            [starts(dwarf), shared]
+        });
+        let starts = match part {
+            Part::Main => &starts[0],
+            Part::Shared => &starts[1],
+            Part::Split(_) => return None,
+        };
+        let after = starts.partition_point(|start| *start <= offset.0);
+        let start = *starts.get(after.checked_sub(1)?)?;
+        let scopes = self.scopes(dwarf, part, start)?;
+        let offset = offset.to_unit_offset(&scopes.unit.header)?;
+        Some((scopes, offset))
+    }
+
+    /// The unit that starts at `start` of `part`; `dwarf` is the one that `part` is seen from.
+    fn scopes(
+        &self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        part: Part,
+        start: usize,
+    ) -> Option<Arc<Scopes<'a>>> {
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let unit = Arc::clone(units.entry((part, start)).or_default());
+        // Others need not wait for this one.
+        drop(units);
+        let read = || Scopes::read(dwarf_of(dwarf, part)?, part, start).map(Arc::new);
+        unit.get_or_init(read).clone()
+    }
+}
+
+fn dwarf_of<'d, 'a>(dwarf: &'d Dwarf<Bytes<'a>>, part: Part) -> Option<&'d Dwarf<Bytes<'a>>> {
+    match part {
+        Part::Shared => dwarf.sup(),
+        Part::Main | Part::Split(_) => Some(dwarf),
+    }
+}
+
+impl<'a> Scopes<'a> {
+    fn read(dwarf: &Dwarf<Bytes<'a>>, part: Part, start: usize) -> Option<Scopes<'a>> {
+        let header = dwarf.unit_header(DebugInfoOffset(start)).ok()?;
+        debug_assert_eq!(header.offset(), UnitSectionOffset(start));
+        let unit = Arc::new(dwarf.unit(header).ok()?);
+        let mut entries: Vec<(UnitOffset, u32)> = Vec::new();
+        // Depth and number of the entries around.
+        let mut around: Vec<(isize, u32)> = Vec::new();
+        let mut raw = unit.entries_raw(None).ok()?;
+        while !raw.is_empty() {
+            let (offset, depth) = (raw.next_offset(), raw.next_depth());
+            let Ok(read) = raw.read_abbreviation() else {
+                break;
+            };
+            let Some(abbreviation) = read else { continue };
+            while around.last().is_some_and(|(outer, _)| *outer >= depth) {
+                around.pop();
+            }
+            let (tag, has_children) = (abbreviation.tag(), abbreviation.has_children());
+            if is_scope(tag) {
+                let Ok(number) = u32::try_from(entries.len()) else {
+                    break;
+                };
+                let outer = around.last().map_or(u32::MAX, |(_, number)| *number);
+                entries.push((offset, outer));
+                if has_children {
+                    around.push((depth, number));
+                }
+            }
+            if raw.skip_attributes(abbreviation.attributes()).is_err() {
+                break;
+            }
+        }
+        Some(Scopes {
+            unit,
+            part,
+            entries,
+        })
+    }
+
+    fn said(&self, dwarf: &Dwarf<Bytes<'a>>, offset: UnitOffset) -> Option<Said<'a>> {
+        let dwarf = dwarf_of(dwarf, self.part)?;
+        let mut said = Said {
+            linkage_name: None,
+            name: None,
+            origin: None,
+        };
+        let mut raw = self.unit.entries_raw(Some(offset)).ok()?;
+        let abbreviation = raw.read_abbreviation().ok()??;
+        let string = |value| dwarf.attr_string(&self.unit, value).ok();
+        for specification in abbreviation.attributes() {
+            let attribute = raw.read_attribute(*specification).ok()?;
+            match attribute.name() {
+                dw::DW_AT_linkage_name | dw::DW_AT_MIPS_linkage_name => {
+                    said.linkage_name = string(attribute.value());
+                }
+                dw::DW_AT_name => said.name = string(attribute.value()),
+                dw::DW_AT_abstract_origin | dw::DW_AT_specification => {
+                    said.origin = Some(attribute.value());
+                }
+                _ => {}
+            }
+        }
+        Some(said)
+    }
+
+    /// `name`, which the entry at `offset` has, behind the names of what is around it.
+    fn with_path(&self, dwarf: &Dwarf<Bytes<'a>>, offset: UnitOffset, name: String) -> String {
+        let mut at = self.around(offset);
+        let is_call = name.starts_with("operator()");
+        let mut path = name;
+        for level in 0..LEVELS_MAX {
+            let Some((offset, outer)) = self.entries.get(at as usize) else {
+                break;
+            };
+            // What is described elsewhere has its name and its surroundings there; of the same
+            // unit it is found.
+            let (name, outer) = self.name_of(dwarf, *offset, *outer);
+            let unnamed = || self.unnamed(dwarf, at, is_call && level == 0);
+            let around = name.unwrap_or_else(unnamed);
+            if path.len() + around.len() > PATH_BYTES_MAX {
+                break;
+            }
+            path = format!("{around}::{path}");
+            at = outer;
+        }
+        path
+    }
+
+    /// The number of what is around the entry at `offset`.
+    fn around(&self, offset: UnitOffset) -> u32 {
+        let entry = self
+            .entries
+            .binary_search_by_key(&offset.0, |entry| entry.0.0);
+        entry.map_or(u32::MAX, |number| self.entries[number].1)
+    }
+
+    /// The name of an entry, and the number of what is around it.
+    fn name_of(
+        &self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        mut offset: UnitOffset,
+        mut outer: u32,
+    ) -> (Option<String>, u32) {
+        for _ in 0..HOPS_MAX {
+            let Some(said) = self.said(dwarf, offset) else {
+                break;
+            };
+            if let Some(name) = said.name.and_then(text) {
+                return (Some(name), outer);
+            }
+            let Some(AttributeValue::UnitRef(origin)) = said.origin else {
+                break;
+            };
+            offset = origin;
+            outer = self.around(offset);
+        }
+        (None, outer)
+    }
+
+    /// What to call entry `number`, which has no name. gcc gives none to a lambda: it is told from
+    /// others by its place among the nameless of its function, which holds while lines move.
+    fn unnamed(&self, dwarf: &Dwarf<Bytes<'a>>, number: u32, is_lambda: bool) -> String {
+        let tag = |offset| self.unit.entry(offset).map(|entry| entry.tag());
+        let (offset, outer) = self.entries[number as usize];
+        if tag(offset) == Ok(dw::DW_TAG_namespace) {
+            return "(anonymous namespace)".to_owned();
+        }
+        let before = self.entries[..number as usize].iter().rev();
+        let siblings = before.take(SIBLINGS_MAX).filter(|entry| entry.1 == outer);
+        let nameless = siblings.filter(|(offset, _)| {
+            let said = self.said(dwarf, *offset);
+            said.is_some_and(|said| said.name.is_none() && said.origin.is_none())
+        });
+        let kind = if is_lambda { "lambda" } else { "unnamed" };
+        format!("{{{kind}#{}}}", nameless.count() + 1)
+    }
+}
+
+/// Whether functions can be inside of it.
+fn is_scope(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        dw::DW_TAG_namespace
+            | dw::DW_TAG_module
+            | dw::DW_TAG_class_type
+            | dw::DW_TAG_structure_type
+            | dw::DW_TAG_union_type
+            | dw::DW_TAG_interface_type
+            | dw::DW_TAG_enumeration_type
+            | dw::DW_TAG_subprogram
+    )
+}
+
+fn text(bytes: Bytes<'_>) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes.slice());
+    (!text.is_empty()).then(|| text.into_owned())
+}
