@@ -6,6 +6,7 @@
 //! (`bootstrap`); of the many functions asked about, the false discoveries are held down
 //! (`verdict`).
 
+mod modules;
 mod matching;
 mod series;
 mod random;

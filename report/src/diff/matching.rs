@@ -1,6 +1,10 @@
 //! Which function of B is which function of A. Functions are matched by name, since addresses
-//! change with every build; what a compiler adds to a name doesn't make it another function.
+//! change with every build; what a compiler adds to a name doesn't make it another function. In an
+//! image of one build on both sides an offset is as good as a name. The other code without a name
+//! is taken together, image by image: nobody can tell its functions apart, and whether it is new
+//! or gone can't be told where only one side has it.
 
+use super::modules::{Image, Images, Modules};
 use crate::labels::{LabelId, Labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +21,11 @@ pub enum Kind {
     New,
     /// Only in A.
     Gone,
+    /// All code without a name of an image that both sides have, in different builds.
+    Pooled,
+    /// On one side only, where the other has code without names that it may be among; or code
+    /// without names of an image, or of none, that only one side has.
+    Unmatched,
 }
 
 impl Kind {
@@ -28,6 +37,8 @@ impl Kind {
             Kind::Renamed => "renamed",
             Kind::New => "new",
             Kind::Gone => "gone",
+            Kind::Pooled => "pooled",
+            Kind::Unmatched => "unmatched",
         }
     }
 }
@@ -72,52 +83,82 @@ fn bare(name: &str) -> &str {
     }
 }
 
-/// `libfoo.so.1.2` and `libfoo.so.1.3` are one library.
-fn unversioned(module: &str) -> &str {
-    match module.find(".so.") {
-        Some(at) => &module[..at + 3],
-        None => module,
-    }
-}
-
-/// How the names of functions without a symbol begin.
+/// What the functions without a name are called that can't be told apart.
 const UNKNOWN: &str = "[unknown";
+/// A function may be among the other side's code without names if that has so many times its
+/// samples or more.
+const MAY_HOLD: f64 = 0.5;
 
 /// The labels of one function in one image: on A's side and on B's.
 type Sides = [BTreeSet<LabelId>; 2];
 
+/// The images of a function's name, each with its labels.
+type ByImage = BTreeMap<String, Sides>;
+
 impl Matching {
-    /// Matches labels; `present[label]` says on which sides it has samples.
-    pub fn new(labels: &Labels, present: &[[bool; 2]]) -> Self {
-        let mut named: BTreeMap<String, BTreeMap<String, Sides>> = BTreeMap::new();
-        for (number, sides) in present.iter().enumerate() {
+    /// Matches labels. `shares[label]` are the parts of A's and B's samples, 0 to 1, in whose
+    /// stacks it is; `images` are those of both sides.
+    pub fn new(labels: &Labels, shares: &[[f64; 2]], images: &[Images; 2]) -> Self {
+        let modules = Modules::new(images);
+        let mut named: BTreeMap<String, ByImage> = BTreeMap::new();
+        let mut pooled: BTreeMap<String, ByImage> = BTreeMap::new();
+        // By image: what both sides' code without names has.
+        let mut without_names: BTreeMap<String, [f64; 2]> = BTreeMap::new();
+        for (number, sides) in shares.iter().enumerate() {
             let label = number as LabelId;
-            let module = unversioned(labels.module_name(label)).to_owned();
-            // Without a symbol an address means nothing in another build.
-            let name = match (labels.get(label).unknown, module.as_str()) {
-                (true, "") => UNKNOWN.to_owned() + "]",
-                (true, _) => format!("{UNKNOWN} in {module}]"),
-                (false, _) => bare(labels.name(label)).to_owned(),
+            let path = labels.text(labels.get(label).module);
+            let image = modules.of(path);
+            let name = name_of(label, labels, image);
+            let module = image.map_or("", |image| image.name.as_str()).to_owned();
+            let (table, module) = match (&name, image) {
+                (Some(_), _) => (&mut named, module),
+                (None, Some(image)) if image.is_found => (&mut pooled, module),
+                (None, _) => (&mut pooled, String::new()),
             };
-            let images = named.entry(name).or_default();
-            let found = images.entry(module).or_default();
+            if name.is_none() {
+                let sum = without_names.entry(module.clone()).or_default();
+                (0..2).for_each(|side| sum[side] += sides[side]);
+            }
+            let name = name.unwrap_or_else(|| match module.as_str() {
+                "" => UNKNOWN.to_owned() + "]",
+                _ => format!("{UNKNOWN} in {}]", module.trim_matches(['[', ']'])),
+            });
+            let found = table.entry(name).or_default().entry(module).or_default();
             for (side, set) in found.iter_mut().enumerate() {
-                if sides[side] {
+                if sides[side] > 0.0 {
                     set.insert(label);
                 }
             }
         }
         let mut matching = Matching {
             functions: Vec::new(),
-            by_label: vec![u32::MAX; present.len()],
+            by_label: vec![u32::MAX; shares.len()],
         };
         for (name, images) in named {
-            matching.match_name(&name, images, labels);
+            matching.match_name(&name, images, labels, &|labels: &Sides, module: &str| {
+                let hidden = without_names.get(module).copied().unwrap_or_default();
+                may_be_hidden(labels, shares, hidden)
+            });
+        }
+        for (name, images) in pooled {
+            for (module, sides) in images {
+                let kind = match sides.iter().any(BTreeSet::is_empty) {
+                    true => Kind::Unmatched,
+                    false => Kind::Pooled,
+                };
+                matching.add(&name, &module, kind, sides.iter().flatten().copied());
+            }
         }
         matching
     }
 
-    fn match_name(&mut self, name: &str, images: BTreeMap<String, Sides>, labels: &Labels) {
+    fn match_name(
+        &mut self,
+        name: &str,
+        images: ByImage,
+        labels: &Labels,
+        is_hidden: &dyn Fn(&Sides, &str) -> bool,
+    ) {
         let only =
             |sides: &Sides, side: usize| !sides[side].is_empty() && sides[1 - side].is_empty();
         let gone = images.iter().filter(|(_, sides)| only(sides, 0));
@@ -130,27 +171,30 @@ impl Matching {
                 // Told with the image that it went to.
                 (true, _) if moved => continue,
                 (_, true) if moved => Kind::Moved,
+                (true, _) | (_, true) if is_hidden(sides, module) => Kind::Unmatched,
                 (true, _) => Kind::Gone,
                 (_, true) => Kind::New,
                 _ if names(&sides[0], labels) == names(&sides[1], labels) => Kind::Same,
-                // Every unknown address is another "name".
-                _ if name.starts_with(UNKNOWN) => Kind::Same,
+                // An offset in one build, under another file name.
+                _ if is_offset(&sides[0], labels) => Kind::Same,
                 _ => Kind::Renamed,
             };
-            let number = self.functions.len() as u32;
-            self.functions.push(Match {
-                name: name.to_owned(),
-                module: module.clone(),
-                kind,
-            });
             let mut mine: Vec<LabelId> = sides.iter().flatten().copied().collect();
             if kind == Kind::Moved {
                 mine.extend(&images[&gone[0]][0]);
             }
-            for label in mine {
-                self.by_label[label as usize] = number;
-            }
+            self.add(name, module, kind, mine.into_iter());
         }
+    }
+
+    fn add(&mut self, name: &str, module: &str, kind: Kind, labels: impl Iterator<Item = LabelId>) {
+        let number = self.functions.len() as u32;
+        self.functions.push(Match {
+            name: name.to_owned(),
+            module: module.to_owned(),
+            kind,
+        });
+        labels.for_each(|label| self.by_label[label as usize] = number);
     }
 
     /// The function of a label; `None` for a label without samples.
@@ -160,8 +204,34 @@ impl Matching {
     }
 }
 
+/// What a function is found again by in its image; `None` if by nothing.
+fn name_of(label: LabelId, labels: &Labels, image: Option<&Image>) -> Option<String> {
+    let name = labels.name(label);
+    if !labels.get(label).unknown {
+        return Some(bare(name).to_owned());
+    }
+    let image = image.filter(|image| image.is_one_build)?;
+    let (_, offset) = name.rsplit_once('+')?;
+    Some(format!("{}+{offset}", image.name))
+}
+
+/// Whether a function that one side alone has can be among the other side's code without names,
+/// `hidden` of whose image are in the stacks of this part of the samples.
+fn may_be_hidden(sides: &Sides, shares: &[[f64; 2]], hidden: [f64; 2]) -> bool {
+    let side = usize::from(sides[0].is_empty());
+    let own = sides[side]
+        .iter()
+        .map(|label| shares[*label as usize][side]);
+    let own = own.fold(0.0, f64::max);
+    hidden[1 - side] > 0.0 && hidden[1 - side] >= MAY_HOLD * own
+}
+
 fn names<'a>(labels: &BTreeSet<LabelId>, table: &'a Labels) -> BTreeSet<&'a str> {
     labels.iter().map(|label| table.name(*label)).collect()
+}
+
+fn is_offset(labels: &BTreeSet<LabelId>, table: &Labels) -> bool {
+    labels.iter().all(|label| table.get(*label).unknown)
 }
 
 #[cfg(test)]
@@ -169,47 +239,135 @@ mod tests {
     use super::*;
     use crate::labels::Label;
 
-    #[test]
-    fn functions_are_told_apart_by_what_happened_to_them() {
-        let mut labels = Labels::new();
-        let mut present = Vec::new();
-        let mut add = |name: &str, module: &str, sides: [bool; 2], unknown: bool| {
+    /// Labels with their parts of the samples, and the images they are in.
+    #[derive(Default)]
+    struct Found {
+        labels: Labels,
+        shares: Vec<[f64; 2]>,
+        images: [Images; 2],
+    }
+
+    impl Found {
+        fn new() -> Self {
+            Found {
+                labels: Labels::new(),
+                ..Found::default()
+            }
+        }
+
+        /// Each side's images, `PATH=BUILD`.
+        fn map(mut self, a: &[&str], b: &[&str]) -> Self {
+            for (images, list) in self.images.iter_mut().zip([a, b]) {
+                for (path, build) in list.iter().filter_map(|one| one.split_once('=')) {
+                    let builds = images.builds.entry(path.to_owned()).or_default();
+                    builds.insert(build.as_bytes().to_vec());
+                }
+            }
+            self
+        }
+
+        fn add(&mut self, name: &str, module: &str, sides: [f64; 2], unknown: bool) -> LabelId {
             let label = Label {
-                name: labels.text_id(name),
-                module: labels.text_id(module),
+                name: self.labels.text_id(name),
+                module: self.labels.text_id(module),
                 unknown,
                 ..Label::default()
             };
-            labels.id(label);
-            present.push(sides);
-        };
-        add("main", "/bin/app", [true, true], false);
-        add("parse", "/bin/app", [true, false], false);
-        add("parse", "/lib/libparse.so.1", [false, true], false);
-        add("walk.constprop.0", "/bin/app", [true, false], false);
-        add("walk.isra.0", "/bin/app", [false, true], false);
-        add("old", "/bin/app", [true, false], false);
-        add("fresh", "/bin/app", [false, true], false);
-        add("malloc", "/lib/libc.so.5", [true, false], false);
-        add("malloc", "/lib/libc.so.6", [false, true], false);
-        add("app+0x12", "/bin/app", [true, false], true);
-        add("app+0x34", "/bin/app", [false, true], true);
-        add("0x1234", "", [true, true], true);
-        let matching = Matching::new(&labels, &present);
-        let kind = |label: LabelId| {
-            let found = &matching.functions[matching.function(label).unwrap() as usize];
-            (found.name.as_str(), found.kind)
-        };
-        assert_eq!(kind(0), ("main", Kind::Same));
-        assert_eq!(kind(1), ("parse", Kind::Moved));
-        assert_eq!(kind(1), kind(2));
-        assert_eq!(kind(3), ("walk", Kind::Renamed));
-        assert_eq!(kind(3), kind(4));
-        assert_eq!(kind(5), ("old", Kind::Gone));
-        assert_eq!(kind(6), ("fresh", Kind::New));
-        assert_eq!(kind(7), ("malloc", Kind::Same));
-        assert_eq!(kind(9), ("[unknown in app]", Kind::Same));
-        assert_eq!(matching.function(9), matching.function(10));
-        assert_eq!(kind(11), ("[unknown]", Kind::Same));
+            self.shares.push(sides);
+            self.labels.id(label)
+        }
+
+        fn matching(&self) -> Matching {
+            Matching::new(&self.labels, &self.shares, &self.images)
+        }
+    }
+
+    fn told(matching: &Matching, label: LabelId) -> (&str, Kind) {
+        let found = &matching.functions[matching.function(label).unwrap() as usize];
+        (found.name.as_str(), found.kind)
+    }
+
+    const A: [f64; 2] = [0.1, 0.0];
+    const B: [f64; 2] = [0.0, 0.1];
+    const BOTH: [f64; 2] = [0.1, 0.1];
+
+    #[test]
+    fn functions_are_told_apart_by_what_happened_to_them() {
+        let mut found = Found::new().map(
+            &["/bin/app=1", "/lib/libc.so.5=2"],
+            &["/bin/app=3", "/lib/libc.so.6=4", "/lib/libparse.so.1=5"],
+        );
+        let main = found.add("main", "/bin/app", BOTH, false);
+        let parse = found.add("parse", "/bin/app", A, false);
+        let moved = found.add("parse", "/lib/libparse.so.1", B, false);
+        let walk = found.add("walk.constprop.0", "/bin/app", A, false);
+        let cloned = found.add("walk.isra.0", "/bin/app", B, false);
+        let old = found.add("old", "/bin/app", A, false);
+        let fresh = found.add("fresh", "/bin/app", B, false);
+        let malloc = found.add("malloc", "/lib/libc.so.5", A, false);
+        found.add("malloc", "/lib/libc.so.6", B, false);
+        let matching = found.matching();
+        assert_eq!(told(&matching, main), ("main", Kind::Same));
+        assert_eq!(told(&matching, parse), ("parse", Kind::Moved));
+        assert_eq!(matching.function(parse), matching.function(moved));
+        assert_eq!(told(&matching, walk), ("walk", Kind::Renamed));
+        assert_eq!(matching.function(walk), matching.function(cloned));
+        assert_eq!(told(&matching, old), ("old", Kind::Gone));
+        assert_eq!(told(&matching, fresh), ("fresh", Kind::New));
+        assert_eq!(told(&matching, malloc), ("malloc", Kind::Same));
+    }
+
+    #[test]
+    fn unnamed_code_of_a_program_under_another_name_is_not_new() {
+        let mut found = Found::new().map(&["/tmp/a=1"], &["/tmp/b=2"]);
+        let in_a = found.add("a+0x1130", "/tmp/a", A, true);
+        let in_b = found.add("b+0x1150", "/tmp/b", B, true);
+        let main_a = found.add("main", "/tmp/a", A, false);
+        let main_b = found.add("main", "/tmp/b", B, false);
+        let matching = found.matching();
+        assert_eq!(told(&matching, in_a), ("[unknown in b]", Kind::Pooled));
+        assert_eq!(matching.function(in_a), matching.function(in_b));
+        assert_eq!(told(&matching, main_a), ("main", Kind::Same));
+        assert_eq!(matching.function(main_a), matching.function(main_b));
+    }
+
+    #[test]
+    fn an_offset_is_a_name_in_one_build_only() {
+        let mut found = Found::new().map(
+            &["/lib/liblzma.so.5.4.1=1", "/lib/libz.so.1=2", "[anon]="],
+            &["/opt/liblzma.so.5.4.1=1", "/lib/libz.so.1=3", "[anon]="],
+        );
+        let one = found.add("liblzma.so.5.4.1+0x15ae0", "/lib/liblzma.so.5.4.1", A, true);
+        let same = found.add("liblzma.so.5.4.1+0x15ae0", "/opt/liblzma.so.5.4.1", B, true);
+        let other = found.add("liblzma.so.5.4.1+0x17", "/lib/liblzma.so.5.4.1", A, true);
+        let zlib = found.add("libz.so.1+0x10", "/lib/libz.so.1", BOTH, true);
+        let anon = found.add("[anon]+0x10", "[anon]", A, true);
+        let nowhere = found.add("0x1234", "", BOTH, true);
+        let matching = found.matching();
+        assert_eq!(told(&matching, one), ("liblzma.so+0x15ae0", Kind::Same));
+        assert_eq!(matching.function(one), matching.function(same));
+        assert_eq!(told(&matching, other), ("liblzma.so+0x17", Kind::Gone));
+        assert_eq!(
+            told(&matching, zlib),
+            ("[unknown in libz.so]", Kind::Pooled)
+        );
+        assert_eq!(
+            told(&matching, anon),
+            ("[unknown in anon]", Kind::Unmatched)
+        );
+        assert_eq!(told(&matching, nowhere), ("[unknown]", Kind::Pooled));
+    }
+
+    #[test]
+    fn what_may_be_among_code_without_names_is_neither_new_nor_gone() {
+        let mut found = Found::new().map(&["/bin/app=1"], &["/bin/app=2"]);
+        let parse = found.add("parse", "/bin/app", [0.3, 0.0], false);
+        let hash = found.add("hash", "/bin/app", [0.0, 0.3], false);
+        let stripped = found.add("app+0x10", "/bin/app", [0.0, 0.4], true);
+        let matching = found.matching();
+        assert_eq!(told(&matching, parse), ("parse", Kind::Unmatched));
+        // A has no code without a name.
+        assert_eq!(told(&matching, hash), ("hash", Kind::New));
+        assert_eq!(told(&matching, stripped).1, Kind::Unmatched);
     }
 }

@@ -2,7 +2,8 @@
 //! each recording. What the bootstrap draws from.
 
 use super::DiffOptions;
-use super::matching::{Match, Matching};
+use super::matching::{Kind, Match, Matching};
+use super::modules::Images;
 use crate::account::Account;
 use crate::gather::{self, By, Options, Profile, Sampled};
 use crate::library::Library;
@@ -123,7 +124,14 @@ pub(super) fn gather(
     };
     let profile = gather::gather(&all, library, &how, progress, Some(&mut take));
     let accounts = [accounts_of(a, &cells, 0), accounts_of(b, &cells, a.len())];
-    let series = build(&profile, &cells, [a.len(), b.len()], options.least_share);
+    let images = [a, b].map(images);
+    let series = build(
+        &profile,
+        &cells,
+        [a.len(), b.len()],
+        options.least_share,
+        &images,
+    );
     (series, accounts, profile.warnings)
 }
 
@@ -144,21 +152,59 @@ fn accounts_of(side: &[&Recording], cells: &Cells, first: usize) -> Account {
     account
 }
 
-fn build(profile: &Profile, cells: &Cells, sizes: [usize; 2], least_share: f64) -> Series {
-    let side_of = |recording: usize| usize::from(recording >= sizes[0]);
-    let mut present = vec![[false; 2]; profile.labels.len()];
-    let mut seen = WordMap::default();
-    for (recording, _, node) in cells.keys() {
+/// The images and the programs of a side.
+fn images(side: &[&Recording]) -> Images {
+    let mut images = Images::default();
+    for recording in side {
+        for module in recording.spaces().modules() {
+            // As it stands in the labels.
+            let path = crate::labels::printable(&module.path).into_owned();
+            let builds = images.builds.entry(path).or_default();
+            builds.insert(module.build_id.clone());
+        }
+        let command = recording.metadata().target.name.as_str();
+        let program = command.split_whitespace().next().unwrap_or_default();
+        let name = program.rsplit('/').next().unwrap_or_default();
+        images.programs.insert(name.to_owned());
+    }
+    images
+}
+
+/// For each label, the parts of both sides' samples in whose stacks it is.
+fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) -> Vec<[f64; 2]> {
+    let mut by_node: BTreeMap<NodeId, [u64; 2]> = BTreeMap::new();
+    let mut totals = [0; 2];
+    for ((recording, _, node), count) in cells {
         let side = side_of(*recording);
-        if seen.insert((side as u32, *node), ()).is_none() {
-            for label in profile.tree.outwards(*node) {
-                if let Some(sides) = present.get_mut(label as usize) {
-                    sides[side] = true;
+        by_node.entry(*node).or_default()[side] += u64::from(*count);
+        totals[side] += u64::from(*count);
+    }
+    let mut shares = vec![[0.0; 2]; profile.labels.len()];
+    for (node, counts) in by_node {
+        let mut labels: Vec<u32> = profile.tree.outwards(node).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        for label in labels {
+            if let Some(share) = shares.get_mut(label as usize) {
+                for side in 0..2 {
+                    share[side] += counts[side] as f64 / totals[side].max(1) as f64;
                 }
             }
         }
     }
-    let matching = Matching::new(&profile.labels, &present);
+    shares
+}
+
+fn build(
+    profile: &Profile,
+    cells: &Cells,
+    sizes: [usize; 2],
+    least_share: f64,
+    images: &[Images; 2],
+) -> Series {
+    let side_of = |recording: usize| usize::from(recording >= sizes[0]);
+    let shares = shares(profile, cells, &side_of);
+    let matching = Matching::new(&profile.labels, &shares, images);
     let mut series = Series::default();
     // The same stacks, with functions that match for labels.
     let mut nodes: WordMap<NodeId, NodeId> = WordMap::default();
@@ -312,6 +358,19 @@ fn choose(series: &mut Series, least_share: f64) -> Chosen {
 }
 
 impl Series {
+    /// Whether both sides' samples of an item can be compared: none of its functions is of code that
+    /// was not found again on the other side.
+    pub fn is_matched(&self, item: &Item) -> bool {
+        let is_matched = |function: u32| {
+            let kind = self.functions.get(function as usize).map(|it| it.kind);
+            kind != Some(Kind::Unmatched)
+        };
+        match item.counted {
+            Counted::Path => self.tree.outwards(item.node).all(is_matched),
+            Counted::Own | Counted::Total => is_matched(item.function),
+        }
+    }
+
     /// What an item is called: a function, or a path with `;` between its functions.
     pub fn item_name(&self, item: &Item) -> String {
         let name = |function: u32| self.functions[function as usize].name.as_str();

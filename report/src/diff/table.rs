@@ -107,6 +107,9 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
     };
     let kind = match function.kind {
         Kind::Same => String::new(),
+        Kind::Unmatched => {
+            "  (unmatched: it can't be told whether the other side has it)".to_owned()
+        }
         kind => format!("  ({})", kind.name()),
     };
     let module = match function.module.as_str() {

@@ -56,7 +56,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     let is_path = |item: usize| series.items[item].counted == Counted::Path;
     let [functions, paths] = [false, true].map(|paths| {
         let members: Vec<usize> = (0..estimates.len())
-            .filter(|item| is_path(*item) == paths)
+            .filter(|item| is_path(*item) == paths && series.is_matched(&series.items[*item]))
             .collect();
         Family::judge(series, &questions(series, &members), &estimates, options)
     });
