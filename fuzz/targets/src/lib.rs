@@ -12,6 +12,7 @@ mod seeds;
 mod recordings;
 mod images;
 mod symbol_lists;
+mod made_code;
 mod conversations;
 mod page_tables;
 mod stacks;
@@ -86,6 +87,12 @@ pub const TARGETS: &[Target] = &[
         what: "nm, kallsyms, System.map, /proc/PID/maps, libxl's JSON, notes, mangled names",
         run: symbol_lists::run,
         seeds: seeds::symbol_lists,
+    },
+    Target {
+        name: "made_code",
+        what: "perf maps and jitdumps",
+        run: made_code::run,
+        seeds: seeds::made_code,
     },
     Target {
         name: "imports",

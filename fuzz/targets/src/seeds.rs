@@ -151,6 +151,25 @@ fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 
+/// What programs tell of code that they make.
+pub fn made_code() -> Vec<Vec<u8>> {
+    let mut all = texts(&[
+        "1000 10 LazyCompile:~f a.js:1\n0x1100 20 g\n1008 10 again\n7f0000000000 100 far\n",
+        "0 7fffffffffff all\n3ff0 20 across\n",
+    ]);
+    // The header of a jitdump, and a function of two bytes in it.
+    let words =
+        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
+    let mut dump = words(&[0x4A69_5444, 1, 40, 62, 0, 7, 0, 0, 0, 0]);
+    dump.extend(words(&[0, 60, 5, 0, 7, 7, 0, 0, 0x1000, 0, 2, 0, 3, 0]));
+    dump.extend(b"f\0\x90\xc3");
+    dump.extend(words(&[
+        1, 64, 6, 0, 7, 7, 0, 0, 0x1000, 0, 0x2000, 0, 2, 0, 3, 0,
+    ]));
+    all.push(dump);
+    all
+}
+
 /// Lists of symbols and what looks like them.
 pub fn symbol_lists() -> Vec<Vec<u8>> {
     let mut all = texts(&[

@@ -11,9 +11,9 @@ mod roots;
 mod identity;
 mod keeper;
 mod vdso;
-mod functions;
-mod perf_map;
-mod jitdump;
+pub mod functions;
+pub mod perf_map;
+pub mod jitdump;
 mod runtime;
 
 use keeper::Keeper;
