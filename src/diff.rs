@@ -142,12 +142,9 @@ fn side(found: &Diff, number: usize) -> String {
         true => ", incomplete",
         false => "",
     };
-    let samples = account.counted;
+    let counted = account.unit.phrase(account.counted);
     let names = printable(&names.join(" + ")).into_owned();
-    let text = format!(
-        "{}: {samples} samples{incomplete}, {names}",
-        ["A", "B"][number]
-    );
+    let text = format!("{}: {counted}{incomplete}, {names}", ["A", "B"][number]);
     caption::cut(&text, SIDE_COLUMNS)
 }
 

@@ -10,6 +10,7 @@ use uniprof_report::code::Codes;
 use uniprof_report::gather::{By, Each, Profile, Sampled, task_name};
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
+use uniprof_report::unit::Unit;
 use uniprof_report::views::annotate::Annotation;
 use uniprof_report::views::chart::Chart;
 use uniprof_report::views::flame::{self, FlameOptions};
@@ -311,8 +312,13 @@ const SUBTITLE_LETTERS: usize = 130;
 
 fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> FlameOptions {
     let names: Vec<&str> = recordings.iter().map(Recording::subject).collect();
+    let what = match profile.unit() {
+        Unit::Samples => "",
+        Unit::OffCpu => "time off CPU: ",
+    };
+    let title = format!("{what}{}", names.join(" + "));
     FlameOptions {
-        title: uniprof_report::labels::printable(&names.join(" + ")).into_owned(),
+        title: uniprof_report::labels::printable(&title).into_owned(),
         subtitle: profile.account.short_line(SUBTITLE_LETTERS),
         reverse: args.reverse,
         icicle: args.reverse,

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use uniprof_report::filter::Filter;
 use uniprof_report::gather::{By, Each, Options, Profile, gather};
 use uniprof_report::recording::Recording;
+use uniprof_report::unit::Unit;
 use uprof::State;
 
 /// How fine frames are.
@@ -75,6 +76,15 @@ pub struct Selecting {
     /// Only running samples, which is the default
     #[arg(long, conflicts_with = "state", help_heading = "Which samples")]
     pub on_cpu: bool,
+    /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
+    #[arg(long, conflicts_with = "on_cpu", help_heading = "Which samples")]
+    pub off_cpu: bool,
+    /// Only waits of at least this time, such as 1ms
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    pub min_wait: Option<u64>,
+    /// Only waits of at most this time: leaves out threads that had nothing to do
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
+    pub max_wait: Option<u64>,
     /// Only stacks with a matching frame
     #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
     pub focus: Option<Regex>,
@@ -179,6 +189,8 @@ impl Selecting {
         let values = [
             value("--from", self.from.map(seconds)),
             value("--to", self.to.map(seconds)),
+            value("--min-wait", self.min_wait.map(seconds)),
+            value("--max-wait", self.max_wait.map(seconds)),
             regex("--thread", &self.thread),
             regex("--focus", &self.focus),
             regex("--ignore", &self.ignore),
@@ -187,6 +199,7 @@ impl Selecting {
         ];
         flags.extend(values.into_iter().flatten());
         let switches = [
+            ("--off-cpu", self.off_cpu),
             ("--no-inlines", self.no_inlines),
             ("--by-thread", self.by_thread),
             ("--no-demangle", self.no_demangle),
@@ -195,6 +208,16 @@ impl Selecting {
         let on = switches.into_iter().filter(|(_, is_on)| *is_on);
         flags.extend(on.map(|(flag, _)| flag.to_owned()));
         flags
+    }
+
+    /// What is asked to be counted; `None`: whatever there is.
+    fn unit(&self) -> Option<Unit> {
+        let time = self.off_cpu || self.min_wait.is_some() || self.max_wait.is_some();
+        match (time, self.on_cpu) {
+            (true, _) => Some(Unit::OffCpu),
+            (false, true) => Some(Unit::Samples),
+            (false, false) => None,
+        }
     }
 
     /// What to gather.
@@ -213,7 +236,10 @@ impl Selecting {
                 to_ns: self.to,
                 vcpus: self.vcpu.iter().copied().collect(),
                 thread: self.thread.clone(),
+                unit: self.unit(),
                 states: states.collect(),
+                min_wait_ns: self.min_wait,
+                max_wait_ns: self.max_wait,
                 focus: self.focus.clone(),
                 ignore: self.ignore.clone(),
                 hide: self.hide.clone(),

@@ -62,6 +62,7 @@ fn hostile(paths: &[String], source: &str) -> Vec<u8> {
             late_ns: None,
             registers: None,
             stack: None,
+            wait: None,
         };
         writer.sample(&sample).unwrap();
     }

@@ -177,7 +177,8 @@ pub struct Loss {
     pub task: Option<Task>,
     /// Why.
     pub reason: LossReason,
-    /// How many samples (or, for [`LossReason::EventsLost`], records).
+    /// How many samples (for [`LossReason::EventsLost`], records; for [`LossReason::WaitsLost`], waits
+    /// or records of them).
     pub count: u64,
 }
 
@@ -197,6 +198,8 @@ tags! {
         EventsLost = 4 "events-lost",
         /// The file was damaged and what was sound of it recovered.
         Damaged = 5 "damaged",
+        /// Switches of threads were lost, so that waits around them have no known length.
+        WaitsLost = 6 "waits-lost",
     }
 }
 
@@ -210,6 +213,7 @@ impl LossReason {
             LossReason::Deadline => "deadlines missed",
             LossReason::EventsLost => "names or mappings lost",
             LossReason::Damaged => "lost with damaged parts of the file",
+            LossReason::WaitsLost => "waits of unknown length or records of them, left out",
         }
     }
 }

@@ -277,6 +277,10 @@ tags! {
         StackWords = 19 "stack-words",
         /// Stack bytes where nothing was known.
         StackBytes = 20 "stack-bytes",
+        /// Time off the processor that a row stands for.
+        OffCpu = 21 "off-cpu",
+        /// How many waits that time is the sum of, beyond the first.
+        Waits = 22 "waits",
     }
 }
 

@@ -53,7 +53,8 @@ pub use recording::{Blocks, Recording};
 pub use recover::{Recovered, recover};
 pub use rows::{Row, Rows, SampleBlock};
 pub use sample::{
-    Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, register_name,
+    Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,
+    register_name,
 };
 pub use scanner::Item;
 pub use stream::StreamReader;

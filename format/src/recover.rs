@@ -196,6 +196,7 @@ fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u6
             late_ns: row.late_ns,
             registers: row.registers,
             stack: row.stack,
+            wait: row.wait,
         })?;
         count += 1;
     }

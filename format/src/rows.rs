@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::layout::{Column, MAX_ROWS};
 use crate::raw_stack::RawStackReader;
 use crate::registers::{Elsewhere, RegisterReader};
-use crate::sample::{Frame, RawStack, Registers, State, Stop, Task};
+use crate::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
 use crate::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
 
@@ -95,6 +95,8 @@ impl SampleBlock {
             stop: Optional(optional(Column::Stop)),
             cost: Optional(optional(Column::Cost)),
             late: Optional(optional(Column::Late)),
+            off_cpu: Optional(optional(Column::OffCpu)),
+            waits: Optional(optional(Column::Waits)),
             registers: RegisterReader::new(&self.payload, &self.directory, &self.masks, self.equal),
             stacks: self.directory.has(Column::StackLength).then(|| {
                 RawStackReader::new([
@@ -179,6 +181,8 @@ pub struct Row<'a> {
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
     pub stack: Option<RawStack<'a>>,
+    /// For how long the task was off the processor; `None` for a sample.
+    pub wait: Option<Wait>,
 }
 
 /// Reads the rows of a block in order. A row borrows from the reader, so this is no `Iterator`.
@@ -193,6 +197,8 @@ pub struct Rows<'a> {
     stop: Optional<'a>,
     cost: Optional<'a>,
     late: Optional<'a>,
+    off_cpu: Optional<'a>,
+    waits: Optional<'a>,
     registers: Option<RegisterReader<'a>>,
     stacks: Option<RawStackReader<'a>>,
 }
@@ -220,6 +226,12 @@ impl Rows<'_> {
         let stop = tag("stop reason", self.stop.byte()?, Stop::from_number)?;
         let cost_ns = self.cost.varint()?.checked_sub(1);
         let late_ns = self.late.varint()?.checked_sub(1);
+        let waited_ns = self.off_cpu.varint()?.checked_sub(1);
+        let more = self.waits.varint()?;
+        let wait = waited_ns.map(|time_ns| Wait {
+            time_ns,
+            count: more.saturating_add(1),
+        });
         let stack = match &mut self.stacks {
             Some(stacks) => stacks.row(task_index)?,
             None => None,
@@ -247,6 +259,7 @@ impl Rows<'_> {
             late_ns,
             registers,
             stack,
+            wait,
         }))
     }
 

@@ -56,7 +56,7 @@ tags! {
         Offline = 2 "offline",
         /// Paused by someone other than the recorder.
         Paused = 3 "paused",
-        /// Able to execute, but without a processor since the sample before.
+        /// Able to execute, but without a processor: since the sample before, or from now on.
         Ready = 4 "ready",
     }
 }
@@ -258,6 +258,17 @@ pub(crate) fn bits(mut mask: u64) -> impl Iterator<Item = u8> {
     })
 }
 
+/// Time that a task was off the processor, from the row's time on. Such a row is no sample taken now and
+/// then: it was taken when the task left the processor, and its weight is this time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// Nanoseconds, all waits together.
+    pub time_ns: u64,
+    /// How many waits: the row's own, and shorter ones before it of which no stack was taken. They lie
+    /// between the row's time and the end of the last. Never 0.
+    pub count: u64,
+}
+
 /// Raw stack bytes of one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawStack<'a> {
@@ -288,4 +299,6 @@ pub struct Sample<'a> {
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
     pub stack: Option<RawStack<'a>>,
+    /// For how long the task was off the processor; `None` for a sample.
+    pub wait: Option<Wait>,
 }

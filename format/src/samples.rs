@@ -42,6 +42,8 @@ pub(crate) struct BlockBuilder {
     stop: Vec<u8>,
     cost: Vec<u8>,
     late: Vec<u8>,
+    off_cpu: Vec<u8>,
+    waits: Vec<u8>,
 }
 
 impl BlockBuilder {
@@ -78,7 +80,9 @@ impl BlockBuilder {
         varint::put_delta(&mut self.time, self.previous_ns, sample.time_ns);
         self.previous_ns = sample.time_ns;
         self.earliest_ns = self.earliest_ns.min(sample.time_ns);
-        self.latest_ns = self.latest_ns.max(sample.time_ns);
+        let waited_ns = sample.wait.map_or(0, |wait| wait.time_ns);
+        let end_ns = sample.time_ns.saturating_add(waited_ns);
+        self.latest_ns = self.latest_ns.max(end_ns);
 
         let task = self.task_number(sample.task);
         varint::put(&mut self.task, u64::from(task));
@@ -92,6 +96,9 @@ impl BlockBuilder {
         self.stop.push(stop.number());
         put_optional(&mut self.cost, sample.cost_ns);
         put_optional(&mut self.late, sample.late_ns);
+        put_optional(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
+        let more = sample.wait.map_or(0, |wait| wait.count.saturating_sub(1));
+        varint::put(&mut self.waits, more);
         let elsewhere = Elsewhere {
             frame: chain.first().map(|frame| frame.address),
             stack: sample.stack.map(|stack| stack.address),
@@ -148,6 +155,8 @@ impl BlockBuilder {
             (id(Column::Stop), unless_zero(&self.stop)),
             (id(Column::Cost), unless_zero(&self.cost)),
             (id(Column::Late), unless_zero(&self.late)),
+            (id(Column::OffCpu), unless_zero(&self.off_cpu)),
+            (id(Column::Waits), unless_zero(&self.waits)),
             (id(Column::RegisterMasks), mask_table),
             (id(Column::RegisterMask), unless_zero(mask_index)),
             (id(Column::RegisterEqual), &equal),
@@ -180,6 +189,8 @@ impl BlockBuilder {
             &mut self.stop,
             &mut self.cost,
             &mut self.late,
+            &mut self.off_cpu,
+            &mut self.waits,
         ] {
             column.clear();
         }

@@ -58,6 +58,7 @@ fn a_full_disk_costs_the_blocks_that_did_not_fit() {
                 late_ns: None,
                 registers: None,
                 stack: None,
+                wait: None,
             };
             writer.sample(&sample).unwrap();
             refused += u64::from(writer.flush().is_err());

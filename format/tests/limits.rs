@@ -36,6 +36,7 @@ fn sample<'a>(time_ns: u64, chain: &'a [Frame]) -> Sample<'a> {
         late_ns: None,
         registers: None,
         stack: None,
+        wait: None,
     }
 }
 

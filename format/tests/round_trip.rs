@@ -9,7 +9,7 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
     Arch, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
-    SampleBlock, State, Stop, StreamReader, Task, Writer,
+    SampleBlock, State, Stop, StreamReader, Task, Wait, Writer,
 };
 
 /// A sample that owns its parts.
@@ -24,6 +24,7 @@ struct Owned {
     late_ns: Option<u64>,
     registers: Option<Registers>,
     stack: Option<(u64, Vec<u8>)>,
+    wait: Option<Wait>,
 }
 
 impl Owned {
@@ -41,6 +42,7 @@ impl Owned {
                 address: *address,
                 bytes,
             }),
+            wait: self.wait,
         }
     }
 }
@@ -85,6 +87,7 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
             prop::option::of(small),
             prop::option::of(registers()),
             prop::option::of((any::<u64>(), prop::collection::vec(0u8..2, 0..64))),
+            prop::option::of((0..u64::MAX - 1, 1u64..)),
         ),
     )
         .prop_map(
@@ -98,6 +101,7 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
                 late_ns: rest.1,
                 registers: rest.2,
                 stack: rest.3,
+                wait: rest.4.map(|(time_ns, count)| Wait { time_ns, count }),
             },
         );
     prop::collection::vec(sample, 1..60)
@@ -126,6 +130,7 @@ fn owned_rows(block: &SampleBlock) -> Vec<Owned> {
             late_ns: row.late_ns,
             registers: row.registers.copied(),
             stack: row.stack.map(|stack| (stack.address, stack.bytes.to_vec())),
+            wait: row.wait,
         });
     }
     all
@@ -318,6 +323,7 @@ fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
         late_ns: None,
         registers: None,
         stack: None,
+        wait: None,
     };
     let mut writer = Writer::create(Vec::new(), [0; 16], &Metadata::default(), 0).unwrap();
     writer.sample(&sample.borrow()).unwrap();
@@ -354,6 +360,7 @@ fn registers_that_repeat_the_row_take_no_bytes() {
                     late_ns: None,
                     registers: Some(registers),
                     stack: Some((scattered + 64, vec![0; 16])),
+                    wait: None,
                 }
             })
             .collect();

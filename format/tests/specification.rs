@@ -116,6 +116,7 @@ fn worked_example() -> Vec<u8> {
         late_ns: None,
         registers: Some(&registers),
         stack: None,
+        wait: None,
     };
     writer.sample(&sample).unwrap();
     sample.time_ns = 2500;

@@ -97,6 +97,7 @@ fn main() -> io::Result<()> {
             late_ns: None,
             registers: None,
             stack: None,
+            wait: None,
         })?;
     }
     let end = End {

@@ -2,6 +2,7 @@
 //! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
 
 use crate::recording::Recording;
+use crate::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason};
 use uprof::{Damage, DamageKind, State, Stop};
@@ -58,13 +59,20 @@ impl Damages {
     }
 }
 
-/// Counts of samples, and of what is missing.
+/// Counts of samples, or their times, and of what is missing. What counts is in the account's unit; what
+/// doesn't is told in samples, or waits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Account {
+    /// What is counted.
+    pub unit: Unit,
     /// Samples read from the file.
     pub read: u64,
-    /// Samples that the view shows.
+    /// What the view shows, in its unit: samples, or nanoseconds.
     pub counted: u64,
+    /// The same by state, with the samples or waits that it is of.
+    pub counted_rows: BTreeMap<State, Weight>,
+    /// What is in the recordings in other units than this one.
+    pub other_units: BTreeMap<Unit, u64>,
     /// Samples left out because of time, vCPU or thread.
     pub outside: u64,
     /// Samples left out because of their state, by state.
@@ -129,7 +137,11 @@ impl Account {
     /// Adds another account to this one.
     pub fn add(&mut self, other: &Account) {
         self.read += other.read;
-        self.counted += other.counted;
+        self.counted = self.counted.saturating_add(other.counted);
+        for (state, rows) in &other.counted_rows {
+            self.counted_rows.entry(*state).or_default().add(*rows);
+        }
+        add_map(&mut self.other_units, &other.other_units);
         self.outside += other.outside;
         self.unfocused += other.unfocused;
         self.late += other.late;
@@ -160,6 +172,15 @@ impl Account {
     /// One line for each thing worth knowing; the first gives the samples counted.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.counted_line()];
+        for (unit, amount) in self.other_units.iter().filter(|(_, amount)| **amount > 0) {
+            lines.push(match unit {
+                Unit::Samples => format!("not counted: {amount} samples (without --off-cpu)"),
+                Unit::OffCpu => {
+                    let time = duration(*amount);
+                    format!("not counted: {time} off CPU (see --off-cpu)")
+                }
+            });
+        }
         let blocked: u64 = self.by_state.values().sum();
         if blocked > 0 {
             let parts = self
@@ -178,13 +199,11 @@ impl Account {
             let parts = self
                 .cut
                 .iter()
-                .map(|(stop, n)| format!("{} {n}", stop.name()));
+                .map(|(stop, n)| format!("{} {}", stop.name(), self.unit.amount(*n)));
             let parts: Vec<String> = parts.collect();
-            let share = share(cut, self.counted);
-            lines.push(format!(
-                "stacks cut short: {cut} ({share}): {}",
-                parts.join(", ")
-            ));
+            let (share, cut) = (share(cut, self.counted), self.unit.amount(cut));
+            let parts = parts.join(", ");
+            lines.push(format!("stacks cut short: {cut} ({share}): {parts}"));
         }
         if self.lacking > 0 {
             let share = share(self.lacking, self.counted);
@@ -202,7 +221,8 @@ impl Account {
             lines.push(line + "; names may be wrong");
         }
         if self.empty > 0 {
-            lines.push(format!("samples without any frame: {}", self.empty));
+            let empty = self.unit.amount(self.empty);
+            lines.push(format!("{} without any frame: {empty}", self.unit.what()));
         }
         for (reason, count) in self.lost.iter().filter(|(_, count)| **count > 0) {
             lines.push(format!("lost: {count} {}", reason.describe()));
@@ -255,6 +275,9 @@ impl Account {
     }
 
     fn counted_line(&self) -> String {
+        if self.unit == Unit::OffCpu {
+            return self.time_line();
+        }
         let per_second = self.counted as f64 / self.seconds;
         match self.seconds > 0.0 {
             true => format!(
@@ -262,6 +285,22 @@ impl Account {
                 self.counted, self.seconds
             ),
             false => format!("{} samples", self.counted),
+        }
+    }
+
+    /// Time, of how many waits, for what, in how long a recording.
+    fn time_line(&self) -> String {
+        let waits = self.counted_rows.values().map(|rows| rows.count);
+        let waits = waits.fold(0, u64::saturating_add);
+        let states = self.counted_rows.iter();
+        let states = states
+            .map(|(state, rows)| format!("{} {}", state.name(), self.unit.amount(rows.amount)));
+        let states: Vec<String> = states.collect();
+        let mut line = self.unit.phrase(self.counted);
+        line += &format!(" in {waits} waits ({})", states.join(", "));
+        match self.seconds > 0.0 {
+            true => line + &format!(" of all threads in {:.1} s", self.seconds),
+            false => line,
         }
     }
 }

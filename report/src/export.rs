@@ -75,7 +75,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "csv",
-        about: "functions and their samples, for spreadsheets",
+        about: "functions and their samples or times, for spreadsheets",
         is_binary: false,
         write: csv::write,
     },
@@ -109,6 +109,8 @@ pub(crate) struct Moment {
     pub node: NodeId,
     /// What the vCPU or thread was doing.
     pub state: State,
+    /// In the profile's unit.
+    pub weight: u64,
 }
 
 impl Request<'_> {
@@ -130,6 +132,7 @@ impl Request<'_> {
                 since_ns: sampled.since_ns,
                 node: sampled.node,
                 state: sampled.state,
+                weight: sampled.weight.amount,
             });
         };
         let mut options = self.options.clone();

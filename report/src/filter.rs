@@ -1,6 +1,7 @@
 //! Which samples count, and which of their frames are shown.
 
 use crate::recording::Recording;
+use crate::unit::{Unit, Weight};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,8 +18,14 @@ pub struct Filter {
     pub vcpus: BTreeSet<u32>,
     /// Only vCPUs or threads whose name matches.
     pub thread: Option<Regex>,
-    /// States that count; empty for running only.
+    /// What is counted; `None` for samples, unless no sample counts and time does.
+    pub unit: Option<Unit>,
+    /// States that count; empty for running only where samples are counted, else for all.
     pub states: BTreeSet<State>,
+    /// No waits shorter than this, in nanoseconds; where a row is of several, their mean decides.
+    pub min_wait_ns: Option<u64>,
+    /// No waits longer than this.
+    pub max_wait_ns: Option<u64>,
     /// Only stacks that have a frame whose name matches.
     pub focus: Option<Regex>,
     /// No stack that has a frame whose name matches.
@@ -30,17 +37,22 @@ pub struct Filter {
 /// What becomes of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    Counts,
+    Counts(Weight),
     Outside,
     WrongState,
+    OtherUnit,
 }
 
 impl Filter {
-    /// Whether a sample counts, as far as its time, vCPU, thread and state go.
+    /// Whether a row counts, as far as its unit, time, vCPU, thread and state go, and what it weighs.
     pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
+        let unit = self.unit.unwrap_or_default();
+        if Unit::of(row) != unit {
+            return Verdict::OtherUnit;
+        }
         let since_ns = row.time_ns.saturating_sub(recording.start_ns());
-        let outside = self.from_ns.is_some_and(|from_ns| since_ns < from_ns)
-            || self.to_ns.is_some_and(|to_ns| since_ns >= to_ns)
+        let weight = self.weigh(since_ns, row);
+        let outside = weight.is_none()
             || !self.vcpus.is_empty() && !self.vcpus.contains(&row.task.vcpu)
             || self.thread.as_ref().is_some_and(|wanted| {
                 let name = recording.tasks().name_at(row.task, row.time_ns);
@@ -49,14 +61,34 @@ impl Filter {
         if outside {
             return Verdict::Outside;
         }
-        let counts = match self.states.is_empty() {
-            true => row.state == State::Running,
-            false => self.states.contains(&row.state),
+        let counts = match (self.states.is_empty(), unit) {
+            (true, Unit::Samples) => row.state == State::Running,
+            (true, Unit::OffCpu) => true,
+            (false, _) => self.states.contains(&row.state),
         };
-        match counts {
-            true => Verdict::Counts,
-            false => Verdict::WrongState,
+        match weight.filter(|_| counts) {
+            Some(weight) => Verdict::Counts(weight),
+            None => Verdict::WrongState,
         }
+    }
+
+    /// What a row adds to the part of time that is looked at; of a wait, what lies in it.
+    fn weigh(&self, since_ns: u64, row: &Row<'_>) -> Option<Weight> {
+        let whole = Unit::weigh(row);
+        let from_ns = self.from_ns.unwrap_or(0);
+        let to_ns = self.to_ns.unwrap_or(u64::MAX);
+        if row.wait.is_none() {
+            let inside = since_ns >= from_ns && self.to_ns.is_none_or(|to_ns| since_ns < to_ns);
+            return inside.then_some(whole);
+        }
+        let mean_ns = whole.amount / whole.count.max(1);
+        let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);
+        let end_ns = since_ns.saturating_add(whole.amount);
+        let inside_ns = end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns));
+        (length.contains(&mean_ns) && (inside_ns > 0 || whole.amount == 0)).then_some(Weight {
+            amount: inside_ns,
+            count: whole.count,
+        })
     }
 
     /// Whether a block whose samples lie between these times can have any that count.

@@ -13,9 +13,10 @@ use crate::library::Library;
 use crate::recording::Recording;
 use crate::symbolizer::Symbolizer;
 use crate::tree::{NodeId, ROOT, StackTree};
+use crate::unit::{Unit, Weight};
 use crate::unwinders::Unwinders;
 use crate::words::WordMap;
-use block::BlockStacks;
+use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use uprof::cold::TargetKind;
@@ -85,6 +86,10 @@ pub struct Sampled {
     pub stop: Stop,
     /// Its stack.
     pub node: NodeId,
+    /// What it weighs.
+    pub weight: Weight,
+    /// In which unit: the profile's.
+    pub unit: Unit,
 }
 
 /// What was gathered.
@@ -100,6 +105,13 @@ pub struct Profile {
     pub warnings: Vec<String>,
 }
 
+impl Profile {
+    /// What the numbers of the tree are.
+    pub fn unit(&self) -> Unit {
+        self.account.unit
+    }
+}
+
 /// Takes samples one by one, in file order, with the profile as far as it is gathered.
 pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
 
@@ -109,7 +121,8 @@ pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
 /// Blocks that are in memory at one time.
 const BATCH: usize = 16;
 
-/// Gathers the samples of `recordings`.
+/// Gathers the samples of `recordings`; their time off the processor where the filter says so, or leaves
+/// it open and there is nothing else.
 pub fn gather(
     recordings: &[&Recording],
     library: &Library,
@@ -117,10 +130,37 @@ pub fn gather(
     progress: &Progress<'_>,
     mut each: Option<&mut Each<'_>>,
 ) -> Profile {
+    let mut in_unit = |unit: Unit| {
+        let mut options = options.clone();
+        options.filter.unit = Some(unit);
+        // A fresh borrow: where the first pass counts nothing, a second follows.
+        let each: Option<&mut Each<'_>> = match &mut each {
+            Some(each) => Some(&mut **each),
+            None => None,
+        };
+        gather_unit(recordings, library, (&options, unit), progress, each)
+    };
+    let wanted = options.filter.unit;
+    let profile = in_unit(wanted.unwrap_or_default());
+    let has_time = profile.account.other_units.contains_key(&Unit::OffCpu);
+    match wanted {
+        None if profile.account.counted == 0 && has_time => in_unit(Unit::OffCpu),
+        _ => profile,
+    }
+}
+
+fn gather_unit(
+    recordings: &[&Recording],
+    library: &Library,
+    (options, unit): (&Options, Unit),
+    progress: &Progress<'_>,
+    mut each: Option<&mut Each<'_>>,
+) -> Profile {
     let mut profile = Profile {
         labels: Labels::new(),
         ..Profile::default()
     };
+    profile.account.unit = unit;
     let mut flags = Vec::new();
     let mut stack_bytes = 0;
     let names = names(recordings);
@@ -211,7 +251,7 @@ impl Gathering<'_, '_> {
         profile: &mut Profile,
         each: &mut Option<&mut Each<'_>>,
     ) {
-        self.weigh(&profile.labels);
+        self.ask(&profile.labels);
         profile.account.add(&stacks.account);
         if let Some(fault) = &stacks.fault {
             profile.warnings.push(fault.clone());
@@ -225,18 +265,11 @@ impl Gathering<'_, '_> {
                 .or_insert_with(|| vec![None; stacks.nodes.len()]);
             let (node, passed) = self.node(stacks, joined, root, row.node, profile);
             if passed.ignore || filtered && !passed.focus {
-                profile.account.unfocused += row.count;
+                profile.account.unfocused += row.weight.count;
                 continue;
             }
-            profile.account.counted += row.count;
-            if crate::account::is_cut(row.stop) {
-                *profile.account.cut.entry(row.stop).or_default() += row.count;
-            }
-            profile.account.late += u64::from(row.late) * row.count;
-            profile.account.shallow += u64::from(row.shallow) * row.count;
-            profile.account.lacking += u64::from(row.lacks_caller) * row.count;
-            profile.account.empty += u64::from(row.node.is_none()) * row.count;
-            profile.tree.add(node, row.count);
+            let amount = count(row, &mut profile.account);
+            profile.tree.add(node, amount);
             if let Some(each) = each {
                 let sampled = Sampled {
                     recording: self.number,
@@ -245,6 +278,11 @@ impl Gathering<'_, '_> {
                     state: row.state,
                     stop: row.stop,
                     node,
+                    weight: Weight {
+                        amount,
+                        ..row.weight
+                    },
+                    unit: profile.account.unit,
                 };
                 each(&sampled, profile);
             }
@@ -322,9 +360,10 @@ impl Gathering<'_, '_> {
     }
 
     /// Asks the regular expressions about labels that are new.
-    fn weigh(&mut self, labels: &Labels) {
+    fn ask(&mut self, labels: &Labels) {
         let filter = &self.options.filter;
-        if filter.focus.is_none() && filter.ignore.is_none() && filter.hide.is_none() {
+        let is_time = filter.unit == Some(Unit::OffCpu);
+        if !is_time && filter.focus.is_none() && filter.ignore.is_none() && filter.hide.is_none() {
             return;
         }
         for id in self.flags.len()..labels.len() {
@@ -334,11 +373,60 @@ impl Gathering<'_, '_> {
             self.flags.push(Flags {
                 focus: says(&filter.focus),
                 ignore: says(&filter.ignore),
-                hide: says(&filter.hide),
+                hide: says(&filter.hide)
+                    || is_time && labels.get(id as LabelId).kernel && is_scheduler(name),
             });
         }
     }
 }
+
+/// Most that a profile counts: 146 years of nanoseconds. No sum of parts of it overflows, whatever a
+/// recording claims.
+const COUNTED_MAX: u64 = 1 << 62;
+
+/// Counts a row that counts; returns how much of it.
+fn count(row: &LocalRow, account: &mut Account) -> u64 {
+    let amount = row.weight.amount.min(COUNTED_MAX - account.counted);
+    account.counted += amount;
+    account.late += u64::from(row.late) * amount;
+    account.shallow += u64::from(row.shallow) * amount;
+    account.lacking += u64::from(row.lacks_caller) * amount;
+    account.empty += u64::from(row.node.is_none()) * amount;
+    if crate::account::is_cut(row.stop) {
+        *account.cut.entry(row.stop).or_default() += amount;
+    }
+    let rows = account.counted_rows.entry(row.state).or_default();
+    rows.add(Weight {
+        amount,
+        ..row.weight
+    });
+    amount
+}
+
+/// Whether a kernel function is the scheduler's own way off the processor: every wait has it innermost, and
+/// it says nothing of why. What called it does.
+fn is_scheduler(name: &str) -> bool {
+    let function = name.split(['+', ' ']).next().unwrap_or(name);
+    SCHEDULER.contains(&function)
+}
+
+/// Linux's, up to 6.18.
+const SCHEDULER: [&str; 14] = [
+    "__schedule",
+    "__schedule_loop",
+    "schedule",
+    "schedule_timeout",
+    "schedule_hrtimeout",
+    "schedule_hrtimeout_range",
+    "schedule_hrtimeout_range_clock",
+    "schedule_preempt_disabled",
+    "schedule_rtlock",
+    "preempt_schedule",
+    "preempt_schedule_common",
+    "preempt_schedule_irq",
+    "preempt_schedule_notrace",
+    "__cond_resched",
+];
 
 /// What recordings are called in a view that has several: file names, numbered where they don't
 /// tell them apart.

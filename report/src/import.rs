@@ -195,6 +195,7 @@ impl<'a> Importer<'a> {
                 late_ns: None,
                 registers: None,
                 stack: None,
+                wait: None,
             };
             self.writer()?.sample(&sample)?;
         }

@@ -6,6 +6,7 @@ mod mapped;
 mod words;
 mod arena;
 
+pub mod unit;
 pub mod recording;
 mod runtimes;
 pub mod spaces;

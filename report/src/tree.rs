@@ -16,7 +16,7 @@ pub struct Node {
     pub parent: NodeId,
     /// The frame.
     pub label: LabelId,
-    /// Samples that end here.
+    /// What ends here, in the profile's unit: samples, or nanoseconds.
     pub count: u64,
 }
 
@@ -56,7 +56,7 @@ impl StackTree {
         node
     }
 
-    /// Adds samples that end at `node`.
+    /// Adds what ends at `node`.
     pub fn add(&mut self, node: NodeId, count: u64) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.count += count;

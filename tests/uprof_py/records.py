@@ -5,7 +5,8 @@ from .numbers import Bincode, Bytes, Malformed, known, quote, task_text, wrappin
 # Tables of names; a number is a place in the list.
 TARGET_KINDS = ["synthetic", "process", "xen-domain", "gdb-stub", "qemu", "imported"]
 ARCHITECTURES = ["x86_64", "aarch64"]
-LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events-lost", "damaged"]
+LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events-lost", "damaged",
+                "waits-lost"]
 END_REASONS = ["duration", "stopped", "target-ended", "target-crashed", "source-failed",
                "input-ended", "cut"]
 MACHINES = {62: "x86_64", 183: "aarch64"}

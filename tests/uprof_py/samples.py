@@ -17,10 +17,11 @@ FOUND = ["f", "c", "s", "t"]
 # Columns (§5.1).
 (TASKS, TASK, TIME, STATE, NODE_STEP, NODE_PLACE, NODE_ADDRESS, NODE_KIND, CHAIN, STOP, COST, LATE,
  REGISTER_MASKS, REGISTER_MASK, REGISTER_EQUAL, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
- STACK_WORDS, STACK_BYTES) = range(1, 21)
+ STACK_WORDS, STACK_BYTES, OFF_CPU, WAITS) = range(1, 23)
 REGISTER = 64
-KNOWN_COLUMNS = [*range(TASKS, STACK_BYTES + 1), *range(REGISTER, REGISTER + 64)]
-ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH]
+KNOWN_COLUMNS = [*range(TASKS, WAITS + 1), *range(REGISTER, REGISTER + 64)]
+ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH,
+               OFF_CPU, WAITS]
 CRITICAL = 1
 
 # Limits (§11).
@@ -165,9 +166,12 @@ class SampleBlock:
         frame = None if chain == "-" else int(chain.split(":")[0], 16)
         stack, stack_address = self.stack(index)
         registers = self.registers(index, frame, stack_address)
+        off_cpu, more = self.plus_one(OFF_CPU), self.columns[WAITS].varint()
+        waits = min(more + 1, (1 << 64) - 1)
+        wait = "" if off_cpu is None else f" off_cpu={off_cpu} waits={waits}"
         return (f"sample time={time} task={task_text(self.tasks[index])} state={state} stop={stop}"
                 f" cost={known(cost)} late={known(late)} chain={chain} regs={registers}"
-                f" stack={stack}")
+                f" stack={stack}{wait}")
 
     def named(self, number, names):
         value = self.columns[number].byte()

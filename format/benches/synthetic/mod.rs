@@ -72,6 +72,7 @@ impl Set {
             late_ns: None,
             registers: None,
             stack: None,
+            wait: None,
         }
     }
 

@@ -99,6 +99,7 @@ fn recording(names: &[&str]) -> Vec<u8> {
                 late_ns: None,
                 registers: None,
                 stack: None,
+                wait: None,
             })?;
         }
         writer.finish(&end)

@@ -136,6 +136,7 @@ impl<'a> Redactor<'a> {
                 late_ns: row.late_ns,
                 registers: None,
                 stack: None,
+                wait: row.wait,
             })?;
         }
         writer.flush()

@@ -15,7 +15,7 @@ pub enum Widths {
     B,
 }
 
-/// Draws the comparison. The side that doesn't give the widths is scaled to as many samples.
+/// Draws the comparison. The side that doesn't give the widths is scaled to as much.
 ///
 /// # Errors
 /// What `out` returns.
@@ -29,6 +29,7 @@ pub fn write(
     let mut drawing = inferno_options(options, &lines);
     // Only red, white and blue mean something here.
     drawing.colors = flamegraph::Palette::default();
+    drawing.count_name = diff.series.unit.width_name().to_owned();
     drawing.negate_differentials = widths == Widths::A;
     if lines.is_empty() {
         return crate::views::flame::write_nothing(options, &diff.warnings, out);
@@ -44,6 +45,7 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
         Widths::B => (1, 0),
     };
     let scale = totals[wide] / totals[other];
+    let unit = series.unit;
     let mut lines = Vec::new();
     for (number, ends) in series.ends.iter().enumerate().skip(1) {
         if ends[0] + ends[1] == 0 {
@@ -54,9 +56,13 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
             .map(|function| series.functions[function as usize].name.replace(';', ":"))
             .collect();
         path.reverse();
-        let compared = (ends[other] as f64 * scale).round() as u64;
+        let compared = unit.width((ends[other] as f64 * scale).round() as u64);
         // The second number is the width, the first what it is compared with.
-        lines.push(format!("{} {compared} {}", path.join(";"), ends[wide]));
+        lines.push(format!(
+            "{} {compared} {}",
+            path.join(";"),
+            unit.width(ends[wide])
+        ));
     }
     lines.sort();
     lines

@@ -21,11 +21,13 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         .collect();
     let detectable = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
     let detectable = detectable.map(|(share, change)| json!({"share": share, "change": change}));
+    let series = &diff.series;
     let whole = json!({
         "format": "uniprof-diff",
         "version": VERSION,
         "a": diff.names[0],
         "b": diff.names[1],
+        "unit": series.unit.name(),
         "samples": diff.accounts.each_ref().map(|account| account.counted),
         "warnings": diff.warnings,
         "certain": diff.verdicts.certain,
@@ -47,8 +49,8 @@ fn value(diff: &Diff, change: &Change) -> Value {
         "module": function.module,
         "match": function.kind.name(),
         "of": item.counted.name(),
-        "samples_a": series.sides[0].count(change.item),
-        "samples_b": series.sides[1].count(change.item),
+        "samples_a": (series.sides[0].count(change.item) * series.one).round(),
+        "samples_b": (series.sides[1].count(change.item) * series.one).round(),
         "share_a": change.estimate.a,
         "share_b": change.estimate.b,
         "change": change.estimate.change(),

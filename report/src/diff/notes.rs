@@ -3,6 +3,7 @@
 use super::runs;
 use crate::account::Account;
 use crate::recording::{Recording, last_part};
+use crate::unit::{Unit, duration};
 use crate::views::info::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
@@ -97,9 +98,18 @@ pub(super) fn warnings(
             false => 0.0,
         });
     if rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
+        let unit = accounts[0].unit;
+        let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
+            Unit::Samples => format!("{rate:.1}"),
+            Unit::OffCpu => duration(rate as u64),
+        });
+        let (what, more) = match unit {
+            Unit::Samples => ("on-CPU samples", "was busier"),
+            Unit::OffCpu => ("time off CPU", "waited more"),
+        };
         warnings.push(format!(
-            "on-CPU samples a second differ: {rate_a:.1} / {rate_b:.1}; one side was busier, and \
-             shares say nothing about that"
+            "{what} a second differ: {in_a} / {in_b}; one side {more}, and shares say nothing \
+             about that"
         ));
     }
     if runs::degrees([a.len(), b.len()]) < runs::LEAST_DF {
@@ -114,8 +124,13 @@ pub(super) fn warnings(
             let lines = account.lines();
             warnings.push(format!("{name} is incomplete: {}", lines[1..].join("; ")));
         }
-        if account.counted < 1000 {
-            warnings.push(format!("{name} has only {} samples", account.counted));
+        let rows = account.read;
+        if rows < 1000 {
+            let what = match account.unit {
+                Unit::Samples => "samples",
+                Unit::OffCpu => "waits",
+            };
+            warnings.push(format!("{name} has only {rows} {what}"));
         }
     }
     warnings

@@ -80,13 +80,14 @@ impl Rule {
         let item = &series.items[first.item];
         let (low, high) = first.interval;
         Some(format!(
-            "{} is broken by {} ({}): {:.2}% → {:.2}% of the samples, change between {:+.2} and \
+            "{} is broken by {} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and \
              {:+.2} points",
             self.text,
             series.item_name(item),
             item.counted.name(),
             first.estimate.a * 100.0,
             first.estimate.b * 100.0,
+            series.unit.what(),
             low * 100.0,
             high * 100.0
         ))

@@ -9,9 +9,11 @@ use crate::gather::{self, By, Options, Profile, Sampled};
 use crate::library::Library;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT, StackTree};
+use crate::unit::{Unit, Weight};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use uprof::State;
 
 /// Blocks of time that a recording is cut into at first; they may be joined later.
 pub const BLOCKS: usize = 120;
@@ -84,6 +86,11 @@ impl Side {
 /// Everything that is compared.
 #[derive(Debug, Default)]
 pub struct Series {
+    /// What is counted.
+    pub unit: Unit,
+    /// Counts of the sides are in samples, or in waits of the mean length: as many of this unit. What
+    /// rests on how many there are is then said of waits, not of nanoseconds.
+    pub one: f64,
     /// Functions of both sides.
     pub functions: Vec<Match>,
     /// Call paths of both sides; a label is an index into `functions`, counts are B's.
@@ -96,8 +103,8 @@ pub struct Series {
     pub sides: [Side; 2],
 }
 
-/// Samples by recording, block of time and node.
-type Cells = BTreeMap<(usize, usize, NodeId), u32>;
+/// What is counted, in the profile's unit, by recording, block of time and node.
+type Cells = BTreeMap<(usize, usize, NodeId), u64>;
 
 /// Counts both sides.
 pub(super) fn gather(
@@ -111,11 +118,17 @@ pub(super) fn gather(
     let mut cells = Cells::new();
     let filter = &options.gather.filter;
     let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();
+    let mut rows = vec![BTreeMap::new(); all.len()];
     let mut take = |sampled: &Sampled, _: &Profile| {
         let block = block_of(sampled.since_ns, &windows[sampled.recording]);
         *cells
             .entry((sampled.recording, block, sampled.node))
-            .or_default() += 1;
+            .or_default() += sampled.weight.amount;
+        let by_state: &mut BTreeMap<State, Weight> = &mut rows[sampled.recording];
+        by_state
+            .entry(sampled.state)
+            .or_default()
+            .add(sampled.weight);
     };
     let how = Options {
         by: By::Function,
@@ -123,15 +136,18 @@ pub(super) fn gather(
         ..options.gather.clone()
     };
     let profile = gather::gather(&all, library, &how, progress, Some(&mut take));
-    let accounts = [accounts_of(a, &cells, 0), accounts_of(b, &cells, a.len())];
+    let unit = profile.unit();
+    let account = |side, first| account_of(side, unit, (&cells, &rows), first);
+    let accounts = [account(a, 0), account(b, a.len())];
     let images = [a, b].map(images);
-    let series = build(
-        &profile,
-        &cells,
-        [a.len(), b.len()],
-        options.least_share,
-        &images,
-    );
+    let mut series = Series {
+        unit,
+        one: mean(&accounts),
+        ..Series::default()
+    };
+    let sizes = [a.len(), b.len()];
+    let least_share = options.least_share;
+    build(&mut series, &profile, &cells, sizes, least_share, &images);
     (series, accounts, profile.warnings)
 }
 
@@ -142,14 +158,35 @@ fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
     (block as usize).min(BLOCKS - 1)
 }
 
-fn accounts_of(side: &[&Recording], cells: &Cells, first: usize) -> Account {
-    let mut account = Account::default();
+fn account_of(
+    side: &[&Recording],
+    unit: Unit,
+    (cells, rows): (&Cells, &[BTreeMap<State, Weight>]),
+    first: usize,
+) -> Account {
+    let mut account = Account {
+        unit,
+        ..Account::default()
+    };
     side.iter()
         .for_each(|recording| account.add_recording(recording));
     let mine = cells.range((first, 0, 0)..(first + side.len(), 0, 0));
-    account.counted = mine.map(|(_, count)| u64::from(*count)).sum();
-    account.read = account.counted;
+    account.counted = mine.map(|(_, count)| *count).sum();
+    for (state, weight) in rows[first..first + side.len()].iter().flatten() {
+        account.read += weight.count;
+        account.counted_rows.entry(*state).or_default().add(*weight);
+    }
     account
+}
+
+/// What a sample weighs, or a wait on average.
+fn mean(accounts: &[Account; 2]) -> f64 {
+    let amount: u64 = accounts.iter().map(|account| account.counted).sum();
+    let count: u64 = accounts.iter().map(|account| account.read).sum();
+    match accounts[0].unit {
+        Unit::Samples => 1.0,
+        Unit::OffCpu => (amount as f64 / count.max(1) as f64).max(1.0),
+    }
 }
 
 /// The images and the programs of a side.
@@ -176,8 +213,8 @@ fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) ->
     let mut totals = [0; 2];
     for ((recording, _, node), count) in cells {
         let side = side_of(*recording);
-        by_node.entry(*node).or_default()[side] += u64::from(*count);
-        totals[side] += u64::from(*count);
+        by_node.entry(*node).or_default()[side] += *count;
+        totals[side] += *count;
     }
     let mut shares = vec![[0.0; 2]; profile.labels.len()];
     for (node, counts) in by_node {
@@ -196,16 +233,16 @@ fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) ->
 }
 
 fn build(
+    series: &mut Series,
     profile: &Profile,
     cells: &Cells,
     sizes: [usize; 2],
     least_share: f64,
     images: &[Images; 2],
-) -> Series {
+) {
     let side_of = |recording: usize| usize::from(recording >= sizes[0]);
     let shares = shares(profile, cells, &side_of);
     let matching = Matching::new(&profile.labels, &shares, images);
-    let mut series = Series::default();
     // The same stacks, with functions that match for labels.
     let mut nodes: WordMap<NodeId, NodeId> = WordMap::default();
     for ((recording, _, node), count) in cells {
@@ -220,14 +257,13 @@ fn build(
                 .fold(ROOT, |at, function| series.tree.child(at, function))
         });
         series.ends.resize(series.tree.nodes().len(), [0; 2]);
-        series.ends[joined as usize][side_of(*recording)] += u64::from(*count);
+        series.ends[joined as usize][side_of(*recording)] += *count;
     }
     for (number, ends) in series.ends.iter().enumerate() {
         series.tree.add(number as NodeId, ends[1]);
     }
     series.functions = matching.functions;
-    count_items(&mut series, cells, &nodes, sizes, least_share);
-    series
+    count_items(series, cells, &nodes, sizes, least_share);
 }
 
 /// What a node's samples add to.
@@ -259,9 +295,9 @@ fn count_items(
             .entry(joined)
             .or_insert_with(|| items_of(series, &chosen, joined));
         let counts = &mut recordings[*recording];
-        counts.totals[*block] += f64::from(*count);
+        counts.totals[*block] += *count as f64 / series.one;
         for item in list {
-            counts.items[*item][*block] += f64::from(*count);
+            counts.items[*item][*block] += *count as f64 / series.one;
         }
     }
     let b = recordings.split_off(sizes[0]);
@@ -296,8 +332,8 @@ fn items_of(series: &Series, chosen: &Chosen, node: NodeId) -> Vec<usize> {
 /// Huber, PNAS 107, 2010).
 fn choose(series: &mut Series, least_share: f64) -> Chosen {
     let whole: u64 = series.ends.iter().flatten().sum();
-    // Below so many samples nothing could be certain.
-    let least = ((whole as f64 * least_share).ceil() as u64).max(16);
+    // Below so many samples or waits nothing could be certain.
+    let least = ((whole as f64 * least_share).ceil() as u64).max((16.0 * series.one) as u64);
     let mut own: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total: BTreeMap<u32, u64> = BTreeMap::new();
     let mut below: Vec<u64> = series.ends.iter().map(|ends| ends[0] + ends[1]).collect();

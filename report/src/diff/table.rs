@@ -4,6 +4,7 @@ use super::Diff;
 use super::matching::Kind;
 use super::series::Counted;
 use super::verdict::{Change, DETECTABLE_AT};
+use crate::unit::Unit;
 use std::io::{self, Write};
 
 /// What to show.
@@ -70,8 +71,12 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     }
     writeln!(
         out,
-        "\nShares of on-CPU samples in percent, changes in points. Certain: false discoveries \
+        "\nShares of {} in percent, changes in points. Certain: false discoveries \
          held below {}%, change more than {} points.",
+        match diff.series.unit {
+            Unit::Samples => "on-CPU samples",
+            Unit::OffCpu => "time off CPU",
+        },
         diff.options.false_discoveries * 100.0,
         diff.options.least_change * 100.0
     )

@@ -1,7 +1,8 @@
-//! Functions and their samples as comma-separated values (RFC 4180, with a header line).
+//! Functions and their samples, or nanoseconds, as comma-separated values (RFC 4180, with a header line).
 
 use crate::export::Request;
 use crate::gather::Profile;
+use crate::unit::Unit;
 use crate::views::top;
 use std::io::{self, Write};
 
@@ -11,7 +12,12 @@ use std::io::{self, Write};
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
-    out.write_all(b"function,module,self,total,self_share,total_share\r\n")?;
+    let unit = match profile.unit() {
+        Unit::Samples => "",
+        Unit::OffCpu => "_ns",
+    };
+    let head = format!("function,module,self{unit},total{unit},self_share,total_share");
+    write!(out, "{head}\r\n")?;
     let whole = profile.account.counted.max(1) as f64;
     for row in top::rows(&profile) {
         let labels = &profile.labels;

@@ -6,6 +6,7 @@ use crate::gather::{Profile, task_name};
 use crate::labels::printable;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT};
+use crate::unit::Unit;
 use crate::words::WordMap;
 use fxprof_processed_profile as fx;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,11 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
                 let thread = made.add_thread(process, task.vcpu, start, false);
                 let name = task_name(recording, *task, u64::MAX);
                 made.set_thread_name(thread, &printable(&name));
+                if profile.unit() == Unit::OffCpu {
+                    made.set_thread_samples_weight_type(thread, fx::WeightType::TracingMs);
+                    // It would hide a thread that used no processor.
+                    made.add_initial_visible_thread(thread);
+                }
                 add_samples(&mut made, thread, &profile, samples, categories, period_ns);
             }
         }
@@ -63,6 +69,7 @@ fn add_samples(
 ) {
     let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
     let mut before_ns = None;
+    let mut weights = Weights::default();
     for sample in samples {
         let mut path = Vec::new();
         let mut at = sample.node;
@@ -87,7 +94,28 @@ fn add_samples(
         }
         let time = fx::Timestamp::from_nanos_since_reference(sample.since_ns);
         let cpu = cpu_time(sample, before_ns.replace(sample.since_ns), period_ns);
-        made.add_sample(thread, time, stack, cpu, 1);
+        let weight = weights.of(sample, profile.unit());
+        made.add_sample(thread, time, stack, cpu, weight);
+    }
+}
+
+/// Weights as the format has them: samples, or whole milliseconds. What is below one goes to the next
+/// sample of the same stack, so that a stack's sum is right to a millisecond.
+#[derive(Default)]
+struct Weights {
+    left_ns: WordMap<NodeId, u64>,
+}
+
+impl Weights {
+    fn of(&mut self, sample: &Moment, unit: Unit) -> i32 {
+        if unit == Unit::Samples {
+            return sample.weight as i32;
+        }
+        let left_ns = self.left_ns.entry(sample.node).or_default();
+        *left_ns += sample.weight;
+        let whole_ms = (*left_ns / 1_000_000).min(i32::MAX as u64);
+        *left_ns -= whole_ms * 1_000_000;
+        whole_ms as i32
     }
 }
 

@@ -1,10 +1,11 @@
 //! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a
-//! space, and the number of samples. What flamegraph.pl, inferno and speedscope read.
+//! space, and the number of samples, or microseconds of time. What flamegraph.pl, inferno and speedscope read.
 
 use crate::export::Request;
 use crate::gather::Profile;
 use crate::labels::{LabelId, Labels};
 use crate::tree::{NodeId, ROOT, StackTree};
+use crate::unit::Unit;
 use std::io::{self, Write};
 
 /// How frames are written.
@@ -32,21 +33,21 @@ pub fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<P
 /// # Errors
 /// What `out` returns.
 pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> io::Result<()> {
-    for line in lines(&profile.tree, &profile.labels, options) {
+    for line in lines(&profile.tree, profile, options) {
         out.write_all(line.as_bytes())?;
         out.write_all(b"\n")?;
     }
     Ok(())
 }
 
-/// All stacks with samples, sorted as bytes. Stacks whose frames have the same names though
+/// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks whose frames have the same names though
 /// different modules are one.
-pub fn lines(tree: &StackTree, labels: &Labels, options: FoldedOptions) -> Vec<String> {
-    named_lines(tree, &frame_names(labels, options))
+pub fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
+    named_lines(tree, &frame_names(&profile.labels, options), profile.unit())
 }
 
 /// As [`lines`], with what each label is called, by label number.
-pub(crate) fn named_lines(tree: &StackTree, names: &[String]) -> Vec<String> {
+pub(crate) fn named_lines(tree: &StackTree, names: &[String], unit: Unit) -> Vec<String> {
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
     let mut stacks: Vec<(String, u64)> = leaves
@@ -61,7 +62,7 @@ pub(crate) fn named_lines(tree: &StackTree, names: &[String]) -> Vec<String> {
         same
     });
     let lines = stacks.into_iter().map(|(mut line, count)| {
-        line.push_str(&format!(" {count}"));
+        line.push_str(&format!(" {}", unit.width(count)));
         line
     });
     lines.collect()

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 const VERSION: u32 = 1;
 
 /// Writes the object: `format`, `version`, `recordings`, `account`, `labels` (by number) and
-/// `stacks`, each with `frames` (label numbers, outermost first) and `count`.
+/// `stacks`, each with `frames` (label numbers, outermost first) and `count` in the `unit` of the account.
 ///
 /// # Errors
 /// What `out` returns.
@@ -92,6 +92,7 @@ pub(crate) fn account(profile: &Profile) -> Value {
         .map(|(reason, n)| (reason.name().to_owned(), json!(n)))
         .collect();
     json!({
+        "unit": account.unit.name(),
         "read": account.read,
         "counted": account.counted,
         "filtered": account.outside + account.unfocused,

@@ -1,10 +1,12 @@
 //! What `perf script` prints (tools/perf/Documentation/perf-script.txt, fields comm, tid, time,
-//! event, ip, sym, symoff, dso): one paragraph a sample, innermost frame first.
+//! event, ip, sym, symoff, dso): one paragraph a sample, innermost frame first. The
+//! number before the event is the sample's weight: 1, or nanoseconds off the processor.
 
 use crate::export::Request;
 use crate::gather::{Profile, Sampled, task_name};
 use crate::labels::{LabelId, printable};
 use crate::recording::Recording;
+use crate::unit::Unit;
 use std::io::{self, Write};
 
 /// Writes the text, sample by sample.
@@ -32,15 +34,17 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
     let comm = printable(&comm).replace(char::is_whitespace, "_");
     let task = sampled.task;
     let (seconds, micros) = (time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000);
-    let event = match recording.metadata().sampling.trigger.as_str() {
-        "" => "samples",
-        trigger => trigger,
+    let event = match (sampled.unit, recording.metadata().sampling.trigger.as_str()) {
+        // What perf calls it.
+        (Unit::OffCpu, _) => "offcpu-time",
+        (Unit::Samples, "") => "samples",
+        (Unit::Samples, trigger) => trigger,
     };
     let event =
         printable(event).replace(|letter: char| letter.is_whitespace() || letter == ':', "-");
     line.push_str(&format!(
-        "{comm} {}/{} {seconds}.{micros:06}: 1 {event}: \n",
-        task.space, task.vcpu
+        "{comm} {}/{} {seconds}.{micros:06}: {} {event}: \n",
+        task.space, task.vcpu, sampled.weight.amount
     ));
     for label in profile.tree.outwards(sampled.node) {
         put_frame(line, profile, label);

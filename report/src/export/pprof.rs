@@ -8,6 +8,7 @@ use crate::gather::{Profile, Sampled, task_name};
 use crate::labels::{Label, LabelId, printable};
 use crate::recording::Recording;
 use crate::tree::NodeId;
+use crate::unit::Unit;
 use flate2::{Compression, GzBuilder};
 use message as pb;
 use prost::Message;
@@ -20,16 +21,16 @@ use uprof::Task;
 /// # Errors
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let mut counts: BTreeMap<(usize, Task, NodeId), i64> = BTreeMap::new();
+    let mut counts: BTreeMap<(usize, Task, NodeId), u64> = BTreeMap::new();
     let mut take = |sampled: &Sampled, _: &Profile| {
         let key = (sampled.recording, sampled.task, sampled.node);
-        *counts.entry(key).or_default() += 1;
+        *counts.entry(key).or_default() += sampled.weight.amount;
     };
     let profile = request.gather(&request.placed(), Some(&mut take));
     let mut builder = Builder::new(request, &profile);
     builder.head();
     for ((recording, task, node), count) in counts {
-        builder.sample(recording, task, node, count);
+        builder.sample(recording, task, node, count as i64);
     }
     // No file name and no time in the gzip header: same input, same bytes.
     let mut packed = GzBuilder::new().write(out, Compression::default());
@@ -78,10 +79,12 @@ impl<'a> Builder<'a> {
     }
 
     fn head(&mut self) {
-        let samples = pb::ValueType {
-            kind: self.text("samples"),
-            unit: self.text("count"),
+        let (kind, unit) = match self.profile.unit() {
+            Unit::Samples => ("samples", "count"),
+            Unit::OffCpu => ("off-cpu", "nanoseconds"),
         };
+        let (kind, unit) = (self.text(kind), self.text(unit));
+        let samples = pb::ValueType { kind, unit };
         self.made.sample_type.push(samples);
         let recordings = self.request.recordings;
         let longest = recordings
@@ -92,7 +95,11 @@ impl<'a> Builder<'a> {
         let first = recordings.first();
         self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
         let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
-        if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {
+        if self.profile.unit() == Unit::OffCpu {
+            // Each nanosecond is there.
+            self.made.period_type = Some(samples);
+            self.made.period = 1;
+        } else if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {
             let kind = self.text("cpu");
             let unit = self.text("nanoseconds");
             self.made.period_type = Some(pb::ValueType { kind, unit });

@@ -1,10 +1,12 @@
 //! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled
-//! profile for each vCPU or thread, its samples in time order, each of weight 1.
+//! profile for each vCPU or thread, its samples in time order, each of weight 1, or of the time
+//! that it waited.
 
 use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
 use crate::labels::LabelId;
 use crate::recording::last_part;
+use crate::unit::Unit;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -29,14 +31,19 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
         let recording = &request.recordings[*recording];
         let name = format!("{} ({})", task_name(recording, *task, u64::MAX), task.vcpu);
         let name = Value::from(crate::labels::printable(&name).into_owned());
-        let count = samples.len();
+        let unit = match profile.unit() {
+            Unit::Samples => "none",
+            Unit::OffCpu => "nanoseconds",
+        };
+        let whole: u64 = samples.iter().map(|sample| sample.weight).sum();
         write!(
             out,
-            "{separator}{{\"type\":\"sampled\",\"name\":{name},\"unit\":\"none\",\
-             \"startValue\":0,\"endValue\":{count},\"samples\":["
+            "{separator}{{\"type\":\"sampled\",\"name\":{name},\"unit\":\"{unit}\",\
+             \"startValue\":0,\"endValue\":{whole},\"samples\":["
         )?;
         write_samples(&profile, samples, out)?;
-        let weights = vec!["1"; count].join(",");
+        let weights = samples.iter().map(|sample| sample.weight.to_string());
+        let weights = weights.collect::<Vec<String>>().join(",");
         write!(out, "],\"weights\":[{weights}]}}")?;
         separator = ",\n";
     }

@@ -7,6 +7,7 @@
 use crate::export::Request;
 use crate::gather::{Profile, Sampled};
 use crate::labels::LabelId;
+use crate::unit::Unit;
 use crate::views::info::calendar;
 use std::io::{self, Write};
 use uprof::Stop;
@@ -30,6 +31,12 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let mut result = Ok(());
     let mut take = |sampled: &Sampled, profile: &Profile| {
         if result.is_err() {
+            return;
+        }
+        if sampled.unit != Unit::Samples {
+            result = Err(io::Error::other(
+                "uniprof-text has no place for times, and this is time off CPU; export it as folded",
+            ));
             return;
         }
         let mut lines = String::new();

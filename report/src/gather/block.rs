@@ -7,6 +7,7 @@ use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
 use crate::splice;
+use crate::unit::{Unit, Weight};
 use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
 use uprof::cold::TargetKind;
@@ -32,8 +33,8 @@ pub(super) struct BlockStacks {
 /// Samples with a stack of their block: one, or all that are told by the same words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalRow {
-    /// How many samples.
-    pub count: u64,
+    /// How much, and of how many samples or waits.
+    pub weight: Weight,
     pub time_ns: u64,
     pub task: Task,
     pub state: State,
@@ -64,7 +65,7 @@ struct Reader<'a, 's> {
     frames: Vec<Frame>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
-    /// Where samples are merged: the row of each stack, stop and lateness.
+    /// Where samples are merged: the row of each stack, state, stop and lateness.
     merged: Option<WordMap<u64, usize>>,
 }
 
@@ -133,8 +134,13 @@ impl Reader<'_, '_> {
     fn take(&mut self, row: &Row<'_>, filter: &Filter) {
         let account = &mut self.stacks.account;
         account.read += 1;
-        match filter.verdict(self.recording, row) {
-            Verdict::Counts => {}
+        let weight = match filter.verdict(self.recording, row) {
+            Verdict::Counts(weight) => weight,
+            Verdict::OtherUnit => {
+                let left_out = account.other_units.entry(Unit::of(row)).or_default();
+                *left_out = left_out.saturating_add(Unit::weigh(row).amount);
+                return;
+            }
             Verdict::Outside => {
                 account.outside += 1;
                 return;
@@ -143,7 +149,7 @@ impl Reader<'_, '_> {
                 *account.by_state.entry(row.state).or_default() += 1;
                 return;
             }
-        }
+        };
         let unwound = self.unwind(row);
         let node = match unwound {
             Some(_) => self.local_unwound(row),
@@ -155,17 +161,18 @@ impl Reader<'_, '_> {
         let rows = &mut self.stacks.rows;
         if let Some(merged) = &mut self.merged {
             let above = node.map_or(0, |node| u64::from(node) + 1);
+            let tags = u64::from(row.state.number()) << 10 | u64::from(stop.number()) << 2;
             let flags = u64::from(late) << 1 | u64::from(lacks_caller);
-            let key = above << 16 | u64::from(stop.number()) << 2 | flags;
+            let key = above << 16 | tags | flags;
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
-                alike.count += 1;
+                alike.weight.add(weight);
                 return;
             }
         }
         let shallow = self.is_shallow(node, stop);
         self.stacks.rows.push(LocalRow {
-            count: 1,
+            weight,
             time_ns: row.time_ns,
             task: row.task,
             state: row.state,

@@ -8,6 +8,7 @@ mod source;
 use super::callers::matching;
 use crate::code::Codes;
 use crate::gather::Profile;
+use crate::unit::Unit;
 use spots::{Spot, Spots};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -48,7 +49,8 @@ pub fn write(
         writeln!(out, "{line}")?;
     }
     let own: u64 = counts.values().map(|count| count.0).sum();
-    writeln!(out, "{own} samples in {} itself", what.function)?;
+    let unit = profile.unit();
+    writeln!(out, "{} in {} itself", unit.phrase(own), what.function)?;
     for (module, why) in &spots.missing {
         writeln!(out, "no instructions of {}: {why}", module_name(module))?;
     }
@@ -67,11 +69,11 @@ pub fn write(
         }
     }
     for (file, lines) in &files {
-        source::write_file(file, lines, out)?;
+        source::write_file(file, lines, unit, out)?;
     }
     for (listing, instructions) in &listed {
         let (module, listing) = &spots.listings[*listing];
-        assembly::write_listing(module, listing, what.codes, instructions, out)?;
+        assembly::write_listing((module, listing), what.codes, instructions, unit, out)?;
     }
     let mut module_before = None;
     for (spot, count) in &counts {
@@ -84,7 +86,7 @@ pub fn write(
             module_before = Some(place.module);
         }
         let places = format!("{:#x}  +{own_into_bytes:#x}", place.offset);
-        writeln!(out, "{}  {places}", columns(*count))?;
+        writeln!(out, "{}  {places}", columns(*count, unit))?;
     }
     Ok(!counts.is_empty())
 }
@@ -97,10 +99,10 @@ fn module_name(path: &str) -> &str {
 }
 
 /// The columns of own and total samples; what has none has blanks.
-fn columns((own, total): Counts) -> String {
+fn columns((own, total): Counts, unit: Unit) -> String {
     let number = |count: u64| match count {
         0 => format!("{:>9}", ""),
-        _ => format!("{count:>9}"),
+        _ => format!("{:>9}", unit.amount(count)),
     };
     format!("{} {}", number(own), number(total))
 }

@@ -52,7 +52,8 @@ pub fn write(
     let share = crate::account::share(found, profile.account.counted);
     writeln!(
         out,
-        "{found} of them ({share}) have {function} in their stack; by callers:\n"
+        "{} of them ({share}) have {function} in their stack; by callers:\n",
+        profile.unit().amount(found)
     )?;
     write_tree(profile, &callers, options, out)?;
     Ok(found > 0)

@@ -1,11 +1,12 @@
 //! `--flame=chart`: stacks in time order, thread after thread. A box's width is time, as far as
-//! the sampling rate tells it; gaps are times without samples.
+//! the sampling rate tells it, or the time of a wait; gaps are times without either.
 
 use super::flame::{FlameOptions, inferno_options, write_nothing};
 use crate::export::folded::{FoldedOptions, frame_names};
 use crate::gather::{Profile, Sampled};
 use crate::labels::printable;
 use crate::tree::NodeId;
+use crate::unit::Unit;
 use inferno::flamegraph;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +19,10 @@ pub struct Chart {
 }
 
 /// A thread's name and samples.
-type Thread = (String, Vec<(u64, NodeId)>);
+type Thread = (String, Vec<Moment>);
+
+/// When a sample was, its stack, and how long it took if it is a wait.
+type Moment = (u64, NodeId, u64);
 
 /// Slots of time that all threads together are drawn with; within one, equal stacks are joined.
 const SLOTS: usize = 4000;
@@ -31,7 +35,11 @@ impl Chart {
             .threads
             .entry((sampled.recording, task.space, task.vcpu));
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
-        samples.push((sampled.since_ns, sampled.node));
+        let waited_ns = match sampled.unit {
+            Unit::Samples => 0,
+            Unit::OffCpu => sampled.weight.amount,
+        };
+        samples.push((sampled.since_ns, sampled.node, waited_ns));
     }
 
     /// Draws the chart. `period_ns` is how much time a sample stands for.
@@ -46,9 +54,11 @@ impl Chart {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let all = self.threads.values().flat_map(|(_, samples)| samples);
-        let (first, last) = all.fold((u64::MAX, 0), |(first, last), (ns, _)| {
-            (first.min(*ns), last.max(*ns))
+        let (first, last) = all.fold((u64::MAX, 0), |(first, last), (ns, _, waited_ns)| {
+            (first.min(*ns), last.max(ns.saturating_add(*waited_ns)))
         });
+        let is_time = profile.unit() != Unit::Samples;
+        let period_ns = if is_time { 1 } else { period_ns };
         if first > last {
             return write_nothing(options, &profile.account.lines(), out);
         }
@@ -58,8 +68,13 @@ impl Chart {
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
         let mut lines = Vec::new();
         for ((_, _, vcpu), (name, samples)) in &mut self.threads {
-            samples.sort_by_key(|(ns, _)| *ns);
+            samples.sort_by_key(|(ns, ..)| *ns);
             let root = printable(&format!("{name} ({vcpu})")).replace(';', ":");
+            if is_time {
+                let slots = (first, slot_ns, length_ns);
+                put_waits(&mut lines, &root, samples, slots, (profile, &names));
+                continue;
+            }
             let mut slotted =
                 samples.chunk_by(|a, b| (a.0 - first) / slot_ns == (b.0 - first) / slot_ns);
             let mut done = 0;
@@ -96,20 +111,66 @@ fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64) {
 fn put_slot(
     lines: &mut Vec<String>,
     root: &str,
-    slot: &[(u64, NodeId)],
+    slot: &[Moment],
     slot_ns: u64,
     period_ns: u64,
     profile: &Profile,
     names: &[String],
 ) {
     let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
-    for (_, node) in slot {
-        *stacks.entry(*node).or_default() += 1;
-    }
-    let count = slot.len() as u64;
     // A late sample may share its slot with the next: together they can't take more than it.
-    let each_ns = period_ns.min(slot_ns / count);
-    for (node, count) in &stacks {
+    let each_ns = period_ns.min(slot_ns / slot.len() as u64);
+    for (_, node, _) in slot {
+        *stacks.entry(*node).or_default() += each_ns;
+    }
+    put_stacks(lines, root, &stacks, slot_ns, (profile, names));
+}
+
+/// The waits of a thread, ascending by their beginning. None begins before the one before it ended, or it is
+/// not believed so far; each slot has its part of them.
+fn put_waits(
+    lines: &mut Vec<String>,
+    root: &str,
+    waits: &[Moment],
+    (first, slot_ns, length_ns): (u64, u64, u64),
+    of: (&Profile, &[String]),
+) {
+    let mut stacks: BTreeMap<NodeId, u64> = BTreeMap::new();
+    let (mut slot, mut done_ns) = (0, first);
+    for (ns, node, waited_ns) in waits {
+        let (mut from_ns, end_ns) = (done_ns.max(*ns), ns.saturating_add(*waited_ns));
+        while from_ns < end_ns {
+            let number = (from_ns - first) / slot_ns;
+            if number != slot {
+                put_stacks(lines, root, &stacks, slot_ns, of);
+                idle(lines, root, slot_ns.saturating_mul(number - slot - 1));
+                stacks.clear();
+                slot = number;
+            }
+            let slot_end_ns = first.saturating_add(slot_ns.saturating_mul(number + 1));
+            let until_ns = end_ns.min(slot_end_ns);
+            *stacks.entry(*node).or_default() += until_ns - from_ns;
+            from_ns = until_ns;
+        }
+        done_ns = done_ns.max(end_ns);
+    }
+    put_stacks(lines, root, &stacks, slot_ns, of);
+    idle(
+        lines,
+        root,
+        length_ns.saturating_sub(slot_ns.saturating_mul(slot + 1)),
+    );
+}
+
+/// The stacks of one slot, each with its time, then what is left of the slot's.
+fn put_stacks(
+    lines: &mut Vec<String>,
+    root: &str,
+    stacks: &BTreeMap<NodeId, u64>,
+    slot_ns: u64,
+    (profile, names): (&Profile, &[String]),
+) {
+    for (node, time_ns) in stacks {
         let mut path: Vec<&str> = profile
             .tree
             .outwards(*node)
@@ -117,11 +178,7 @@ fn put_slot(
             .collect();
         path.push(root);
         path.reverse();
-        lines.push(format!(
-            "{} {}",
-            path.join(";"),
-            (count * each_ns / 1000).max(1)
-        ));
+        lines.push(format!("{} {}", path.join(";"), (time_ns / 1000).max(1)));
     }
-    idle(lines, root, slot_ns - count * each_ns);
+    idle(lines, root, slot_ns - stacks.values().sum::<u64>());
 }

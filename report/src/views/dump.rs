@@ -159,6 +159,10 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
         }
         None => line.push('-'),
     }
+    if let Some(wait) = row.wait {
+        let (off_cpu, waits) = (wait.time_ns, wait.count);
+        put(line, format_args!(" off_cpu={off_cpu} waits={waits}"));
+    }
 }
 
 fn put(line: &mut String, text: std::fmt::Arguments<'_>) {

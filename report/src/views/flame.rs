@@ -42,11 +42,12 @@ fn write_tree(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let marked = folded::FoldedOptions { marks: true };
-    let lines = folded::lines(tree, &profile.labels, marked);
+    let lines = folded::lines(tree, profile, marked);
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }
     let mut drawing = inferno_options(options, &lines);
+    drawing.count_name = profile.unit().width_name().to_owned();
     // They become an XML comment, which two hyphens would end (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");

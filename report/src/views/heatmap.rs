@@ -1,16 +1,21 @@
-//! `--heatmap`: when samples fell, as an SVG of columns of time with the part of the second upwards
+//! `--heatmap`: when samples fell, or threads waited, as an SVG of columns of time with the part of the second upwards
 //! and darker where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
 
 use super::caption;
 use super::flame::escape;
 use crate::gather::Sampled;
+use crate::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Samples by column and row.
+/// Samples, or time, by cell: the parts of a column upwards, then those of the next.
 #[derive(Debug)]
 pub struct Heatmap {
-    cells: BTreeMap<(u64, u64), u64>,
+    cells: BTreeMap<u64, u64>,
+    /// How many waits more, or fewer, than in the cell before fill a whole cell: a wait of hours costs no
+    /// more than one of milliseconds.
+    whole: BTreeMap<u64, i64>,
+    unit: Unit,
     column_ns: u64,
     /// Samples later than any column: a damaged or hostile recording's.
     beyond: u64,
@@ -20,6 +25,8 @@ pub struct Heatmap {
 const ROWS: u64 = 50;
 /// Most columns; longer recordings get columns of more than a second.
 const COLUMNS_MAX: u64 = 600;
+/// Most cells.
+const CELLS_MAX: u64 = COLUMNS_MAX * ROWS;
 const SECOND_NS: u64 = 1_000_000_000;
 const LEFT: u64 = 70;
 const TOP: u64 = 44;
@@ -34,20 +41,54 @@ impl Heatmap {
         let seconds = length_ns.div_ceil(SECOND_NS).max(1);
         Heatmap {
             cells: BTreeMap::new(),
+            whole: BTreeMap::new(),
+            unit: Unit::Samples,
             column_ns: seconds.div_ceil(COLUMNS_MAX) * SECOND_NS,
             beyond: 0,
         }
     }
 
-    /// Takes one sample.
+    /// Takes one sample, or the time of a wait: a part of it for each cell that it lies in.
     pub fn add(&mut self, sampled: &Sampled) {
-        let column = sampled.since_ns / self.column_ns;
-        if column >= COLUMNS_MAX {
+        self.unit = sampled.unit;
+        let (from_ns, cell_ns) = (sampled.since_ns, self.column_ns / ROWS);
+        let first = from_ns / cell_ns;
+        if first >= CELLS_MAX {
             self.beyond += 1;
             return;
         }
-        let row = sampled.since_ns % self.column_ns / (self.column_ns / ROWS);
-        *self.cells.entry((column, row.min(ROWS - 1))).or_default() += 1;
+        if sampled.unit == Unit::Samples {
+            return self.put(first, sampled.weight.amount);
+        }
+        let end_ns = from_ns.saturating_add(sampled.weight.amount);
+        let end_ns = end_ns.min(CELLS_MAX * cell_ns);
+        let last = end_ns.saturating_sub(1) / cell_ns;
+        if last <= first {
+            return self.put(first, end_ns.saturating_sub(from_ns));
+        }
+        self.put(first, (first + 1) * cell_ns - from_ns);
+        self.put(last, end_ns - last * cell_ns);
+        *self.whole.entry(first + 1).or_default() += 1;
+        *self.whole.entry(last).or_default() -= 1;
+    }
+
+    fn put(&mut self, cell: u64, amount: u64) {
+        *self.cells.entry(cell).or_default() += amount;
+    }
+
+    /// What is in each cell.
+    fn sums(&self) -> BTreeMap<u64, u64> {
+        let mut sums = self.cells.clone();
+        let (mut waits, mut from) = (0, 0);
+        for (cell, more) in &self.whole {
+            if waits > 0 {
+                let time_ns = waits as u64 * (self.column_ns / ROWS);
+                (from..*cell).for_each(|cell| *sums.entry(cell).or_default() += time_ns);
+            }
+            (waits, from) = (waits + more, *cell);
+        }
+        sums.retain(|_, amount| *amount > 0);
+        sums
     }
 
     /// Draws the map; `lines` say what it rests on.
@@ -55,14 +96,10 @@ impl Heatmap {
     /// # Errors
     /// What `out` returns.
     pub fn write(&self, title: &str, lines: &[String], out: &mut dyn Write) -> io::Result<()> {
-        let columns = self
-            .cells
-            .keys()
-            .map(|(column, _)| column + 1)
-            .max()
-            .unwrap_or(1);
+        let sums = self.sums();
+        let columns = sums.keys().next_back().map_or(1, |cell| cell / ROWS + 1);
         let cell = (WIDTH / columns).clamp(2, CELL_WIDTH_MAX);
-        let most = self.cells.values().copied().max().unwrap_or(1);
+        let most = sums.values().copied().max().unwrap_or(1);
         let width = LEFT + (columns * cell).max(800) + 40;
         let bottom = TOP + ROWS * ROW_HEIGHT;
         let title = caption::cut(title, caption::columns(width - LEFT, 16));
@@ -84,7 +121,7 @@ impl Heatmap {
             out,
             "<text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{title}</text>"
         )?;
-        self.write_cells(cell, most, out)?;
+        self.write_cells(&sums, cell, most, out)?;
         self.write_axes(columns, cell, bottom, out)?;
         for (number, line) in lines.iter().enumerate() {
             let (y, line) = (bottom + 70 + 16 * number as u64, escape(line));
@@ -94,8 +131,9 @@ impl Heatmap {
             )?;
         }
         let mut legend = format!(
-            "a column is {} s, upwards its parts; strongest: {most} samples in {} ms",
+            "a column is {} s, upwards its parts; strongest: {} in {} ms",
             self.column_ns / SECOND_NS,
+            self.unit.phrase(most),
             self.column_ns / ROWS / 1_000_000
         );
         if self.beyond > 0 {
@@ -109,16 +147,24 @@ impl Heatmap {
         writeln!(out, "</svg>")
     }
 
-    fn write_cells(&self, cell: u64, most: u64, out: &mut dyn Write) -> io::Result<()> {
-        for ((column, row), count) in &self.cells {
+    fn write_cells(
+        &self,
+        sums: &BTreeMap<u64, u64>,
+        cell: u64,
+        most: u64,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        for (number, amount) in sums {
+            let (column, row) = (number / ROWS, number % ROWS);
             let x = LEFT + column * cell;
             let y = TOP + (ROWS - 1 - row) * ROW_HEIGHT;
-            let fill = colour(*count as f64 / most as f64);
+            let fill = colour(*amount as f64 / most as f64);
             let from_ms = (column * self.column_ns + row * (self.column_ns / ROWS)) / 1_000_000;
             writeln!(
                 out,
                 "<rect x=\"{x}\" y=\"{y}\" width=\"{cell}\" height=\"{ROW_HEIGHT}\" \
-                 fill=\"{fill}\"><title>{count} samples from {}.{:03} s</title></rect>",
+                 fill=\"{fill}\"><title>{} from {}.{:03} s</title></rect>",
+                self.unit.phrase(*amount),
                 from_ms / 1000,
                 from_ms % 1000
             )?;
@@ -190,6 +236,8 @@ mod tests {
                 state: State::Running,
                 stop: Stop::Complete,
                 node: 0,
+                weight: Unit::ONE,
+                unit: Unit::Samples,
             });
         }
         let mut out = Vec::new();
@@ -200,5 +248,52 @@ mod tests {
             svg.contains("; 1 samples after the end are left out"),
             "{svg}"
         );
+    }
+
+    fn waited(amount: u64) -> crate::unit::Weight {
+        crate::unit::Weight {
+            amount,
+            ..Unit::ONE
+        }
+    }
+
+    #[test]
+    fn a_wait_lies_in_all_its_cells() {
+        let mut heatmap = Heatmap::new(3 * SECOND_NS);
+        let mut wait = |since_ns, weight| {
+            heatmap.add(&Sampled {
+                recording: 0,
+                since_ns,
+                task: Task { space: 0, vcpu: 0 },
+                state: State::Blocked,
+                stop: Stop::Complete,
+                node: 0,
+                weight: waited(weight),
+                unit: Unit::OffCpu,
+            });
+        };
+        // Cells of 20 ms.
+        wait(30_000_000, 65_000_000);
+        wait(40_000_000, 1_000_000);
+        wait(59_000_000, 1_000_000);
+        wait(u64::MAX - 5, u64::MAX);
+        wait(SECOND_NS, 0);
+        let sums: Vec<(u64, u64)> = heatmap.sums().into_iter().collect();
+        let ms = |cell: u64, time: u64| (cell, time * 1_000_000);
+        assert_eq!(sums, [ms(1, 10), ms(2, 22), ms(3, 20), ms(4, 15)]);
+        // Any end is as good as another.
+        let mut heatmap = Heatmap::new(SECOND_NS);
+        let endless = Sampled {
+            recording: 0,
+            since_ns: 0,
+            task: Task { space: 0, vcpu: 0 },
+            state: State::Blocked,
+            stop: Stop::Complete,
+            node: 0,
+            weight: waited(u64::MAX),
+            unit: Unit::OffCpu,
+        };
+        (0..100_000).for_each(|_| heatmap.add(&endless));
+        assert_eq!(heatmap.sums().len() as u64, CELLS_MAX);
     }
 }

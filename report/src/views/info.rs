@@ -4,6 +4,7 @@ use crate::account::{Account, is_cut, share};
 use crate::labels::printable;
 use crate::recording::{Recording, last_part};
 use crate::survey::{Survey, Times};
+use crate::unit::duration;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use uprof::cold::{Metadata, TargetKind};
@@ -320,17 +321,6 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
 
 /// A browser maps hundreds.
 const MODULES_LISTED: usize = 40;
-
-/// A duration for people, three digits.
-pub fn duration(time_ns: u64) -> String {
-    let time = time_ns as f64;
-    match time_ns {
-        0..1_000 => format!("{time_ns} ns"),
-        1_000..1_000_000 => format!("{:.1} us", time / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", time / 1e6),
-        _ => format!("{:.2} s", time / 1e9),
-    }
-}
 
 /// `2026-11-20 22:31:51` for nanoseconds since 1970-01-01 00:00 UTC; by the civil calendar
 /// algorithm of Howard Hinnant's `chrono`-compatible date notes (days from a March-based year).

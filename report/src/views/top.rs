@@ -1,4 +1,4 @@
-//! `--top`: functions by the samples that were in them.
+//! `--top`: functions by the samples, or the time, that were in them.
 
 use crate::account::share;
 use crate::gather::Profile;
@@ -64,7 +64,7 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
         writeln!(out, "{line}")?;
     }
     let all = rows(profile);
-    let counted = profile.account.counted;
+    let (counted, unit) = (profile.account.counted, profile.unit());
     let least = (options.least_share * counted as f64).ceil() as u64;
     let most = match options.rows {
         0 => usize::MAX,
@@ -87,7 +87,8 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
         writeln!(
             out,
             "{:>9} {own:>8}  {:>9} {total:>8}  {name}{mark}{module}",
-            row.own, row.total
+            unit.amount(row.own),
+            unit.amount(row.total)
         )?;
         lines += 1;
     }

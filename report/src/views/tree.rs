@@ -66,7 +66,7 @@ pub fn write_tree(
 ) -> io::Result<()> {
     let totals = tree.totals();
     let children = tree.sorted_children(&totals, &profile.labels);
-    let whole = totals[ROOT as usize];
+    let (whole, unit) = (totals[ROOT as usize], profile.unit());
     let least = (options.least_share * whole as f64).ceil().max(1.0) as u64;
     writeln!(out, "    total        %       self  function")?;
     // A list instead of recursion: stacks may be as deep as the guest likes.
@@ -89,9 +89,9 @@ pub fn write_tree(
         writeln!(
             out,
             "{:>9} {:>8}  {:>9}  {}{}{}{module}",
-            totals[node],
+            unit.amount(totals[node]),
             share(totals[node], whole),
-            tree.nodes()[node].count,
+            unit.amount(tree.nodes()[node].count),
             line.prefix,
             line.branch,
             short(labels.name(label)),

@@ -159,6 +159,7 @@ pub fn made_of(
             late_ns: None,
             registers: None,
             stack: None,
+            wait: None,
         };
         writer.sample(&sample).unwrap();
     }

@@ -6,7 +6,7 @@ use uniprof_report::recording::Recording;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Mapping, Metadata};
 use uprof::cold::{ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, Sample, State, Stop, Task, Wait, Writer};
 
 /// Where the made-up program's functions are: 0x100 bytes each from here.
 pub const BASE: u64 = 0x40_1000;
@@ -32,6 +32,16 @@ pub fn address(function: u64) -> u64 {
 
 /// A recording of `names[n]` at function `n`, and `kernel[n]` at function `100 + n`.
 pub fn recording(names: &[&str], kernel: &[&str], samples: &[Made<'_>]) -> Vec<u8> {
+    recording_of(names, kernel, samples, |_| None)
+}
+
+/// The same with waits: which of the samples, by number, are one, and how long.
+pub fn recording_of(
+    names: &[&str],
+    kernel: &[&str],
+    samples: &[Made<'_>],
+    wait: impl Fn(usize) -> Option<Wait>,
+) -> Vec<u8> {
     let mut metadata = Metadata::default();
     metadata.recorder.program = "uniprof test".into();
     metadata.recorder.command_line = vec!["uniprof".into(), "record".into()];
@@ -56,7 +66,7 @@ pub fn recording(names: &[&str], kernel: &[&str], samples: &[Made<'_>]) -> Vec<u
             writer.image_part(&part, 1_000).unwrap();
         }
     }
-    for made in samples {
+    for (number, made) in samples.iter().enumerate() {
         let mut chain: Vec<Frame> = Vec::new();
         for function in made.stack {
             let kind = match chain.is_empty() {
@@ -78,6 +88,7 @@ pub fn recording(names: &[&str], kernel: &[&str], samples: &[Made<'_>]) -> Vec<u
             late_ns: Some(100),
             registers: None,
             stack: None,
+            wait: wait(number),
         };
         writer.sample(&sample).unwrap();
     }

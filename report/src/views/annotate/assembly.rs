@@ -5,6 +5,7 @@ use super::{AROUND, Counts, LINES_MAX, columns, module_name};
 use crate::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
 use crate::disassembly::{self, Instruction};
 use crate::labels::printable;
+use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
@@ -46,10 +47,10 @@ impl<'c> Listing<'c> {
 
 /// Writes the instructions with samples and what stands around them.
 pub(super) fn write_listing(
-    module: &str,
-    listing: &Listing<'_>,
+    (module, listing): (&str, &Listing<'_>),
     codes: &Codes<'_>,
     counts: &BTreeMap<usize, Counts>,
+    unit: Unit,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let function = &listing.function;
@@ -87,7 +88,12 @@ pub(super) fn write_listing(
         }
         line_before = line.as_ref().or(line_before);
         let count = counts.get(&index).copied().unwrap_or_default();
-        writeln!(out, "{}  {}", columns(count), row(listing, codes, index))?;
+        writeln!(
+            out,
+            "{}  {}",
+            columns(count, unit),
+            row(listing, codes, index)
+        )?;
     }
     let left_out = counts.keys().filter(|index| !shown.contains(index)).count();
     if left_out > 0 {

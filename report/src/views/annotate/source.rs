@@ -2,6 +2,7 @@
 
 use super::{AROUND, Counts, LINES_MAX, columns};
 use crate::labels::printable;
+use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
@@ -53,6 +54,7 @@ pub(super) fn texts<'l>(
 pub(super) fn write_file(
     file: &str,
     lines: &BTreeMap<u32, Counts>,
+    unit: Unit,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let source = read_source(Path::new(file));
@@ -88,7 +90,7 @@ pub(super) fn write_file(
         let count = lines.get(&line).copied().unwrap_or_default();
         // A tab is no danger, and keeps its meaning at the start of a line.
         let text = printable(&text.replace('\t', "    ")).into_owned();
-        writeln!(out, "{}  {line:>6}  {text}", columns(count))?;
+        writeln!(out, "{}  {line:>6}  {text}", columns(count, unit))?;
     }
     writeln!(out)
 }

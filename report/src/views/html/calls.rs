@@ -62,8 +62,9 @@ pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
          <span class=\"control\"><button type=\"button\" id=\"unfold\">Unfold all</button> \
          <button type=\"button\" id=\"fold\">Fold all</button></span></p>\n\
          <div class=\"scroll tall\"><div class=\"tree\">\n\
-         <p class=\"line head\"><b>function</b><span>total</span><span>samples</span>\
-         <span>{own}</span></p>"
+         <p class=\"line head\"><b>function</b><span>total</span><span>{}</span>\
+         <span>{own}</span></p>",
+        page.profile.unit().what()
     )?;
     let turned;
     let tree = match page.calls.reverse {
@@ -173,7 +174,8 @@ impl<'a> Walk<'a> {
             let (small, largest) = (self.small, self.largest);
             let percent = share(largest, self.totals[ROOT as usize]);
             said.push(format!(
-                "{small} branches of at most {largest} samples ({percent})"
+                "{small} branches of at most {} ({percent})",
+                self.page.profile.unit().phrase(largest)
             ));
         }
         if self.deep > 0 {
@@ -190,10 +192,11 @@ impl<'a> Walk<'a> {
         let labels = &self.page.profile.labels;
         let label = self.tree.label(node);
         let total = self.totals[node as usize];
+        let unit = self.page.profile.unit();
         let own = match self.tree.nodes()[node as usize].count {
             _ if self.page.calls.reverse => String::new(),
             0 => String::new(),
-            own => own.to_string(),
+            own => unit.amount(own),
         };
         let module = match labels.module_suffix(label) {
             none if none.is_empty() => none,
@@ -201,8 +204,9 @@ impl<'a> Walk<'a> {
         };
         let name = text(&short(labels.name(label)));
         format!(
-            "<b><bdi>{name}</bdi>{module}</b><span>{}</span><span>{total}</span><span>{own}</span>",
-            share(total, self.totals[ROOT as usize])
+            "<b><bdi>{name}</bdi>{module}</b><span>{}</span><span>{}</span><span>{own}</span>",
+            share(total, self.totals[ROOT as usize]),
+            unit.amount(total)
         )
     }
 }

@@ -78,8 +78,8 @@ pub(super) fn write_account(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     let mut lines = account.lines();
     if account.late > 0 {
         lines.push(format!(
-            "taken after their deadline: {} samples",
-            account.late
+            "taken after their deadline: {}",
+            account.unit.phrase(account.late)
         ));
     }
     if !page.chosen.is_empty() {

@@ -4,6 +4,7 @@ use super::text;
 use crate::account::share;
 use crate::gather::Profile;
 use crate::labels::short;
+use crate::unit::Unit;
 use crate::views::top::{self, TopRow};
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -24,10 +25,12 @@ pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) ->
     order.truncate(ROWS_MAX);
     order.sort_unstable();
     let shown: Vec<&TopRow> = order.iter().map(|row| &all[*row]).collect();
+    let unit = profile.unit();
+    let what = unit.what();
     writeln!(
         out,
         "<section id=\"functions\">\n<h2>Functions</h2>\n\
-         <p class=\"lead\"><b>Self</b>: samples taken in the function itself. <b>Total</b>: those \
+         <p class=\"lead\"><b>Self</b>: {what} in the function itself. <b>Total</b>: that \
          in what it called, too.</p>\n<div class=\"scroll tall\"><table id=\"top\">\n<thead><tr>\
          <th class=\"number\" data-key=\"self\" aria-sort=\"descending\">Self</th>\
          <th class=\"number\">%</th><th class=\"number\" data-key=\"total\">Total</th>\
@@ -43,8 +46,9 @@ pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) ->
     if left_out > 0 {
         writeln!(
             out,
-            "<p class=\"note\">{left_out} more functions with fewer samples are left out; \
+            "<p class=\"note\">{left_out} more functions with {} are left out; \
              <code>uniprof report --top --rows 0</code> lists all {}.</p>",
+            unit.fewer(),
             all.len()
         )?;
     }
@@ -68,19 +72,27 @@ fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result
         true => " <i>inlined</i>",
         false => "",
     };
+    let unit = profile.unit();
+    // What the script sorts by, where the text is no number.
+    let sorted = |amount: u64| match unit {
+        Unit::Samples => String::new(),
+        Unit::OffCpu => format!(" data-sort=\"{amount}\""),
+    };
     let percent = |part: u64| part as f64 * 100.0 / counted.max(1) as f64;
     writeln!(
         out,
-        "<tr><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-         <td class=\"number\">{}</td><td class=\"number\">{}</td>\
+        "<tr><td class=\"number\"{}>{}</td><td class=\"number\">{}</td>\
+         <td class=\"number\"{}>{}</td><td class=\"number\">{}</td>\
          <td class=\"bar\"><svg viewBox=\"0 0 100 8\" preserveAspectRatio=\"none\" \
          aria-hidden=\"true\"><rect class=\"total\" width=\"{:.2}\" height=\"8\"/>\
          <rect class=\"self\" width=\"{:.2}\" height=\"8\"/></svg></td>\
          <td class=\"function\"{whole}><bdi>{shown}</bdi>{mark}</td>\
          <td class=\"module\">{}</td></tr>",
-        row.own,
+        sorted(row.own),
+        unit.amount(row.own),
         share(row.own, counted),
-        row.total,
+        sorted(row.total),
+        unit.amount(row.total),
         share(row.total, counted),
         percent(row.total),
         percent(row.own),

@@ -10,11 +10,12 @@
   const body = document.querySelector('#top tbody')
   const rows = [...(body?.rows ?? [])].map(row => {
     const text = column => row.cells[column].textContent
+    const number = column => Number(row.cells[column].dataset.sort ?? text(column))
     const name = row.cells[5]
     return {
       row,
-      self: Number(text(0)),
-      total: Number(text(2)),
+      self: number(0),
+      total: number(2),
       function: name.textContent,
       module: text(6),
       sought: `${name.textContent}\n${name.title}`.toLowerCase(),
@@ -43,7 +44,7 @@
     heading.replaceChildren(button)
   }
 
-  // The flame graph. Places and widths are in samples, as inferno wrote them.
+  // The flame graph. Places and widths are in samples or microseconds, as inferno wrote them.
   const flame = find('flame')
   const frames = find('frames')
   const all = { from: 0, span: Number(flame?.dataset.total), depth: 0 }
@@ -57,7 +58,7 @@
     const [from, span, y] = [number('fg:x'), number('fg:w'), number('y')]
     return { group, rect, text, whole, name, sought, from, span, y }
   })
-  const ground = boxes.find(({ whole }) => /^all \([\d,]+ samples, 100%\)$/.test(whole))
+  const ground = boxes.find(({ whole }) => /^all \([\d,]+ (?:samples|us), 100%\)$/.test(whole))
   for (const box of boxes) box.depth = Math.abs(box.y - ground.y)
   let shown = all
 

@@ -5,6 +5,7 @@ use super::{NAME_COLUMNS, Page, shown};
 use crate::export::folded::{self, FoldedOptions};
 use crate::gather::Profile;
 use crate::tree::{ROOT, StackTree};
+use crate::unit::Unit;
 use crate::views::caption;
 use crate::views::flame::{FlameOptions, inferno_options};
 use inferno::flamegraph;
@@ -24,10 +25,12 @@ pub(super) fn write_flame(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()
         (false, true) => "innermost functions at the bottom, their callers above them",
         (false, false) => "outermost functions at the bottom, what they called above them",
     };
+    let unit = page.profile.unit();
+    let what = unit.what();
     writeln!(
         out,
         "<section id=\"flame-graph\">\n<h2>Flame graph</h2>\n<p class=\"lead\">A box is as wide as \
-         its share of the samples: {order}. <span class=\"control\">Click on a box to widen it. \
+         its share of the {what}: {order}. <span class=\"control\">Click on a box to widen it. \
          <button type=\"button\" id=\"whole\" disabled=\"\">Show all</button></span></p>"
     )?;
     let turned;
@@ -40,7 +43,7 @@ pub(super) fn write_flame(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()
     };
     let totals = tree.totals();
     let kept = shown(&totals, page.drawing.least_share, BOXES_MAX);
-    let svg = draw(page.profile, &pruned(tree, &kept), page.drawing)?;
+    let (svg, drawn) = draw(page.profile, &pruned(tree, &kept), page.drawing)?;
     let side = usize::from(page.drawing.icicle);
     let picture = Picture::of(&svg).ok_or_else(|| {
         io::Error::other("the flame graph's drawing has another form than expected")
@@ -51,16 +54,17 @@ pub(super) fn write_flame(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()
         "<div class=\"scroll\"><svg id=\"flame\" viewBox=\"0 0 1180 {height}\" role=\"img\" \
          aria-label=\"Flame graph\" data-total=\"{}\"><svg id=\"frames\" y=\"-{above}\" \
          overflow=\"visible\">{}</svg></svg></div>\n<p id=\"detail\" class=\"control\"></p>",
-        totals[ROOT as usize], picture.boxes
+        drawn, picture.boxes
     )?;
     let left_out = || totals.iter().zip(&kept).filter(|(_, kept)| !**kept);
     let most = left_out().map(|(total, _)| *total).max().unwrap_or(0);
     if most > 0 {
         writeln!(
             out,
-            "<p class=\"note\">{} boxes of at most {most} samples are left out; \
+            "<p class=\"note\">{} boxes of at most {} are left out; \
              <code>uniprof report --flame</code> draws more.</p>",
-            left_out().count()
+            left_out().count(),
+            unit.phrase(most)
         )?;
     }
     writeln!(out, "</section>")
@@ -82,15 +86,20 @@ fn pruned(tree: &StackTree, kept: &[bool]) -> StackTree {
     small
 }
 
-fn draw(profile: &Profile, tree: &StackTree, options: &FlameOptions) -> io::Result<String> {
+/// The drawing, and how wide it is in what boxes are measured in.
+fn draw(profile: &Profile, tree: &StackTree, options: &FlameOptions) -> io::Result<(String, u64)> {
+    let unit = profile.unit();
     let mut names = folded::frame_names(&profile.labels, FoldedOptions { marks: true });
     names.iter_mut().for_each(|name| *name = cut(name));
-    let mut lines = folded::named_lines(tree, &names);
+    let mut lines = folded::named_lines(tree, &names, unit);
     // Whole stacks that are too rare have their room too, or shares would be wrong.
     let rare = tree.nodes()[ROOT as usize].count;
     if rare > 0 {
-        lines.push(format!("[left out] {rare}"));
+        lines.push(format!("[left out] {}", unit.width(rare)));
     }
+    let widths = lines.iter().filter_map(|line| line.rsplit_once(' '));
+    let drawn = widths.filter_map(|(_, width)| width.parse::<u64>().ok());
+    let drawn = drawn.sum();
     let untitled = FlameOptions {
         title: String::new(),
         subtitle: String::new(),
@@ -98,10 +107,11 @@ fn draw(profile: &Profile, tree: &StackTree, options: &FlameOptions) -> io::Resu
     };
     let mut drawing = inferno_options(&untitled, &lines);
     drawing.no_javascript = true;
+    drawing.count_name = unit.width_name().to_owned();
     let mut svg = Vec::new();
     let lines = lines.iter().map(String::as_str);
     flamegraph::from_lines(&mut drawing, lines, &mut svg)?;
-    String::from_utf8(svg).map_err(io::Error::other)
+    Ok((String::from_utf8(svg).map_err(io::Error::other)?, drawn))
 }
 
 /// A name with its mark, which tells its colour.
@@ -138,9 +148,13 @@ pub(super) fn write_heatmap(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     page.tally.heatmap.write("", &[], &mut svg)?;
     let svg = String::from_utf8(svg).map_err(io::Error::other)?;
     let start = svg.find("<svg ").unwrap_or(0);
+    let heading = match page.profile.unit() {
+        Unit::Samples => "When the samples fell",
+        Unit::OffCpu => "When threads waited",
+    };
     writeln!(
         out,
-        "<section id=\"time\">\n<h2>When the samples fell</h2>\n<p class=\"lead\">Gaps are pauses, \
+        "<section id=\"time\">\n<h2>{heading}</h2>\n<p class=\"lead\">Gaps are pauses, \
          stripes are what comes back each second.</p>\n\
          <div class=\"scroll heat\">{}</div>\n</section>",
         &svg[start..]

@@ -4,6 +4,7 @@ use super::{Page, text};
 use crate::account::share;
 use crate::gather::{Sampled, names, task_name};
 use crate::recording::Recording;
+use crate::unit::Unit;
 use crate::views::heatmap::Heatmap;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,7 +34,7 @@ impl Tally {
     pub fn add(&mut self, sampled: &Sampled) {
         self.heatmap.add(sampled);
         let thread = (sampled.recording, sampled.task);
-        *self.threads.entry(thread).or_default() += 1;
+        *self.threads.entry(thread).or_default() += sampled.weight.amount;
     }
 }
 
@@ -42,16 +43,21 @@ pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
     let files = names(&recordings);
     let threads = &page.tally.threads;
+    let unit = page.profile.unit();
     let mut rows: Vec<((usize, Task), u64)> = threads.iter().map(|(k, n)| (*k, *n)).collect();
     rows.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
     writeln!(
         out,
         "<section id=\"threads\">\n<h2>vCPUs and threads</h2>\n<div class=\"scroll\"><table>\n\
          <thead><tr><th>Name</th><th class=\"number\">Number</th>\
-         <th class=\"number\">Samples</th><th class=\"number\">Share</th></tr></thead>\n<tbody>"
+         <th class=\"number\">{}</th><th class=\"number\">Share</th></tr></thead>\n<tbody>",
+        match unit {
+            Unit::Samples => "Samples",
+            Unit::OffCpu => "Off CPU",
+        }
     )?;
     let counted = page.profile.account.counted;
-    for ((recording, task), samples) in rows.iter().take(THREADS_MAX) {
+    for ((recording, task), amount) in rows.iter().take(THREADS_MAX) {
         let mut name = recordings
             .get(*recording)
             .map_or_else(String::new, |one| task_name(one, *task, u64::MAX));
@@ -61,17 +67,19 @@ pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
         writeln!(
             out,
             "<tr><td><bdi>{}</bdi></td><td class=\"number\">{}</td>\
-             <td class=\"number\">{samples}</td><td class=\"number\">{}</td></tr>",
+             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
             text(&name),
             task.vcpu,
-            share(*samples, counted)
+            unit.amount(*amount),
+            share(*amount, counted)
         )?;
     }
     writeln!(out, "</tbody></table></div>")?;
     if let Some(more @ 1..) = rows.len().checked_sub(THREADS_MAX) {
         writeln!(
             out,
-            "<p class=\"note\">… and {more} more with fewer samples.</p>"
+            "<p class=\"note\">… and {more} more with {}.</p>",
+            unit.fewer()
         )?;
     }
     writeln!(out, "</section>")

@@ -1,0 +1,140 @@
+//! What the numbers of a profile are: samples, or time. A profile has one unit. Every view, export and
+//! diff takes it from there and says it, and none adds two. The one place that turns a row into a
+//! weight, and a weight into text.
+
+use uprof::Row;
+
+/// What a profile's numbers are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// Samples, each of weight one.
+    #[default]
+    Samples,
+    /// Nanoseconds off the processor, of rows that were taken when a thread left it.
+    OffCpu,
+}
+
+/// What a row adds to a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Weight {
+    /// In the profile's unit.
+    pub amount: u64,
+    /// Samples or waits that it is of.
+    pub count: u64,
+}
+
+impl Weight {
+    /// Adds another of the same unit.
+    pub fn add(&mut self, other: Weight) {
+        self.amount = self.amount.saturating_add(other.amount);
+        self.count = self.count.saturating_add(other.count);
+    }
+}
+
+impl Unit {
+    /// What a sample weighs.
+    pub const ONE: Weight = Weight {
+        amount: 1,
+        count: 1,
+    };
+
+    /// The unit that `row` is counted in.
+    pub(crate) fn of(row: &Row<'_>) -> Unit {
+        match row.wait {
+            None => Unit::Samples,
+            Some(_) => Unit::OffCpu,
+        }
+    }
+
+    /// What the whole of `row` weighs in its own unit.
+    pub(crate) fn weigh(row: &Row<'_>) -> Weight {
+        row.wait.map_or(Unit::ONE, |wait| Weight {
+            amount: wait.time_ns,
+            count: wait.count,
+        })
+    }
+
+    /// A number of this unit for tables: `1234`, or a time with its unit.
+    pub fn amount(self, amount: u64) -> String {
+        match self {
+            Unit::Samples => amount.to_string(),
+            Unit::OffCpu => duration(amount),
+        }
+    }
+
+    /// The same in a sentence: `1234 samples`, `30.1 ms off CPU`.
+    pub fn phrase(self, amount: u64) -> String {
+        match self {
+            Unit::Samples => format!("{amount} samples"),
+            Unit::OffCpu => format!("{} off CPU", duration(amount)),
+        }
+    }
+
+    /// What is counted: `samples`, `time off CPU`.
+    pub fn what(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::OffCpu => "time off CPU",
+        }
+    }
+
+    /// What less of it is called.
+    pub fn fewer(self) -> &'static str {
+        match self {
+            Unit::Samples => "fewer samples",
+            Unit::OffCpu => "less time",
+        }
+    }
+
+    /// The unit of the bare numbers in exports for scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::OffCpu => "nanoseconds",
+        }
+    }
+
+    /// A number as boxes and folded stacks have it: time in whole microseconds, nothing that there is
+    /// as none.
+    pub fn width(self, amount: u64) -> u64 {
+        match (self, amount) {
+            (Unit::Samples, _) | (_, 0) => amount,
+            (Unit::OffCpu, _) => (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1),
+        }
+    }
+
+    /// What [`Unit::width`] is a number of.
+    pub fn width_name(self) -> &'static str {
+        match self {
+            Unit::Samples => "samples",
+            Unit::OffCpu => "us",
+        }
+    }
+}
+
+/// A duration for people, three digits.
+pub fn duration(time_ns: u64) -> String {
+    let time = time_ns as f64;
+    match time_ns {
+        0..1_000 => format!("{time_ns} ns"),
+        1_000..1_000_000 => format!("{:.1} us", time / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", time / 1e6),
+        _ => format!("{:.2} s", time / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_say_their_unit() {
+        assert_eq!(Unit::Samples.phrase(1234), "1234 samples");
+        assert_eq!(Unit::OffCpu.phrase(30_120_000), "30.1 ms off CPU");
+        assert_eq!(Unit::OffCpu.amount(7), "7 ns");
+        assert_eq!(Unit::OffCpu.amount(61_230_000_000), "61.23 s");
+        assert_eq!(Unit::Samples.width(7), 7);
+        let widths = [0, 1, 1_499, 1_500, u64::MAX].map(|ns| Unit::OffCpu.width(ns));
+        assert_eq!(widths, [0, 1, 1, 2, u64::MAX / 1000 + 1]);
+    }
+}

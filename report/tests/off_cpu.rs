@@ -1,0 +1,310 @@
+//! Time off the processor in every view, export and diff: never added to samples, always with its unit.
+
+mod made;
+
+use made::{Made, open};
+use uniprof_report::diff::{DiffOptions, diff, table};
+use uniprof_report::export::{FORMATS, Request, folded};
+use uniprof_report::gather::{Each, Options, Profile, Sampled, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
+use uniprof_report::unit::Unit;
+use uniprof_report::views::flame::FlameOptions;
+use uniprof_report::views::{chart, flame, heatmap, html, top, tree};
+use uprof::{State, Wait};
+
+const MS: u64 = 1_000_000;
+
+fn library() -> Library {
+    let mut library = Library::default();
+    library.only_given = true;
+    library
+}
+
+fn in_unit(unit: Option<Unit>) -> Options {
+    let mut options = Options::default();
+    options.filter.unit = unit;
+    options
+}
+
+fn profile(recording: &Recording, options: &Options) -> Profile {
+    gather(&[recording], &library(), options, &|_, _| {}, None)
+}
+
+fn folded(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    folded::write(profile, folded::FoldedOptions::default(), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn top(profile: &Profile) -> String {
+    let mut out = Vec::new();
+    top::write(profile, top::TopOptions::default(), &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// Two samples unless `waits_only`, then waits: 30 ms in a read, 8 ms for a processor, three of 1.5 ms in
+/// all in the read again.
+fn waiting(waits_only: bool) -> Vec<u8> {
+    let made = |at_ms, thread, state, stack| Made {
+        at_ms,
+        thread,
+        state,
+        stack,
+    };
+    let all = [
+        made(0, 7, State::Running, &[1, 0][..]),
+        made(1, 8, State::Running, &[2, 0]),
+        made(2, 7, State::Blocked, &[102, 101, 100, 1, 0]),
+        made(5, 8, State::Ready, &[101, 2, 0]),
+        made(40, 7, State::Blocked, &[102, 101, 100, 1, 0]),
+    ];
+    let waits = [(30_000_000, 1), (8_000_000, 1), (1_500_000, 3)];
+    let skipped = if waits_only { 2 } else { 0 };
+    made::recording_of(
+        &["main", "parse", "hash"],
+        &["sys_read", "schedule", "__schedule"],
+        &all[skipped..],
+        |number| {
+            let (time_ns, count) = *waits.get((number + skipped).checked_sub(2)?)?;
+            Some(Wait { time_ns, count })
+        },
+    )
+}
+
+#[test]
+fn samples_and_time_are_told_apart() {
+    let recording = open(waiting(false));
+    let samples = profile(&recording, &Options::default());
+    assert_eq!(folded(&samples), "main;hash 1\nmain;parse 1\n");
+    assert_eq!(samples.account.counted, 2);
+    let lines = samples.account.lines().join("\n");
+    assert!(
+        lines.contains("not counted: 39.5 ms off CPU (see --off-cpu)"),
+        "{lines}"
+    );
+
+    let time = profile(&recording, &in_unit(Some(Unit::OffCpu)));
+    // The scheduler's own frames say nothing of why.
+    assert_eq!(folded(&time), "main;hash 8000\nmain;parse;sys_read 31500\n");
+    let lines = time.account.lines().join("\n");
+    assert!(
+        lines.starts_with(
+            "39.5 ms off CPU in 5 waits (blocked 31.5 ms, ready 8.0 ms) of all threads"
+        ),
+        "{lines}"
+    );
+    assert!(
+        lines.contains("not counted: 2 samples (without --off-cpu)"),
+        "{lines}"
+    );
+    let top = top(&time);
+    assert!(
+        top.contains("  31.5 ms    79.7%    31.5 ms    79.7%  sys_read"),
+        "{top}"
+    );
+    let mut out = Vec::new();
+    tree::write(&time, tree::TreeOptions::default(), &mut out).unwrap();
+    let tree = String::from_utf8(out).unwrap();
+    assert!(
+        tree.contains("  39.5 ms   100.0%       0 ns  main"),
+        "{tree}"
+    );
+}
+
+#[test]
+fn a_recording_of_waits_alone_shows_time_at_once() {
+    let recording = open(waiting(true));
+    let found = profile(&recording, &Options::default());
+    assert_eq!(
+        (found.unit(), found.account.counted),
+        (Unit::OffCpu, 39_500_000)
+    );
+    // Unless samples are asked for.
+    let found = profile(&recording, &in_unit(Some(Unit::Samples)));
+    assert_eq!((found.unit(), found.account.counted), (Unit::Samples, 0));
+    // A state that no sample has is one of waits.
+    let mut options = Options::default();
+    options.filter.states.insert(State::Ready);
+    let found = profile(&open(waiting(false)), &options);
+    assert_eq!(folded(&found), "main;hash 8000\n");
+}
+
+#[test]
+fn filters_take_the_part_of_a_wait_that_lies_inside() {
+    let recording = open(waiting(false));
+    let mut options = in_unit(Some(Unit::OffCpu));
+    options.filter.from_ns = Some(12 * MS);
+    options.filter.to_ns = Some(22 * MS);
+    // 2 to 32 ms, 5 to 13 ms, 40 ms.
+    let found = profile(&recording, &options);
+    assert_eq!(
+        folded(&found),
+        "main;hash 1000\nmain;parse;sys_read 10000\n"
+    );
+    let mut options = in_unit(Some(Unit::OffCpu));
+    options.filter.min_wait_ns = Some(MS);
+    options.filter.max_wait_ns = Some(10 * MS);
+    assert_eq!(folded(&profile(&recording, &options)), "main;hash 8000\n");
+    options.filter.min_wait_ns = Some(500_000);
+    let found = profile(&recording, &options);
+    assert_eq!(folded(&found), "main;hash 8000\nmain;parse;sys_read 1500\n");
+}
+
+#[test]
+fn exports_say_their_unit() {
+    let recording = open(waiting(false));
+    let export = |name: &str| {
+        let format = FORMATS.iter().find(|format| format.name == name).unwrap();
+        let request = Request {
+            recordings: &[&recording],
+            library: &library(),
+            options: &in_unit(Some(Unit::OffCpu)),
+            progress: &|_, _| {},
+            marks: false,
+        };
+        let mut out = Vec::new();
+        (format.write)(&request, &mut out).map(|_| out)
+    };
+    let text = |name: &str| String::from_utf8(export(name).unwrap()).unwrap();
+    let mut pprof = Vec::new();
+    let packed = export("pprof").unwrap();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&packed[..]), &mut pprof).unwrap();
+    for word in ["off-cpu", "nanoseconds"] {
+        assert!(
+            pprof
+                .windows(word.len())
+                .any(|part| part == word.as_bytes()),
+            "{word}"
+        );
+    }
+    let json: serde_json::Value = serde_json::from_str(&text("json")).unwrap();
+    assert_eq!(json["account"]["unit"], "nanoseconds");
+    let stacks = json["stacks"].as_array().unwrap();
+    let sum: u64 = stacks
+        .iter()
+        .map(|stack| stack["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!(sum, 39_500_000);
+    let speedscope: serde_json::Value = serde_json::from_str(&text("speedscope")).unwrap();
+    let thread = &speedscope["profiles"][0];
+    assert_eq!(thread["unit"], "nanoseconds");
+    assert_eq!(thread["endValue"], 31_500_000);
+    assert_eq!(thread["weights"].to_string(), "[30000000,1500000]");
+    let firefox: serde_json::Value = serde_json::from_str(&text("firefox")).unwrap();
+    let samples = &firefox["threads"][0]["samples"];
+    assert_eq!(samples["weightType"], "tracing-ms");
+    assert_eq!(samples["weight"].to_string(), "[30,1]");
+    let csv = text("csv");
+    assert!(
+        csv.starts_with("function,module,self_ns,total_ns,self_share,total_share\r\n"),
+        "{csv}"
+    );
+    assert!(text("perf-script").contains(": 8000000 offcpu-time: \n"));
+    let refused = export("uniprof-text").unwrap_err().to_string();
+    assert!(refused.contains("no place for times"), "{refused}");
+}
+
+#[test]
+fn diffs_compare_shares_of_time() {
+    let (a, b) = (open(waiting(false)), open(waiting(true)));
+    let options = DiffOptions {
+        gather: in_unit(Some(Unit::OffCpu)),
+        ..DiffOptions::default()
+    };
+    let found = diff(&[&a], &[&b], &library(), &options, &|_, _| {});
+    assert_eq!(found.series.unit, Unit::OffCpu);
+    assert_eq!(
+        found.accounts.each_ref().map(|one| one.counted),
+        [39_500_000; 2]
+    );
+    let mut out = Vec::new();
+    let form = table::TableOptions {
+        rows: 0,
+        paths: false,
+    };
+    table::write(&found, form, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.contains("39.5 ms off CPU in 5 waits"), "{text}");
+    assert!(text.contains("Shares of time off CPU in percent"), "{text}");
+    assert!(text.contains("A has only 5 waits"), "{text}");
+}
+
+/// Lengths that no clock ever saw: every view stays a view.
+#[test]
+fn waits_of_any_length_are_survived() {
+    let stack = [100, 1, 0];
+    let samples: Vec<Made<'_>> = (0..300)
+        .map(|number| Made {
+            at_ms: number,
+            thread: 7 + (number % 3) as u32,
+            state: State::Blocked,
+            stack: &stack[..(number % 4) as usize],
+        })
+        .collect();
+    let waits = [u64::MAX - 1, 1 << 63, 0, 7, 40_000_000_000_000_000];
+    let bytes = made::recording_of(&["main", "parse"], &["sys_read"], &samples, |number| {
+        Some(Wait {
+            time_ns: waits[number % waits.len()],
+            count: [u64::MAX, 1][number % 2],
+        })
+    });
+    let recording = open(bytes);
+    let (mut chart, mut heat) = (chart::Chart::default(), heatmap::Heatmap::new(300 * MS));
+    let mut tally = html::Tally::new(300 * MS);
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        chart.add(sampled, "t");
+        heat.add(sampled);
+        tally.add(sampled);
+    };
+    let each: Option<&mut Each<'_>> = Some(&mut take);
+    let found = gather(
+        &[&recording],
+        &library(),
+        &Options::default(),
+        &|_, _| {},
+        each,
+    );
+    assert_eq!(found.unit(), Unit::OffCpu);
+    assert_eq!(found.tree.totals()[0], found.account.counted);
+    let drawing = FlameOptions {
+        title: "t".into(),
+        subtitle: String::new(),
+        reverse: false,
+        icicle: false,
+        least_share: 0.0,
+    };
+    let mut out = Vec::new();
+    flame::write(&found, &drawing, &mut out).unwrap();
+    chart.write(&found, MS, &drawing, &mut out).unwrap();
+    heat.write("t", &[], &mut out).unwrap();
+    let page = html::Page {
+        recordings: &[(&recording, survey(&recording, &|_, _| {}))],
+        profile: &found,
+        tally: &tally,
+        chosen: String::new(),
+        drawing: &drawing,
+        least_share: 0.0,
+        calls: tree::TreeOptions::default(),
+    };
+    html::write(&page, &mut out).unwrap();
+    assert!(out.len() < 4 << 20, "{} bytes", out.len());
+    for format in FORMATS {
+        let request = Request {
+            recordings: &[&recording],
+            library: &library(),
+            options: &Options::default(),
+            progress: &|_, _| {},
+            marks: false,
+        };
+        let _ = (format.write)(&request, &mut Vec::new());
+    }
+    diff(
+        &[&recording],
+        &[&recording],
+        &library(),
+        &DiffOptions::default(),
+        &|_, _| {},
+    );
+}
