@@ -13,6 +13,7 @@ use std::time::Duration;
 use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
+use uprof::cold::TargetKind;
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -32,6 +33,7 @@ Examples:
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record --stack -- ./server           for code without frame pointers
+  uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
 The recording holds memory of the guest: it is created with mode 0600.")]
@@ -73,6 +75,11 @@ pub struct Args {
     /// Lower the rate when a guest stands still for more than this share of time
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_overhead: Option<f64>,
+
+    /// Record where threads wait, too, and for how long: a stack whenever a thread leaves its processor.
+    /// Processes only, with perf events (report --off-cpu)
+    #[arg(long, conflicts_with = "ptrace")]
+    pub off_cpu: bool,
 
     /// Don't put symbols, lines and unwind rules of the images found here into the recording
     #[arg(long)]
@@ -128,6 +135,7 @@ impl Args {
                 .unwrap_or_else(|| target::usual_budget(self.target.as_deref())),
             most_overhead: self.max_overhead,
             per_thread: self.per_thread,
+            off_cpu: self.off_cpu,
             command_line: std::env::args().collect(),
         }
     }
@@ -231,7 +239,15 @@ pub fn record(args: &Args) -> anyhow::Result<Summary> {
     let plan = args.plan();
     // The output first: to find a folder missing after the guest was recorded would be too late.
     let output = Destination::open(&args.output)?;
-    let source = match target::open(args, &plan) {
+    let source = target::open(args, &plan).and_then(|source| {
+        if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
+            bail!(
+                "--off-cpu is for processes: a guest's vCPUs have states instead (report --state)"
+            );
+        }
+        Ok(source)
+    });
+    let source = match source {
         Ok(source) => source,
         Err(error) => {
             output.discard();

@@ -114,6 +114,7 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
                 address: 0x7ff0,
                 bytes: b"SECRETST",
             }),
+            wait: None,
         })?;
     }
     Ok(())

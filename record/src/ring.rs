@@ -65,12 +65,13 @@ struct In<T> {
     free: rtrb::Producer<Box<T>>,
 }
 
-const LOSS_REASONS: [LossReason; 5] = [
+const LOSS_REASONS: [LossReason; 6] = [
     LossReason::RingFull,
     LossReason::KernelBuffer,
     LossReason::ReadFailed,
     LossReason::Deadline,
     LossReason::EventsLost,
+    LossReason::WaitsLost,
 ];
 
 /// Losses of one kind that the encoder has not been told of yet.

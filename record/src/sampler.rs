@@ -117,6 +117,12 @@ fn wait(
 
 /// Passes on what the kernel samples, until something ends it.
 pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Ending {
+    let ending = pass_on(source, sink, control);
+    source.finish(sink);
+    ending
+}
+
+fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Ending {
     if let Err(error) = source.start() {
         return Ending::Failed(error);
     }

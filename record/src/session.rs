@@ -37,6 +37,8 @@ pub struct Plan {
     /// Whether processes are watched by events of their threads even where those of processors may be
     /// had.
     pub per_thread: bool,
+    /// Whether to record where threads wait, too, and for how long.
+    pub off_cpu: bool,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl Default for Plan {
             budget: Duration::from_micros(200),
             most_overhead: None,
             per_thread: false,
+            off_cpu: false,
             command_line: Vec::new(),
         }
     }

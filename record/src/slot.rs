@@ -4,7 +4,7 @@
 
 use uprof::cold::LossReason;
 use uprof::layout::MAX_FRAMES;
-use uprof::{Frame, RawStack, Registers, Sample, State, Stop, Task};
+use uprof::{Frame, RawStack, Registers, Sample, State, Stop, Task, Wait};
 
 /// Most bytes of a path or name in a [`Note`]: `PATH_MAX`.
 pub const MAX_TEXT_BYTES: usize = 4096;
@@ -26,6 +26,8 @@ pub struct Slot {
     pub late_ns: Option<u64>,
     /// Registers; none where the mask is empty.
     pub registers: Registers,
+    /// For how long the task was off the processor; `None` for a sample.
+    pub wait: Option<Wait>,
     /// Whether the stack bytes are part of the sample, or were only needed for the walk.
     pub keep_stack: bool,
     chain: Vec<Frame>,
@@ -44,6 +46,7 @@ impl Slot {
             cost_ns: None,
             late_ns: None,
             registers: Registers::default(),
+            wait: None,
             keep_stack: false,
             chain: Vec::with_capacity(MAX_FRAMES),
             stack_address: 0,
@@ -60,6 +63,7 @@ impl Slot {
         self.cost_ns = None;
         self.late_ns = None;
         self.registers.clear();
+        self.wait = None;
         self.keep_stack = false;
         self.chain.clear();
         self.stack.clear();
@@ -107,6 +111,7 @@ impl Slot {
             late_ns: self.late_ns,
             registers: (self.registers.mask() != 0).then_some(&self.registers),
             stack: self.keep_stack.then(|| self.stack()),
+            wait: self.wait,
         }
     }
 }

@@ -80,7 +80,7 @@ impl Hot {
     pub fn totals(&self) -> Vec<(String, u64)> {
         match self {
             Hot::StopWorld(source) => source.totals(),
-            Hot::Pushed(_) => Vec::new(),
+            Hot::Pushed(source) => source.totals(),
         }
     }
 }
@@ -183,6 +183,14 @@ pub trait Pushed: Send {
     /// # Errors
     /// Why sampling can't go on.
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
+
+    /// Called once after the last of it: what was not over is now. Must not allocate.
+    fn finish(&mut self, _: &mut Sink) {}
+
+    /// What the backend counted, for the end of the recording: name and count.
+    fn totals(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// One vCPU of a frozen guest.

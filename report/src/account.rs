@@ -101,6 +101,9 @@ pub struct Account {
     pub damages: u64,
     /// The recording has no end record: the recorder was killed, or the file was cut.
     pub unfinished: u64,
+    /// Waits that had begun before their recording, and threads that did nothing but wait, or run, all through
+    /// it: their time is not known.
+    pub untold: [u64; 2],
     /// Lengths of the recordings, in seconds, added up.
     pub seconds: f64,
 }
@@ -109,6 +112,12 @@ pub struct Account {
 const KERNEL_STACK_BYTES: u32 = 65_528;
 /// Fewer samples than this are no reason for advice.
 const ADVICE_LEAST: u64 = 20;
+
+/// What a recorder calls [`Account::untold`] at the end of a recording.
+const UNTOLD: [&str; 2] = [
+    "waits_begun_before_and_left_out",
+    "threads_that_never_switched",
+];
 
 /// Whether a stack that stopped so misses outer frames.
 pub fn is_cut(stop: Stop) -> bool {
@@ -132,6 +141,11 @@ impl Account {
         self.damaged = self.damaged.saturating_add(damages.samples);
         self.unfinished += u64::from(recording.end().is_none());
         self.seconds += recording.seconds();
+        let totals = recording.end().map_or(&[][..], |end| &end.totals);
+        for (sum, wanted) in self.untold.iter_mut().zip(UNTOLD) {
+            let found = totals.iter().find(|(name, _)| name == wanted);
+            *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
+        }
     }
 
     /// Adds another account to this one.
@@ -154,6 +168,9 @@ impl Account {
         self.damages += other.damages;
         self.unfinished += other.unfinished;
         self.seconds += other.seconds;
+        for (sum, more) in self.untold.iter_mut().zip(other.untold) {
+            *sum = sum.saturating_add(more);
+        }
         add_map(&mut self.by_state, &other.by_state);
         add_map(&mut self.cut, &other.cut);
         add_map(&mut self.lost, &other.lost);
@@ -180,6 +197,13 @@ impl Account {
                     format!("not counted: {time} off CPU (see --off-cpu)")
                 }
             });
+        }
+        let [begun_before, never] = self.untold;
+        if self.unit == Unit::OffCpu && (begun_before > 0 || never > 0) {
+            lines.push(format!(
+                "not seen: {begun_before} waits that began before the recording, and {never} threads that \
+                 waited, or ran, from before it to its end"
+            ));
         }
         let blocked: u64 = self.by_state.values().sum();
         if blocked > 0 {
@@ -210,7 +234,7 @@ impl Account {
             lines.push(format!(
                 "the caller of the innermost function may be missing: {} ({share}): no call frame \
                  information for it, or too few stack bytes",
-                self.lacking
+                self.unit.amount(self.lacking)
             ));
         }
         if self.forced > 0 {

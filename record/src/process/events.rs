@@ -193,8 +193,16 @@ fn first_event(
     cpu: i32,
 ) -> Result<(Settings, Event), Errno> {
     let mut last = Errno::ENOENT;
-    for trigger in [Trigger::Cycles, Trigger::CpuClock] {
-        for kernel in [true, false] {
+    let (triggers, kernels) = match wanted.trigger {
+        // Without the kernel there would be none.
+        Trigger::Switches => (&[Trigger::Switches][..], &[true][..]),
+        _ => (
+            &[Trigger::Cycles, Trigger::CpuClock][..],
+            &[true, false][..],
+        ),
+    };
+    for &trigger in triggers {
+        for &kernel in kernels {
             let settings = Settings {
                 trigger,
                 kernel,

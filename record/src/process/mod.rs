@@ -19,9 +19,11 @@ mod rings;
 mod roll;
 mod stat;
 mod stopped;
+mod switches;
 mod threads;
 mod tracees;
 mod tree;
+mod waits;
 mod watch;
 mod whom;
 
@@ -52,6 +54,7 @@ pub enum Process {
 pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
     match perf::open(&process, plan) {
         Ok(source) => Ok(source),
+        Err(Refusal::Forbidden(errno)) if plan.off_cpu => Err(switches::forbidden(errno)),
         Err(Refusal::Forbidden(errno)) => {
             if let Process::Running(Whom::Machine) = process {
                 let doing = "cannot open perf events on the whole machine";

@@ -6,6 +6,7 @@ use super::events::{Events, RING_BYTES, Reach};
 use super::members::Members;
 use super::records::Reader;
 use super::roll::Roll;
+use super::switches::Switches;
 use super::whom::Whom;
 use super::{Process, Refusal, registers, rings, stat, threads};
 use crate::ring::Sink;
@@ -28,7 +29,7 @@ const MOST_STACK_BYTES: u32 = 65_528;
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Waits until a slot is free or `patience` is used up; says whether it had to.
-fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
+pub fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
     const NAP: Duration = Duration::from_micros(500);
     let mut waited = false;
     while !sink.has_room() && !patience.is_zero() {
@@ -76,6 +77,10 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         Events::open(settings, &whom, plan.per_thread).map_err(|error| refusal(error, &whom))?;
     let settings = *events.settings();
 
+    let mut switches = match plan.off_cpu {
+        true => Some(Switches::open(&settings, &whom)?),
+        false => None,
+    };
     // After the events are on: whoever comes from here on is told by a record.
     let now_ns = monotonic_ns();
     let pids = whom.pids();
@@ -90,16 +95,16 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
             (tasks.collect(), modules.collect())
         }
     };
+    if let (Some(switches), None) = (&mut switches, &child) {
+        switches.expect(tasks.iter().map(|event: &TaskEvent| event.task));
+    }
     let facts = Facts {
         target: super::target(whom.id(), name, tasks.len()),
         trigger: trigger_name(&settings).into(),
-        on_cpu_only: true,
+        on_cpu_only: !plan.off_cpu,
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
-        notes: vec![
-            ("kernel frames".into(), kernel_note(&settings).into()),
-            ("perf events".into(), reach_note(events.reach()).into()),
-        ],
+        notes: notes(&events, plan),
         warnings: unwatched(&events).into_iter().collect(),
         tasks,
         modules,
@@ -118,6 +123,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         witness: whom.id() as u32,
         whom: whom.clone(),
         child,
+        switches,
         hung_up: false,
     };
     Ok(Source {
@@ -162,7 +168,22 @@ fn trigger_name(settings: &Settings) -> &'static str {
     match settings.trigger {
         Trigger::Cycles => "cycles",
         Trigger::CpuClock => "cpu-clock",
+        Trigger::Switches => "context-switches",
     }
+}
+
+fn notes(events: &Events, plan: &Plan) -> Vec<(String, String)> {
+    let mut notes = vec![
+        (
+            "kernel frames".into(),
+            kernel_note(events.settings()).into(),
+        ),
+        ("perf events".into(), reach_note(events.reach()).into()),
+    ];
+    if plan.off_cpu {
+        notes.push(("time off CPU".into(), "recorded, with stacks".into()));
+    }
+    notes
 }
 
 fn kernel_note(settings: &Settings) -> &'static str {
@@ -184,7 +205,7 @@ fn reach_note(reach: &Reach) -> &'static str {
     }
 }
 
-fn refusal(error: Errno, whom: &Whom) -> Refusal {
+pub fn refusal(error: Errno, whom: &Whom) -> Refusal {
     let whom = whom.described();
     match error {
         Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ENOENT => Refusal::Forbidden(error),
@@ -210,6 +231,8 @@ struct PerfSource {
     reader: Reader,
     whom: Whom,
     child: Option<Child>,
+    /// Tells where threads wait, if that was asked for.
+    switches: Option<Switches>,
     /// A process that was alive at the last look.
     witness: u32,
     /// Whether all threads that we watch were gone at the last look.
@@ -224,6 +247,9 @@ impl Pushed for PerfSource {
     fn start(&mut self) -> Result<(), SourceError> {
         // Events of processes that run already have been on since they were opened.
         self.reader.since_ns = monotonic_ns();
+        if let Some(switches) = &mut self.switches {
+            switches.start(self.reader.since_ns);
+        }
         self.child.as_mut().map_or(Ok(()), Child::go)
     }
 
@@ -232,11 +258,15 @@ impl Pushed for PerfSource {
         const MOST: usize = 64;
         let owners = self.events.owners();
         let events = &owners[..owners.len().min(MOST)];
-        let mut polled: [PollFd<'_>; MOST] = std::array::from_fn(|at| {
-            let event = events.get(at).unwrap_or(&events[0]);
+        let switches = self.switches.as_ref().map_or(&[][..], Switches::owners);
+        let switches = &switches[..switches.len().min(MOST - events.len())];
+        let mut all = events.iter().chain(switches);
+        let count = events.len() + switches.len();
+        let mut polled: [PollFd<'_>; MOST] = std::array::from_fn(|_| {
+            let event = all.next().unwrap_or(&events[0]);
             PollFd::new(event.as_fd(), PollFlags::POLLIN)
         });
-        match poll(&mut polled[..events.len()], PollTimeout::from(timeout_ms)) {
+        match poll(&mut polled[..count], PollTimeout::from(timeout_ms)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(SourceError::system("cannot wait for samples", error, "")),
         }
@@ -272,10 +302,24 @@ impl Pushed for PerfSource {
                 reader.record(kind, misc, body, sink);
             },
         );
+        if let Some(switches) = &mut self.switches {
+            switches.drain(sink, &mut patience);
+        }
         Ok(match ending {
             Some(_) => self.ending().unwrap_or(Life::Alive),
             None => Life::Alive,
         })
+    }
+
+    fn finish(&mut self, sink: &mut Sink) {
+        if let Some(switches) = &mut self.switches {
+            switches.finish(sink);
+        }
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        let switches = self.switches.as_ref();
+        switches.map_or(Vec::new(), Switches::totals)
     }
 }
 

@@ -13,7 +13,7 @@ use uprof::cold::LossReason;
 use uprof::{Frame, State, Stop, Task};
 
 /// Reads the fields of a record one after the other.
-struct Fields<'a>(&'a [u8]);
+pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -22,11 +22,13 @@ impl<'a> Fields<'a> {
         Some(head)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    /// The next four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
         self.bytes(4)?.try_into().ok().map(u32::from_ne_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    /// The next eight bytes.
+    pub fn u64(&mut self) -> Option<u64> {
         self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
     }
 
@@ -86,26 +88,39 @@ impl Reader {
     }
 
     fn sample(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
-        let mut fields = Fields(body);
-        let ip = fields.u64()?;
-        let task = fields.task()?;
-        let time_ns = fields.u64()?;
+        let (_, time_ns) = self.of_sample(body)?;
         if time_ns < self.since_ns {
             return Some(());
         }
         let Some(mut slot) = sink.take(time_ns) else {
             return Some(());
         };
-        slot.reset(time_ns, task, State::Running);
-        let whole = self.fill(&mut slot, ip, &mut fields);
+        let whole = self.read_sample(body, State::Running, &mut slot);
+        sink.put(slot);
+        whole
+    }
+
+    /// Whose sample it is, and of when.
+    pub fn of_sample(&self, body: &[u8]) -> Option<(Task, u64)> {
+        let mut fields = Fields(body);
+        fields.u64()?;
+        Some((fields.task()?, fields.u64()?))
+    }
+
+    /// Fills `slot` with a sample of a thread in this state.
+    pub fn read_sample(&mut self, body: &[u8], state: State, slot: &mut Slot) -> Option<()> {
+        let mut fields = Fields(body);
+        let ip = fields.u64()?;
+        let task = fields.task()?;
+        slot.reset(fields.u64()?, task, state);
+        let whole = self.fill(slot, ip, &mut fields);
         if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
         // The clock is read once a record: this one's end is the next one's beginning.
         let now_ns = monotonic_ns();
-        slot.cost_ns = Some(now_ns - self.began_ns);
+        slot.cost_ns = Some(now_ns.saturating_sub(self.began_ns));
         self.began_ns = now_ns;
-        sink.put(slot);
         whole
     }
 
@@ -241,7 +256,7 @@ fn user_ip(slot: &mut Slot) {
 }
 
 /// The task and time that end every record but a sample.
-fn trailer(body: &[u8]) -> Option<(Task, u64)> {
+pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     let mut fields = Fields(body.get(body.len().checked_sub(16)?..)?);
     Some((fields.task()?, fields.u64()?))
 }

@@ -13,6 +13,8 @@ pub enum Trigger {
     Cycles,
     /// A timer that runs while the thread does.
     CpuClock,
+    /// The thread leaves its processor, each time. That it leaves or comes back is told by a record, too.
+    Switches,
 }
 
 /// Whom an event watches.
@@ -73,20 +75,30 @@ impl Settings {
                 abi::PERF_TYPE_SOFTWARE,
                 u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
             ),
+            Trigger::Switches => (
+                abi::PERF_TYPE_SOFTWARE,
+                u64::from(abi::PERF_COUNT_SW_CONTEXT_SWITCHES),
+            ),
         };
         if self.user_stack_bytes > 0 {
             attributes.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
             attributes.sample_stack_user = self.user_stack_bytes;
         }
-        attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
         attributes.__bindgen_anon_2.wakeup_watermark = self.wake_at_bytes;
-        attributes.set_freq(1);
         attributes.set_watermark(1);
-        attributes.set_mmap(1);
-        attributes.set_mmap2(1);
-        attributes.set_build_id(1);
-        attributes.set_comm(1);
-        attributes.set_comm_exec(1);
+        if self.trigger == Trigger::Switches {
+            // Names and mappings are told by the event beside it.
+            attributes.__bindgen_anon_1.sample_period = 1;
+            attributes.set_context_switch(1);
+        } else {
+            attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
+            attributes.set_freq(1);
+            attributes.set_mmap(1);
+            attributes.set_mmap2(1);
+            attributes.set_build_id(1);
+            attributes.set_comm(1);
+            attributes.set_comm_exec(1);
+        }
         attributes.set_task(1);
         attributes.set_sample_id_all(1);
         attributes.set_use_clockid(1);

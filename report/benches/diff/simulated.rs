@@ -162,6 +162,8 @@ fn compare(sides: [Side; 2]) -> Verdicts {
         node: ROOT,
     });
     let series = Series {
+        unit: uniprof_report::unit::Unit::Samples,
+        one: 1.0,
         functions: functions.collect(),
         tree: StackTree::default(),
         ends: Vec::new(),

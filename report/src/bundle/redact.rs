@@ -23,12 +23,18 @@ const THREAD_NAME_BYTES: usize = 15;
 /// Triggers of samples that are kept; another's name is a stranger's text.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 10] = [
+const TOTALS: [&str; 16] = [
     "samples",
     "not_running",
     "cost_rounds",
     "cost_total_ns",
     "slowed_to_period_ns",
+    "waits",
+    "waits_told_with_a_later_stack",
+    "waits_without_a_stack",
+    "waits_begun_before_and_left_out",
+    "waits_not_over_at_the_end",
+    "threads_that_never_switched",
     "freezes",
     "round_trips",
     "rescues",

@@ -1,0 +1,168 @@
+//! Where real threads wait: recorded by the built program, and held against their own clocks.
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn uniprof() -> Command {
+    Command::new(cargo_bin("uniprof"))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Records `command` with these flags; `None`, and why, where perf events of switches are not allowed.
+fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
+    let mut recorder = uniprof();
+    recorder
+        .args(["record", "--off-cpu", "--no-embed", "-o"])
+        .arg(file);
+    let output = recorder
+        .args(flags)
+        .arg("--")
+        .args(command)
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    if said.contains("perf events of switches are not allowed here") {
+        eprintln!("skipped: {said}");
+        return None;
+    }
+    // So many names at once may be too many; waits are lost for no such reason.
+    let is_whole = output.status.success() || !said.contains("waits of unknown length");
+    assert!(
+        is_whole && output.status.code() < Some(2),
+        "{:?} said: {said}",
+        output.status
+    );
+    Some(output)
+}
+
+/// The time off CPU in stacks with a frame called so, in nanoseconds.
+fn waited_ns(file: &Path, frame: &str) -> u64 {
+    let mut export = uniprof();
+    export
+        .args(["export", "-f", "folded", "--off-cpu", "--by-thread"])
+        .arg(file);
+    let output = export.output().unwrap();
+    assert!(output.status.code() < Some(2), "{}", text(&output.stderr));
+    let stacks = text(&output.stdout);
+    let found = stacks.lines().filter_map(|line| {
+        let (stack, time_us) = line.rsplit_once(' ')?;
+        let has = stack.split(';').any(|one| one == frame);
+        has.then(|| time_us.parse::<u64>().unwrap() * 1000)
+    });
+    found.sum()
+}
+
+fn close(found_ns: u64, truth_ns: u64, what: &str) {
+    let gap = found_ns.abs_diff(truth_ns) as f64 / truth_ns as f64;
+    assert!(
+        gap < 0.03,
+        "{what}: {found_ns} ns are told, its own clock says {truth_ns} ns"
+    );
+}
+
+/// The program of known waits.
+fn program(folder: &Path) -> PathBuf {
+    let path = folder.join("waits");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/off_cpu/waits.c");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-O1",
+        "-g",
+        "-fno-omit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+    ]);
+    let made = compiler
+        .args(["-pthread", "-o"])
+        .arg(&path)
+        .arg(source)
+        .status()
+        .unwrap();
+    assert!(made.success());
+    path
+}
+
+#[test]
+fn waits_are_as_long_as_their_threads_own_clocks_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, file) = (program(folder.path()), folder.path().join("few.uprof"));
+    let Some(output) = record(&file, &["--stack"], &[program.to_str().unwrap(), "few"]) else {
+        return;
+    };
+    for line in text(&output.stdout).lines() {
+        let (function, truth_ns) = line.split_once(' ').unwrap();
+        close(
+            waited_ns(&file, function),
+            truth_ns.parse().unwrap(),
+            function,
+        );
+    }
+    let report = uniprof()
+        .args(["report", "--off-cpu"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let report = text(&report.stdout);
+    assert!(report.contains(" s off CPU in "), "{report}");
+    assert!(!report.contains("__schedule"), "{report}");
+}
+
+#[test]
+fn two_thousand_threads_that_wait_and_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, file) = (program(folder.path()), folder.path().join("many.uprof"));
+    let Some(output) = record(&file, &[], &[program.to_str().unwrap(), "many", "2000"]) else {
+        return;
+    };
+    let said = text(&output.stdout);
+    let truth_ns = said.trim().strip_prefix("naps ").unwrap().parse().unwrap();
+    close(waited_ns(&file, "naps"), truth_ns, "naps");
+}
+
+#[test]
+fn a_thread_that_is_killed_while_it_waits_waited_until_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("killed.uprof");
+    let command = ["timeout", "-s", "KILL", "0.5", "sleep", "100"];
+    let mut recorder = uniprof();
+    recorder
+        .args(["record", "--off-cpu", "--no-embed", "-o"])
+        .arg(&file)
+        .arg("--");
+    let said = text(&recorder.args(command).output().unwrap().stderr);
+    if said.contains("perf events of switches are not allowed here") {
+        eprintln!("skipped: {said}");
+        return;
+    }
+    let slept_ns = waited_ns(&file, "sleep");
+    assert!(
+        (450_000_000..900_000_000).contains(&slept_ns),
+        "{slept_ns} ns: {said}"
+    );
+}
+
+#[test]
+fn a_thread_that_still_waits_has_the_time_up_to_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("unfinished.uprof");
+    let Some(output) = record(&file, &["-d", "700ms"], &["sleep", "100"]) else {
+        return;
+    };
+    let said = text(&output.stderr);
+    assert!(said.contains("1 waits not over at the end"), "{said}");
+    let slept_ns = waited_ns(&file, "sleep");
+    assert!(
+        (500_000_000..1_500_000_000).contains(&slept_ns),
+        "{slept_ns} ns"
+    );
+}
+
+#[test]
+fn time_off_cpu_is_of_processes_with_perf_events() {
+    let mut recorder = uniprof();
+    recorder.args(["record", "--off-cpu", "--ptrace", "--", "true"]);
+    assert_eq!(recorder.output().unwrap().status.code(), Some(2));
+}
