@@ -119,7 +119,15 @@ fn two_thousand_threads_that_wait_and_end() {
     };
     let said = text(&output.stdout);
     let truth_ns = said.trim().strip_prefix("naps ").unwrap().parse().unwrap();
-    close(waited_ns(&file, "naps"), truth_ns, "naps");
+    let found_ns = waited_ns(&file, "naps");
+    // All of it, or less and it is told; never more.
+    match text(&output.stderr).contains("dropped: ") {
+        true => assert!(
+            found_ns < truth_ns / 100 * 103,
+            "{found_ns} of {truth_ns} ns"
+        ),
+        false => close(found_ns, truth_ns, "naps"),
+    }
 }
 
 #[test]
