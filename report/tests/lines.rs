@@ -309,3 +309,37 @@ fn split_files_that_are_gone_are_told() {
         told()
     );
 }
+
+#[test]
+fn paths_that_line_tables_leave_out_are_told() {
+    if Command::new("clang++").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no clang++");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("a.cc"), CPP).unwrap();
+    let forms = [
+        ("-g", false),
+        ("-gline-tables-only", true),
+        ("-gline-tables-only -fdebug-info-for-profiling", false),
+    ];
+    for (flags, is_told) in forms {
+        run(folder, &format!("clang++ {flags} -O2 -o app a.cc"));
+        let image = Arc::new(Image::open(&folder.join("app")).unwrap());
+        let table = SymbolTable::from_image(&image);
+        let store = LineStore::default();
+        let lines = Lines::new(&store, &image, None, true).expect("no DWARF");
+        let main = table.address_of("main").unwrap();
+        let found: Vec<_> = (0..64)
+            .flat_map(|into| lines.find(ImageAddress(main.0 + into)))
+            .collect();
+        assert!(!found.is_empty());
+        let told = lines.missing().concat();
+        assert_eq!(
+            told.contains("line tables only"),
+            is_told,
+            "{flags}: {told}"
+        );
+    }
+}

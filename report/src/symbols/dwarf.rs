@@ -169,7 +169,16 @@ impl<'a> DwarfLines<'a> {
                 split.len()
             )
         });
-        self.shared_missing.iter().cloned().chain(told).collect()
+        let bare = self.paths.are_bare().then(|| {
+            format!(
+                "inlined functions of {} are without namespaces and classes: it was built with line \
+                 tables only; debug = \"limited\" (Cargo) or -fdebug-info-for-profiling (clang) \
+                 tells them",
+                self.name
+            )
+        });
+        let missing = self.shared_missing.iter().cloned().chain(told);
+        missing.chain(bare).collect()
     }
 
     /// The part of the DWARF that the compiler put into a file of its own.

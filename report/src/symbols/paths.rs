@@ -9,6 +9,7 @@ use gimli::{
     UnitSectionOffset,
 };
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -50,6 +51,8 @@ pub(super) struct Paths<'a> {
     starts: OnceLock<[Vec<usize>; 2]>,
     units: Mutex<HashMap<(Part, usize), Read<'a>>>,
     names: Mutex<HashMap<Entry, Option<Arc<str>>>>,
+    /// Whether a function came with nothing but its name: there are line tables only.
+    bare: AtomicBool,
 }
 
 /// An entry: the part, where its unit starts, and where it is in that.
@@ -64,6 +67,8 @@ struct Said<'a> {
     name: Option<Bytes<'a>>,
     /// The entry that says more.
     origin: Option<AttributeValue<Bytes<'a>>>,
+    /// Whether it says where in the source the function is.
+    has_place: bool,
 }
 
 impl<'a> Paths<'a> {
@@ -89,6 +94,11 @@ impl<'a> Paths<'a> {
         found
     }
 
+    /// Whether functions that were asked for have no path because there are line tables only.
+    pub fn are_bare(&self) -> bool {
+        self.bare.load(Ordering::Relaxed)
+    }
+
     fn find(
         &self,
         dwarf: &Dwarf<Bytes<'a>>,
@@ -98,9 +108,10 @@ impl<'a> Paths<'a> {
     ) -> Option<String> {
         let mut scopes = self.scopes(dwarf, part, start)?;
         let mut at = offset;
-        let mut name = None;
+        let (mut name, mut has_place) = (None, false);
         for _ in 0..HOPS_MAX {
             let said = scopes.said(dwarf, at)?;
+            has_place |= said.has_place;
             if let Some(linkage_name) = said.linkage_name {
                 return text(linkage_name);
             }
@@ -111,6 +122,9 @@ impl<'a> Paths<'a> {
             (scopes, at) = self.follow(dwarf, scopes, origin)?;
         }
         let name = text(name?)?;
+        if !has_place && scopes.around(at) == u32::MAX {
+            self.bare.store(true, Ordering::Relaxed);
+        }
         Some(scopes.with_path(dwarf, at, name))
     }
 
@@ -219,6 +233,7 @@ impl<'a> Scopes<'a> {
             linkage_name: None,
             name: None,
             origin: None,
+            has_place: false,
         };
         let mut raw = self.unit.entries_raw(Some(offset)).ok()?;
         let abbreviation = raw.read_abbreviation().ok()??;
@@ -233,6 +248,7 @@ impl<'a> Scopes<'a> {
                 dw::DW_AT_abstract_origin | dw::DW_AT_specification => {
                     said.origin = Some(attribute.value());
                 }
+                dw::DW_AT_decl_line => said.has_place = true,
                 _ => {}
             }
         }
