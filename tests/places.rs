@@ -97,6 +97,14 @@ impl Programs {
 struct Running(Child);
 
 impl Running {
+    /// Processor time so far, in hundredths of a second (proc_pid_stat(5)).
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let user = fields.split_whitespace().nth(11).unwrap();
+        user.parse().unwrap()
+    }
+
     fn target(&self) -> String {
         format!("pid:{}", self.0.id())
     }
@@ -196,7 +204,7 @@ fn a_fifo_at_the_path_of_a_mapped_file_is_not_opened() {
         std::fs::rename(programs.path(trap), programs.path("program")).unwrap();
         let began = Instant::now();
         programs.record(&[&running.target()]);
-        assert!(began.elapsed() < Duration::from_secs(30), "{trap}");
+        assert!(began.elapsed() < Duration::from_secs(60), "{trap}");
         programs.expect_truth(trap);
     }
 }
@@ -248,17 +256,19 @@ fn functions_of_the_vdso() {
     let running = programs.start(&mut Command::new(programs.path("program")));
     programs.record(&["--no-embed", "--stack=4K", &running.target()]);
     let (table, said) = programs.top();
-    assert!(table.contains("__vdso_clock_gettime"), "{table}{said}");
+    assert!(table.contains("clock_gettime  [vdso]"), "{table}{said}");
     let mut folded = Command::new(cargo_bin("uniprof"));
     folded.args(["export", "--format", "folded"]);
     let folded = folded.arg(programs.path("run.uprof")).output().unwrap();
     let folded = text(&folded.stdout);
-    let whole = |line: &str| line.contains("main;truth;") && line.contains("__vdso_clock_gettime");
+    // The C library's, and the one in the vDSO that it calls.
+    let whole =
+        |line: &str| line.contains("main;truth;") && line.matches("clock_gettime").count() == 2;
     assert!(folded.lines().any(whole), "{folded}");
     // Embedded, it needs nothing of the machine.
     programs.record(&["--stack=4K", &running.target()]);
     let (table, said) = programs.top();
-    assert!(table.contains("__vdso_clock_gettime"), "{table}{said}");
+    assert!(table.contains("clock_gettime  [vdso]"), "{table}{said}");
 }
 
 /// A program that makes a function at run time, tells of it in a perf map, and after a while makes
@@ -341,7 +351,15 @@ fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {
         return;
     };
     let node = Running(node);
-    std::thread::sleep(Duration::from_millis(500));
+    // By then it has made code, also on a busy machine.
+    let began = Instant::now();
+    while node.ticks() < 100 {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "node doesn't run"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let said = programs.record(&[&node.target()]);
     let (_, warned) = programs.top();
     for text in [said, warned] {
