@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
 use crate::quantity::parse_share;
-use crate::selection::{Selection, say};
+use crate::selection::{ProcessesFlag, Selection, say};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::code::Codes;
@@ -80,6 +80,7 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let recordings = args.selection.recordings()?;
     let mut options = args.selection.selecting.options(recordings.len());
+    options.by_process = args.selection.selecting.processes != Some(ProcessesFlag::Together);
     if args.annotate.is_some() {
         options.by = By::Place;
     }

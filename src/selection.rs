@@ -45,6 +45,15 @@ pub enum StateFlag {
     All,
 }
 
+/// Whether processes are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProcessesFlag {
+    /// Each stack begins with the name and number of its process
+    Apart,
+    /// The same functions of all processes count together
+    Together,
+}
+
 /// Which recordings, samples and frames.
 #[derive(Debug, clap::Args)]
 pub struct Selection {
@@ -67,6 +76,12 @@ pub struct Selecting {
     /// Only this vCPU or thread id; may be repeated
     #[arg(long, value_name = "N", help_heading = "Which samples")]
     pub vcpu: Vec<u32>,
+    /// Only this process id; may be repeated
+    #[arg(long, value_name = "N", help_heading = "Which samples")]
+    pub pid: Vec<u32>,
+    /// Only processes whose name matches
+    #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
+    pub process: Option<Regex>,
     /// Only vCPUs or threads whose name matches
     #[arg(long, value_name = "REGEX", value_parser = parse_regex, help_heading = "Which samples")]
     pub thread: Option<Regex>,
@@ -108,6 +123,10 @@ pub struct Selecting {
     /// Begin each stack with the name of its vCPU or thread
     #[arg(long, help_heading = "Which frames")]
     pub by_thread: bool,
+    /// Whether each stack begins with its process, where there are several (default: apart in a
+    /// report, together in a diff and in exports)
+    #[arg(long, value_name = "HOW", help_heading = "Which frames")]
+    pub processes: Option<ProcessesFlag>,
     /// Names as the linker wrote them
     #[arg(long, help_heading = "Which frames")]
     pub no_demangle: bool,
@@ -180,7 +199,13 @@ impl Selecting {
         };
         let states = self.state.iter();
         let vcpus = self.vcpu.iter().map(|vcpu| format!("--vcpu {vcpu}"));
-        let mut flags: Vec<String> = vcpus.collect();
+        let pids = self.pid.iter().map(|pid| format!("--pid {pid}"));
+        let mut flags: Vec<String> = vcpus.chain(pids).collect();
+        let processes = self.processes;
+        flags.extend(value(
+            "--processes",
+            processes.and_then(|how| name(&|| how.to_possible_value())),
+        ));
         flags.extend(states.filter_map(|one| value("--state", name(&|| one.to_possible_value()))));
         let by = match self.by {
             ByFlag::Function => None,
@@ -191,6 +216,7 @@ impl Selecting {
             value("--to", self.to.map(seconds)),
             value("--min-wait", self.min_wait.map(seconds)),
             value("--max-wait", self.max_wait.map(seconds)),
+            regex("--process", &self.process),
             regex("--thread", &self.thread),
             regex("--focus", &self.focus),
             regex("--ignore", &self.ignore),
@@ -235,6 +261,8 @@ impl Selecting {
                 from_ns: self.from,
                 to_ns: self.to,
                 vcpus: self.vcpu.iter().copied().collect(),
+                pids: self.pid.iter().copied().collect(),
+                process: self.process.clone(),
                 thread: self.thread.clone(),
                 unit: self.unit(),
                 states: states.collect(),
@@ -257,6 +285,7 @@ impl Selecting {
                 ..Default::default()
             },
             by_task: self.by_thread,
+            by_process: self.processes == Some(ProcessesFlag::Apart),
             by_recording: recordings > 1,
         }
     }

@@ -407,3 +407,72 @@ fn read_is_whole(file: &Path, pid: u32) -> bool {
     let read = read(file);
     read.end.is_some() && read.samples.get(&pid).is_some_and(|&count| count > 5)
 }
+
+fn said(arguments: &[&str], file: &Path) -> String {
+    let mut command = Command::new(cargo_bin("uniprof"));
+    let output = command.args(arguments).arg(file).output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    text(&output.stdout)
+}
+
+#[test]
+fn processes_are_told_apart_in_views() {
+    let family = Family::busy(2);
+    let recorded = record(&["-F", "499", "-d", "2s", &format!("pid:{}", family.pid())]);
+    let file = recorded.file();
+    let pids: Vec<u32> = recorded.read().samples.into_keys().collect();
+    let labels: Vec<String> = pids.iter().map(|pid| format!("bash ({pid})")).collect();
+    assert_eq!(labels.len(), 2);
+    let folder = recorded.folder.path();
+    let flame = folder.join("x.svg");
+    said(&["report", &format!("--flame={}", flame.display())], &file);
+    let folded = ["export", "-f", "folded"];
+    let views = [
+        said(&["report", "--tree"], &file),
+        std::fs::read_to_string(flame).unwrap(),
+        said(&[&folded[..], &["--processes", "apart"]].concat(), &file),
+        said(&["info"], &file),
+    ];
+    for view in &views {
+        assert!(
+            labels.iter().all(|label| view.contains(label)),
+            "{labels:?}: {view}"
+        );
+    }
+    assert!(views[3].contains("processor time"), "{}", views[3]);
+    for together in [
+        &["report", "--tree", "--processes", "together"][..],
+        &folded,
+    ] {
+        let view = said(together, &file);
+        assert!(!labels.iter().any(|label| view.contains(label)), "{view}");
+    }
+    let one = ["report", "--tree", "--pid", &pids[0].to_string()].map(String::from);
+    let view = said(&one.each_ref().map(String::as_str), &file);
+    assert!(
+        view.contains(&labels[0]) && !view.contains(&labels[1]),
+        "{view}"
+    );
+    assert!(said(&["report", "--top", "--process", "^bash$"], &file).contains(" samples in"));
+    let none = said(&["report", "--top", "--process", "^nginx$"], &file);
+    assert!(none.contains("left out by filters"), "{none}");
+}
+
+/// A recording that misses half says so wherever it is looked at.
+#[test]
+fn a_gap_is_told_by_views() {
+    let recorded = record(&[
+        "-F",
+        "99",
+        "--per-thread",
+        "--",
+        "python3",
+        "-c",
+        SHORT_THREADS,
+    ]);
+    let file = recorded.file();
+    let top = said(&["report", "--top"], &file);
+    assert!(top.contains("undersampled: "), "{top}");
+    let info = said(&["info"], &file);
+    assert!(info.contains("counted by the kernel"), "{info}");
+}

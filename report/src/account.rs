@@ -1,11 +1,12 @@
 //! What a report rests on: how many samples there were, which of them count, and everything that
 //! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
 
+use crate::processes;
 use crate::recording::Recording;
 use crate::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason};
-use uprof::{Damage, DamageKind, State, Stop};
+use uprof::{Damage, DamageKind, Due, State, Stop};
 
 /// What of a file could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,6 +105,11 @@ pub struct Account {
     /// Waits that had begun before their recording, and threads that did nothing but wait, or run, all through
     /// it: their time is not known.
     pub untold: [u64; 2],
+    /// Processor time that the samples of recordings stand for which have a gap to what the kernel
+    /// counted, in nanoseconds.
+    pub sampled_ns: u64,
+    /// What the kernel counted for those.
+    pub counted_ns: u64,
     /// Lengths of the recordings, in seconds, added up.
     pub seconds: f64,
 }
@@ -146,6 +152,12 @@ impl Account {
             let found = totals.iter().find(|(name, _)| name == wanted);
             *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
         }
+        // Of processes that end the kernel's count may be lost: that the samples are more is no gap.
+        let due = processes::due(recording).filter(Due::has_gap);
+        if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
+            self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
+            self.counted_ns = self.counted_ns.saturating_add(due.counted_ns);
+        }
     }
 
     /// Adds another account to this one.
@@ -171,6 +183,8 @@ impl Account {
         for (sum, more) in self.untold.iter_mut().zip(other.untold) {
             *sum = sum.saturating_add(more);
         }
+        self.sampled_ns = self.sampled_ns.saturating_add(other.sampled_ns);
+        self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
         add_map(&mut self.by_state, &other.by_state);
         add_map(&mut self.cut, &other.cut);
         add_map(&mut self.lost, &other.lost);
@@ -250,6 +264,14 @@ impl Account {
         }
         for (reason, count) in self.lost.iter().filter(|(_, count)| **count > 0) {
             lines.push(format!("lost: {count} {}", reason.describe()));
+        }
+        if self.counted_ns > 0 {
+            let (sampled, counted) = (duration(self.sampled_ns), duration(self.counted_ns));
+            let share = share(self.sampled_ns, self.counted_ns);
+            lines.push(format!(
+                "undersampled: the samples stand for {sampled} of the {counted} of processor time that the \
+                 kernel counted ({share}); what runs briefly is missing most"
+            ));
         }
         if self.damages > 0 {
             let line = format!("damaged: {} places in the file", self.damages);

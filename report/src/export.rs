@@ -137,6 +137,7 @@ impl Request<'_> {
         };
         let mut options = self.options.clone();
         (options.by_task, options.by_recording) = (false, false);
+        options.by_process = false;
         let profile = self.gather(&options, Some(&mut take));
         for samples in threads.values_mut() {
             // Stable: samples of one moment stay in the order in which they were taken.
@@ -151,6 +152,7 @@ impl Request<'_> {
         Options {
             by: By::Place,
             by_task: false,
+            by_process: false,
             by_recording: false,
             ..self.options.clone()
         }

@@ -1,5 +1,6 @@
 //! Which samples count, and which of their frames are shown.
 
+use crate::processes;
 use crate::recording::Recording;
 use crate::unit::{Unit, Weight};
 use regex::Regex;
@@ -18,6 +19,10 @@ pub struct Filter {
     pub vcpus: BTreeSet<u32>,
     /// Only vCPUs or threads whose name matches.
     pub thread: Option<Regex>,
+    /// Only these processes; empty for all.
+    pub pids: BTreeSet<u32>,
+    /// Only processes whose name matches.
+    pub process: Option<Regex>,
     /// What is counted; `None` for samples, unless no sample counts and time does.
     pub unit: Option<Unit>,
     /// States that count; empty for running only where samples are counted, else for all.
@@ -54,6 +59,10 @@ impl Filter {
         let weight = self.weigh(since_ns, row);
         let outside = weight.is_none()
             || !self.vcpus.is_empty() && !self.vcpus.contains(&row.task.vcpu)
+            || !self.pids.is_empty() && !self.pids.contains(&row.task.space)
+            || self.process.as_ref().is_some_and(|wanted| {
+                !wanted.is_match(&processes::name_at(recording, row.task.space, row.time_ns))
+            })
             || self.thread.as_ref().is_some_and(|wanted| {
                 let name = recording.tasks().name_at(row.task, row.time_ns);
                 !name.is_some_and(|name| wanted.is_match(name))

@@ -10,6 +10,7 @@ use crate::account::Account;
 use crate::filter::Filter;
 use crate::labels::{LabelId, Labels};
 use crate::library::Library;
+use crate::processes::Processes;
 use crate::recording::Recording;
 use crate::symbolizer::Symbolizer;
 use crate::tree::{NodeId, ROOT, StackTree};
@@ -53,6 +54,8 @@ pub struct Options {
     pub unwind: crate::unwind::Options,
     /// A frame with the vCPU's or thread's name under every stack.
     pub by_task: bool,
+    /// A frame with the process's name under every stack, where there are several processes.
+    pub by_process: bool,
     /// A frame with the recording's name under every stack.
     pub by_recording: bool,
 }
@@ -66,6 +69,7 @@ impl Default for Options {
             demangle: true,
             unwind: crate::unwind::Options::default(),
             by_task: false,
+            by_process: false,
             by_recording: false,
         }
     }
@@ -164,7 +168,10 @@ fn gather_unit(
     let mut flags = Vec::new();
     let mut stack_bytes = 0;
     let names = names(recordings);
-    let merge = each.is_none() && !options.by_task;
+    let is_apart =
+        |recording: &&Recording| options.by_process && Processes::new(recording).are_several();
+    let any_apart = recordings.iter().any(is_apart);
+    let merge = each.is_none() && !options.by_task && !any_apart;
     let mut done = 0;
     let blocks = recordings.iter().flat_map(|recording| recording.blocks());
     let total = blocks.map(|block| u64::from(block.samples)).sum();
@@ -178,6 +185,8 @@ fn gather_unit(
             naming: Naming::new(recording, &symbolizer, options),
             flags: std::mem::take(&mut flags),
             base: ROOT,
+            processes: Some(Processes::new(recording))
+                .filter(|known| options.by_process && known.are_several()),
         };
         gathering.begin(&names[number], &mut profile);
         for batch in recording.blocks().chunks(BATCH) {
@@ -231,6 +240,8 @@ struct Gathering<'a, 's> {
     flags: Vec<Flags>,
     /// Where the stacks of this recording begin.
     base: NodeId,
+    /// Its processes, if they are told apart.
+    processes: Option<Processes>,
 }
 
 /// A local node's place in the tree, and what was passed on the way.
@@ -290,12 +301,18 @@ impl Gathering<'_, '_> {
     }
 
     fn root_of(&mut self, task: Task, time_ns: u64, profile: &mut Profile) -> NodeId {
-        if !self.options.by_task {
-            return self.base;
+        let mut root = self.base;
+        if let Some(processes) = &self.processes {
+            let name = processes.label(self.recording, task.space, time_ns);
+            let label = naming::plain(&mut profile.labels, &name);
+            root = profile.tree.child(root, label);
         }
-        let name = task_name(self.recording, task, time_ns);
-        let label = naming::plain(&mut profile.labels, &name);
-        profile.tree.child(self.base, label)
+        if self.options.by_task {
+            let name = task_name(self.recording, task, time_ns);
+            let label = naming::plain(&mut profile.labels, &name);
+            root = profile.tree.child(root, label);
+        }
+        root
     }
 
     /// The node of a local stack in the tree.

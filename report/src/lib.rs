@@ -11,6 +11,7 @@ pub mod recording;
 mod runtimes;
 pub mod spaces;
 pub mod tasks;
+pub mod processes;
 pub mod images;
 pub mod unwind;
 pub mod symbols;

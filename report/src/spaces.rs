@@ -303,6 +303,12 @@ impl Spaces {
         copied.next().map(|(parent, _)| parent)
     }
 
+    /// The spaces that began as copies of others.
+    pub fn copies(&self) -> impl Iterator<Item = u32> + '_ {
+        let spaces = self.spaces.keys().copied();
+        spaces.filter(|space| self.forked_from(*space).is_some())
+    }
+
     /// Every mapping of every space, in order of space and address.
     pub fn regions(&self) -> Vec<(u32, Region)> {
         let mut all: Vec<(u32, Region)> = Vec::new();

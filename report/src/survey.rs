@@ -19,6 +19,8 @@ pub struct Survey {
     pub stops: BTreeMap<Stop, u64>,
     /// Samples by vCPU or thread.
     pub tasks: BTreeMap<Task, u64>,
+    /// Samples by vCPU or thread that was running.
+    pub running: BTreeMap<Task, u64>,
     /// Frames of all chains.
     pub frames: u64,
     /// Samples with registers.
@@ -145,6 +147,9 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
         *found.states.entry(row.state).or_default() += 1;
         *found.stops.entry(row.stop).or_default() += 1;
         *found.tasks.entry(row.task).or_default() += 1;
+        if row.state == State::Running {
+            *found.running.entry(row.task).or_default() += 1;
+        }
         let depth = row.node.and_then(|node| depths.get(node as usize));
         found.frames += u64::from(depth.copied().unwrap_or(0));
         found.with_registers += u64::from(row.registers.is_some());
@@ -182,6 +187,9 @@ impl Survey {
         }
         for (task, count) in &other.tasks {
             *self.tasks.entry(*task).or_default() += count;
+        }
+        for (task, count) in &other.running {
+            *self.running.entry(*task).or_default() += count;
         }
         self.cost.merge(&other.cost);
         self.late.merge(&other.late);

@@ -2,11 +2,13 @@
 
 use crate::account::{Account, is_cut, share};
 use crate::labels::printable;
+use crate::processes::{self, Balance};
 use crate::recording::{Recording, last_part};
 use crate::survey::{Survey, Times};
 use crate::unit::duration;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use uprof::Due;
 use uprof::cold::{Metadata, TargetKind};
 
 /// Writes everything that is known about `recording`.
@@ -31,6 +33,7 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
     what(recording, &mut page);
     samples(recording, survey, &mut page);
     times(survey, recording, &mut page);
+    processor_time(recording, survey, &mut page);
     missing(recording, survey, &mut page);
     sizes(recording, survey, &mut page);
     page.lines
@@ -224,6 +227,47 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
     }
     if survey.late.count > 0 {
         page.line("late by", percentiles(&survey.late));
+    }
+}
+
+/// Most processes whose time is listed.
+const PROCESSES_LISTED: usize = 20;
+
+/// The processor time that the kernel counted, and what the samples stand for.
+fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
+    let balances = processes::balances(recording, survey);
+    let mut all = Due::default();
+    for Balance { due, .. } in &balances {
+        all.samples += due.samples;
+        all.counted_ns = all.counted_ns.saturating_add(due.counted_ns);
+        all.rate_millihertz = due.rate_millihertz;
+    }
+    if balances.is_empty() {
+        return;
+    }
+    let told = |due: &Due| {
+        let share = due
+            .share()
+            .map_or(String::new(), |share| format!(" ({:.0} %)", share * 100.0));
+        let (counted, sampled) = (duration(due.counted_ns), duration(due.sampled_ns()));
+        format!("{counted} counted by the kernel, {sampled} sampled{share}")
+    };
+    page.line("processor time", told(&all));
+    if balances.len() == 1 {
+        return;
+    }
+    for Balance { space, due } in balances.iter().take(PROCESSES_LISTED) {
+        let name = match space {
+            Some(space) => {
+                let name = processes::name_at(recording, *space, u64::MAX);
+                format!("{name} ({space})")
+            }
+            None => "processes that ended between two looks".to_owned(),
+        };
+        page.line("", format!("{name}: {}", told(due)));
+    }
+    if let Some(more @ 1..) = balances.len().checked_sub(PROCESSES_LISTED) {
+        page.line("", format!("… and {more} more"));
     }
 }
 
