@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use uprof::Arch;
 
 /// No section of a sane image is larger when unpacked (bytes).
@@ -28,6 +28,14 @@ const SECTION_BYTES_MAX: u64 = 4 << 30;
 const UNPACK_RATIO_MAX: u64 = 128;
 /// Linkers write around ten segments; this bounds what a hostile header can make us keep.
 const SEGMENTS_MAX: usize = 4096;
+/// Sections that list places in the code to be written over: Linux's and Xen's alternatives, entries
+/// of functions for tracers, LLVM's XRay.
+const PATCHES: [&str; 4] = [
+    ".altinstructions",
+    "__mcount_loc",
+    "__patchable_function_entries",
+    "xray_instr_map",
+];
 
 /// An address as the image's own headers state it, before any load bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +82,7 @@ pub struct Image {
     build_id: Option<BuildId>,
     segments: Segments,
     position_independent: bool,
+    tells_code: OnceLock<bool>,
 }
 
 impl Image {
@@ -172,6 +181,26 @@ impl Image {
             build_id,
             segments: Segments(segments),
             position_independent,
+            tells_code: OnceLock::new(),
+        })
+    }
+
+    /// Whether the file tells which instructions ran: not where it is a debug file without code, nor
+    /// where it says that its code is written over when it runs, as kernels do.
+    pub fn tells_code(&self) -> bool {
+        *self.tells_code.get_or_init(|| {
+            let Some(elf) = self.elf() else {
+                return false;
+            };
+            let is_patched = PATCHES
+                .iter()
+                .any(|name| elf.section_by_name(name).is_some());
+            let has_code = elf.sections().next().is_none()
+                || elf.sections().any(|section| {
+                    let is_text = section.kind() == object::SectionKind::Text;
+                    is_text && section.file_range().is_some_and(|(_, bytes)| bytes > 0)
+                });
+            has_code && !is_patched
         })
     }
 

@@ -14,6 +14,7 @@ mod stored;
 
 mod modules;
 mod registers;
+mod returns;
 mod memory;
 mod cache;
 mod expression;
@@ -27,5 +28,7 @@ pub use cache::Cache;
 pub(crate) use compile::function_ranges;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
+pub use returns::Landing;
+pub(crate) use returns::returns;
 pub use table::{RuleTable, Skipped};
 pub use unwinder::{End, Options, Unwinder};

@@ -2,11 +2,13 @@
 //! out. There is one unwinder for each state of an address space, made when first
 //! asked for.
 
+mod believed;
+
 use crate::recording::Recording;
 use crate::spaces::{Region, is_kernel_address};
 use crate::splice::{self, Recorded};
 use crate::symbolizer::Symbolizer;
-use crate::unwind::{Cache, Module, Options, Stack, Unwinder};
+use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
 use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +35,8 @@ pub(crate) struct Held {
     unwinder: Option<(View, Arc<Unwinder>)>,
     /// Frames of the stack at hand, without the kernel's.
     unwound: Vec<Frame>,
+    /// What is at addresses of recorded chains.
+    landings: WordMap<(View, u64), Landing>,
 }
 
 /// No stack bytes.
@@ -48,7 +52,13 @@ impl Held {
             cache: Cache::new(),
             unwinder: None,
             unwound: Vec::new(),
+            landings: WordMap::default(),
         }
+    }
+
+    /// The frames last unwound, whether or not they are better than the recorded ones.
+    pub fn unwound(&self) -> &[Frame] {
+        &self.unwound
     }
 }
 
@@ -76,7 +86,8 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
-    /// `chain` is the better one, as it is where call frame information says nothing.
+    /// `chain` is the better one, as it is where call frame information says nothing. Of the chain
+    /// only what is to be believed counts.
     pub fn unwind(
         &self,
         held: &mut Held,
@@ -84,7 +95,15 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let registers = row.registers?;
+        let believed = self.believed(held, row, chain);
+        let cut = (believed < chain.len()).then_some(Stop::BadPointer);
+        let chain = &chain[..believed];
+        let Some(registers) = row.registers else {
+            held.unwound.clear();
+            frames.clear();
+            frames.extend_from_slice(chain);
+            return cut;
+        };
         let memory = row.stack.map_or(NOTHING, |stack| Stack {
             base: stack.address,
             bytes: stack.bytes,
@@ -103,7 +122,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         let (_, _, frame_pointer) = target.arch.special_registers();
         let recorded = Recorded {
             chain,
-            stop: row.stop,
+            stop: cut.unwrap_or(row.stop),
             frame_pointer: registers.get(frame_pointer),
         };
         let stop = splice::go_on(&mut unwound, end, &recorded, &memory);
@@ -112,9 +131,9 @@ impl<'a, 's> Unwinders<'a, 's> {
                 || unwound.len() > chain.len()
                 || unwound.iter().any(|frame| frame.found == Found::Cfi));
         frames.extend_from_slice(kernel);
-        frames.extend_from_slice(&unwound);
+        frames.extend_from_slice(if is_better { &unwound } else { chain });
         held.unwound = unwound;
-        is_better.then_some(stop)
+        if is_better { Some(stop) } else { cut }
     }
 
     fn held<'h>(&self, held: &'h mut Held, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
@@ -133,10 +152,9 @@ impl<'a, 's> Unwinders<'a, 's> {
                 .into_iter()
                 .map(|region| self.module(region))
                 .collect();
-            Arc::new(Unwinder::new(
-                self.recording.metadata().target.arch,
-                modules,
-            ))
+            let arch = self.recording.metadata().target.arch;
+            let unwinder = Unwinder::new(arch, modules);
+            Arc::new(unwinder.with_all_code(self.has_all_code(view, time_ns)))
         });
         Arc::clone(unwinder)
     }

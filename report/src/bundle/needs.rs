@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::image::ImageIdentity;
-use uprof::{Frame, SampleBlock, Stop};
+use uprof::{Frame, FrameKind, SampleBlock, Stop};
 
 /// How a table of guest addresses that belong to no module is called.
 const LIST_NAME: &str = "[symbols]";
@@ -73,11 +73,12 @@ fn stacks_of_block(
         let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);
         stacks.samples += 1;
         stacks.window_ends += u64::from(stop.unwrap_or(row.stop) == Stop::Window);
-        for frame in chain.iter().chain(&frames) {
+        for frame in chain.iter().chain(&frames).chain(held.unwound()) {
             let address = frame.lookup_address();
-            stacks
-                .places
-                .insert(spaces.place(row.task.space, row.time_ns, address));
+            stacks.places.insert(Place {
+                is_return: frame.kind == FrameKind::Return,
+                ..spaces.place(row.task.space, row.time_ns, address)
+            });
         }
     }
     Ok(stacks)
@@ -141,6 +142,7 @@ fn image(
     let mut addresses = BTreeSet::new();
     let mut symbols: BTreeMap<ImageAddress, (u64, &str)> = BTreeMap::new();
     let mut lines = LineTable::default();
+    let mut returns = BTreeSet::new();
     for place in places {
         if let Some(Found::InModule(symbol)) = symbolizer.find(*place) {
             symbols.insert(symbol.start, (symbol.size_bytes, symbol.name));
@@ -149,6 +151,9 @@ fn image(
             continue;
         };
         addresses.insert(address);
+        if place.is_return {
+            returns.insert(ImageAddress(address.0.wrapping_add(1)));
+        }
         let found = symbolizer.lines(*place);
         if !found.is_empty() {
             lines.insert(address, &found);
@@ -157,12 +162,16 @@ fn image(
     let symbols = symbols
         .iter()
         .map(|(start, (size_bytes, name))| (start.0, *size_bytes, *name));
+    let returns = match symbolizer.found(module).image.as_ref() {
+        Some(image) => crate::unwind::returns(image, &rules, returns.into_iter()),
+        None => rules.returns().map(<[u64]>::to_vec),
+    };
     Some(Embedded {
         identity: identity(recording, &known.path, &known.id()),
         segments: segments.clone(),
         symbols: SymbolTable::from_symbols(symbols),
         lines,
-        rules: Arc::new(rules.only_at(&addresses)),
+        rules: Arc::new(rules.only_at(&addresses).with_returns(returns)),
         image: None,
     })
 }

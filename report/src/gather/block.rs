@@ -63,6 +63,8 @@ struct Reader<'a, 's> {
     /// Frames of the sample at hand: as recorded, and as unwound.
     chain: Vec<Frame>,
     frames: Vec<Frame>,
+    /// Recorded chains, by node and stop, that are to be believed and that nothing adds to.
+    believed: WordMap<(View, Option<u32>, u8), ()>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
     /// Where samples are merged: the row of each stack, state, stop and lateness.
@@ -105,6 +107,7 @@ impl BlockStacks {
             held: Held::new(),
             chain: Vec::new(),
             frames: Vec::new(),
+            believed: WordMap::default(),
             unwound: Chains::default(),
             merged: merge.then(WordMap::default),
         };
@@ -261,7 +264,10 @@ impl Reader<'_, '_> {
 
     /// Unwinds a sample with raw stack bytes into `self.frames`.
     fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
-        if !self.unwinders.may_add_to(row) {
+        // A chain that was believed once is so again, under the same mappings.
+        let chain = (self.unwinders.view(row), row.node, row.stop.number());
+        let may_add = self.unwinders.may_add_to(row);
+        if !may_add && self.believed.contains_key(&chain) {
             return None;
         }
         self.chain.clear();
@@ -271,8 +277,13 @@ impl Reader<'_, '_> {
             self.chain.push(nodes[node as usize].frame);
             at = nodes[node as usize].parent;
         }
-        self.unwinders
-            .unwind(&mut self.held, row, &self.chain, &mut self.frames)
+        let stop = self
+            .unwinders
+            .unwind(&mut self.held, row, &self.chain, &mut self.frames);
+        if !may_add && stop.is_none() {
+            self.believed.insert(chain, ());
+        }
+        stop
     }
 
     /// The local node of the stack in `self.frames`.

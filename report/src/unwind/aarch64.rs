@@ -36,6 +36,16 @@ impl Cpu for Aarch64 {
         let is_blr = instruction & 0xfeff_f000 == 0xd63f_0000;
         is_bl || is_blr
     }
+
+    fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
+        // mov x8, #139; svc #0: rt_sigreturn.
+        const SIGNAL: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
+        // mov x0, x0 and nop.
+        const NOTHING: [[u8; 4]; 2] = [[0xe0, 0x03, 0, 0xaa], [0x1f, 0x20, 0x03, 0xd5]];
+        let is_nothing = NOTHING.iter().any(|code| before.ends_with(code));
+        let is_call = behind.get(..4).is_some_and(Self::ends_in_call);
+        behind.starts_with(&SIGNAL) || is_nothing && is_call
+    }
 }
 
 #[cfg(test)]
@@ -53,7 +63,15 @@ mod tests {
 
     #[test]
     fn calls_are_told_from_other_instructions() {
-        for call in [0x9400_0010u32, 0x97ff_fff0, 0xd63f_0100, 0xd63f_0900] {
+        // The last are BLR, BLRAAZ, BLRAA and BLRAB.
+        for call in [
+            0x9400_0010u32,
+            0x97ff_fff0,
+            0xd63f_0100,
+            0xd63f_081f,
+            0xd73f_0909,
+            0xd73f_0d09,
+        ] {
             assert!(Aarch64::ends_in_call(&call.to_le_bytes()), "{call:x}");
         }
         for other in [0x1400_0010u32, 0xd61f_0100, 0xd65f_03c0, 0xd503_201f] {

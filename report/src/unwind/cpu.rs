@@ -21,4 +21,8 @@ pub(super) trait Cpu {
 
     /// Whether `code`, the bytes before a return address, ends in a call instruction.
     fn ends_in_call(code: &[u8]) -> bool;
+
+    /// Whether something that was not called begins between the code `before` and `behind`: the
+    /// return from a signal, or the end of a goroutine, behind a NOP that stands for its call.
+    fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool;
 }

@@ -7,14 +7,13 @@ use super::expression::evaluate;
 use super::memory::Memory;
 use super::modules::Modules;
 use super::registers::Registers;
+use super::returns::may_be_scanned;
 use super::rule::{Cfa, Place, Save};
 use super::table::RuleTable;
 use uprof::{Found, FrameKind, Stop};
 
 /// Words up the stack that a scan looks at.
 const SCAN_WORDS: u64 = 512;
-/// Bytes before a return address that may be its call: the longest on x86-64.
-const CALL_BYTES: u64 = 7;
 
 /// A step that was taken.
 pub(super) struct Step {
@@ -190,11 +189,13 @@ pub(super) fn return_slot<C: Cpu>(
 }
 
 /// Follows the frame pointer: it points to the caller's, and the return address follows.
-/// It has to point up the stack, from `floor`.
+/// It has to point up the stack, from `floor`, and the address has to be one that `is_return` takes,
+/// unless the frame is the outermost: a thread's first function is entered by a return.
 pub(super) fn frame_pointer<C: Cpu>(
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
     floor: u64,
+    is_return: impl Fn(u64, bool) -> bool,
 ) -> Result<Step, Stop> {
     let Some(record) = registers.get(C::FRAME_POINTER) else {
         return Err(Stop::BadPointer);
@@ -215,6 +216,9 @@ pub(super) fn frame_pointer<C: Cpu>(
             Stop::BadPointer
         });
     };
+    if caller != 0 && !is_return(C::strip(caller), frame_pointer == 0) {
+        return Err(Stop::BadPointer);
+    }
     registers.set(C::FRAME_POINTER, frame_pointer);
     registers.set(C::RETURN_ADDRESS, caller);
     registers.set(C::PROGRAM_COUNTER, C::strip(caller));
@@ -242,7 +246,9 @@ pub(super) fn scan<C: Cpu>(
     for index in 0..SCAN_WORDS {
         let at = floor.checked_add(index * 8)?;
         let word = C::strip(memory.word(at)?);
-        if !follows_call::<C>(modules, word) {
+        let before = word.wrapping_sub(1);
+        let module = modules.find(before).and_then(|number| modules.get(number));
+        if !module.is_some_and(|module| may_be_scanned::<C>(module, before)) {
             continue;
         }
         let above = at.wrapping_add(8);
@@ -256,22 +262,6 @@ pub(super) fn scan<C: Cpu>(
         });
     }
     None
-}
-
-fn follows_call<C: Cpu>(modules: &Modules, address: u64) -> bool {
-    let before = address.wrapping_sub(1);
-    let Some(module) = modules.find(before).and_then(|number| modules.get(number)) else {
-        return false;
-    };
-    let stated = module.image_address(before);
-    let Some(image) = &module.image else {
-        return module.rules.find(stated).is_some();
-    };
-    let start = module.image_address(address.wrapping_sub(CALL_BYTES));
-    image.segments().is_code(stated)
-        && image
-            .bytes_at(start, CALL_BYTES)
-            .is_some_and(|code| C::ends_in_call(code))
 }
 
 fn add(base: u64, offset_bytes: i32) -> u64 {

@@ -67,7 +67,7 @@ impl RuleTable {
 
     /// Encodes the table; rules that no row refers to are left out.
     pub(crate) fn write(&self) -> Vec<u8> {
-        if self.is_empty() {
+        if self.is_empty() && self.returns.is_none() {
             return Vec::new();
         }
         let mut expressions: BTreeMap<u32, u64> = BTreeMap::new();
@@ -105,6 +105,14 @@ impl RuleTable {
         varint::put(&mut out, rules.len() as u64);
         used().for_each(|rule| self.write_rule(rule, &expressions, &mut out));
         self.write_rows(&rules, &mut out);
+        if let Some(returns) = &self.returns {
+            varint::put(&mut out, returns.len() as u64);
+            let mut before = 0;
+            for address in returns {
+                varint::put(&mut out, address.wrapping_sub(before));
+                before = *address;
+            }
+        }
         out
     }
 
@@ -188,7 +196,18 @@ impl RuleTable {
             rows.push(start, rule);
             rows.push(end, NO_RULE);
         }
-        Some(rows.map_or(table, |rows| rows.finish(Skipped::default())))
+        let mut returns = None;
+        if !reader.cursor.is_empty() {
+            let mut found = Vec::new();
+            let mut before = 0u64;
+            for _ in 0..reader.count()? {
+                before = before.checked_add(reader.cursor.varint().ok()?)?;
+                found.push(before);
+            }
+            returns = Some(found);
+        }
+        let table = rows.map_or(table, |rows| rows.finish(Skipped::default()));
+        Some(table.with_returns(returns))
     }
 }
 
@@ -331,6 +350,19 @@ mod tests {
                 meaning(&part, address),
                 meaning(table, address),
                 "{address:#x}"
+            );
+        }
+    }
+
+    #[test]
+    fn return_addresses_survive_with_rules_and_without() {
+        let returns = Some(vec![0x10, 0x1234, u64::MAX]);
+        for table in [own_table().clone(), RuleTable::default()] {
+            let table = table.with_returns(returns.clone());
+            let read = RuleTable::parse(&table.write()).unwrap();
+            assert_eq!(
+                (read.returns(), read.len()),
+                (returns.as_deref(), table.len())
             );
         }
     }

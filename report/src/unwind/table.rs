@@ -36,9 +36,22 @@ pub struct RuleTable {
     /// Expressions, each behind its length in two bytes.
     pub(super) expressions: Vec<u8>,
     pub(super) skipped: Skipped,
+    /// Where the image's code is not at hand: which return addresses were found to be some, as
+    /// addresses of the image, ascending. `None` if nobody looked.
+    pub(super) returns: Option<Vec<u64>>,
 }
 
 impl RuleTable {
+    /// The return addresses that were found to be some, ascending, where somebody looked.
+    pub fn returns(&self) -> Option<&[u64]> {
+        self.returns.as_deref()
+    }
+
+    /// The table, knowing these return addresses (ascending).
+    pub(crate) fn with_returns(self, returns: Option<Vec<u64>>) -> RuleTable {
+        RuleTable { returns, ..self }
+    }
+
     /// Number of rows: address ranges that share one rule.
     pub fn len(&self) -> usize {
         self.starts.len()

@@ -9,6 +9,7 @@ use super::cpu::Cpu;
 use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::Registers;
+use super::returns::{Landing, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +57,8 @@ pub struct Unwinder {
     needed: u64,
     /// Tells caches whose entries they hold.
     number: u64,
+    /// Where there is no module, there is no code.
+    has_all_code: bool,
 }
 
 impl Unwinder {
@@ -77,6 +80,43 @@ impl Unwinder {
             arch,
             needed,
             number,
+            has_all_code: false,
+        }
+    }
+
+    /// Takes the modules for all the code there is: an address outside them is no return address.
+    pub fn with_all_code(self, has_all_code: bool) -> Unwinder {
+        Unwinder {
+            has_all_code,
+            ..self
+        }
+    }
+
+    /// What is at `address`, which is said to be returned to.
+    pub fn landing(&self, address: u64) -> Landing {
+        match self.arch {
+            Arch::X86_64 => landing::<X86_64>(&self.modules, address),
+            Arch::Aarch64 => landing::<Aarch64>(&self.modules, address),
+        }
+    }
+
+    /// Whether no code is before the return address `address`.
+    fn is_nowhere(&self, address: u64) -> bool {
+        self.has_all_code && self.landing(address) == Landing::Unmapped
+    }
+
+    /// Whether `address` can be a return address; the outermost need not follow a call.
+    pub fn is_return(&self, address: u64, is_outermost: bool) -> bool {
+        self.accepts(self.landing(address), is_outermost)
+    }
+
+    /// Whether what is at an address lets it be a return address; the outermost need not follow a
+    /// call.
+    pub fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
+        match landing {
+            Landing::Return | Landing::Unread => true,
+            Landing::Elsewhere => is_outermost,
+            Landing::Unmapped => !self.has_all_code,
         }
     }
 
@@ -256,6 +296,13 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Action::Plain(rule) => self.plain::<C>(registers, rule, pc, floor),
             Action::Root => Err(Stop::Complete),
             Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
+            Action::NoRule if kind == FrameKind::Return && unwinder.is_nowhere(pc) => {
+                // What led here was wrong, and so are the registers that it left.
+                self.frames.pop();
+                registers.forget(C::FRAME_POINTER);
+                registers.forget(C::PROGRAM_COUNTER);
+                Err(Stop::BadRule)
+            }
             Action::NoRule => self.without_rule::<C>(registers, pc, floor, Stop::BadPointer),
         }
     }
@@ -355,7 +402,8 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 });
             }
         }
-        match step::frame_pointer::<C>(registers, self.memory, floor) {
+        let is_return = |address, is_outermost| unwinder.is_return(address, is_outermost);
+        match step::frame_pointer::<C>(registers, self.memory, floor, is_return) {
             Ok(step) => Ok(step),
             Err(_) if self.options.scan => {
                 step::scan::<C>(registers, self.memory, floor, &unwinder.modules).ok_or(end)

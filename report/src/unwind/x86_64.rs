@@ -20,8 +20,8 @@ impl Cpu for X86_64 {
     }
 
     fn ends_in_call(code: &[u8]) -> bool {
-        // CALL rel32 is E8; CALL r/m64 is FF /2 with 2 to 7 bytes, perhaps behind a REX prefix
-        // (Intel SDM volume 2A, "CALL").
+        // CALL rel32 is E8; CALL r/m64 is FF /2 and CALL m16:64 FF /3 with 2 to 7 bytes (Intel SDM
+        // volume 2A, "CALL"). Prefixes stand before them and need no look.
         if code.len() >= 5 && code[code.len() - 5] == 0xe8 {
             return true;
         }
@@ -41,8 +41,19 @@ impl Cpu for X86_64 {
                 2 => 4,
                 _ => 0,
             };
-            operation == 2 && length_bytes == 2 + sib + displacement
+            let is_call = operation == 2 || operation == 3 && mode != 3;
+            is_call && length_bytes == 2 + sib + displacement
         })
+    }
+
+    fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
+        // mov $15, %rax (or %eax); syscall: rt_sigreturn.
+        let signal = [
+            &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05][..],
+            &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+        ];
+        let is_signal = signal.iter().any(|code| behind.starts_with(code));
+        is_signal || before.last() == Some(&0x90) && behind.first() == Some(&0xe8)
     }
 }
 

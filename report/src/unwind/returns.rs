@@ -1,0 +1,210 @@
+//! Whether a word can be a return address: the address and the code around it go in, what is there
+//! comes out. A frame pointer that holds data leads to words that are none.
+
+use super::aarch64::Aarch64;
+use super::cpu::Cpu;
+use super::modules::{Module, Modules};
+use super::rule::Place;
+use super::table::RuleTable;
+use super::x86_64::X86_64;
+use crate::images::{Image, ImageAddress};
+use uprof::Arch;
+
+/// Bytes before a return address that may be its call, and behind it that may show what else it
+/// is: a signal's return on x86-64.
+const CALL_BYTES: u64 = 7;
+const BEHIND_BYTES: u64 = 9;
+
+/// What is at an address that is said to be returned to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// A call precedes it, or it is where something begins by a return: a signal's trampoline, a
+    /// goroutine's or context's end.
+    Return,
+    /// Bytes of an image that are neither.
+    Elsewhere,
+    /// Mapped code whose bytes are not at hand, or not those that ran.
+    Unread,
+    /// Nothing is known to be mapped there.
+    Unmapped,
+}
+
+/// What `address` is in `modules`.
+pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
+    // A trampoline is returned to at its first byte.
+    let module = [address.wrapping_sub(1), address]
+        .into_iter()
+        .find_map(|at| modules.get(modules.find(at)?));
+    let Some(module) = module else {
+        return Landing::Unmapped;
+    };
+    let stated = module.image_address(address);
+    match (&module.image, module.rules.returns()) {
+        (Some(image), _) if image.tells_code() => landing_in::<C>(image, &module.rules, stated),
+        (None, Some(returns)) => match returns.binary_search(&stated.0) {
+            Ok(_) => Landing::Return,
+            Err(_) => Landing::Elsewhere,
+        },
+        _ => Landing::Unread,
+    }
+}
+
+fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Landing {
+    let before = ImageAddress(at.0.wrapping_sub(1));
+    let is_code = image.segments().is_code(before) || image.segments().is_code(at);
+    let starts = || is_first::<C>(rules, at) || is_begun::<C>(image, at);
+    match is_code && (follows_call::<C>(image, at) || starts()) {
+        true => Landing::Return,
+        false => Landing::Elsewhere,
+    }
+}
+
+/// Which of `addresses` are returned to, if `image` can tell.
+pub(crate) fn returns(
+    image: &Image,
+    rules: &RuleTable,
+    addresses: impl Iterator<Item = ImageAddress>,
+) -> Option<Vec<u64>> {
+    let is_return = |at: &ImageAddress| {
+        let landing = match image.arch() {
+            Arch::X86_64 => landing_in::<X86_64>(image, rules, *at),
+            Arch::Aarch64 => landing_in::<Aarch64>(image, rules, *at),
+        };
+        landing == Landing::Return
+    };
+    let found = || addresses.filter(is_return).map(|at| at.0).collect();
+    image.tells_code().then(found)
+}
+
+/// Whether the bytes before `at` are a call.
+pub(super) fn follows_call<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
+    // A call may be the first instruction of all.
+    let code = (2..=CALL_BYTES).rev().find_map(|length_bytes| {
+        image.bytes_at(ImageAddress(at.0.wrapping_sub(length_bytes)), length_bytes)
+    });
+    code.is_some_and(C::ends_in_call)
+}
+
+/// Whether call frame information says that a signal's frame is here, or that there is no caller.
+fn is_first<C: Cpu>(rules: &RuleTable, at: ImageAddress) -> bool {
+    let rule = rules.find(at).and_then(|number| rules.rule(number));
+    rule.is_some_and(|rule| {
+        let lost = |save: &super::rule::Save| {
+            save.register == rule.return_register && save.place == Place::Lost
+        };
+        rule.is_trap || rules.saves(rule).iter().any(lost)
+    })
+}
+
+fn is_begun<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
+    let code = |length_bytes: &u64| image.bytes_at(at, *length_bytes);
+    let behind = (4..=BEHIND_BYTES).rev().find_map(|length| code(&length));
+    let before = image.bytes_at(ImageAddress(at.0.wrapping_sub(4)), 4);
+    C::is_begun_by_return(before.unwrap_or_default(), behind.unwrap_or_default())
+}
+
+/// Whether `module` has code at `before` that a scan may take for a caller's.
+pub(super) fn may_be_scanned<C: Cpu>(module: &Module, before: u64) -> bool {
+    let stated = module.image_address(before);
+    let Some(image) = &module.image else {
+        return module.rules.find(stated).is_some();
+    };
+    let after = ImageAddress(stated.0.wrapping_add(1));
+    image.segments().is_code(stated) && follows_call::<C>(image, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unwind::{Cache, Options, Stack, Unwinder};
+    use std::sync::Arc;
+    use uprof::{Frame, Registers, Stop};
+
+    /// Code without rules and without bytes, of which one return address is known.
+    fn unwinder(has_all_code: bool) -> Unwinder {
+        let module = Module {
+            start: 0x1000,
+            end: 0x2000,
+            bias: 0,
+            rules: Arc::new(RuleTable::default().with_returns(Some(vec![0x1810]))),
+            image: None,
+        };
+        Unwinder::new(Arch::X86_64, vec![module]).with_all_code(has_all_code)
+    }
+
+    /// The frames of a stack whose frame pointers lie beside these words.
+    fn unwound(unwinder: &Unwinder, words: &[u64]) -> (Vec<u64>, Stop) {
+        let last = words.len() - 1;
+        let record = |(index, word): (usize, &u64)| {
+            let next = if index == last {
+                0
+            } else {
+                0x8010 + 16 * index as u64
+            };
+            [next, *word]
+        };
+        let bytes: Vec<u8> = words
+            .iter()
+            .enumerate()
+            .flat_map(record)
+            .flat_map(u64::to_le_bytes)
+            .collect();
+        let memory = Stack {
+            base: 0x8000,
+            bytes: &bytes,
+        };
+        let mut registers = Registers::default();
+        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1100)] {
+            registers.set(number, value);
+        }
+        let (mut cache, mut frames) = (Cache::new(), Vec::new());
+        let options = Options::default();
+        let stop = unwinder.unwind(&mut cache, &registers, &memory, options, &mut frames);
+        (
+            frames.iter().map(|frame: &Frame| frame.address).collect(),
+            stop,
+        )
+    }
+
+    #[test]
+    fn a_frame_pointer_that_was_data_ends_the_stack() {
+        let unwinder = unwinder(true);
+        let good = unwound(&unwinder, &[0x1810, 0x1810, 0x1400]);
+        // The outermost function was not called.
+        assert_eq!(good, (vec![0x1100, 0x1810, 0x1810, 0x1400], Stop::Complete));
+        for data in [0x1400, 0x20, u64::MAX] {
+            let cut = unwound(&unwinder, &[0x1810, data, 0x1810]);
+            assert_eq!(cut, (vec![0x1100, 0x1810], Stop::BadPointer), "{data:#x}");
+        }
+    }
+
+    #[test]
+    fn code_that_nobody_told_of_counts_where_not_all_is_told() {
+        let (frames, stop) = unwound(&unwinder(false), &[0x1810, 0x9000, 0x1810]);
+        assert_eq!((frames.len(), stop), (4, Stop::Complete));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn behind_each_call_of_a_real_image_is_a_return_address() {
+        use iced_x86::{Decoder, DecoderOptions, Mnemonic};
+        let image = Image::open(&std::env::current_exe().unwrap()).unwrap();
+        let rules = RuleTable::default();
+        let (start, length_bytes) = image.section_range(".text").unwrap();
+        let code = image.bytes_at(start, length_bytes.min(1 << 20)).unwrap();
+        let (mut calls, mut others, mut mistaken) = (0, 0, 0);
+        for instruction in Decoder::with_ip(64, code, start.0, DecoderOptions::NONE) {
+            let at = ImageAddress(instruction.next_ip());
+            let found = landing_in::<X86_64>(&image, &rules, at);
+            if instruction.mnemonic() == Mnemonic::Call {
+                calls += 1;
+                assert_eq!(found, Landing::Return, "{instruction} {:#x}", at.0);
+            } else {
+                others += 1;
+                mistaken += usize::from(found == Landing::Return);
+            }
+        }
+        println!("{calls} calls; {mistaken} of {others} other instructions are taken for calls");
+        assert!(calls > 1000 && mistaken * 50 < others);
+    }
+}

@@ -1,0 +1,42 @@
+//! Recorded chains that lead through a frame pointer that was data: what is no return address ends
+//! them, and says so.
+
+mod made;
+
+use made::{Made, open, recording};
+use uniprof_report::gather::{Options, gather};
+use uniprof_report::library::Library;
+use uprof::{State, Stop};
+
+#[test]
+fn a_caller_outside_all_code_ends_a_chain() {
+    let made = |at_ms, stack| Made {
+        at_ms,
+        thread: 7,
+        state: State::Running,
+        stack,
+    };
+    // Function 50 is mapped nowhere; innermost it was executed, elsewhere it can't have called.
+    let samples = [
+        made(0, &[1, 0][..]),
+        made(1, &[1, 50, 0]),
+        made(2, &[50, 0]),
+    ];
+    let recording = open(recording(&["main", "parse"], &[], &samples));
+    let library = Library::default();
+    let mut stops = Vec::new();
+    let mut each = |sampled: &uniprof_report::gather::Sampled,
+                    profile: &uniprof_report::gather::Profile| {
+        let depth = profile.tree.outwards(sampled.node).count();
+        stops.push((sampled.stop, depth));
+    };
+    gather(
+        &[&recording],
+        &library,
+        &Options::default(),
+        &|_, _| {},
+        Some(&mut each),
+    );
+    let whole = (Stop::Complete, 2);
+    assert_eq!(stops, [whole, (Stop::BadPointer, 1), whole]);
+}
