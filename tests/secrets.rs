@@ -16,15 +16,16 @@ use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, RawStack, Registers, Sample, State, Stop, Task, Writer};
 
 /// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 6] = [
     "kept-processor",
     "kept-thread",
+    "app.js:1:2",
     "kept-module",
     "kept_function",
     "kept_span",
 ];
 /// Everything else that is planted.
-const SECRETS: [&str; 18] = [
+const SECRETS: [&str; 19] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
@@ -42,6 +43,7 @@ const SECRETS: [&str; 18] = [
     "secret-total",
     "secret-in-a-section",
     "inode=424242",
+    "secret-script",
     "SECRETST",
 ];
 /// What an output for others doesn't have without `--identify`.
@@ -158,6 +160,14 @@ fn write(path: &Path) -> std::io::Result<()> {
         name: "kept_span".into(),
     }])?;
     writer.image_part(&image(), 1_000)?;
+    let mut made = image();
+    made.identity.path = "[jit]".into();
+    made.push(Symbol {
+        address: 0x3000,
+        size_bytes: 1,
+        name: "kept_script file:///secret-script/app.js:1:2",
+    });
+    writer.image_part(&made, 1_000)?;
     write_samples(&mut writer)?;
     writer.finish(&End {
         time_ns: 300_000_000,

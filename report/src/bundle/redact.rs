@@ -13,7 +13,7 @@ use uprof::cold::{
     End, Host, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling,
     Target, TargetKind, TaskChange, TaskEvent,
 };
-use uprof::image::ImageIdentity;
+use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Block, Payload, Sample, SampleBlock, Writer};
 
 /// Stands for what was taken out where something has to stand.
@@ -106,10 +106,14 @@ impl<'a> Redactor<'a> {
             Payload::Losses(losses) => writer.losses(&losses),
             Payload::Spans(spans) => writer.spans(&spans),
             Payload::Times(times) => writer.times(&times),
-            Payload::Image(mut part) => {
-                part.identity = self.identity(part.identity);
-                part.others.clear();
-                writer.image_part(&part, block.first_ns)
+            Payload::Image(part) => {
+                // A runtime names what it makes by the path of its source.
+                let names: Vec<String> =
+                    part.symbols().map(|it| without_folders(it.name)).collect();
+                let symbols = part.symbols().zip(&names);
+                let symbols = symbols.map(|(symbol, name)| Symbol { name, ..symbol });
+                let identity = self.identity(part.identity.clone());
+                writer.symbols(&identity, symbols, block.first_ns)
             }
             Payload::End(_) | Payload::Index(_) => Ok(()),
             Payload::Unknown(_) => {
@@ -349,4 +353,14 @@ fn is_number(version: &str) -> bool {
         && version
             .bytes()
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// `name` with the last part of each path in it.
+fn without_folders(name: &str) -> String {
+    let words = name.split(' ').map(|word| match word.contains('/') {
+        true if !word.ends_with('/') => last_part(word),
+        true => GONE,
+        false => word,
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
