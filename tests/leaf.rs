@@ -1,5 +1,6 @@
-//! The caller of a function that has no frame, with default options: gcc's `-fno-omit-frame-pointer`
-//! gives none to a function that calls nothing and leaves the stack alone, nor has libc any.
+//! Raw stack bytes and the recorded chain of frame pointers together. With default options a few bytes
+//! tell the caller of a function without a frame: gcc's `-fno-omit-frame-pointer` gives none to a function
+//! that calls nothing and leaves the stack alone, nor has libc any. Where bytes end, the chain goes on.
 
 use assert_cmd::cargo::cargo_bin;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,30 @@ static volatile uint64_t sink;
 PLAIN uint64_t leaf(uint64_t n) { for (int i = 0; i < 2000; i++) n ^= n << 13, n ^= n >> 7; return n; }
 PLAIN uint64_t middle(uint64_t n) { return leaf(n) + 1; }
 PLAIN uint64_t outer(uint64_t n) { return middle(n) + 2; }
+PLAIN uint64_t down(uint64_t n) {
+    volatile char room[512];
+    room[n] = n;
+    return (n ? down(n - 1) : leaf(7)) + room[n];
+}
 PLAIN uint64_t ask(int fd, char *into) { return pread(fd, into, 1 << 20, 0) + 1; }
 PLAIN uint64_t asks(int fd, char *into) { return ask(fd, into) + 2; }
 int main(int count, char **words) {
     char *into = malloc(1 << 20);
     for (;;)
-        sink += count > 1 ? asks(0, into) : outer(sink);
+        sink += count > 2 ? down(60) : count > 1 ? asks(0, into) : outer(sink);
 }
 "#;
 
 /// The program above; `None`, which is said, where there is no gcc.
 fn build(folder: &Path) -> Option<PathBuf> {
+    build_with(folder, "-fno-omit-frame-pointer")
+}
+
+fn build_with(folder: &Path, frames: &str) -> Option<PathBuf> {
     let (source, program) = (folder.join("leaf.c"), folder.join("leaf"));
     std::fs::write(&source, SOURCE).unwrap();
     let built = Command::new("gcc")
-        .args(["-O2", "-fno-omit-frame-pointer", "-o"])
+        .args(["-O2", frames, "-o"])
         .args([&program, &source])
         .status();
     let Ok(status) = built else {
@@ -41,8 +51,16 @@ fn build(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
+type Counted = Vec<(String, u64)>;
+
 /// Records the program with `flags` for two seconds; stacks, outermost function first, with their counts.
-fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Vec<(String, u64)> {
+fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Counted {
+    record(folder, flags, program, words);
+    folded(&folder.join("run.uprof"))
+}
+
+/// Says what the recorder said.
+fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
     let file = folder.join("run.uprof");
     let output = Command::new(cargo_bin("uniprof"))
         .args(["record", "-F", "499", "-d", "2s", "-o"])
@@ -54,11 +72,15 @@ fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Ve
         .stdin(std::fs::File::open("/dev/zero").unwrap())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    said
+}
+
+fn folded(file: &Path) -> Counted {
     let folded = Command::new(cargo_bin("uniprof"))
         .args(["export", "-f", "folded"])
-        .arg(&file)
+        .arg(file)
         .output()
         .unwrap();
     let folded = String::from_utf8(folded.stdout).unwrap();
@@ -137,4 +159,83 @@ fn a_caller_that_can_not_be_had_is_told() {
     let told = "the caller of the innermost function may be missing";
     assert!(report(&["--stack=0"]).contains(told));
     assert!(!report(&[]).contains(told), "{}", report(&[]));
+}
+
+/// 32 KiB of stack, of which 8 are recorded.
+#[test]
+fn the_chain_goes_on_where_the_bytes_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &["--stack=8K"], &program, &["down", "down"]);
+    let whole = format!("main;{}leaf", "down;".repeat(61));
+    nearly_all(&stacks, "down;leaf", &whole);
+}
+
+/// The same without frame pointers: nothing goes on, and everybody is told what to do.
+#[test]
+fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build_with(folder.path(), "-fomit-frame-pointer") else {
+        return;
+    };
+    let words = ["down", "down"];
+    let said = record(folder.path(), &["--stack=8K"], &program, &words);
+    let told =
+        "% of the stacks end where the recorded stack bytes do: record again with --stack=64K";
+    assert!(said.contains(told), "{said}");
+    let report = Command::new(cargo_bin("uniprof"))
+        .args(["report", "--top"])
+        .arg(folder.path().join("run.uprof"))
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&report.stderr).into_owned();
+    assert!(report.contains(told), "{report}");
+    // All that there is, is enough.
+    let said = record(folder.path(), &["--stack"], &program, &words);
+    assert!(!said.contains("of the stacks end where"), "{said}");
+    let whole = format!("main;{}leaf", "down;".repeat(61));
+    nearly_all(
+        &folded(&folder.path().join("run.uprof")),
+        "down;leaf",
+        &whole,
+    );
+}
+
+/// The bytes of a default recording are memory of the program: taken out, they have done their work.
+#[test]
+fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path()) else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &[], &program, &[]);
+    let redacted = folder.path().join("redacted.uprof");
+    let done = Command::new(cargo_bin("uniprof"))
+        .args(["bundle", "--redact", "-o"])
+        .args([&redacted, &folder.path().join("run.uprof")])
+        .output()
+        .unwrap();
+    assert!(
+        redacted.exists(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    let dump = |file: &Path| {
+        let dump = Command::new(cargo_bin("uniprof"))
+            .arg("dump")
+            .arg(file)
+            .output();
+        String::from_utf8(dump.unwrap().stdout).unwrap()
+    };
+    let samples = |text: &str| text.matches("\nsample ").count();
+    let (before, after) = (dump(&folder.path().join("run.uprof")), dump(&redacted));
+    let without = |text: &str| text.matches(" regs=- stack=-").count();
+    assert!(samples(&before) > 20 && without(&before) < samples(&before) / 10);
+    assert_eq!(
+        (samples(&after), without(&after)),
+        (samples(&before), samples(&before))
+    );
+    assert_eq!(folded(&redacted), stacks);
 }

@@ -43,8 +43,11 @@ pub(crate) fn go_on(
     match frames.get_mut(unwound) {
         Some(caller) => {
             let record = end.frame_pointer.map(|at| at.wrapping_add(8));
-            if record.is_some() && record == end.return_slot {
-                caller.found = Found::Cfi;
+            match end.return_slot {
+                slot if slot.is_some() && slot == record => caller.found = Found::Cfi,
+                // Callers are missing in between, up to the frame whose record it is.
+                Some(_) => return end.stop,
+                None => {}
             }
             recorded.stop
         }
@@ -177,6 +180,14 @@ mod tests {
             found[2..],
             [Found::Cfi, Found::FramePointer, Found::FramePointer]
         );
+    }
+
+    #[test]
+    fn callers_that_are_missing_in_between_are_told() {
+        // Its rule says that the return address of 2 is elsewhere, and the bytes end before it.
+        let (frames, stop) = joined(&[1, 2], end(SP + 16, Some(SP + 0x800)), &[1, 3, 4]);
+        assert_eq!((addresses(&frames), stop), (vec![1, 2, 3, 4], Stop::Window));
+        assert_eq!(frames[2].found, Found::FramePointer);
     }
 
     #[test]
