@@ -5,6 +5,7 @@
 //! is of its target: the events of a thread begin with a whole period, so that a thread which lives
 //! for less is never sampled, and one that lives for a few loses half a period on each processor.
 
+use super::ring_size::ring_bytes;
 use super::threads;
 use super::whom::Whom;
 use crate::sys::descriptors;
@@ -16,10 +17,10 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Bytes of a ring buffer: a second of samples with 8 KiB of stack at 997 Hz fits.
-pub const RING_BYTES: usize = 8 << 20;
 /// Tries to get hold of all threads of processes that start new ones meanwhile.
 const ROUNDS: usize = 16;
+/// Switches between threads of a busy processor, a second.
+const SWITCHES_HZ: u64 = 5_000;
 /// Descriptors that events don't take.
 const RESERVE: usize = 64;
 /// The kernel tells of a new thread a moment after `/proc` has it.
@@ -102,7 +103,13 @@ impl Events {
 
     fn open_rings(&mut self, tid: i32, first: Event) -> Result<(), Errno> {
         let mut first = Some(first);
-        let pages = (RING_BYTES / page_bytes()).next_power_of_two();
+        let settings = &self.settings;
+        let rate_hz = match settings.trigger {
+            Trigger::Switches => settings.rate_hz.max(SWITCHES_HZ),
+            _ => settings.rate_hz,
+        };
+        let ring_bytes = ring_bytes(settings.user_stack_bytes, rate_hz, self.cpus.len());
+        let pages = (ring_bytes / page_bytes()).next_power_of_two();
         for &cpu in &self.cpus {
             let event = match first.take() {
                 Some(event) => event,

@@ -15,6 +15,7 @@ mod perf;
 mod proc_status;
 mod records;
 mod registers;
+mod ring_size;
 mod rings;
 mod roll;
 mod stat;

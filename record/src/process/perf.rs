@@ -2,7 +2,7 @@
 //! processor.
 
 use super::command::Child;
-use super::events::{Events, RING_BYTES, Reach};
+use super::events::{Events, Reach};
 use super::members::Members;
 use super::records::Reader;
 use super::roll::Roll;
@@ -71,7 +71,6 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         user_stack_bytes: (plan.kept_bytes() as u32).min(MOST_STACK_BYTES) & !7,
         most_frames: most_frames(plan),
         enable_on_exec: child.is_some(),
-        wake_at_bytes: (RING_BYTES / 2) as u32,
     };
     let events =
         Events::open(settings, &whom, plan.per_thread).map_err(|error| refusal(error, &whom))?;

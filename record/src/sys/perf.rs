@@ -45,8 +45,6 @@ pub struct Settings {
     pub most_frames: u16,
     /// Whether the events of a thread begin when it next executes a program.
     pub enable_on_exec: bool,
-    /// Bytes in the ring buffer at which a waiting reader is woken.
-    pub wake_at_bytes: u32,
 }
 
 /// What every sample holds.
@@ -84,7 +82,8 @@ impl Settings {
             attributes.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
             attributes.sample_stack_user = self.user_stack_bytes;
         }
-        attributes.__bindgen_anon_2.wakeup_watermark = self.wake_at_bytes;
+        // No watermark: the kernel takes half of the buffer.
+        attributes.__bindgen_anon_2.wakeup_watermark = 0;
         attributes.set_watermark(1);
         if self.trigger == Trigger::Switches {
             // Names and mappings are told by the event beside it.
