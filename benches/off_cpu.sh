@@ -8,7 +8,7 @@
 set -eu
 rounds=${1:-3}
 here=$(cd "$(dirname "$0")/.." && pwd)
-uniprof=$here/target/release/uniprof
+uniprof=${UNIPROF:-$here/target/release/uniprof}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -173,7 +173,7 @@ fn account_of(
     let mine = cells.range((first, 0, 0)..(first + side.len(), 0, 0));
     account.counted = mine.map(|(_, count)| *count).sum();
     for (state, weight) in rows[first..first + side.len()].iter().flatten() {
-        account.read += weight.count;
+        account.read = account.read.saturating_add(weight.count);
         account.counted_rows.entry(*state).or_default().add(*weight);
     }
     account
@@ -182,7 +182,8 @@ fn account_of(
 /// What a sample weighs, or a wait on average.
 fn mean(accounts: &[Account; 2]) -> f64 {
     let amount: u64 = accounts.iter().map(|account| account.counted).sum();
-    let count: u64 = accounts.iter().map(|account| account.read).sum();
+    let counts = accounts.iter().map(|account| account.read);
+    let count = counts.fold(0, u64::saturating_add);
     match accounts[0].unit {
         Unit::Samples => 1.0,
         Unit::OffCpu => (amount as f64 / count.max(1) as f64).max(1.0),
