@@ -1,152 +1,231 @@
 #!/usr/bin/env python3
 """The diff on real recordings: false alarms, and whether a planted change is found.
 
-    benches/diff.py [--random-addresses] [COUNT [SECONDS [FOLDER]]]    by default 15 a side, of 60 s
+    benches/diff.py [--count N] [--programs A,B] [FOLDER]          by default 12 recordings a side
 
-Takes 40 minutes on an idle machine. Needs `cargo build --release --locked`. The recordings stay in
-FOLDER if it is given, and those that it has are not made again: one folder for each kind. Records the
-bundled workload over and over at 997 Hz with raw stacks: as it is (A), and with its function `hash`
-5 % slower (B), in turns, so that whatever else the machine does disturbs both. Then compares
+Takes an hour on an idle machine. Needs `cargo build --release --locked`, g++, gcc, python3, node, and
+Debian's libsqlite3-dev and liblzma-dev. The recordings stay in FOLDER if it is given, and those that it
+has are not made again. Each program of benches/diff/ is recorded over and over at random addresses, as
+it is (A) and with one path slower (B), in turns, so that whatever else the machine does disturbs both:
+about 10,000 samples each, of a fixed piece of work. Then, with one, two and five recordings a side,
 
-- each two recordings of A, and each two of B: a pair in which a function is called certain is an
-  alarm;
-- each of A with each of B: the planted change is found if `hash` is certain and up;
-- sets of two and of three recordings a side, drawn twenty times each, in the same two ways;
-- 200 pairs put together from pieces of all of them, in the same two ways, which differ by chance
-  only (method: report/benches/diff/resampled.rs).
+- alarms: sets of A are compared with sets of A, and B with B, each second recording on the other side;
+  an alarm is a comparison in which any function is called certain;
+- power: sets of A with the sets of B recorded in turns with them; found is the planted function,
+  certain and up. Others that are certain are counted by whether they grew (callers and callees of the
+  planted function do) or shrank (nothing really did);
+- two oracles on the same data, which know where to look: (a) a z test of the planted function alone,
+  which takes samples to be independent, and (b) Welch's t test of the runs' shares; at 5 %, with their
+  own alarms beside them, since a test that alarms more often than it says finds more, too;
+- the plans: how many recordings a side the diff says would show 5 %.
 
-The workload runs at the same addresses each time (`setarch -R`). With --random-addresses it doesn't,
-and runs do differ: an alarm is then not false, but tells how the system placed stack and heap, and
-only several recordings a side can tell it from a change of the program. Pairs share recordings, so
-these are not as many independent trials as there are pairs. What is known exactly is in the
-simulation, `cargo bench -p uniprof-report --bench diff`.
+Sets share recordings, so these are not as many independent trials as there are comparisons.
 """
 
 import argparse
-import itertools
 import json
+import math
 import os
-import random
-import statistics
 import subprocess
 import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-UNIPROF = os.path.join(ROOT, "target/release/uniprof")
-SLOWER_PERCENT = 5
-SETS = 20
+UNIPROF = os.environ.get("UNIPROF", os.path.join(ROOT, "target/release/uniprof"))
+HERE = os.path.join(ROOT, "benches/diff")
+# Name: what to build or run, rounds, how many percent slower, and the function that is.
+PROGRAMS = {
+    "orders": (["g++", "-O2", "-g", "orders.cc"], 34400, 5, "price(Order&)"),
+    "shelf": (["gcc", "-O2", "-g", "shelf.c", "-lsqlite3"], 3100, 5, "add_up"),
+    "packer": (["gcc", "-O2", "-g", "packer.c", "-llzma"], 575, 8, "unpack"),
+    "texts": (["/usr/bin/python3", "texts.py"], 3350, 8, "deflate"),
+    "pages": (["node", "pages.js"], 9250, 8, "deflate"),
+}
+SIZES = (1, 2, 5)
+SETS_MAX = 8
 
 
-def record(out, options, slower):
-    """Records the workload; status 1 is uniprof's way to say that something was lost."""
-    work = [UNIPROF, "workload", str(options.seconds), "--slower", str(slower)]
-    if not options.random_addresses:
-        work = ["setarch", "-R", *work]
-    done = subprocess.run([UNIPROF, "record", "-F", "997", "--stack=8K", "-o", out, "--", *work],
-                          stderr=subprocess.PIPE, check=False)
-    if done.returncode not in (0, 1):
-        sys.exit(f"cannot record: {done.stderr.decode()}")
+def prepare(name, folder):
+    """The command of a program, built if need be."""
+    how = PROGRAMS[name][0]
+    if how[0] not in ("g++", "gcc"):
+        return [how[0], os.path.join(HERE, how[1])]
+    source = next(word for word in how if word.startswith(name))
+    out = os.path.join(folder, name)
+    words = [os.path.join(HERE, word) if word == source else word for word in how]
+    subprocess.run([*words, "-o", out], check=True)
+    return [out]
 
 
-def compare(a, b):
-    """The changes of functions, not of call paths, that `uniprof diff` finds."""
-    done = subprocess.run([UNIPROF, "diff", "--json", a, b], check=True,
+def record(names, count, folder):
+    """Records what FOLDER doesn't have; status 1 is uniprof's way to say that something was lost."""
+    commands = {}
+    for number in range(count):
+        for name in names:
+            for side in "ab":
+                out = path(name, side, number, folder)
+                if os.path.exists(out):
+                    continue
+                if name not in commands:
+                    commands[name] = prepare(name, folder)
+                _, rounds, slower, _ = PROGRAMS[name]
+                work = [*commands[name], str(rounds), str(slower if side == "b" else 0)]
+                done = subprocess.run([UNIPROF, "record", "-F", "1997", "--stack=16K", "-o", out, "--", *work],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+                if done.returncode not in (0, 1):
+                    sys.exit(f"cannot record {name}: {done.stderr.decode()}")
+
+
+def path(name, side, number, folder):
+    return os.path.join(folder, f"{name}-{side}{number:02}.uprof")
+
+
+def compare(one, other):
+    """What `uniprof diff` finds of functions, not of call paths."""
+    done = subprocess.run([UNIPROF, "diff", "--json", ",".join(one), ",".join(other)], check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return [one for one in json.loads(done.stdout)["changes"] if one["of"] != "path"]
+    found = json.loads(done.stdout)
+    found["changes"] = [change for change in found["changes"] if change["of"] != "path"]
+    return found
 
 
-def is_hash(change):
-    return change["of"] == "total" and change["name"].endswith("workload::hash")
+def planted(found, function):
+    for of in ("total", "self"):
+        for change in found["changes"]:
+            if change["name"] == function and change["of"] == of:
+                return change
+    return None
 
 
-def has_alarm(changes):
-    return any(one["certain"] for one in changes)
+def t_test(t, degrees):
+    """The probability of |t| or more: the density summed up by Simpson's rule."""
+    norm = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
+    density = lambda x: norm * (1 + x * x / degrees) ** (-(degrees + 1) / 2)
+    steps = 2000
+    width = abs(t) / steps
+    inside = sum((1 if i in (0, steps) else 4 if i % 2 else 2) * density(i * width) for i in range(steps + 1))
+    return max(0.0, 1 - 2 * inside * width / 3)
 
 
-def is_found(change):
-    return is_hash(change) and change["certain"] and change["change"] > 0
+def oracle_z(one, other):
+    """Whether counts and totals of both sides differ, were samples independent."""
+    counts = [sum(run[0] for run in side) for side in (one, other)]
+    totals = [sum(run[1] for run in side) for side in (one, other)]
+    share = sum(counts) / sum(totals)
+    error = math.sqrt(share * (1 - share) * (1 / totals[0] + 1 / totals[1]))
+    change = counts[1] / totals[1] - counts[0] / totals[0]
+    return abs(change) > 1.96 * error, change > 0
 
 
-def percent(part, whole):
-    return f"{part} of {whole}, {part * 100 / whole:.1f} %"
+def oracle_t(one, other):
+    """Whether the runs' shares differ, by Welch's test."""
+    shares = [[run[0] / run[1] for run in side] for side in (one, other)]
+    means = [sum(side) / len(side) for side in shares]
+    squares = [sum((share - mean) ** 2 for share in side) / (len(side) - 1) / len(side)
+               for side, mean in zip(shares, means)]
+    if len(one) < 2 or sum(squares) == 0:
+        return False, False
+    degrees = sum(squares) ** 2 / sum(square ** 2 / (len(one) - 1) for square in squares)
+    change = means[1] - means[0]
+    return t_test(change / math.sqrt(sum(squares)), degrees) < 0.05, change > 0
 
 
-def report(options):
-    count = options.count
-    sides = [[f"{side}{number}.uprof" for number in range(count)] for side in "ab"]
-    alike = [pair for side in sides for pair in itertools.combinations(side, 2)]
-    alarms = sum(has_alarm(compare(*pair)) for pair in alike)
-    pairs = list(itertools.product(*sides))
-    planted = [one for pair in pairs for one in compare(*pair) if is_hash(one)]
-    found = sum(map(is_found, planted))
-    print(f"{count} recordings a side, {options.seconds} s each at 997 Hz, about "
-          f"{statistics.median(one['samples_a'] / one['share_a'] for one in planted):.0f} samples")
-    print(f"pairs of one kind in which a function is called certain: {percent(alarms, len(alike))}")
-    print(f"pairs of A and B in which hash, {SLOWER_PERCENT} % slower, is certain: "
-          f"{percent(found, len(pairs))}")
-    grown = statistics.median(one["share_b"] / one["share_a"] - 1 for one in planted)
-    print(f"its share grew by {grown * 100:.1f} % (median)")
-    runs = "real runs, random addresses" if options.random_addresses else "real runs"
-    for what, part, whole, goal in (
-            ("alarms between runs alike", alarms, len(alike), "<= 5"),
-            ("5 % slower function found", found, len(pairs), ">= 95")):
-        print(f"figure\tdiff, {runs}: {what}\t{part * 100 / whole:.1f}\t%\t\t\tours {goal}")
+class Tally:
+    """How often each test said something."""
+
+    def __init__(self):
+        self.trials = self.ours = self.z = self.t = self.shrank = self.grew = 0
 
 
-def report_sets(count):
-    """The same with several recordings a side, which tell what runs differ by."""
-    chance = random.Random(5)
-    for size in (2, 3):
-        if 2 * size > count:
-            continue
-        alarms = found = 0
-        for _ in range(SETS):
-            drawn = chance.sample(range(count), 2 * size)
-            one, other = (",".join(f"a{number}.uprof" for number in half)
-                          for half in (drawn[:size], drawn[size:]))
-            slower = ",".join(f"b{number}.uprof" for number in chance.sample(range(count), size))
-            alarms += has_alarm(compare(one, other))
-            found += any(map(is_found, compare(one, slower)))
-        print(f"{size} recordings a side: alarms {percent(alarms, SETS)}; "
-              f"hash found {percent(found, SETS)}")
+def judge(name, count, folder):
+    function = PROGRAMS[name][3]
+    runs = {"a": [], "b": []}
+    for number in range(count):
+        found = planted(compare(*[[path(name, side, number, folder)] for side in "ab"]), function)
+        for side in "ab":
+            samples = found[f"samples_{side}"]
+            runs[side].append((samples, samples / found[f"share_{side}"]))
+    mean = sum(share for _, share in runs["a"]) / count
+    share = sum(samples for samples, _ in runs["a"]) / sum(total for _, total in runs["a"])
+    print(f"{name}: {function}, {share * 100:.0f} % of {mean:.0f} samples, {PROGRAMS[name][2]} % slower, "
+          f"{count} recordings a side", flush=True)
+    for size in SIZES:
+        if size <= count:
+            judge_size(name, size, count, folder, runs)
 
 
-def report_resampled(folder):
-    """Pairs put together from pieces of the recordings."""
-    subprocess.run(["cargo", "bench", "--quiet", "--locked", "-p", "uniprof-report", "--bench",
-                    "diff"], cwd=ROOT, env={**os.environ, "UNIPROF_RECORDINGS": folder}, check=True)
+def judge_size(name, size, count, folder, runs):
+    function = PROGRAMS[name][3]
+    alike, apart, plans = Tally(), Tally(), []
+    sets = [(side, start) for start in range(count - 2 * size + 1) for side in "ab"]
+    for side, start in sets[::max(1, len(sets) // SETS_MAX)]:
+        numbers = [range(start + half, start + 2 * size, 2) for half in (0, 1)]
+        found = compare(*[[path(name, side, number, folder) for number in half] for half in numbers])
+        halves = [[runs[side][number] for number in half] for half in numbers]
+        alike.trials += 1
+        alike.ours += any(change["certain"] for change in found["changes"])
+        alike.z += oracle_z(*halves)[0]
+        alike.t += size > 1 and oracle_t(*halves)[0]
+    starts = range(count - size + 1)
+    for start in starts[::max(1, len(starts) // SETS_MAX)]:
+        numbers = range(start, start + size)
+        found = compare(*[[path(name, side, number, folder) for number in numbers] for side in "ab"])
+        halves = [[runs[side][number] for number in numbers] for side in "ab"]
+        apart.trials += 1
+        change = planted(found, function)
+        apart.ours += change is not None and change["certain"] and change["change"] > 0
+        apart.z += all(oracle_z(*halves))
+        apart.t += size > 1 and all(oracle_t(*halves))
+        for other in found["changes"]:
+            if other["certain"] and other["name"] != function:
+                apart.shrank += other["change"] < 0
+                apart.grew += other["change"] > 0
+        plans += [plan["recordings_a_side"] for plan in found["plans"] if plan["share"] == 0.25]
+    report(name, size, alike, apart, plans)
+
+
+def report(name, size, alike, apart, plans):
+    part = lambda count, tally: f"{count}/{tally.trials}" if tally.trials else "-"
+    better = max(apart.z, apart.t)
+    ratio = f"{apart.ours / better:.2f}" if better else "-"
+    enough = sorted(1000 if plan is None else plan for plan in plans)
+    plan = enough[len(enough) // 2] if enough else "-"
+    print(f"| {name} | {size} | {part(alike.ours, alike)} | {part(apart.ours, apart)} | {part(alike.z, alike)} | "
+          f"{part(apart.z, apart)} | {part(alike.t, alike)} | {part(apart.t, apart)} | {ratio} | {apart.shrank} | "
+          f"{apart.grew} | {plan} |", flush=True)
+    if alike.trials:
+        print(f"figure\tdiff, {name}, {size} a side: alarms\t{alike.ours * 100 / alike.trials:.1f}\t%\t\t\tours <= 5")
+    if size > 1:
+        print(f"figure\tdiff, {name}, {size} a side: planted change found\t{apart.ours * 100 / apart.trials:.1f}\t%"
+              f"\t{better * 100 / apart.trials:.1f}\t%, the better oracle\tratio >= 0.8")
 
 
 def measure(options, folder):
-    os.chdir(folder)
-    for number in range(options.count):
-        for side, slower in (("a", 0), ("b", SLOWER_PERCENT)):
-            name = f"{side}{number}.uprof"
-            if not os.path.exists(name):
-                record(name, options, slower)
-    report(options)
-    report_sets(options.count)
-    sys.stdout.flush()
-    report_resampled(os.getcwd())
-    os.chdir("/")
+    names = options.programs.split(",")
+    record(names, options.count, folder)
+    print("| program | a side | alarms | found | (a) alarms | (a) found | (b) alarms | (b) found | found to the better "
+          "oracle's | others that shrank | others that grew | plan for 25 % |")
+    for name in names:
+        judge(name, options.count, folder)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--random-addresses", action="store_true")
-    parser.add_argument("count", type=int, nargs="?", default=15)
-    parser.add_argument("seconds", type=int, nargs="?", default=60)
+    parser.add_argument("--count", type=int, default=12)
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("folder", nargs="?")
     options = parser.parse_args()
-    if options.count < 2:
-        parser.error("give a COUNT of 2 or more: recordings are compared in pairs")
+    if options.count < 4:
+        parser.error("give a --count of 4 or more: sets of two are compared with sets of two")
+    for name in options.programs.split(","):
+        if name not in PROGRAMS:
+            parser.error(f"there is no program {name}: give some of {', '.join(PROGRAMS)}")
     if options.folder and not os.path.isdir(options.folder):
         parser.error(f"there is no folder {options.folder}: make it first")
     if not os.access(UNIPROF, os.X_OK):
         sys.exit("build first: cargo build --release --locked")
     if options.folder:
-        measure(options, options.folder)
+        measure(options, os.path.abspath(options.folder))
         return
     with tempfile.TemporaryDirectory() as folder:
         measure(options, folder)

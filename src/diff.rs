@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 30)]
     rows: usize,
     /// Least change of a share worth telling: one is certain if it is certainly larger
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.1%")]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.05%")]
     min_change: f64,
     /// Most false discoveries among the changes called certain
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]

@@ -1,29 +1,33 @@
 //! Diff: two sets of recordings go in; which functions and call paths take a larger or smaller
 //! share of the on-CPU samples, and how sure that is, come out.
 //!
-//! Shares, not counts, are compared, so that a longer recording is no slower one. Samples follow
-//! one another in time and are not independent, so their spread is measured by a block bootstrap
-//! (`bootstrap`); of the many functions asked about, the false discoveries are held down
-//! (`verdict`).
+//! Shares, not counts, are compared, so that a longer recording is no slower one. How far a share is
+//! from the truth is measured within runs (`spread`) and between them (`runs`), and both are one
+//! distribution (`estimate`). Of the many functions asked about, the false discoveries are held
+//! down, and what only makes room for another function's change is not called a change (`verdict`,
+//! `tally`). What to do where that is not enough, `plan` says.
 
 mod modules;
 mod matching;
 mod series;
-mod random;
 mod student;
-mod bootstrap;
+mod tally;
+mod spread;
 mod runs;
+mod estimate;
 mod verdict;
+mod plan;
 mod rule;
 mod notes;
 pub mod flame;
 pub mod json;
 pub mod table;
 
-pub use bootstrap::{Estimate, Method};
+pub use estimate::Estimate;
 pub use matching::{Kind, Match};
+pub use plan::Plan;
 pub use rule::{Rule, RuleError};
-pub use series::{BLOCKS, Counted, Counts, Item, Series, Side};
+pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
 use crate::account::Account;
@@ -37,8 +41,8 @@ use crate::recording::Recording;
 pub struct DiffOptions {
     /// Which samples and frames; always by function.
     pub gather: Options,
-    /// How the spread is measured.
-    pub method: Method,
+    /// Confidence of intervals, such as 0.95.
+    pub confidence: f64,
     /// Most false discoveries among the changes called certain, as a share.
     pub false_discoveries: f64,
     /// Least change of a share, 0 to 1, that is worth telling: one is certain only if it is certainly
@@ -57,9 +61,9 @@ impl Default for DiffOptions {
                 filter: Filter::default(),
                 ..Options::default()
             },
-            method: Method::default(),
+            confidence: 0.95,
             false_discoveries: 0.05,
-            least_change: 0.001,
+            least_change: 0.0005,
             least_share: 0.001,
             identify: false,
         }
@@ -94,6 +98,7 @@ pub fn diff(
     let (series, accounts, mut warnings) = series::gather(a, b, library, options, progress);
     let verdicts = judge(&series, options);
     warnings.extend(notes::warnings(a, b, &accounts, options.identify));
+    warnings.extend(notes::unmatched(&series));
     let describe = |one: &&Recording| notes::describe(one, options.identify);
     let names = [a, b].map(|side| side.iter().map(describe).collect());
     Diff {

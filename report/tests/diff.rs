@@ -4,7 +4,7 @@ mod made;
 
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{Diff, DiffOptions, Kind, Rule, diff, json, table};
+use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, diff, json, table};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::flame::FlameOptions;
@@ -62,8 +62,11 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
     options.gather.filter.to_ns = Some(8_000_000_000);
     let found = diff(&[&a], &[&b], &library, &options, &|_, _| {});
     for side in &found.series.sides {
-        let totals = &side.recordings[0].totals;
-        assert_eq!(totals.iter().sum::<f64>(), 2_000.0);
+        let mut totals = vec![0.0; BLOCKS];
+        for cell in &side.recordings[0].cells {
+            totals[cell.block] += cell.count;
+        }
+        assert_eq!(side.total(), 2_000.0);
         // 2,000 samples in 120 blocks.
         assert!(totals.iter().all(|total| (16.0..=17.0).contains(total)));
     }
@@ -154,7 +157,44 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
     assert!(one == outputs(2));
     assert!(one.contains("\"certain\": "));
     assert!(!one.contains("differences between runs"));
-    let said = compare(&[&a, &others[0]], &[&b]).warnings;
+    let said = compare(&[&a], &[&b]).warnings;
     let unmeasured = |line: &String| line.contains("differences between runs");
     assert!(said.iter().any(unmeasured), "{said:?}");
+}
+
+#[test]
+fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
+    let sides = [30, 33].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
+    let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
+    let found = compare(&a, &b);
+    let mut out = Vec::new();
+    json::write(&found, &mut out).unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let changes = told["changes"].as_array().unwrap();
+    let in_json: Vec<&str> = changes
+        .iter()
+        .filter(|change| change["certain"] == true)
+        .filter_map(|change| change["name"].as_str())
+        .collect();
+    assert_eq!(in_json, certain(&found));
+    assert!(in_json.contains(&"hash"), "{in_json:?}");
+    for change in changes.iter().filter(|change| change["certain"] == true) {
+        let edge = |at: usize| change["interval"][at].as_f64().unwrap();
+        assert!(edge(0) * edge(1) > 0.0, "{change}");
+    }
+    let mut out = Vec::new();
+    let form = table::TableOptions {
+        rows: 0,
+        paths: true,
+    };
+    table::write(&found, form, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let starred: Vec<&str> = text.lines().filter(|line| line.starts_with("* ")).collect();
+    assert_eq!(starred.len(), in_json.len());
+    assert!(text.contains("Next: to show"), "{text}");
+    // What only made room for `hash` is told as such.
+    assert!(
+        !in_json.contains(&"parse") && !in_json.contains(&"walk"),
+        "{in_json:?}"
+    );
 }

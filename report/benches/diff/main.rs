@@ -1,12 +1,10 @@
-//! How good the diff's statistics are: false alarms, coverage of its intervals, and power.
+//! How good the diff's statistics are on simulated recordings, whose truth is known: false alarms,
+//! coverage of its intervals, power, and whether its plans hold.
 //!
-//! `cargo bench -p uniprof-report --bench diff` prints the three figures, with their limits, of 200
-//! pairs of simulated recordings (`simulated`). With `UNIPROF_RECORDINGS=FOLDER` it prints them of 200
-//! pairs put together from the real recordings `a*.uprof` and `b*.uprof` there (`resampled`);
-//! `benches/diff.py` makes such recordings, and compares them as they are too.
+//! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides.
+//! `benches/diff.py` does the like with real recordings.
 
 mod random;
-mod resampled;
 mod simulated;
 
 const PAIRS: u64 = 200;
@@ -14,11 +12,7 @@ const PAIRS: u64 = 200;
 fn main() {
     // `cargo test --benches` runs this too: one pair shows that it works.
     let is_bench = std::env::args().any(|flag| flag == "--bench");
-    let pairs = if is_bench { PAIRS } else { 1 };
-    match std::env::var_os("UNIPROF_RECORDINGS") {
-        Some(folder) => resampled::judge_all(folder.as_ref(), pairs),
-        None => simulated::judge_all(pairs),
-    }
+    simulated::judge_all(if is_bench { PAIRS } else { 1 });
 }
 
 /// A part of a whole in percent.

@@ -1,4 +1,4 @@
-//! SplitMix64, here on its own: the generator under test must not judge itself.
+//! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). The diff itself draws no random numbers.
 
 /// A generator, from its seed.
 pub struct Random(pub u64);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Counts up when the meaning of a field changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Writes the object. Shares and changes are between 0 and 1.
 ///
@@ -33,7 +33,14 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         "certain": diff.verdicts.certain,
         "false_discovery_rate": diff.options.false_discoveries,
         "least_change": diff.options.least_change,
+        "runs_measured": diff.verdicts.runs_measured,
+        "in_turns": !diff.series.turns.is_empty(),
         "detectable": detectable.collect::<Vec<Value>>(),
+        "plans": diff.verdicts.plans.iter().map(|plan| json!({
+            "share": plan.share,
+            "slower": plan.slower,
+            "recordings_a_side": plan.recordings,
+        })).collect::<Vec<Value>>(),
         "changes": changes,
     });
     serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
@@ -49,8 +56,8 @@ fn value(diff: &Diff, change: &Change) -> Value {
         "module": function.module,
         "match": function.kind.name(),
         "of": item.counted.name(),
-        "samples_a": (series.sides[0].count(change.item) * series.one).round(),
-        "samples_b": (series.sides[1].count(change.item) * series.one).round(),
+        "samples_a": (change.estimate.samples[0] * series.one).round(),
+        "samples_b": (change.estimate.samples[1] * series.one).round(),
         "share_a": change.estimate.a,
         "share_b": change.estimate.b,
         "change": change.estimate.change(),
@@ -59,6 +66,7 @@ fn value(diff: &Diff, change: &Change) -> Value {
         "confidence": change.confidence,
         "p": change.estimate.p,
         "certain": change.certain,
+        "pushed": change.pushed,
         "detectable": change.detectable,
     })
 }

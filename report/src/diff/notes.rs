@@ -1,6 +1,7 @@
 //! What is compared with what, and what makes a comparison weaker than it looks.
 
-use super::runs;
+use super::matching::Kind;
+use super::series::{Counted, Series};
 use crate::account::Account;
 use crate::recording::{Recording, last_part};
 use crate::unit::{Unit, duration};
@@ -112,10 +113,10 @@ pub(super) fn warnings(
              about that"
         ));
     }
-    if runs::degrees([a.len(), b.len()]) < runs::LEAST_DF {
+    if a.len() == 1 && b.len() == 1 {
         warnings.push(
-            "differences between runs of the same program are not measured: give two or more \
-             recordings of each side"
+            "differences between runs of the same program are not measured but allowed for: give two \
+             or more recordings of each side"
                 .to_owned(),
         );
     }
@@ -134,4 +135,38 @@ pub(super) fn warnings(
         }
     }
     warnings
+}
+
+/// Less of a side than this needs no word.
+const LEAST_UNMATCHED: f64 = 0.01;
+
+/// How much of each side can't be matched.
+pub(super) fn unmatched(series: &Series) -> Option<String> {
+    let parts = [0, 1].map(|side| {
+        let own = |stack: &Vec<usize>| {
+            stack.iter().any(|item| {
+                let item = &series.items[*item];
+                let kind = series.functions[item.function as usize].kind;
+                item.counted == Counted::Own && matches!(kind, Kind::Pooled | Kind::Unmatched)
+            })
+        };
+        let is_unmatched: Vec<bool> = series.stacks.iter().map(own).collect();
+        let cells = series.sides[side]
+            .recordings
+            .iter()
+            .flat_map(|it| &it.cells);
+        let unmatched: f64 = cells
+            .filter(|cell| is_unmatched[cell.stack])
+            .map(|cell| cell.count)
+            .sum();
+        unmatched / series.sides[side].total().max(1.0)
+    });
+    (parts[0].max(parts[1]) >= LEAST_UNMATCHED).then(|| {
+        format!(
+            "{:.1}% / {:.1}% of the samples are of functions that can't be matched across builds for \
+             lack of names: give images with --elf or --image-path",
+            parts[0] * 100.0,
+            parts[1] * 100.0
+        )
+    })
 }

@@ -78,7 +78,7 @@ impl Rule {
         let first = broken.next()?;
         let series = &diff.series;
         let item = &series.items[first.item];
-        let (low, high) = first.interval;
+        let (low, high) = self.intervals(diff, first).0;
         Some(format!(
             "{} is broken by {} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and \
              {:+.2} points",
@@ -104,14 +104,27 @@ impl Rule {
             .any(|function| function.name == *wanted)
     }
 
+    /// The intervals of a change and of the relative change: of a function that was picked beforehand
+    /// at the confidence asked for, of others at that of being among many.
+    fn intervals(&self, diff: &Diff, change: &Change) -> ((f64, f64), Option<(f64, f64)>) {
+        let confidence = match self.function {
+            Some(_) => diff.options.confidence,
+            None => change.confidence,
+        };
+        let estimate = &change.estimate;
+        let relative = estimate.relative_interval(confidence);
+        (estimate.interval(confidence), relative)
+    }
+
     fn is_broken(&self, diff: &Diff, change: &Change) -> bool {
         let series = &diff.series;
         let item = &series.items[change.item];
         match &self.function {
-            // One function was picked beforehand: its own interval says how sure it is.
+            // One function was picked beforehand: its own test says how sure it is.
             Some(wanted) => {
                 let name = &series.functions[item.function as usize].name;
-                if name != wanted || item.counted != counted_of(diff, item.function) {
+                let is_asked = name == wanted && item.counted == counted_of(diff, item.function);
+                if !is_asked || !series.is_matched(item) {
                     return false;
                 }
             }
@@ -119,12 +132,17 @@ impl Rule {
             None if !change.certain || item.counted == Counted::Path => return false,
             None => {}
         }
+        let (points, relative) = self.intervals(diff, change);
         let (low, high) = match self.unit {
-            Unit::Points => change.interval,
-            Unit::Relative => match change.relative {
+            Unit::Points => points,
+            Unit::Relative => match relative {
                 Some(interval) => interval,
-                // New in B: more than any share of nothing.
-                None => (change.interval.0.signum() * f64::INFINITY, f64::INFINITY),
+                // New in B: more than any share of nothing. Gone: all of it.
+                None if change.estimate.change() < 0.0 => match points.1 < 0.0 {
+                    true => (-1.0, -1.0),
+                    false => (-1.0, f64::INFINITY),
+                },
+                None => (points.0.signum() * f64::INFINITY, f64::INFINITY),
             },
         };
         match self.grows {

@@ -1,251 +1,328 @@
-//! How much more runs of one program differ than the blocks of time within them say. The shares of
-//! each recording go in, with the variances that the bootstrap found; a factor for the variance of
-//! each item comes out, and how well it is known.
+//! How much runs of one program differ, beyond what chance makes of the samples of each: where the
+//! system puts heap and stack, what else the machine does. In each run, a function takes its time
+//! multiplied by a factor of its own, which spreads by some percent. By how much is not known of a
+//! single function: two or three runs say little. All functions together say how often which spread
+//! occurs, and the runs of a function, which of these is likely its own: a mixture of a few spreads,
+//! whose parts are estimated by expectation and maximisation (the empirical Bayes method for
+//! variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed grid).
 //!
-//! Two or three runs say little about one function, but all functions together say much. First a
-//! trend is fitted: were each function's time another one in each run, by some percent, then large
-//! functions would show it more. Then each item's own variance is drawn towards that trend, the more
-//! the less the items differ from it: the empirical Bayes estimate of Smyth (Statistical Applications
-//! in Genetics and Molecular Biology 3, 2004, sections 4 and 6).
+//! Before any run is seen, the parts are those of [`BEFORE`]. With one recording a side that is all
+//! there is, and it must do for programs and machines that nobody has looked at: so it is wide.
+//!
+//! Where recordings were made in turns, A B A B, what the machine did for a while disturbs both
+//! recordings of a pair alike. Then the pairs' differences are looked at, and what both sides have
+//! in common doesn't count.
 
-use super::series::Side;
-use super::student::{digamma, trigamma};
-use super::verdict::variance;
+use super::spread;
+use super::tally::Tally;
+use std::ops::Range;
 
-/// With fewer degrees of freedom, that is fewer recordings beyond the first of each side, nothing
-/// is said about runs.
-pub(super) const LEAST_DF: usize = 2;
+/// Spreads of a function's time from run to run, as parts of it.
+pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
+/// How many of a hundred functions had which, before any run is seen: about what twelve runs or more
+/// of each of five programs showed on a busy machine (`benches/diff.py`), large functions only.
+pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
+/// So many functions' worth that is.
+const BEFORE_COUNTS: f64 = 1.0;
+/// Functions call each other and are not independent witnesses: all together count no more than so
+/// many.
+const WITNESSES_MAX: f64 = 15.0;
+/// Functions whose share can change less than this (the variance of a sample's being of it) say
+/// less about runs, since their samples are few.
+const TELLING: f64 = 0.02;
+const ROUNDS: usize = 30;
 
-/// Degrees of freedom that some recordings of each side give.
-pub(super) fn degrees(recordings: [usize; 2]) -> usize {
-    recordings.iter().map(|count| count.saturating_sub(1)).sum()
+/// What the runs of both sides say.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Runs {
+    /// How many parts of a hundred each of the spreads has among all functions.
+    pub parts: [f64; 9],
+    /// For each item, how likely each of the spreads is.
+    pub chances: Vec<[f64; 9]>,
+    /// For each item, the variance of the difference of its shares that blocks within runs show.
+    pub within: Vec<f64>,
+    /// The variance of the difference for each unit of a run's own: one over each side's runs.
+    pub leverage: f64,
+    /// Whether what runs differ by was measured.
+    pub is_measured: bool,
 }
 
-/// By what the variances within runs are to be multiplied.
-#[derive(Debug, PartialEq)]
-pub(super) struct Excess {
-    /// For each item; at least 1.
-    pub factors: Vec<f64>,
-    /// Degrees of freedom of the factors.
-    pub df: f64,
+/// What is known of an item before its runs are looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    /// The variance of a sample's being of it.
+    pub leeway: f64,
+    /// Whether it says something about all functions.
+    pub is_witness: bool,
 }
 
-impl Excess {
-    /// Compares the variance between the recordings of `sides` with those `within` them, of each
-    /// item on both sides. Where there are too few recordings, all factors are 1.
-    pub fn of(sides: &[Side; 2], within: &[[f64; 2]]) -> Excess {
-        let recordings = [0, 1].map(|side| sides[side].recordings.len());
-        let df = degrees(recordings);
-        if df < LEAST_DF {
-            return Excess {
-                factors: vec![1.0; within.len()],
-                df: f64::INFINITY,
-            };
-        }
-        let several = || [0, 1].into_iter().filter(|side| recordings[*side] > 1);
-        let runs: f64 = several().map(|side| 1.0 / recordings[side] as f64).sum();
-        let seen: Vec<Seen> = within
-            .iter()
-            .enumerate()
-            .map(|(item, within)| Seen {
-                between: several().map(|side| between(&sides[side], item)).sum(),
-                within: several().map(|side| within[side]).sum(),
-                leverage: variance(share(sides, item)).powi(2) * runs,
-            })
-            .collect();
-        let trend = trend(&seen);
-        let ratios: Vec<f64> = seen.iter().map(|one| one.between / one.at(trend)).collect();
-        let common = Common::of(&ratios, df as f64);
-        let factor = |(seen, ratio): (&Seen, &f64)| {
-            let factor = common.moderate(*ratio, df as f64) * seen.at(trend) / seen.within;
-            // Runs can't be more alike than their parts. (And a number of no sense is none.)
-            factor.max(1.0)
+/// Pairs of recordings that were made in turns: the first of A with the first of B, and so on.
+pub(super) type Turns = Vec<(usize, usize)>;
+
+impl Runs {
+    /// Compares the runs of `tally`, with so many samples in all of each of them; shares are
+    /// multiplied by `scale`.
+    pub fn of(
+        tally: &Tally,
+        known: &[Known],
+        samples: &[Vec<f64>; 2],
+        turns: &Turns,
+        scale: f64,
+    ) -> Runs {
+        let counts = [0, 1].map(|side| tally.sides[side].len());
+        let weights = [0, 1].map(|side| weights(&samples[side]));
+        let degrees: usize = match turns.len() {
+            0 => counts.iter().map(|count| count.saturating_sub(1)).sum(),
+            pairs => pairs - 1,
         };
-        Excess {
-            factors: seen.iter().zip(&ratios).map(factor).collect(),
-            df: common.df + df as f64,
+        let length = match degrees {
+            0 => spread::block_length(tally),
+            // What lies longer apart, the runs say.
+            _ => 1,
+        };
+        let mut within = Vec::with_capacity(known.len());
+        let mut seen = Vec::with_capacity(known.len());
+        for (item, known) in known.iter().enumerate() {
+            let of_run = |side: usize, run: usize| {
+                let independent = known.leeway / samples[side][run].max(1.0) / (scale * scale);
+                let found = spread::within(&tally.sides[side][run], item, length, independent);
+                found * scale * scale
+            };
+            let variances = [0, 1].map(|side| {
+                let runs = (0..counts[side]).map(|run| of_run(side, run));
+                runs.collect::<Vec<f64>>()
+            });
+            let weighted = variances.iter().zip(&weights).map(|(variances, weights)| {
+                let pairs = variances.iter().zip(weights);
+                pairs
+                    .map(|(variance, weight)| variance * weight * weight)
+                    .sum::<f64>()
+            });
+            within.push(weighted.sum());
+            let all = variances.iter().flatten();
+            seen.push(Seen {
+                within: all.sum::<f64>() / (counts[0] + counts[1]).max(1) as f64,
+                squares: squares(tally, item, turns) * scale * scale,
+                leeway: known.leeway,
+            });
         }
+        let mut runs = Runs {
+            parts: BEFORE,
+            chances: vec![BEFORE; known.len()],
+            within,
+            leverage: weights.iter().flatten().map(|weight| weight * weight).sum(),
+            is_measured: degrees > 0,
+        };
+        if degrees > 0 {
+            runs.learn(&seen, known, degrees as f64);
+        }
+        runs
+    }
+
+    fn learn(&mut self, seen: &[Seen], known: &[Known], degrees: f64) {
+        let likely: Vec<[f64; 9]> = seen.iter().map(|one| one.likelihoods(degrees)).collect();
+        let worth = |known: &Known| match known.is_witness {
+            true => (known.leeway / TELLING).min(1.0),
+            false => 0.0,
+        };
+        let whole: f64 = known.iter().map(worth).sum();
+        let factor = (WITNESSES_MAX / whole.max(f64::MIN_POSITIVE)).min(1.0);
+        for _ in 0..ROUNDS {
+            let mut parts = BEFORE.map(|part| part * BEFORE_COUNTS);
+            for (known, likely) in known.iter().zip(&likely) {
+                let chances = posterior(&self.parts, likely);
+                let worth = worth(known) * factor;
+                (0..9).for_each(|step| parts[step] += chances[step] * worth);
+            }
+            let sum: f64 = parts.iter().sum();
+            self.parts = parts.map(|part| part / sum);
+        }
+        let parts = self.parts;
+        self.chances = likely
+            .iter()
+            .map(|likely| posterior(&parts, likely))
+            .collect();
     }
 }
 
-/// An item's variances on all sides that have several recordings.
+/// What the runs of an item show.
 struct Seen {
-    between: f64,
+    /// The variance of a run's share that its blocks show.
     within: f64,
-    /// What `between` grows by for each unit of the trend.
-    leverage: f64,
+    /// Squares of the runs' residuals.
+    squares: f64,
+    leeway: f64,
 }
 
 impl Seen {
-    /// The variance between runs to be expected.
-    fn at(&self, trend: f64) -> f64 {
-        self.within + trend * self.leverage
+    /// How likely these squares are with each of the spreads, but for a common factor.
+    fn likelihoods(&self, degrees: f64) -> [f64; 9] {
+        let logs = SPREADS.map(|spread| {
+            let variance = self.within + (spread * self.leeway).powi(2);
+            match variance > 0.0 {
+                true => -degrees / 2.0 * variance.ln() - self.squares / (2.0 * variance),
+                false => 0.0,
+            }
+        });
+        let most = logs.into_iter().fold(f64::NEG_INFINITY, f64::max);
+        logs.map(|log| (log - most).exp())
     }
 }
 
-/// The variance of the functions' times from run to run, as a part of their square, that fits best:
-/// least squares, weighted by how well each item's variance is known.
-fn trend(seen: &[Seen]) -> f64 {
-    const ROUNDS: usize = 8;
-    let mut trend = 0.0;
-    for _ in 0..ROUNDS {
-        let (mut along, mut of) = (0.0, 0.0);
-        for one in seen
+fn posterior(parts: &[f64; 9], likely: &[f64; 9]) -> [f64; 9] {
+    let mut chances = [0.0; 9];
+    (0..9).for_each(|step| chances[step] = parts[step] * likely[step]);
+    let sum: f64 = chances.iter().sum();
+    match sum > 0.0 {
+        true => chances.map(|chance| chance / sum),
+        false => *parts,
+    }
+}
+
+/// What part each run has in a side's share.
+fn weights(samples: &[f64]) -> Vec<f64> {
+    let whole: f64 = samples.iter().sum();
+    samples.iter().map(|one| one / whole.max(1.0)).collect()
+}
+
+/// Squares of what the runs' shares differ by from their side's, or pairs from their mean.
+fn squares(tally: &Tally, item: usize, turns: &Turns) -> f64 {
+    let shares = tally.sides.each_ref().map(|runs| {
+        let shares = runs
             .iter()
-            .filter(|one| one.within > 0.0 && one.within.is_finite())
-        {
-            let weight = one.at(trend).powi(-2);
-            along += weight * one.leverage * (one.between - one.within);
-            of += weight * one.leverage.powi(2);
-        }
-        trend = if of > 0.0 { (along / of).max(0.0) } else { 0.0 };
-    }
-    trend
-}
-
-/// The share of an item in all recordings.
-fn share(sides: &[Side; 2], item: usize) -> f64 {
-    let count: f64 = sides.iter().map(|side| side.count(item)).sum();
-    count / sides.iter().map(Side::total).sum::<f64>().max(1.0)
-}
-
-/// Variance of a side's share as far as its recordings tell, one residual each (the linear form of
-/// the variance of a ratio: Cochran, Sampling Techniques, 1977, section 6.3).
-fn between(side: &Side, item: usize) -> f64 {
-    let count = side.recordings.len() as f64;
-    let total = side.total().max(1.0);
-    let share = side.count(item) / total;
-    let residuals = side.recordings.iter().map(|counts| {
-        let [own, all]: [f64; 2] = [&counts.items[item], &counts.totals].map(|it| it.iter().sum());
-        (own - share * all).powi(2)
+            .map(|run| run.count(item) / run.total().max(1.0));
+        shares.collect::<Vec<f64>>()
     });
-    residuals.sum::<f64>() * count / (count - 1.0) / (total * total)
+    let about_mean = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+        values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+    };
+    if turns.is_empty() {
+        return shares.iter().map(|shares| about_mean(shares)).sum();
+    }
+    let differences = turns.iter().map(|(a, b)| shares[1][*b] - shares[0][*a]);
+    // A difference has the variance of two runs.
+    about_mean(&differences.collect::<Vec<f64>>()) / 2.0
 }
 
-/// What the ratios of all items to the trend have in common.
-struct Common {
-    factor: f64,
-    /// How many degrees of freedom of its own that is worth for each item; infinite where the items
-    /// don't differ by more than chance.
-    df: f64,
-}
-
-impl Common {
-    fn of(ratios: &[f64], df: f64) -> Common {
-        let logs = ratios.iter().map(|ratio| ratio.ln());
-        let logs: Vec<f64> = logs.filter(|log| log.is_finite()).collect();
-        let count = logs.len() as f64;
-        if count < 2.0 {
-            return Common {
-                factor: 1.0,
-                df: f64::INFINITY,
-            };
-        }
-        let mean = logs.iter().sum::<f64>() / count;
-        let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-        let beyond_chance = squares / (count - 1.0) - trigamma(df / 2.0);
-        // The logarithm of a variance lies below that of the true one.
-        let unbiased = mean - digamma(df / 2.0) + (df / 2.0).ln();
-        if beyond_chance <= 0.0 {
-            return Common {
-                factor: unbiased.exp(),
-                df: f64::INFINITY,
-            };
-        }
-        let half = inverse_trigamma(beyond_chance);
-        Common {
-            factor: (unbiased + digamma(half) - half.ln()).exp(),
-            df: 2.0 * half,
-        }
+/// Whether the recordings of both sides were made in turns, by the times from begin to end of each:
+/// each pair is over before the next one begins.
+pub(super) fn turns(times: &[Vec<Range<i64>>; 2]) -> Turns {
+    let order = times.each_ref().map(|times| {
+        let mut order: Vec<usize> = (0..times.len()).collect();
+        order.sort_by_key(|run| (times[*run].start, *run));
+        order
+    });
+    if order[0].len() != order[1].len() || order[0].len() < 2 {
+        return Turns::new();
     }
-
-    /// The ratio of an item whose own is `ratio`, with `df` degrees of freedom.
-    fn moderate(&self, ratio: f64, df: f64) -> f64 {
-        let own = if ratio.is_finite() {
-            ratio
-        } else {
-            self.factor
-        };
-        match self.df.is_finite() {
-            true => (self.df * self.factor + df * own) / (self.df + df),
-            false => self.factor,
-        }
+    let pairs: Turns = order[0]
+        .iter()
+        .copied()
+        .zip(order[1].iter().copied())
+        .collect();
+    let span = |(a, b): &(usize, usize)| {
+        let (a, b) = (&times[0][*a], &times[1][*b]);
+        a.start.min(b.start)..a.end.max(b.end)
+    };
+    let apart = |two: &[(usize, usize)]| span(&two[0]).end <= span(&two[1]).start;
+    match pairs.windows(2).all(apart) {
+        true => pairs,
+        false => Turns::new(),
     }
-}
-
-/// The x whose [`trigamma`], which falls, is `value`.
-fn inverse_trigamma(value: f64) -> f64 {
-    let (mut low, mut high) = (1e-6, 1e6);
-    for _ in 0..100 {
-        let middle = f64::sqrt(low * high);
-        match trigamma(middle) > value {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
-    high
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::Counts;
+    use super::super::series::BLOCKS;
+    use super::super::tally::Run;
     use super::*;
 
-    /// A side of runs with 10,000 samples each, of which an item has as many.
-    fn side(runs: &[&[f64]]) -> Side {
-        let recording = |own: &&[f64]| Counts {
-            totals: vec![10_000.0],
-            items: own.iter().map(|count| vec![*count]).collect(),
+    /// Runs of 12,000 samples whose items have these shares.
+    fn side(runs: &[Vec<f64>]) -> Vec<Run> {
+        let run = |shares: &Vec<f64>| Run {
+            totals: vec![100.0; BLOCKS],
+            items: shares
+                .iter()
+                .map(|share| vec![share * 100.0; BLOCKS])
+                .collect(),
         };
-        Side {
-            recordings: runs.iter().map(recording).collect(),
-        }
+        runs.iter().map(run).collect()
+    }
+
+    fn of(a: &[Vec<f64>], b: &[Vec<f64>], turns: &Turns) -> Runs {
+        let tally = Tally {
+            sides: [side(a), side(b)],
+        };
+        let known = vec![
+            Known {
+                leeway: 0.2 * 0.8,
+                is_witness: true,
+            };
+            a[0].len()
+        ];
+        let samples = [vec![12_000.0; a.len()], vec![12_000.0; b.len()]];
+        Runs::of(&tally, &known, &samples, turns, 1.0)
+    }
+
+    fn spread(chances: &[f64; 9]) -> f64 {
+        let squares = chances.iter().zip(SPREADS);
+        squares
+            .map(|(chance, spread)| chance * spread * spread)
+            .sum::<f64>()
+            .sqrt()
     }
 
     #[test]
     fn single_recordings_say_nothing_about_runs() {
-        let sides = [side(&[&[100.0]]), side(&[&[900.0]])];
-        let excess = Excess::of(&sides, &[[1e-9, 1e-9]]);
-        assert_eq!(excess.factors, [1.0]);
-        assert_eq!(excess.df, f64::INFINITY);
-    }
-
-    #[test]
-    fn the_variance_between_runs_is_that_of_their_mean() {
-        // Shares 0.09, 0.10 and 0.11: the mean of three has a variance of 0.01² / 3.
-        let runs = side(&[&[900.0], &[1000.0], &[1100.0]]);
-        let wanted = 1e-4 / 3.0;
-        assert!((between(&runs, 0) - wanted).abs() < 1e-12);
+        let runs = of(&[vec![0.2]], &[vec![0.3]], &Turns::new());
+        assert!(!runs.is_measured);
+        assert_eq!(runs.chances, [BEFORE]);
     }
 
     #[test]
     fn what_all_items_show_is_believed_more_than_what_one_shows() {
-        // Ten items whose runs differ about as much, and one whose differ by ten times that.
-        let mut low = vec![1000.0; 11];
-        let mut high: Vec<f64> = (0..11).map(|item| 1020.0 + f64::from(item)).collect();
-        (low[10], high[10]) = (1000.0, 1250.0);
-        let sides = [side(&[&low, &high]), side(&[&high, &low])];
-        let within = between(&sides[0], 0);
-        let excess = Excess::of(&sides, &[[within; 2]; 11]);
-        assert!(excess.df > 2.0);
-        assert!(excess.factors.iter().all(|factor| *factor >= 1.0));
-        let own = between(&sides[0], 10) / within;
-        assert!(excess.factors[10] > excess.factors[0]);
-        assert!(excess.factors[10] < own, "{} {own}", excess.factors[10]);
+        // Ten items that are alike in all runs, and one that isn't.
+        let mut odd = vec![0.2; 11];
+        odd[10] = 0.23;
+        let runs = of(
+            &[vec![0.2; 11], odd.clone()],
+            &[vec![0.2; 11], odd],
+            &Turns::new(),
+        );
+        assert!(runs.is_measured);
+        assert!(spread(&runs.chances[0]) < spread(&BEFORE) / 2.0);
+        assert!(spread(&runs.chances[10]) > 2.0 * spread(&runs.chances[0]));
     }
 
     #[test]
-    fn runs_no_more_unlike_than_their_parts_change_nothing() {
-        let same = side(&[&[1000.0, 2000.0], &[1001.0, 1999.0], &[999.0, 2001.0]]);
-        let excess = Excess::of(&[same.clone(), same], &[[1e-5; 2], [1e-5; 2]]);
-        assert_eq!(excess.factors, [1.0, 1.0]);
+    fn what_both_of_a_pair_have_in_common_does_not_count() {
+        let drifting: Vec<Vec<f64>> = (0..4)
+            .map(|run| vec![0.2 + 0.02 * f64::from(run); 5])
+            .collect();
+        let apart = of(&drifting, &drifting, &Turns::new());
+        let pairs = (0..4).map(|run| (run, run)).collect();
+        let paired = of(&drifting, &drifting, &pairs);
+        assert!(spread(&paired.chances[0]) < spread(&apart.chances[0]) / 3.0);
     }
 
     #[test]
-    fn the_inverse_is_one() {
-        for x in [0.01, 0.5, 3.0, 200.0] {
-            let found = inverse_trigamma(trigamma(x));
-            assert!((found / x - 1.0).abs() < 1e-6, "{x}: {found}");
-        }
+    fn turns_are_pairs_that_follow_each_other() {
+        let times = |starts: &[i64]| starts.iter().map(|start| *start..start + 5).collect();
+        assert_eq!(
+            turns(&[times(&[0, 20]), times(&[10, 30])]),
+            [(0, 0), (1, 1)]
+        );
+        assert_eq!(
+            turns(&[times(&[20, 0]), times(&[10, 30])]),
+            [(1, 0), (0, 1)]
+        );
+        // All of A, then all of B.
+        assert_eq!(turns(&[times(&[0, 10]), times(&[20, 30])]), []);
+        assert_eq!(turns(&[times(&[0]), times(&[10])]), []);
+        assert_eq!(turns(&[times(&[0, 20]), times(&[10])]), []);
     }
 }

@@ -1,9 +1,10 @@
 //! Counts over time: how many samples each function and call path had in each block of time of
-//! each recording. What the bootstrap draws from.
+//! each recording.
 
 use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
+use super::runs::{self, Turns};
 use crate::account::Account;
 use crate::gather::{self, By, Options, Profile, Sampled};
 use crate::library::Library;
@@ -53,13 +54,22 @@ pub struct Item {
     pub node: NodeId,
 }
 
+/// Samples of one stack in one block of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cell {
+    /// The block, below [`BLOCKS`].
+    pub block: usize,
+    /// The stack, as an index into [`Series::stacks`].
+    pub stack: usize,
+    /// How many.
+    pub count: f64,
+}
+
 /// Samples of one recording by block of time.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Counts {
-    /// All samples of each block.
-    pub totals: Vec<f64>,
-    /// For each item, its samples in each block.
-    pub items: Vec<Vec<f64>>,
+    /// All samples, by block and stack.
+    pub cells: Vec<Cell>,
 }
 
 /// All recordings of one side.
@@ -70,16 +80,10 @@ pub struct Side {
 }
 
 impl Side {
-    /// Samples of an item, all recordings together.
-    pub fn count(&self, item: usize) -> f64 {
-        let counts = self.recordings.iter().map(|counts| &counts.items[item]);
-        counts.flatten().sum()
-    }
-
     /// All samples.
     pub fn total(&self) -> f64 {
-        let totals = self.recordings.iter().map(|counts| &counts.totals);
-        totals.flatten().sum()
+        let cells = self.recordings.iter().flat_map(|counts| &counts.cells);
+        cells.map(|cell| cell.count).sum()
     }
 }
 
@@ -99,8 +103,12 @@ pub struct Series {
     pub ends: Vec<[u64; 2]>,
     /// What is compared.
     pub items: Vec<Item>,
+    /// For each kind of stack, the items that its samples are of, as indices.
+    pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
+    /// Where recordings were made in turns: which of A and which of B followed each other.
+    pub turns: Vec<(usize, usize)>,
 }
 
 /// What is counted, in the profile's unit, by recording, block of time and node.
@@ -148,7 +156,23 @@ pub(super) fn gather(
     let sizes = [a.len(), b.len()];
     let least_share = options.least_share;
     build(&mut series, &profile, &cells, sizes, least_share, &images);
+    series.turns = turns(a, b);
     (series, accounts, profile.warnings)
+}
+
+/// Which recordings were made in turns; none where a recording doesn't know its time.
+fn turns(a: &[&Recording], b: &[&Recording]) -> Turns {
+    let times = [a, b].map(|side| {
+        let times = side.iter().map(|one| {
+            let start = one.start_realtime_ns()?;
+            Some(start..start.saturating_add((one.seconds() * 1e9) as i64))
+        });
+        times.collect::<Option<Vec<_>>>()
+    });
+    match times {
+        [Some(a), Some(b)] => runs::turns(&[a, b]),
+        _ => Turns::new(),
+    }
 }
 
 /// The block of a time in `window`, both in nanoseconds since the recording began.
@@ -282,24 +306,28 @@ fn count_items(
     least_share: f64,
 ) {
     let chosen = choose(series, least_share);
-    let blank = Counts {
-        totals: vec![0.0; BLOCKS],
-        items: vec![vec![0.0; BLOCKS]; series.items.len()],
-    };
-    let mut recordings = vec![blank; sizes[0] + sizes[1]];
-    let mut targets: WordMap<NodeId, Vec<usize>> = WordMap::default();
+    let mut recordings = vec![Counts::default(); sizes[0] + sizes[1]];
+    let mut stacks: WordMap<NodeId, usize> = WordMap::default();
+    let mut kinds: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
     for ((recording, block, node), count) in cells {
         let Some(&joined) = nodes.get(node) else {
             continue;
         };
-        let list = targets
-            .entry(joined)
-            .or_insert_with(|| items_of(series, &chosen, joined));
-        let counts = &mut recordings[*recording];
-        counts.totals[*block] += *count as f64 / series.one;
-        for item in list {
-            counts.items[*item][*block] += *count as f64 / series.one;
-        }
+        let stack = *stacks.entry(joined).or_insert_with(|| {
+            let mut items = items_of(series, &chosen, joined);
+            items.sort_unstable();
+            let next = kinds.len();
+            *kinds.entry(items).or_insert(next)
+        });
+        recordings[*recording].cells.push(Cell {
+            block: *block,
+            stack,
+            count: *count as f64 / series.one,
+        });
+    }
+    series.stacks = vec![Vec::new(); kinds.len()];
+    for (items, number) in kinds {
+        series.stacks[number] = items;
     }
     let b = recordings.split_off(sizes[0]);
     series.sides = [Side { recordings }, Side { recordings: b }];

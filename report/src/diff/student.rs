@@ -1,7 +1,5 @@
 //! Student's t distribution: probabilities and quantiles, by the regularised incomplete beta
-//! function (NIST Digital Library of Mathematical Functions, 8.17, continued fraction 8.17.22); and
-//! the derivatives of the logarithm of the gamma function, which say how logarithms of variances
-//! spread.
+//! function (NIST Digital Library of Mathematical Functions, 8.17, continued fraction 8.17.22).
 
 /// The probability that |t| is at least so large, with `df` degrees of freedom.
 pub(crate) fn two_sided(t: f64, df: f64) -> f64 {
@@ -87,30 +85,6 @@ fn ln_gamma(x: f64) -> f64 {
     shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + tail
 }
 
-/// The first derivative of the logarithm of the gamma function (DLMF 5.11.2), for x above 0.
-pub(crate) fn digamma(x: f64) -> f64 {
-    let (mut shift, mut x) = (0.0, x);
-    while x < 12.0 {
-        shift -= 1.0 / x;
-        x += 1.0;
-    }
-    let square = 1.0 / (x * x);
-    let tail = square * (1.0 / 12.0 - square * (1.0 / 120.0 - square / 252.0));
-    shift + x.ln() - 0.5 / x - tail
-}
-
-/// Its second derivative (DLMF 5.15.8), for x above 0.
-pub(crate) fn trigamma(x: f64) -> f64 {
-    let (mut shift, mut x) = (0.0, x);
-    while x < 12.0 {
-        shift += 1.0 / (x * x);
-        x += 1.0;
-    }
-    let square = 1.0 / (x * x);
-    let tail = square * (1.0 / 6.0 - square * (1.0 / 30.0 - square / 42.0));
-    shift + 1.0 / x + square / 2.0 + tail / x
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,21 +106,6 @@ mod tests {
                 "{alpha} {df}: {found}, not {t}"
             );
             assert!((two_sided(t, df) - alpha).abs() < 1e-3 * alpha.max(0.05));
-        }
-    }
-
-    #[test]
-    fn derivatives_of_the_gamma_function_have_their_known_values() {
-        const EULER: f64 = 0.577_215_664_901_532_9;
-        let square = std::f64::consts::PI.powi(2);
-        let known = [
-            (digamma(1.0), -EULER),
-            (digamma(0.5), -EULER - 2.0 * 2.0_f64.ln()),
-            (trigamma(1.0), square / 6.0),
-            (trigamma(0.5), square / 2.0),
-        ];
-        for (found, value) in known {
-            assert!((found - value).abs() < 1e-9, "{found}, not {value}");
         }
     }
 }

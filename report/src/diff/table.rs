@@ -2,6 +2,7 @@
 
 use super::Diff;
 use super::matching::Kind;
+use super::plan::RECORDINGS_MAX;
 use super::series::Counted;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::unit::Unit;
@@ -33,6 +34,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
         writeln!(out, "warning: {}", crate::labels::printable(warning))?;
     }
     could_have_shown(diff, out)?;
+    what_next(diff, out)?;
     writeln!(out)?;
     let items = &diff.series.items;
     let changes = diff.verdicts.changes.iter();
@@ -72,7 +74,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     writeln!(
         out,
         "\nShares of {} in percent, changes in points. Certain: false discoveries \
-         held below {}%, change more than {} points.",
+         held below {}%, change more than {} points, and not only because others changed.",
         match diff.series.unit {
             Unit::Samples => "on-CPU samples",
             Unit::OffCpu => "time off CPU",
@@ -99,6 +101,47 @@ fn could_have_shown(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
+/// How many recordings would show a slowdown.
+fn what_next(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+    let verdicts = &diff.verdicts;
+    let Some(plan) = verdicts.plans.first() else {
+        return Ok(());
+    };
+    let slower = plan.slower * 100.0;
+    if !verdicts.runs_measured {
+        return writeln!(
+            out,
+            "Next: how much runs of this program differ can't be told from one recording of each side, so \
+             only large changes are certain. Record two or more a side, in turns: A B A B."
+        );
+    }
+    let have = diff
+        .series
+        .sides
+        .each_ref()
+        .map(|side| side.recordings.len());
+    let have = have[0].min(have[1]);
+    let parts = verdicts.plans.iter().map(|plan| {
+        let share = plan.share * 100.0;
+        let of = format!("for a function with {share}% of the samples");
+        match plan.recordings {
+            Some(enough) if enough <= have => format!("no more {of}"),
+            Some(enough) => format!("{} more a side {of}", enough - have),
+            None => format!("more than {RECORDINGS_MAX} a side {of}"),
+        }
+    });
+    let parts: Vec<String> = parts.collect();
+    let turns = match diff.series.turns.is_empty() {
+        true => " Recorded in turns, A B A B, they may tell more.",
+        false => "",
+    };
+    writeln!(
+        out,
+        "Next: to show a slowdown of {slower}% with a probability of 80%, record {}.{turns}",
+        parts.join("; ")
+    )
+}
+
 fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()> {
     let series = &diff.series;
     let item = &series.items[change.item];
@@ -109,6 +152,10 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
     let relative = match estimate.a > 0.0 {
         true => format!("{:+.1}%", (estimate.b / estimate.a - 1.0) * 100.0),
         false => "new".to_owned(),
+    };
+    let pushed = match change.pushed {
+        true => "  (pushed: others changed)",
+        false => "",
     };
     let kind = match function.kind {
         Kind::Same => String::new(),
@@ -123,7 +170,7 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
     };
     writeln!(
         out,
-        "{} {:>+8.2}  {interval:>17}  {:>7.2}  {:>7.2}  {relative:>8}  {:<5}  {}{module}{kind}",
+        "{} {:>+8.2}  {interval:>17}  {:>7.2}  {:>7.2}  {relative:>8}  {:<5}  {}{module}{kind}{pushed}",
         if change.certain { "*" } else { " " },
         estimate.change() * 100.0,
         estimate.a * 100.0,

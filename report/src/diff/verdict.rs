@@ -1,17 +1,30 @@
-//! Which changes are certain: of all that were asked about, those that the procedure of Benjamini
-//! and Hochberg (Journal of the Royal Statistical Society B 57, 1995) passes. What it is asked is
-//! not whether a share changed at all, which between two runs it always does a little, but whether
-//! it changed by more than the least change worth telling. The more a share can change, the more of
-//! the probability of error it is given (weights as in Genovese, Roeder and Wasserman, Biometrika
-//! 93, 2006): the hundreds of small functions must not hide the large one. Intervals of what passes
-//! are widened for having been picked (Benjamini and Yekutieli, Journal of the American Statistical
-//! Association 100, 2005).
+//! Which changes are certain: of all that were asked about, those that are too large for an accident.
+//! What is asked is not whether a share changed at all, which between two runs it always does a
+//! little, but whether by more than the least change worth telling.
+//!
+//! The more a share can change, the more of the probability of error it is given: weights for a
+//! slowdown that would just be seen in the largest function (Roeder and Wasserman, Statistical
+//! Science 24, 2009), so that hundreds of small functions don't hide the large one; a tenth is kept
+//! for all. Then step by step, the likeliest first, the n-th with n times the probability that the
+//! first one has, as in the procedure of Benjamini and Hochberg (Journal of the Royal Statistical
+//! Society B 57, 1995).
+//!
+//! Shares sum to one, so where one function grows all others shrink. So each step asks among the
+//! samples outside the changes that were found, and at the end a change is certain if it is one
+//! among all samples and, measured by what is outside of all found ones, still is (`tally`). What
+//! only makes room is `pushed`. A caller or callee of what changed is certain too: its time did
+//! change.
+//!
+//! An interval has the confidence of its item's own test, so that those of certain changes leave out
+//! zero, and others may not.
 
 use super::DiffOptions;
-use super::bootstrap::{Estimate, block_length, estimate};
-use super::series::{BLOCKS, Counted, Series, Side};
+use super::estimate::{Estimate, Whole, variance};
+use super::plan::{self, Plan};
+use super::series::{Counted, Series};
 use super::student;
-use std::collections::{HashMap, HashSet};
+use super::tally::{Of, Tally};
+use std::collections::{BTreeSet, HashMap};
 
 /// One item's comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,11 +33,14 @@ pub struct Change {
     pub item: usize,
     /// What was found.
     pub estimate: Estimate,
-    /// It is no accident that it looks larger than the least change worth telling.
+    /// It is no accident that it looks larger than the least change worth telling, and it is not
+    /// pushed.
     pub certain: bool,
+    /// Its share changed no more than other functions' changes make it.
+    pub pushed: bool,
     /// Interval of the change of the share, at the confidence below.
     pub interval: (f64, f64),
-    /// Interval of the relative change; `None` where A has no sample.
+    /// Interval of the relative change; `None` where a side has no sample.
     pub relative: Option<(f64, f64)>,
     /// Confidence of both intervals.
     pub confidence: f64,
@@ -39,145 +55,249 @@ pub struct Verdicts {
     pub changes: Vec<Change>,
     /// How many are certain.
     pub certain: usize,
-    /// Blocks of time that were joined to one.
-    pub joined_blocks: usize,
+    /// Whether what runs differ by was measured.
+    pub runs_measured: bool,
     /// For shares of 1 %, 10 % and 50 %: the change that these recordings could have shown.
     pub detectable: [f64; 3],
+    /// How many recordings would show a change.
+    pub plans: Vec<Plan>,
 }
 
 /// Shares for which it is said what could have been found.
 pub const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
 /// The normal quantile of a power of 80 %.
-const POWER: f64 = 0.841_621;
+pub(super) const POWER: f64 = 0.841_621;
+/// Standard errors that the largest function's change is thought to have.
+const LARGEST: f64 = 3.0;
+/// The part of the probability of error that all have by how much they can change.
+const FOR_ALL: f64 = 0.1;
+/// Most changes that are taken apart one after the other.
+const STEPS_MAX: usize = 64;
 
 /// Judges all items of `series`.
 pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
-    let estimates = estimate(series, options.method, options.least_change);
+    let tally = Tally::new(series, &BTreeSet::new(), Of::Item);
+    let whole = Whole::new(series, &tally, options.least_change);
+    let (estimates, runs) = whole.estimates(&tally);
     let is_path = |item: usize| series.items[item].counted == Counted::Path;
     let [functions, paths] = [false, true].map(|paths| {
-        let members: Vec<usize> = (0..estimates.len())
-            .filter(|item| is_path(*item) == paths && series.is_matched(&series.items[*item]))
+        let members = (0..estimates.len()).filter(|item| is_path(*item) == paths);
+        let members: Vec<usize> = members
+            .filter(|item| series.is_matched(&series.items[*item]))
             .collect();
-        Family::judge(series, &questions(series, &members), &estimates, options)
+        let questions = questions(&tally, &members);
+        let mut family = Family::new(&questions, &whole, options);
+        family.judge(&questions, series, &whole, &estimates);
+        family
     });
-    let mut changes: Vec<Change> = estimates
-        .iter()
-        .enumerate()
-        .map(|(item, estimate)| {
-            let family = if is_path(item) { &paths } else { &functions };
-            let certain = family.passed.contains(&item);
-            let confidence = match certain {
-                true => family.picked_confidence,
-                false => options.method.confidence,
-            };
-            Change {
-                item,
-                estimate: *estimate,
-                certain,
-                interval: estimate.interval(confidence),
-                relative: estimate.relative_interval(confidence),
-                confidence,
-                detectable: options.least_change
-                    + family.needed(leeway(series, item), estimate.df) * estimate.error,
-            }
-        })
-        .collect();
+    let change = |item: usize| {
+        let family = if is_path(item) { &paths } else { &functions };
+        family.change(item, &estimates[item], &whole, options)
+    };
+    let mut changes: Vec<Change> = (0..estimates.len()).map(change).collect();
+    sort(&mut changes, series);
+    let typical = plan::Typical::new(series, &estimates, &runs);
+    let detectable = DETECTABLE_AT.map(|share| {
+        let leeway = variance(share);
+        let allowed = functions.allowed(leeway, 1);
+        options.least_change + typical.detectable(leeway, allowed)
+    });
+    let plans = match changes.is_empty() {
+        true => Vec::new(),
+        false => typical.plans(options.least_change, |leeway| functions.allowed(leeway, 1)),
+    };
+    Verdicts {
+        certain: changes.iter().filter(|change| change.certain).count(),
+        runs_measured: runs.is_measured,
+        detectable,
+        plans,
+        changes,
+    }
+}
+
+fn sort(changes: &mut [Change], series: &Series) {
     changes.sort_by(|x, y| {
         let sure = |change: &Change| match change.interval {
             (low, high) if low > 0.0 || high < 0.0 => low.abs().min(high.abs()),
             _ => 0.0,
         };
         let size = |change: &Change| change.estimate.change().abs();
-        let kinds = counted(series, x).cmp(&counted(series, y));
+        let kind = |change: &Change| series.items[change.item].counted;
         y.certain
             .cmp(&x.certain)
+            .then(x.pushed.cmp(&y.pushed))
             .then(sure(y).total_cmp(&sure(x)))
             .then(size(y).total_cmp(&size(x)))
-            .then(kinds)
+            .then(kind(x).cmp(&kind(y)))
             .then(x.item.cmp(&y.item))
     });
-    Verdicts {
-        certain: changes.iter().filter(|change| change.certain).count(),
-        joined_blocks: block_length(series),
-        detectable: detectable(series, &estimates, &functions, options),
-        changes,
-    }
 }
 
 /// Questions that are judged together: those about functions, or those about call paths. The many
 /// paths must not make it harder to be certain of a function.
 struct Family {
     /// Items whose change is no accident.
-    passed: HashSet<usize>,
-    /// Confidence of their intervals.
-    picked_confidence: f64,
-    /// The probability of an accident that the first step of the procedure allows a share, for each
-    /// unit of its leeway.
-    strict: f64,
+    passed: BTreeSet<usize>,
+    /// Items whose change is that of others.
+    pushed: BTreeSet<usize>,
+    /// How many were found one after the other.
+    steps: usize,
+    weights: Weights,
+    error_rate: f64,
 }
 
 impl Family {
-    fn judge(
-        series: &Series,
-        questions: &[Vec<usize>],
-        estimates: &[Estimate],
-        options: &DiffOptions,
-    ) -> Family {
-        // The first item of a question is asked about, and answers for all.
-        let leeways = questions.iter().map(|items| leeway(series, items[0]));
-        let whole: f64 = leeways.clone().sum();
-        let count = questions.len().max(1) as f64;
-        let weighted = |(items, leeway): (&Vec<usize>, f64)| {
-            let p = estimates[items[0]].p;
-            (items[0], p * whole / (leeway * count))
-        };
-        let asked: Vec<(usize, f64)> = questions.iter().zip(leeways).map(weighted).collect();
-        let picked = benjamini_hochberg(asked, options.false_discoveries);
-        let confidence = options.method.confidence;
-        let picked_confidence = match picked.len() {
-            0 => confidence,
-            some => 1.0 - (1.0 - confidence) * some as f64 / count,
-        };
-        let passed = questions.iter().filter(|items| picked.contains(&items[0]));
+    fn new(questions: &[Vec<usize>], whole: &Whole, options: &DiffOptions) -> Family {
+        let leeways = questions.iter().map(|items| whole.known[items[0]].leeway);
+        let leeways: Vec<f64> = leeways.collect();
         Family {
-            passed: passed.flatten().copied().collect(),
-            picked_confidence,
-            strict: options.false_discoveries / whole.max(f64::MIN_POSITIVE),
+            passed: BTreeSet::new(),
+            pushed: BTreeSet::new(),
+            steps: 0,
+            weights: Weights::new(&leeways, options.false_discoveries),
+            error_rate: options.false_discoveries,
         }
     }
 
-    /// How many standard errors a share with this leeway must change by, beyond the least change, to
-    /// be called certain with a probability of 80 %.
-    fn needed(&self, leeway: f64, df: f64) -> f64 {
-        student::critical((self.strict * leeway).min(1.0), df) + POWER
+    /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
+    fn allowed(&self, leeway: f64, step: usize) -> f64 {
+        let allowed = self.error_rate * self.weights.of(leeway) * step.max(1) as f64;
+        allowed.min(self.error_rate)
+    }
+
+    fn judge(
+        &mut self,
+        questions: &[Vec<usize>],
+        series: &Series,
+        whole: &Whole,
+        estimates: &[Estimate],
+    ) {
+        let allowed = |family: &Family, item: usize, step: usize| {
+            family.allowed(whole.known[item].leeway, step)
+        };
+        let mut apart = BTreeSet::new();
+        let mut outside = Some(estimates.to_vec());
+        while let Some(found) = outside.as_ref().filter(|_| apart.len() < STEPS_MAX) {
+            let step = apart.len() + 1;
+            // The first item of a question is asked about, and answers for all.
+            let ratio = |item: usize| {
+                let p = found[item].p.max(estimates[item].p);
+                p / allowed(self, item, step).max(f64::MIN_POSITIVE)
+            };
+            let open = questions.iter().map(|items| items[0]);
+            let open = open.filter(|item| !apart.contains(item));
+            let best = open.map(|item| (ratio(item), item)).min_by(|x, y| {
+                // Of a whole's two parts the one that grew.
+                let grew = |item: usize| estimates[item].change() > 0.0;
+                let grown = grew(y.1).cmp(&grew(x.1));
+                x.0.total_cmp(&y.0).then(grown).then(x.1.cmp(&y.1))
+            });
+            let Some((_, item)) = best.filter(|(ratio, _)| *ratio <= 1.0) else {
+                break;
+            };
+            apart.insert(item);
+            outside = whole.against(series, &apart, Of::Outside);
+        }
+        self.steps = apart.len();
+        let measured = match apart.is_empty() {
+            true => None,
+            false => whole.against(series, &apart, Of::Item),
+        };
+        for items in questions {
+            let first = items[0];
+            let limit = allowed(self, first, self.steps);
+            if estimates[first].p > limit {
+                continue;
+            }
+            let stays = measured.as_ref().is_none_or(|measured| {
+                let same_way = measured[first].change() * estimates[first].change() > 0.0;
+                measured[first].p <= limit && same_way
+            });
+            match self.steps > 0 && (apart.contains(&first) || stays) {
+                true => self.passed.extend(items),
+                false => self.pushed.extend(items),
+            }
+        }
+    }
+
+    fn change(
+        &self,
+        item: usize,
+        estimate: &Estimate,
+        whole: &Whole,
+        options: &DiffOptions,
+    ) -> Change {
+        let certain = self.passed.contains(&item);
+        let leeway = whole.known[item].leeway;
+        let confidence = match certain {
+            true => 1.0 - self.allowed(leeway, self.steps),
+            false => options.confidence,
+        };
+        let needed = estimate.half(1.0 - self.allowed(leeway, 1));
+        Change {
+            item,
+            estimate: *estimate,
+            certain,
+            pushed: self.pushed.contains(&item),
+            interval: estimate.interval(confidence),
+            relative: estimate.relative_interval(confidence),
+            confidence,
+            detectable: options.least_change + needed + POWER * estimate.error(),
+        }
     }
 }
 
-/// How much the share of an item can change: the variance of a sample's being of it. Both sides
-/// together decide it, which says nothing about their difference.
-fn leeway(series: &Series, item: usize) -> f64 {
-    let count: f64 = series.sides.iter().map(|side| side.count(item)).sum();
-    let total: f64 = series.sides.iter().map(Side::total).sum();
-    variance(count / total.max(1.0)).max(f64::MIN_POSITIVE)
+/// What part of the probability of error a share is given, by how much it can change.
+struct Weights {
+    largest: f64,
+    /// How strict they are: the c of Roeder and Wasserman.
+    strict: f64,
+    /// What the parts sum up to before they are divided by it.
+    sum: f64,
+    leeways: f64,
 }
 
-/// The variance of a sample's being of something with this share.
-pub(super) fn variance(share: f64) -> f64 {
-    share * (1.0 - share)
-}
+impl Weights {
+    fn new(leeways: &[f64], error_rate: f64) -> Weights {
+        let largest = leeways.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let mut weights = Weights {
+            largest,
+            strict: 0.0,
+            sum: 1.0,
+            leeways: leeways.iter().sum::<f64>().max(f64::MIN_POSITIVE),
+        };
+        let (mut low, mut high) = (-5.0, 50.0);
+        for _ in 0..60 {
+            weights.strict = (low + high) / 2.0;
+            let sum: f64 = leeways.iter().map(|leeway| weights.tail(*leeway)).sum();
+            weights.sum = sum.max(f64::MIN_POSITIVE);
+            match sum > error_rate {
+                true => low = weights.strict,
+                false => high = weights.strict,
+            }
+        }
+        weights
+    }
 
-fn counted(series: &Series, change: &Change) -> Counted {
-    series.items[change.item].counted
+    fn tail(&self, leeway: f64) -> f64 {
+        let errors = LARGEST * (leeway / self.largest).sqrt().max(1e-6);
+        student::above(errors / 2.0 + self.strict / errors, 1e6)
+    }
+
+    fn of(&self, leeway: f64) -> f64 {
+        let part = (1.0 - FOR_ALL) * self.tail(leeway) / self.sum;
+        (part + FOR_ALL * leeway / self.leeways).min(1.0)
+    }
 }
 
 /// The items of `members`, those together that have the same counts everywhere: a wrapper and what it
 /// wraps are one question, asked once.
-fn questions(series: &Series, members: &[usize]) -> Vec<Vec<usize>> {
+fn questions(tally: &Tally, members: &[usize]) -> Vec<Vec<usize>> {
     let mut questions: Vec<Vec<usize>> = Vec::new();
     let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();
     for item in members {
-        let recordings = series.sides.iter().flat_map(|side| &side.recordings);
-        let counts = recordings.flat_map(|counts| &counts.items[*item]);
+        let runs = tally.sides.iter().flatten();
+        let counts = runs.flat_map(|run| &run.items[*item]);
         let key = counts.map(|count| count.to_bits()).collect();
         let number = *numbers.entry(key).or_insert(questions.len());
         if number == questions.len() {
@@ -188,104 +308,99 @@ fn questions(series: &Series, members: &[usize]) -> Vec<Vec<usize>> {
     questions
 }
 
-/// Which of the items `asked` about, each with its probability of an accident, pass at false
-/// discovery rate `rate`.
-fn benjamini_hochberg(mut asked: Vec<(usize, f64)>, rate: f64) -> HashSet<usize> {
-    asked.sort_by(|x, y| x.1.total_cmp(&y.1).then(x.0.cmp(&y.0)));
-    let count = asked.len() as f64;
-    let last = asked
-        .iter()
-        .enumerate()
-        .rfind(|(rank, (_, p))| *p <= rate * (*rank as f64 + 1.0) / count)
-        .map(|(rank, _)| rank);
-    asked.truncate(last.map_or(0, |last| last + 1));
-    asked.into_iter().map(|(item, _)| item).collect()
-}
-
-/// What could have been found of functions of some typical shares, with the design effect that
-/// this workload's own functions show.
-fn detectable(
-    series: &Series,
-    estimates: &[Estimate],
-    functions: &Family,
-    options: &DiffOptions,
-) -> [f64; 3] {
-    let mut effects: Vec<f64> = estimates.iter().map(|one| one.design_effect).collect();
-    effects.retain(|effect| effect.is_finite());
-    effects.sort_by(f64::total_cmp);
-    let effect = effects.get(effects.len() / 2).copied().unwrap_or(1.0);
-    let totals = [0, 1].map(|side| series.sides[side].total().max(1.0));
-    DETECTABLE_AT.map(|share| {
-        let error = variance(share) * (1.0 / totals[0] + 1.0 / totals[1]) * effect;
-        options.least_change + functions.needed(variance(share), BLOCKS as f64) * error.sqrt()
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::series::{Counts, Item};
+    use super::super::matching::{Kind, Match};
+    use super::super::series::{BLOCKS, Cell, Counts, Item, Side};
     use super::*;
     use crate::tree::ROOT;
 
-    /// A large function and many small ones, with the same counts on both sides.
-    fn one_among_many(small: usize) -> Series {
-        let item = |function| Item {
-            counted: Counted::Own,
-            function,
-            node: ROOT,
+    /// Functions with these samples in each of 120 blocks, give or take one.
+    fn series(a: &[&[f64]], b: &[&[f64]]) -> Series {
+        let functions = a[0].len();
+        let recording = |(number, counts): (usize, &&[f64])| Counts {
+            cells: (0..BLOCKS)
+                .flat_map(|block| (0..functions).map(move |stack| (block, stack)))
+                .map(|(block, stack)| Cell {
+                    block,
+                    stack,
+                    count: counts[stack] + ((block * 7 + stack * 3 + number) % 3) as f64 - 1.0,
+                })
+                .collect(),
         };
-        let mut items = vec![vec![4000.0]];
-        items.extend((0..small).map(|number| vec![20.0 + number as f64]));
-        let counts = Counts {
-            totals: vec![10_000.0],
-            items,
-        };
-        let side = Side {
-            recordings: vec![counts],
+        let side = |runs: &[&[f64]]| Side {
+            recordings: runs.iter().enumerate().map(recording).collect(),
         };
         Series {
-            items: (0..=small as u32).map(item).collect(),
-            sides: [side.clone(), side],
+            functions: (0..functions)
+                .map(|number| Match {
+                    name: format!("function {number}"),
+                    module: String::new(),
+                    kind: Kind::Same,
+                })
+                .collect(),
+            items: (0..functions as u32)
+                .map(|function| Item {
+                    counted: Counted::Own,
+                    function,
+                    node: ROOT,
+                })
+                .collect(),
+            stacks: (0..functions).map(|item| vec![item]).collect(),
+            sides: [side(a), side(b)],
             ..Series::default()
         }
     }
 
-    fn estimate_with(p: f64) -> Estimate {
-        Estimate {
-            a: 0.0,
-            b: 0.0,
-            error: 1.0,
-            log_error: 1.0,
-            df: 1.0,
-            p,
-            design_effect: 1.0,
+    fn certain(verdicts: &Verdicts) -> Vec<usize> {
+        let certain = verdicts.changes.iter().filter(|change| change.certain);
+        certain.map(|change| change.item).collect()
+    }
+
+    #[test]
+    fn what_makes_room_for_another_is_not_certain() {
+        let before: &[f64] = &[50.0, 40.0, 30.0];
+        let after: &[f64] = &[70.0, 40.0, 30.0];
+        let series = series(&[before; 3], &[after; 3]);
+        let verdicts = judge(&series, &DiffOptions::default());
+        assert_eq!(certain(&verdicts), [0]);
+        let pushed = verdicts.changes.iter().filter(|change| change.pushed);
+        assert_eq!(pushed.map(|change| change.item).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn intervals_of_certain_changes_leave_out_zero_and_agree_with_their_probability() {
+        let before: &[f64] = &[50.0, 40.0, 30.0, 3.0];
+        let after: &[f64] = &[56.0, 40.0, 31.0, 3.0];
+        let series = series(&[before; 2], &[after; 2]);
+        let verdicts = judge(&series, &DiffOptions::default());
+        assert!(!certain(&verdicts).is_empty());
+        for change in &verdicts.changes {
+            let (low, high) = change.interval;
+            let leaves_out_zero = low > 0.0 || high < 0.0;
+            assert!(leaves_out_zero || !change.certain, "{change:?}");
+            assert!(change.estimate.p <= 1.0 - change.confidence || !change.certain);
         }
     }
 
     #[test]
     fn small_functions_do_not_hide_a_large_one() {
-        let series = one_among_many(100);
-        let items: Vec<usize> = (0..101).collect();
-        let questions = questions(&series, &items);
-        assert_eq!(questions.len(), 101);
-        let passed = |likely: usize| {
-            let p = |item| if item == likely { 0.004 } else { 0.9 };
-            let estimates: Vec<Estimate> = (0..101).map(|item| estimate_with(p(item))).collect();
-            Family::judge(&series, &questions, &estimates, &DiffOptions::default()).passed
-        };
-        // Without weights both would need 0.05 / 101.
-        assert_eq!(passed(0), HashSet::from([0]));
-        assert_eq!(passed(7), HashSet::new());
+        let mut leeways = vec![0.2];
+        leeways.extend([0.002; 100]);
+        let weights = Weights::new(&leeways, 0.05);
+        assert!(weights.of(0.2) > 0.5, "{}", weights.of(0.2));
+        let sum: f64 = leeways.iter().map(|leeway| weights.of(*leeway)).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        assert!(weights.of(0.002) > 0.0);
     }
 
     #[test]
-    fn the_step_up_procedure_passes_what_its_paper_passes() {
-        // The example of the paper's section 4.1: 15 hypotheses, four pass at 0.05.
-        let p = [
-            0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262,
-            0.5719, 0.6528, 0.7590, 1.0,
-        ];
-        let passed = benjamini_hochberg(p.into_iter().enumerate().collect(), 0.05);
-        assert_eq!(passed, HashSet::from([0, 1, 2, 3]));
+    fn what_could_not_be_found_again_is_never_certain() {
+        let before: &[f64] = &[50.0, 40.0, 1.0];
+        let after: &[f64] = &[50.0, 40.0, 60.0];
+        let mut series = series(&[before; 3], &[after; 3]);
+        assert!(certain(&judge(&series, &DiffOptions::default())).contains(&2));
+        series.functions[2].kind = Kind::Unmatched;
+        assert!(!certain(&judge(&series, &DiffOptions::default())).contains(&2));
     }
 }

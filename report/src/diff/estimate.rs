@@ -1,0 +1,238 @@
+//! What changed, item by item: the difference of two shares and how far it may be from the truth. Its
+//! distribution is a mixture, since it is not known which of several spreads an item's runs have
+//! (`runs`); probabilities and intervals are of that one mixture, so that they can't be at odds.
+
+use super::runs::{Known, Runs, SPREADS, Turns};
+use super::series::{Counted, Series};
+use super::spread;
+use super::student;
+use super::tally::{Of, Tally};
+use rayon::prelude::*;
+use std::collections::BTreeSet;
+
+/// A difference of shares, and how sure it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Share in A, 0 to 1.
+    pub a: f64,
+    /// Share in B.
+    pub b: f64,
+    /// Samples of A and of B.
+    pub samples: [f64; 2],
+    /// Standard errors of `b - a` that are possible.
+    pub errors: [f64; 9],
+    /// How likely each is; together 1.
+    pub chances: [f64; 9],
+    /// Degrees of freedom of each.
+    pub df: f64,
+    /// The probability of a difference at least as large where the true one is too small to tell.
+    pub p: f64,
+    /// How many times the variance within runs is that of independent samples.
+    pub design_effect: f64,
+}
+
+impl Estimate {
+    /// The difference of shares.
+    pub fn change(&self) -> f64 {
+        self.b - self.a
+    }
+
+    /// The standard error, of all that are possible together.
+    pub fn error(&self) -> f64 {
+        let squares = self.chances.iter().zip(&self.errors);
+        squares
+            .map(|(chance, error)| chance * error * error)
+            .sum::<f64>()
+            .sqrt()
+    }
+
+    /// The probability of being at least so far from the truth, either way.
+    fn beyond(&self, distance: f64) -> f64 {
+        let parts = self.chances.iter().zip(&self.errors);
+        let parts = parts.filter(|(chance, _)| **chance > 0.0);
+        let beyond = |(chance, error): (&f64, &f64)| match *error > 0.0 {
+            true => chance * 2.0 * student::above(distance / error, self.df),
+            false if distance > 0.0 => 0.0,
+            false => *chance,
+        };
+        parts.map(beyond).sum::<f64>().clamp(0.0, 1.0)
+    }
+
+    /// How far the interval with this confidence reaches from the difference.
+    pub(super) fn half(&self, confidence: f64) -> f64 {
+        let alpha = 1.0 - confidence;
+        let (mut low, mut high) = (0.0, self.error().max(1e-12));
+        while self.beyond(high) > alpha && high < 1e6 {
+            high *= 2.0;
+        }
+        for _ in 0..48 {
+            let middle = (low + high) / 2.0;
+            match self.beyond(middle) > alpha {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        high
+    }
+
+    /// The interval of the difference with this confidence.
+    pub fn interval(&self, confidence: f64) -> (f64, f64) {
+        let half = self.half(confidence);
+        (self.change() - half, self.change() + half)
+    }
+
+    /// The interval of the relative change `b / a - 1`, by the logarithm's error; `None` where a side
+    /// has no sample.
+    pub fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
+        if self.a <= 0.0 || self.b <= 0.0 {
+            return None;
+        }
+        // Each side has its half of the variance.
+        let by_side = |share: f64| 0.5 / (share * share);
+        let half = self.half(confidence) * (by_side(self.a) + by_side(self.b)).sqrt();
+        let middle = (self.b / self.a).ln();
+        Some(((middle - half).exp() - 1.0, (middle + half).exp() - 1.0))
+    }
+}
+
+/// What all estimates of a comparison rest on.
+pub(super) struct Whole {
+    pub known: Vec<Known>,
+    /// Samples of each run.
+    samples: [Vec<f64>; 2],
+    turns: Turns,
+    least_change: f64,
+}
+
+impl Whole {
+    /// Looks at all samples of `series`; a true change of up to `least_change` is too small to tell.
+    pub fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
+        let known = series.items.iter().enumerate().map(|(item, what)| Known {
+            leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
+            is_witness: what.counted != Counted::Path,
+        });
+        let samples = tally.sides.each_ref().map(|runs| {
+            let totals = runs.iter().map(super::tally::Run::total);
+            totals.collect()
+        });
+        Whole {
+            known: known.collect(),
+            samples,
+            turns: series.turns.clone(),
+            least_change,
+        }
+    }
+
+    /// All items' changes as parts of all samples.
+    pub fn estimates(&self, tally: &Tally) -> (Vec<Estimate>, Runs) {
+        self.compare(tally, 1.0)
+    }
+
+    /// All items' changes against what is outside of `apart`; `None` where next to nothing is.
+    pub fn against(
+        &self,
+        series: &Series,
+        apart: &BTreeSet<usize>,
+        of: Of,
+    ) -> Option<Vec<Estimate>> {
+        let tally = Tally::new(series, apart, of);
+        let whole: f64 = self.samples.iter().flatten().sum();
+        let outside = [tally.total(0), tally.total(1)];
+        if outside.iter().any(|total| *total < LEAST_OUTSIDE) {
+            return None;
+        }
+        Some(self.compare(&tally, (outside[0] + outside[1]) / whole).0)
+    }
+
+    fn compare(&self, tally: &Tally, scale: f64) -> (Vec<Estimate>, Runs) {
+        let runs = Runs::of(tally, &self.known, &self.samples, &self.turns, scale);
+        let recordings = self.samples.iter().map(Vec::len).sum::<usize>();
+        let length = match runs.is_measured {
+            true => 1,
+            false => spread::block_length(tally),
+        };
+        let df = (spread::degrees(length) * recordings as f64).max(1.0);
+        let items: Vec<usize> = (0..self.known.len()).collect();
+        let estimate = |item: &usize| self.estimate(tally, &runs, *item, scale, df);
+        (items.par_iter().map(estimate).collect(), runs)
+    }
+
+    fn estimate(&self, tally: &Tally, runs: &Runs, item: usize, scale: f64, df: f64) -> Estimate {
+        let samples = [0, 1].map(|side| tally.count(side, item));
+        let share = |side: usize| samples[side] / tally.total(side).max(1.0) * scale;
+        let leeway = self.known[item].leeway;
+        let totals = self
+            .samples
+            .each_ref()
+            .map(|runs| runs.iter().sum::<f64>().max(1.0));
+        // A side without a single sample of the item could have had one.
+        let missed: f64 = [0, 1]
+            .map(|side| match samples[side] > 0.0 {
+                true => 0.0,
+                false => totals[side].powi(-2),
+            })
+            .iter()
+            .sum();
+        let within = runs.within[item].max(missed);
+        let mut estimate = Estimate {
+            a: share(0),
+            b: share(1),
+            samples,
+            errors: SPREADS
+                .map(|spread| (within + (spread * leeway).powi(2) * runs.leverage).sqrt()),
+            chances: runs.chances[item],
+            df,
+            p: 1.0,
+            design_effect: within / (leeway * (1.0 / totals[0] + 1.0 / totals[1])),
+        };
+        let size = estimate.change().abs() - self.least_change;
+        if size > 0.0 {
+            estimate.p = estimate.beyond(size);
+        }
+        estimate
+    }
+}
+
+/// With fewer samples outside of what changed there is no measure left.
+const LEAST_OUTSIDE: f64 = 100.0;
+
+/// The variance of a sample's being of something with this share.
+pub(super) fn variance(share: f64) -> f64 {
+    share * (1.0 - share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(errors: [f64; 9], chances: [f64; 9]) -> Estimate {
+        Estimate {
+            a: 0.2,
+            b: 0.23,
+            samples: [2000.0, 2300.0],
+            errors,
+            chances,
+            df: 100.0,
+            p: 1.0,
+            design_effect: 1.0,
+        }
+    }
+
+    #[test]
+    fn an_interval_holds_what_its_probability_says() {
+        let mut chances = [0.0; 9];
+        (chances[0], chances[4]) = (0.9, 0.1);
+        let mut errors = [0.01; 9];
+        errors[4] = 0.05;
+        let mixed = estimate(errors, chances);
+        for confidence in [0.5, 0.95, 0.999] {
+            let half = mixed.half(confidence);
+            assert!((mixed.beyond(half) - (1.0 - confidence)).abs() < 1e-6);
+        }
+        let plain = estimate([0.01; 9], [1.0 / 9.0; 9]);
+        let wanted = student::critical(0.05, 100.0) * 0.01;
+        assert!((plain.half(0.95) - wanted).abs() < 1e-6);
+        assert!(mixed.half(0.99) > 2.0 * plain.half(0.99));
+        assert_eq!(estimate([0.0; 9], chances).beyond(0.0), 1.0);
+    }
+}

@@ -1,0 +1,103 @@
+//! What to do next: how many recordings of each side would show a change of some size, as far as the
+//! recordings at hand tell how much runs of this program differ.
+
+use super::estimate::Estimate;
+use super::runs::{Runs, SPREADS};
+use super::series::{Counted, Series};
+use super::student;
+use super::verdict::POWER;
+
+/// How many recordings would show a change.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Plan {
+    /// The part of the samples that a function has.
+    pub share: f64,
+    /// How much slower it is.
+    pub slower: f64,
+    /// Recordings on each side, as long as those at hand, that would show it with a probability of
+    /// 80 %; `None` if more than [`RECORDINGS_MAX`].
+    pub recordings: Option<usize>,
+}
+
+/// Shares that there is a plan for.
+const SHARES: [f64; 3] = [0.1, 0.25, 0.5];
+/// The slowdown that there is a plan for.
+const SLOWER: f64 = 0.05;
+/// More recordings than this nobody makes.
+pub const RECORDINGS_MAX: usize = 100;
+
+/// What functions of this comparison have in common.
+pub(super) struct Typical {
+    parts: [f64; 9],
+    /// Variance within runs, as a multiple of independent samples'.
+    effect: f64,
+    /// Samples of A and of B.
+    totals: [f64; 2],
+    recordings: [f64; 2],
+    leverage: f64,
+}
+
+impl Typical {
+    pub fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> Typical {
+        let functions = estimates.iter().zip(&series.items);
+        let functions = functions.filter(|(_, item)| item.counted != Counted::Path);
+        let mut effects: Vec<f64> = functions.map(|(one, _)| one.design_effect).collect();
+        effects.retain(|effect| effect.is_finite());
+        effects.sort_by(f64::total_cmp);
+        Typical {
+            parts: runs.parts,
+            effect: effects.get(effects.len() / 2).copied().unwrap_or(1.0),
+            totals: series.sides.each_ref().map(|side| side.total().max(1.0)),
+            recordings: series
+                .sides
+                .each_ref()
+                .map(|side| side.recordings.len().max(1) as f64),
+            leverage: runs.leverage,
+        }
+    }
+
+    /// The change beyond the least one that these recordings would have shown with a probability of
+    /// 80 %, of a share that can change so much, with this probability of an accident.
+    pub fn detectable(&self, leeway: f64, allowed: f64) -> f64 {
+        let within = leeway * self.effect * (1.0 / self.totals[0] + 1.0 / self.totals[1]);
+        let spread = |spread: f64| (within + (spread * leeway).powi(2) * self.leverage).sqrt();
+        let typical = Estimate {
+            a: 0.0,
+            b: 0.0,
+            samples: self.totals,
+            errors: SPREADS.map(spread),
+            chances: self.parts,
+            df: 100.0,
+            p: 1.0,
+            design_effect: self.effect,
+        };
+        typical.half(1.0 - allowed) + POWER * typical.error()
+    }
+
+    /// What shows a slowdown of 5 % of functions of some shares.
+    pub fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
+        let plan = |share: f64| {
+            let leeway = share * (1.0 - share);
+            let after = share * (1.0 + SLOWER) / (1.0 + share * SLOWER);
+            let change = after - share - least_change;
+            let samples =
+                (self.totals[0] + self.totals[1]) / (self.recordings[0] + self.recordings[1]);
+            let squares = self.parts.iter().zip(SPREADS);
+            let spread: f64 = squares.map(|(part, spread)| part * spread * spread).sum();
+            let of_run = leeway * self.effect / samples + spread * leeway * leeway;
+            let is_enough = |recordings: &usize| {
+                let count = *recordings as f64;
+                // What the runs at hand say of all functions, and those of one of itself.
+                let df = 2.0 * count + 4.0;
+                let error = (2.0 * of_run / count).sqrt();
+                change >= (student::critical(allowed(leeway), df) + POWER) * error
+            };
+            Plan {
+                share,
+                slower: SLOWER,
+                recordings: (2..=RECORDINGS_MAX).find(is_enough),
+            }
+        };
+        SHARES.map(plan).to_vec()
+    }
+}

@@ -1,0 +1,96 @@
+//! Samples of each item by recording and block of time, as they are compared: of all samples, or of
+//! those outside some items.
+//!
+//! Shares sum to one: where one function takes more, all others take a smaller part of the whole
+//! though they do what they did. What is outside the functions that changed is the measure that
+//! doesn't change with them, as in the normalisation of counts of genes (Robinson and Oshlack,
+//! Genome Biology 11, 2010; found by taking out what changed, step by step: Kadota, Nishiyama and
+//! Shimizu, Algorithms for Molecular Biology 7, 2012).
+
+use super::series::{BLOCKS, Series};
+use std::collections::BTreeSet;
+
+/// One recording's samples.
+#[derive(Debug, Clone)]
+pub(super) struct Run {
+    /// Samples that are the measure, by block.
+    pub totals: Vec<f64>,
+    /// For each item, its samples, by block.
+    pub items: Vec<Vec<f64>>,
+}
+
+/// All recordings of both sides.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub sides: [Vec<Run>; 2],
+}
+
+/// Which samples of an item count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// All of them.
+    Item,
+    /// Those that are outside, like the measure.
+    Outside,
+}
+
+impl Tally {
+    /// Counts the samples; those in an item of `apart` are not of the measure.
+    pub fn new(series: &Series, apart: &BTreeSet<usize>, of: Of) -> Tally {
+        let is_outside: Vec<bool> = series
+            .stacks
+            .iter()
+            .map(|items| !items.iter().any(|item| apart.contains(item)))
+            .collect();
+        let sides = series.sides.each_ref().map(|side| {
+            let runs = side.recordings.iter().map(|counts| {
+                let mut run = Run {
+                    totals: vec![0.0; BLOCKS],
+                    items: vec![vec![0.0; BLOCKS]; series.items.len()],
+                };
+                for cell in &counts.cells {
+                    let outside = is_outside[cell.stack];
+                    if outside {
+                        run.totals[cell.block] += cell.count;
+                    }
+                    if outside || of == Of::Item {
+                        for item in &series.stacks[cell.stack] {
+                            run.items[*item][cell.block] += cell.count;
+                        }
+                    }
+                }
+                run
+            });
+            runs.collect()
+        });
+        Tally { sides }
+    }
+
+    /// Samples of the measure on a side.
+    pub fn total(&self, side: usize) -> f64 {
+        self.sides[side].iter().map(Run::total).sum()
+    }
+
+    /// Samples of an item on a side.
+    pub fn count(&self, side: usize, item: usize) -> f64 {
+        self.sides[side].iter().map(|run| run.count(item)).sum()
+    }
+
+    /// The part of both sides' samples that an item has.
+    pub fn share(&self, item: usize) -> f64 {
+        let whole = self.total(0) + self.total(1);
+        (self.count(0, item) + self.count(1, item)) / whole.max(1.0)
+    }
+}
+
+impl Run {
+    /// All samples of the measure.
+    pub fn total(&self) -> f64 {
+        self.totals.iter().sum()
+    }
+
+    /// All samples of an item.
+    pub fn count(&self, item: usize) -> f64 {
+        self.items[item].iter().sum()
+    }
+}
