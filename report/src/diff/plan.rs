@@ -74,7 +74,18 @@ impl Typical {
         typical.half(1.0 - allowed) + POWER * typical.error()
     }
 
-    /// What shows a slowdown of 5 % of functions of some shares.
+    /// The spread that half of the functions don't exceed.
+    fn middle_spread(&self) -> f64 {
+        let mut reached = 0.0;
+        let steps = self.parts.iter().zip(SPREADS);
+        let mut within = steps.filter(|(part, _)| {
+            reached += *part;
+            reached >= 0.5
+        });
+        within.next().map_or(0.0, |(_, spread)| spread)
+    }
+
+    /// What shows a slowdown of 5 % of functions of some shares, were they like most.
     pub fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
         let plan = |share: f64| {
             let leeway = share * (1.0 - share);
@@ -82,8 +93,7 @@ impl Typical {
             let change = after - share - least_change;
             let samples =
                 (self.totals[0] + self.totals[1]) / (self.recordings[0] + self.recordings[1]);
-            let squares = self.parts.iter().zip(SPREADS);
-            let spread: f64 = squares.map(|(part, spread)| part * spread * spread).sum();
+            let spread = self.middle_spread().powi(2);
             let of_run = leeway * self.effect / samples + spread * leeway * leeway;
             let is_enough = |recordings: &usize| {
                 let count = *recordings as f64;
