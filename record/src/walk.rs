@@ -65,7 +65,11 @@ pub fn frame_pointers(
         if caller == 0 {
             return Stop::Complete;
         }
-        let caller = Frame::return_address(without_signature(arch, caller));
+        let caller = without_signature(arch, caller);
+        if !can_be_code(arch, caller) {
+            return Stop::BadPointer;
+        }
+        let caller = Frame::return_address(caller);
         if slot.chain().len() >= most_frames || !slot.push_frame(caller) {
             return Stop::Depth;
         }
@@ -89,6 +93,19 @@ pub(crate) fn without_signature(arch: Arch, address: u64) -> u64 {
         Arch::Aarch64 if address >> 55 & 1 == 1 => address | SIGNATURE,
         Arch::Aarch64 => address & !SIGNATURE,
     }
+}
+
+/// Whether a call can return to `address`: instructions of aarch64 are aligned, addresses of x86-64
+/// have 57 bits at most, which their top bits repeat (Intel SDM volume 1, 3.3.7.1, with five levels
+/// of page tables), and numbers such as -1 lie in the last page. What is left is held against the
+/// image in a report.
+fn can_be_code(arch: Arch, address: u64) -> bool {
+    const LAST_PAGE: u64 = u64::MAX - 0xfff;
+    let is_form = match arch {
+        Arch::X86_64 => matches!(address.cast_signed() >> 56, 0 | -1),
+        Arch::Aarch64 => address.is_multiple_of(4),
+    };
+    is_form && address < LAST_PAGE
 }
 
 /// Why a frame pointer outside all windows ends the walk.
@@ -151,6 +168,18 @@ mod tests {
         assert_eq!(arm(0x932a_0000_4008_1d04), 0x0000_4008_1d04);
         assert_eq!(arm(0x1593_0000_4008_1d04), 0xffff_0000_4008_1d04);
         assert_eq!(without_signature(Arch::X86_64, 1 << 60), 1 << 60);
+    }
+
+    #[test]
+    fn words_that_no_code_can_be_at_end_the_walk() {
+        for data in [u64::MAX, u64::MAX - 8, 0x48ec_8348_f389_4853, 1 << 56] {
+            let words = [BASE + 16, 0x200, 0, data];
+            let cut = (vec![0x100, 0x200], Stop::BadPointer);
+            assert_eq!(walk(&words, BASE, 64), cut, "{data:#x}");
+        }
+        let kernel = u64::MAX << 47;
+        assert_eq!(walk(&[0, kernel], BASE, 64).0, [0x100, kernel]);
+        assert!(!can_be_code(Arch::Aarch64, 0x4008_1d06));
     }
 
     #[test]
