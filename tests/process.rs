@@ -77,6 +77,16 @@ fn read(path: &Path) -> Read {
     all
 }
 
+/// Whether a recording that is being written has samples already.
+fn has_samples(file: &Path) -> bool {
+    let bytes = std::fs::read(file).unwrap_or_default();
+    let Ok(recording) = Recording::open(&bytes) else {
+        return false;
+    };
+    let mut items = recording.blocks();
+    items.any(|item| matches!(item, Item::Block(block) if block.samples > 0))
+}
+
 fn folded(file: &Path) -> String {
     text(
         &run(
@@ -266,7 +276,11 @@ fn signals_end_a_recording_in_good_order() {
             .arg(&file)
             .arg(busy.target());
         let mut recorder = record.stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(700));
+        // On a busy machine it takes long until there is a sample, and none is status 1.
+        let began = Instant::now();
+        while !has_samples(&file) && began.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let pid = recorder.id().to_string();
         assert!(
             Command::new("kill")

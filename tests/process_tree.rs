@@ -361,13 +361,17 @@ fn a_tree_that_forks_and_dies() {
     let script = "for i in 1 2 3 4; do (while :; do (:); done) & done; echo; wait";
     let family = Family::of(Command::new("bash").args(["-c", script]));
     let target = format!("pid:{}", family.pid());
-    for way in [&[][..], &["--per-thread"]] {
+    // By events of threads only what lives for a period is seen: the shells.
+    for (way, least) in [
+        (&[][..], if is_root() { 5 } else { 1 }),
+        (&["--per-thread"], 1),
+    ] {
         let began = Instant::now();
         let flags = [&["-F", "499", "-d", "2s", &target], way].concat();
         let recorded = record(&flags);
         assert!(began.elapsed() < Duration::from_secs(40), "{way:?}");
         let read = recorded.read();
-        assert!(read.samples.len() > 4, "{way:?}: {:?}", read.samples);
+        assert!(read.samples.len() >= least, "{way:?}: {:?}", read.samples);
         assert_eq!(read.end.unwrap().0, EndReason::Duration);
     }
 }
