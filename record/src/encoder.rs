@@ -9,7 +9,7 @@ use crate::lookout::Lookout;
 use crate::process::images::{HeldImage, Images, Told};
 use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
-use crate::slot::{MappedIdentity, News, Note, Slot};
+use crate::slot::{News, Note, Slot};
 use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, End, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
-    ProcessTime, TargetKind, TaskChange, TaskEvent,
+    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
+    TargetKind, TaskChange, TaskEvent,
 };
 use uprof::{ImagePart, State, Writer};
 
@@ -282,15 +282,14 @@ impl<W: Write> Encoder<W> {
                 start,
                 length,
                 file_offset,
-                identity,
+                file,
             } => {
-                let (build_id, file) = known(identity);
                 self.add_module(module_event(ModuleChange::Mapped(Mapping {
                     start,
                     length,
                     file_offset,
                     path: note.text(),
-                    build_id,
+                    build_id: Vec::new(),
                     file,
                 })));
             }
@@ -407,27 +406,6 @@ impl<W: Write> Encoder<W> {
             progress
                 .bytes
                 .store(writer.written_bytes(), Ordering::Relaxed);
-        }
-    }
-}
-
-/// What a recording says of a mapped file before it is opened.
-fn known(identity: MappedIdentity) -> (Vec<u8>, Option<MappedFile>) {
-    match identity {
-        MappedIdentity::BuildId(id, length) => (id[..usize::from(length)].to_vec(), None),
-        MappedIdentity::File { inode: 0, .. } => (Vec::new(), None),
-        MappedIdentity::File {
-            device_major,
-            device_minor,
-            inode,
-        } => {
-            let file = MappedFile {
-                device_major,
-                device_minor,
-                inode,
-                contents: None,
-            };
-            (Vec::new(), Some(file))
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Both are made once, with all the memory that they will ever need.
 
-use uprof::cold::LossReason;
+use uprof::cold::{LossReason, MappedFile};
 use uprof::layout::MAX_FRAMES;
 use uprof::{Frame, RawStack, Registers, Sample, State, Stop, Task, Wait};
 
@@ -143,8 +143,8 @@ pub enum News {
         length: u64,
         /// Offset in the file.
         file_offset: u64,
-        /// Which file.
-        identity: MappedIdentity,
+        /// Which file; `None` where nothing but memory was mapped.
+        file: Option<MappedFile>,
     },
     /// The address space was emptied for another program.
     Cleared,
@@ -158,22 +158,6 @@ pub enum News {
         count: u64,
         /// Since when.
         first_ns: u64,
-    },
-}
-
-/// How the kernel tells which file was mapped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MappedIdentity {
-    /// By its build-id, which it read from what it maps: so many of the bytes.
-    BuildId([u8; 20], u8),
-    /// By its file system and its number there; zeros where nothing but memory was mapped.
-    File {
-        /// Major number of the device.
-        device_major: u32,
-        /// Minor number.
-        device_minor: u32,
-        /// Inode.
-        inode: u64,
     },
 }
 

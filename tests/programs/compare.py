@@ -11,6 +11,8 @@ LARGEST = 12
 SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
 RATE_POINTS, RATE_ERRORS = 1.0, 2.0
 LEAST_SAMPLES = 300
+# Samples of a function that perf should have, for it to be one that perf can't name.
+EXPECTED = 5
 # Most samples fewer than perf's, as a share of them or in standard errors of the difference.
 MISSING, COUNT_ERRORS = 0.05, 3.0
 
@@ -31,18 +33,33 @@ def largest(profile):
     return [place for place, _ in profile.leaves.most_common(LARGEST)]
 
 
+def as_named_by(perf, ours):
+    """Our shares, where perf has no name for code that we name: counted with the unnamed of the image, as far as
+    perf has so much there. What perf names and we don't stays a difference."""
+    share = {place: ours.share(place) for place in ours.leaves}
+    due = {place: count * perf.count / max(ours.count, 1) for place, count in ours.leaves.items()}
+    for place in [place for place in share if place[1] is not None and not perf.leaves[place]]:
+        unnamed = place[0], None
+        free = perf.share(unnamed) - share.get(unnamed, 0.0)
+        if due[place] >= EXPECTED and free > 0:
+            moved = min(share[place], free)
+            share[place] -= moved
+            share[unnamed] = share.get(unnamed, 0.0) + moved
+    return share
+
+
 def shares(ours, perf, tell):
     """The largest difference of a share in points, and the faults."""
-    worst, faults = 0.0, []
+    worst, faults, share = 0.0, [], as_named_by(perf, ours)
     for place in dict.fromkeys(largest(perf) + largest(ours)):
-        a, b = ours.share(place), perf.share(place)
+        a, b = share.get(place, 0.0), perf.share(place)
         points, name = 100 * abs(a - b), ours.name(place) or perf.name(place)
         worst = max(worst, points)
         allowed = max(SHARE_POINTS, SHARE_ERRORS * both(a, ours.count, b, perf.count))
         mark = "" if points <= allowed else "  <<<"
         other = perf.name(place)
         alias = f" (perf: {other})" if other not in (None, name) else ""
-        tell(f"    {100 * a:5.1f} {100 * b:5.1f}  {name}{alias} ({place[0]}){mark}")
+        tell(f"    {100 * ours.share(place):5.1f} {100 * b:5.1f}  {name}{alias} ({place[0]}){mark}")
         if mark:
             faults.append(f"{name} has {100 * a:.1f} %, perf says {100 * b:.1f} %")
     return worst, faults

@@ -6,10 +6,10 @@
 use super::members::Members;
 use super::registers::WANTED;
 use crate::ring::Sink;
-use crate::slot::{MappedIdentity, News, Slot};
+use crate::slot::{News, Slot};
 use crate::sys::clock::monotonic_ns;
 use perf_event_open_sys::bindings as abi;
-use uprof::cold::LossReason;
+use uprof::cold::{LossReason, MappedFile};
 use uprof::{Frame, State, Stop, Task};
 
 /// Reads the fields of a record one after the other.
@@ -72,7 +72,7 @@ impl Reader {
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
         let done = match kind {
             abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
-            abi::PERF_RECORD_MMAP2 => self.mapped(body, misc, sink),
+            abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
             abi::PERF_RECORD_COMM => self.named(body, misc, sink),
             abi::PERF_RECORD_FORK => self.forked(body, sink),
             abi::PERF_RECORD_EXIT => self.ended(body, sink),
@@ -176,7 +176,7 @@ impl Reader {
         Some(has_user)
     }
 
-    fn mapped(&self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+    fn mapped(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
         let task = fields.task()?;
@@ -184,14 +184,14 @@ impl Reader {
             return Some(());
         }
         let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        let identity = identity(fields.bytes(24)?, misc)?;
+        let file = file(fields.bytes(24)?)?;
         // Protection and flags.
         fields.bytes(8)?;
         let news = News::Mapped {
             start,
             length,
             file_offset,
-            identity,
+            file,
         };
         sink.note(time_ns, task, news, fields.text());
         Some(())
@@ -261,19 +261,17 @@ pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     Some((fields.task()?, fields.u64()?))
 }
 
-/// Which file was mapped: its build-id (a length, three bytes of nothing, 20 bytes), else device,
-/// inode and generation.
-fn identity(bytes: &[u8], misc: u16) -> Option<MappedIdentity> {
-    if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
-        let id = bytes.get(4..24)?.try_into().ok()?;
-        return Some(MappedIdentity::BuildId(id, bytes[0].min(20)));
-    }
+/// Which file was mapped: device, inode and generation. Nothing is made of the mark that says that there is
+/// a build-id instead: we ask for none, and the kernel sets it as soon as someone else does.
+fn file(bytes: &[u8]) -> Option<Option<MappedFile>> {
     let mut fields = Fields(bytes);
-    Some(MappedIdentity::File {
+    let file = MappedFile {
         device_major: fields.u32()?,
         device_minor: fields.u32()?,
         inode: fields.u64()?,
-    })
+        contents: None,
+    };
+    Some((file.inode != 0).then_some(file))
 }
 
 fn lost(body: &[u8], sink: &mut Sink) -> Option<()> {
@@ -331,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_has_a_build_id_or_an_inode() {
+    fn a_mapping_has_an_inode_though_marked_as_having_a_build_id() {
         let mut body = words(&[0x0000_0007_0000_0005, 0x1000, 0x2000, 0x3000]);
         body.extend(words(&[0x0000_0011_0000_0008, 0x22, 0x33, 0]));
         body.extend(b"/bin/a\0\0");
@@ -348,18 +346,17 @@ mod tests {
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
         reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &mut sink);
         let mut told = || drain.note(|note| (note.news, note.text())).unwrap();
-        let file = MappedIdentity::File {
+        let file = MappedFile {
             device_major: 8,
             device_minor: 0x11,
             inode: 0x22,
+            contents: None,
         };
-        let mut id = [0; 20];
-        (id[0], id[4], id[12]) = (0x11, 0x22, 0x33);
-        for expected in [file, MappedIdentity::BuildId(id, 8)] {
-            let (News::Mapped { identity, .. }, path) = told() else {
+        for _ in 0..2 {
+            let (News::Mapped { file: found, .. }, path) = told() else {
                 panic!("no mapping")
             };
-            assert_eq!((identity, &path[..]), (expected, "/bin/a"));
+            assert_eq!((found, &path[..]), (Some(file), "/bin/a"));
         }
     }
 

@@ -93,8 +93,9 @@ impl Settings {
             attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
             attributes.set_freq(1);
             attributes.set_mmap(1);
+            // Never with build-ids: the kernel then marks the records of all other events too as if they had
+            // some, and a perf record beside us takes device and inode for one, and dies.
             attributes.set_mmap2(1);
-            attributes.set_build_id(1);
             attributes.set_comm(1);
             attributes.set_comm_exec(1);
         }
@@ -136,14 +137,7 @@ impl Event {
             }
         };
         let flags = libc::c_ulong::from(flags);
-        let fd = match open(&mut attributes, pid, cpu, flags) {
-            // A kernel before 5.12 knows nothing of build-ids: it tells device and inode.
-            Err(Errno::EINVAL) => {
-                attributes.set_build_id(0);
-                open(&mut attributes, pid, cpu, flags)?
-            }
-            result => result?,
-        };
+        let fd = open(&mut attributes, pid, cpu, flags)?;
         // SAFETY: the kernel has just returned this descriptor, so nobody else owns it.
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
