@@ -1,8 +1,9 @@
 """What three recorders saw of one run, and whether uniprof's is as good as perf's.
 
-Rule for shares: a function's own share may differ from perf's by 3 points, or by 3 standard errors of the
-difference where there are too few samples for 3 points to mean anything. Rule for whole stacks and for named
-functions: at most 1 point fewer than perf, and 2 standard errors of the difference.
+Rule for shares: a function's own share of the samples outside the kernel may differ from perf's by 3 points, or by
+3 standard errors of the difference where there are too few samples for 3 points to mean anything. The kernel's share
+is shown, not judged: perf's events follow each thread, and cost their part of every switch. Rule for whole stacks and
+for named functions: at most 1 point fewer than perf, and 2 standard errors of the difference.
 """
 
 import collections
@@ -37,7 +38,7 @@ def as_named_by(perf, ours):
     """Our shares, where perf has no name for code that we name: counted with the unnamed of the image, as far as
     perf has so much there. What perf names and we don't stays a difference."""
     share = {place: ours.share(place) for place in ours.leaves}
-    due = {place: count * perf.count / max(ours.count, 1) for place, count in ours.leaves.items()}
+    due = {place: count * perf.own / max(ours.own, 1) for place, count in ours.leaves.items()}
     for place in [place for place in share if place[1] is not None and not perf.leaves[place]]:
         unnamed = place[0], None
         free = perf.share(unnamed) - share.get(unnamed, 0.0)
@@ -51,11 +52,12 @@ def as_named_by(perf, ours):
 def shares(ours, perf, tell):
     """The largest difference of a share in points, and the faults."""
     worst, faults, share = 0.0, [], as_named_by(perf, ours)
+    tell(f"    {100 * ours.kernel:5.1f} {100 * perf.kernel:5.1f}  of all in the kernel")
     for place in dict.fromkeys(largest(perf) + largest(ours)):
         a, b = share.get(place, 0.0), perf.share(place)
         points, name = 100 * abs(a - b), ours.name(place) or perf.name(place)
         worst = max(worst, points)
-        allowed = max(SHARE_POINTS, SHARE_ERRORS * both(a, ours.count, b, perf.count))
+        allowed = max(SHARE_POINTS, SHARE_ERRORS * both(a, ours.own, b, perf.own))
         mark = "" if points <= allowed else "  <<<"
         other = perf.name(place)
         alias = f" (perf: {other})" if other not in (None, name) else ""

@@ -134,9 +134,14 @@ class Profile:
         self.leaves = collections.Counter()
         self.names = collections.defaultdict(collections.Counter)
         for stack in samples:
+            if stack[0].module == "[kernel]":
+                continue
             place = stack[0].module, (stack[0].place if stack[0].symbol is not None else None)
             self.leaves[place] += 1
             self.names[place][stack[0].symbol or "[unknown]"] += 1
+        # Samples whose innermost frame is the program's own, and the share of the others.
+        self.own = sum(self.leaves.values())
+        self.kernel = 1 - self.own / self.count if self.count else 0.0
         self.ends = collections.Counter(stack[-1] for stack in user if not beginnings.holds(stack[-1]))
         self.samples = samples
 
@@ -145,7 +150,7 @@ class Profile:
         return sum(any(frame.symbol and word in frame.symbol for frame in stack) for stack in self.samples)
 
     def share(self, place):
-        return self.leaves[place] / self.count if self.count else 0.0
+        return self.leaves[place] / self.own if self.own else 0.0
 
     def name(self, place):
         names = self.names.get(place)
