@@ -37,12 +37,13 @@ def largest(profile):
 def as_named_by(perf, ours):
     """Our shares, where perf has no name for code that we name: counted with the unnamed of the image, as far as
     perf has so much there. What perf names and we don't stays a difference."""
+    named = {module for (module, known), count in perf.leaves.items() if known is not None and count}
     share = {place: ours.share(place) for place in ours.leaves}
     due = {place: count * perf.own / max(ours.own, 1) for place, count in ours.leaves.items()}
-    for place in [place for place in share if place[1] is not None and not perf.leaves[place]]:
+    for place in [place for place in ours.leaves if place[1] is not None and not perf.leaves[place]]:
         unnamed = place[0], None
         free = perf.share(unnamed) - share.get(unnamed, 0.0)
-        if due[place] >= EXPECTED and free > 0:
+        if (due[place] >= EXPECTED or place[0] not in named) and free > 0:
             moved = min(share[place], free)
             share[place] -= moved
             share[unnamed] = share.get(unnamed, 0.0) + moved
