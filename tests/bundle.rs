@@ -167,16 +167,16 @@ fn a_redacted_bundle_holds_nothing_that_it_promises_to_remove() {
     );
     let bytes = std::fs::read(folder.join("public.uprof")).unwrap();
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    text.push_str(&String::from_utf8(uniprof(folder, &["dump", "public.uprof"]).stdout).unwrap());
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let dumped = String::from_utf8(uniprof(folder, &["dump", "public.uprof"]).stdout).unwrap();
+    text.push_str(&dumped);
+    // By its place: a short name may stand in compressed bytes by chance.
+    let host = dumped.lines().find(|line| line.starts_with("host "));
+    assert!(
+        host.is_some_and(|host| host.starts_with("host name=\"[redacted]\" ")),
+        "{host:?}"
+    );
     let temporary = folder.file_name().unwrap().to_str().unwrap();
-    for gone in [
-        "home-of-bob",
-        "hunter2",
-        "the-secret",
-        host.trim(),
-        temporary,
-    ] {
+    for gone in ["home-of-bob", "hunter2", "the-secret", temporary] {
         assert!(!text.contains(gone), "{gone} is still there");
     }
     assert!(
