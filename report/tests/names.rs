@@ -84,6 +84,26 @@ int main(int argc, char **argv) { return deep(argc) + (int)strlen(argv[0]); }
 ";
 
 #[test]
+fn code_without_names_is_not_the_last_function_of_crtstuff() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("bare.s"),
+        ".text\n.skip 4096, 0x90\nret\n",
+    )
+    .unwrap();
+    std::fs::write(folder.path().join("main.c"), "int main(void) { return 0; }").unwrap();
+    shell(folder.path(), "gcc -o program bare.s main.c");
+    let dummy = shell(
+        folder.path(),
+        "nm program | grep ' frame_dummy$' | cut -d' ' -f1",
+    );
+    let dummy = u64::from_str_radix(dummy.trim(), 16).unwrap();
+    let table = table_of(&folder.path().join("program"));
+    assert_eq!(name_at(&table, dummy), Some("frame_dummy"));
+    assert_eq!(name_at(&table, dummy + 64), None);
+}
+
+#[test]
 fn stubs_are_named_as_by_objdump() {
     if !has("gcc") {
         return;

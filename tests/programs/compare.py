@@ -7,11 +7,12 @@ for named functions: at most 1 point fewer than perf, and 2 standard errors of t
 """
 
 import collections
+import statistics
 
 LARGEST = 12
 SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
 RATE_POINTS, RATE_ERRORS = 1.0, 2.0
-LEAST_SAMPLES = 300
+LEAST_SAMPLES, STRETCHES = 300, 10
 # Samples of a function that perf should have, for it to be one that perf can't name.
 EXPECTED = 5
 # Most samples fewer than perf's, as a share of them or in standard errors of the difference.
@@ -28,6 +29,16 @@ def error(rate, count):
 
 def both(a, count_a, b, count_b):
     return (error(a, count_a) ** 2 + error(b, count_b) ** 2) ** 0.5
+
+
+def spread(ours, perf, place):
+    """Standard error, in points, of the difference of two shares, by stretches of time: samples near each other are
+    no independent witnesses where a program goes round in step with them."""
+    times = [sample.seconds for sample in perf.timed]
+    first, last = min(times), max(times)
+    edges = [first + (last - first) * at / STRETCHES for at in range(STRETCHES)]
+    pairs = zip(ours.shares_by_time(place, edges), perf.shares_by_time(place, edges))
+    return 100 * statistics.stdev(a - b for a, b in pairs) / STRETCHES ** 0.5
 
 
 def largest(profile):
@@ -58,8 +69,8 @@ def shares(ours, perf, tell):
         a, b = share.get(place, 0.0), perf.share(place)
         points, name = 100 * abs(a - b), ours.name(place) or perf.name(place)
         worst = max(worst, points)
-        allowed = max(SHARE_POINTS, SHARE_ERRORS * both(a, ours.own, b, perf.own))
-        mark = "" if points <= allowed else "  <<<"
+        mark = "" if points <= SHARE_POINTS or points <= SHARE_ERRORS * max(
+            both(a, ours.own, b, perf.own), spread(ours, perf, place)) else "  <<<"
         other = perf.name(place)
         alias = f" (perf: {other})" if other not in (None, name) else ""
         tell(f"    {100 * ours.share(place):5.1f} {100 * b:5.1f}  {name}{alias} ({place[0]}){mark}")

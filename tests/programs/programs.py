@@ -163,8 +163,9 @@ class Node(Program):
     frame_pointers = tells = True
 
     def start(self, session):
+        # Neither functions within others nor work of the collector in other threads.
         process = session.start("node", "--perf-basic-prof", "--interpreted-frames-native-stack",
-                                SOURCES / "shares.js")
+                                "--no-turbo-inlining", "--single-threaded-gc", SOURCES / "shares.js")
         time.sleep(1)
         return process
 

@@ -5,6 +5,7 @@ A function is known by its image and the last twelve bits of its first address: 
 name either program chose for it, and wherever the image was loaded.
 """
 
+import bisect
 import collections
 import pathlib
 import re
@@ -35,7 +36,9 @@ def frame(address, name, path):
     if MADE.match(module):
         module = "[made while running]"
     symbol, _, into = name.rpartition("+0x")
-    if name.startswith("[unknown]") or not symbol or symbol.startswith("0x"):
+    unnamed = name.startswith("[unknown]") or not symbol or symbol.startswith("0x")
+    # Code behind the last function of gcc's crtbegin.o, a jump, has lost its name: it is no frame_dummy.
+    if unnamed or (symbol == "frame_dummy" and int(into, 16) >= 16):
         return Frame(module, address & PAGE, None)
     return Frame(module, (address - int(into, 16)) & PAGE, symbol)
 
@@ -125,22 +128,22 @@ class Profile:
     """What one recorder saw of one run."""
 
     def __init__(self, samples, beginnings):
+        self.timed = samples
         samples = [sample.stack for sample in samples]
         self.count = len(samples)
         user = [stack for stack in samples if stack[-1].module != "[kernel]"]
         self.user = len(user)
         self.whole = sum(beginnings.holds(stack[-1]) for stack in user)
-        self.named = sum(stack[0].symbol is not None for stack in samples)
+        own = [stack[0] for stack in samples if stack[0].module != "[kernel]"]
+        self.named = sum(innermost.symbol is not None for innermost in own)
         self.leaves = collections.Counter()
         self.names = collections.defaultdict(collections.Counter)
-        for stack in samples:
-            if stack[0].module == "[kernel]":
-                continue
-            place = stack[0].module, (stack[0].place if stack[0].symbol is not None else None)
+        for innermost in own:
+            place = innermost.module, (innermost.place if innermost.symbol is not None else None)
             self.leaves[place] += 1
-            self.names[place][stack[0].symbol or "[unknown]"] += 1
+            self.names[place][innermost.symbol or "[unknown]"] += 1
         # Samples whose innermost frame is the program's own, and the share of the others.
-        self.own = sum(self.leaves.values())
+        self.own = len(own)
         self.kernel = 1 - self.own / self.count if self.count else 0.0
         self.ends = collections.Counter(stack[-1] for stack in user if not beginnings.holds(stack[-1]))
         self.samples = samples
@@ -148,6 +151,18 @@ class Profile:
     def holding(self, word):
         """In how many stacks there is a function whose name has this word in it."""
         return sum(any(frame.symbol and word in frame.symbol for frame in stack) for stack in self.samples)
+
+    def shares_by_time(self, place, edges):
+        """Its share in each stretch of time between two edges."""
+        found, all_ = [0] * len(edges), [0] * len(edges)
+        for sample in self.timed:
+            innermost = sample.stack[0]
+            if innermost.module != "[kernel]":
+                at = bisect.bisect(edges, sample.seconds) - 1
+                known = innermost.place if innermost.symbol is not None else None
+                all_[at] += 1
+                found[at] += (innermost.module, known) == place
+        return [part / whole if whole else 0.0 for part, whole in zip(found, all_)]
 
     def share(self, place):
         return self.leaves[place] / self.own if self.own else 0.0
