@@ -15,7 +15,7 @@ pub struct Plan {
     /// How much slower it is.
     pub slower: f64,
     /// Recordings on each side, as long as those at hand, that would show it with a probability of
-    /// 80 %; `None` if more than [`RECORDINGS_MAX`].
+    /// 80 %; `None` if more than `RECORDINGS_MAX`.
     pub recordings: Option<usize>,
 }
 
