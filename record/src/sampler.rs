@@ -10,7 +10,7 @@ use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::signal;
 use crate::walk;
-use crate::window::{Reader, Window};
+use crate::window::{PIECE_BYTES, Reader, Window};
 use uprof::cold::LossReason;
 use uprof::{Arch, Registers, Stop};
 
@@ -275,7 +275,10 @@ impl Copied {
             late: false,
         };
         self.stack.begin(sp);
-        self.stack.fill(take.kept_bytes, &mut reader);
+        // A walk begins with a piece of its own: to read less of it before would only be a read more.
+        if take.kept_bytes > PIECE_BYTES {
+            self.stack.fill(take.kept_bytes, &mut reader);
+        }
         if take.window_bytes > 0
             && let Some(address) = self.stack.follow(fp, take.most_frames, &mut reader)
             // A frame pointer that never was inside is some other number, in code that has none.

@@ -13,7 +13,7 @@ pub trait Reader {
 }
 
 /// Bytes copied at a time when no more are needed; time is looked at in between.
-const PIECE_BYTES: usize = 1024;
+pub const PIECE_BYTES: usize = 1024;
 /// Pieces end at pages, so that a hole in memory costs no more than its page.
 const PAGE_BYTES: usize = 4096;
 /// A saved frame pointer and a return address.

@@ -153,7 +153,8 @@ impl<'a, 's> Unwinders<'a, 's> {
                 .map(|region| self.module(region))
                 .collect();
             let arch = self.recording.metadata().target.arch;
-            let unwinder = Unwinder::new(arch, modules);
+            let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
+            let unwinder = Unwinder::new(arch, modules).with_interrupts(is_guest);
             Arc::new(unwinder.with_all_code(self.has_all_code(view, time_ns)))
         });
         Arc::clone(unwinder)

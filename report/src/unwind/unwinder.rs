@@ -59,6 +59,8 @@ pub struct Unwinder {
     number: u64,
     /// Where there is no module, there is no code.
     has_all_code: bool,
+    /// Whether frame pointers may lead through interrupts.
+    has_interrupts: bool,
 }
 
 impl Unwinder {
@@ -81,6 +83,7 @@ impl Unwinder {
             needed,
             number,
             has_all_code: false,
+            has_interrupts: false,
         }
     }
 
@@ -88,6 +91,15 @@ impl Unwinder {
     pub fn with_all_code(self, has_all_code: bool) -> Unwinder {
         Unwinder {
             has_all_code,
+            ..self
+        }
+    }
+
+    /// Lets frame pointers lead to code behind no call: in a kernel they lead through interrupts to
+    /// what was interrupted.
+    pub fn with_interrupts(self, has_interrupts: bool) -> Unwinder {
+        Unwinder {
+            has_interrupts,
             ..self
         }
     }
@@ -115,7 +127,7 @@ impl Unwinder {
     pub fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
         match landing {
             Landing::Return | Landing::Unread => true,
-            Landing::Elsewhere => is_outermost,
+            Landing::Elsewhere => is_outermost || self.has_interrupts,
             Landing::Unmapped => !self.has_all_code,
         }
     }
