@@ -62,7 +62,8 @@ describe('page', { skip: MISSING }, () => {
       found.forEach((one, index) =>
         ok(top[index][5].startsWith(one.name.replace(/…$/, '')), `${one.name}: ${top[index][5]}`),
       )
-      const json = JSON.parse(uniprof('export', '--format', 'json', ...args))
+      const apart = ['--processes', 'apart']
+      const json = JSON.parse(uniprof('export', '--format', 'json', ...apart, ...args))
       const pairs = json.labels.map(() => [0, 0])
       for (const { frames, count } of json.stacks) {
         for (const label of new Set(frames)) pairs[label][1] += count
