@@ -1,7 +1,14 @@
-//! When samples are due: a grid of deadlines, a little jitter, and what came of both.
+//! When samples are due: one deadline in each period, anywhere in it, and what came of them.
 //!
 //! Enters: the time. Leaves: the next deadline, and how many have passed without a sample. Must not
 //! wander from the rate that was asked for, however long a recording is.
+//!
+//! A deadline is drawn evenly from the whole of its period (stratified sampling: Cochran, "Sampling
+//! Techniques", 1977, chapter 5). So no moment is more likely than another, whatever the guest does in step
+//! with us, and the error of a share is never above that of samples at independent times. Less jitter is
+//! worse: within a part of the period, a guest that repeats itself each period shows only a part of
+//! what it does. Two samples may come close to each other; to keep them apart would make some moments
+//! rarer, and the guest may be in step with those.
 
 use crate::control::Control;
 use std::sync::atomic::Ordering;
@@ -11,10 +18,10 @@ const HOUSEKEEPING_NS: u64 = 250_000_000;
 
 /// When to wake next.
 pub struct Pace {
-    /// The deadline without jitter, and its fraction of a nanosecond.
+    /// Where the period begins in which the deadline lies, and its fraction of a nanosecond.
     grid_ns: u64,
     fraction_ns: f64,
-    /// The deadline that counts.
+    /// The deadline.
     pub wake_ns: u64,
     period_ns: f64,
     random: u64,
@@ -25,7 +32,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The first deadline is a period after `now_ns`.
+    /// The first period begins at `now_ns`.
     pub fn new(now_ns: u64, period_ns: f64, most_overhead: Option<f64>) -> Self {
         let mut pace = Pace {
             grid_ns: now_ns,
@@ -38,8 +45,7 @@ impl Pace {
             checked_ns: now_ns,
             frozen_ns: 0,
         };
-        pace.advance(1);
-        pace.wake_ns = pace.grid_ns;
+        pace.draw();
         pace
     }
 
@@ -50,31 +56,28 @@ impl Pace {
         self.fraction_ns = by_ns.fract();
     }
 
-    /// How far from the grid a deadline may be, either way.
-    fn jitter_ns(&self) -> u64 {
-        self.period_ns as u64 / 8
+    /// Draws the deadline from the period that the grid is at.
+    fn draw(&mut self) {
+        self.wake_ns = self.grid_ns + self.random() % (self.period_ns as u64).max(1);
     }
 
-    /// Sets the next deadline: on the grid, up to an eighth of a period early or late. Returns how
-    /// many deadlines had passed already.
+    /// Periods that were over at `now_ns`, counted from the one that the grid is at.
+    fn over(&self, now_ns: u64) -> u64 {
+        (now_ns.saturating_sub(self.grid_ns) as f64 / self.period_ns) as u64
+    }
+
+    /// Sets the deadline of the next period that isn't over. Returns how many are.
     pub fn next(&mut self, now_ns: u64) -> u64 {
         self.advance(1);
-        let mut missed = 0;
-        if now_ns > self.grid_ns + self.jitter_ns() {
-            missed = ((now_ns - self.grid_ns) as f64 / self.period_ns).ceil() as u64;
-            self.advance(missed);
-        }
-        let span = (self.jitter_ns() * 2).max(1);
-        self.wake_ns = self.grid_ns - span / 2 + self.random() % span;
+        let missed = self.over(now_ns);
+        self.advance(missed);
+        self.draw();
         missed
     }
 
     /// How many deadlines passed before `end_ns` without a sample.
     pub fn unmet(&self, end_ns: u64) -> u64 {
-        match end_ns > self.grid_ns + self.jitter_ns() {
-            true => ((end_ns - self.grid_ns) as f64 / self.period_ns) as u64 + 1,
-            false => 0,
-        }
+        self.over(end_ns).max(u64::from(end_ns > self.wake_ns))
     }
 
     /// xorshift64 (Marsaglia, "Xorshift RNGs", 2003): not to run in step with the guest needs no more.
@@ -121,22 +124,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_stay_on_the_grid_and_missed_ones_are_counted() {
+    fn deadlines_stay_in_their_periods_and_missed_ones_are_counted() {
         let mut pace = Pace::new(0, 1000.0, None);
         let mut missed = 0;
-        for round in 2..1000 {
-            missed += pace.next(pace.wake_ns + 10);
-            let grid = round * 1000;
+        for round in 1..1000 {
+            missed += pace.next(pace.wake_ns);
+            let period = round * 1000..(round + 1) * 1000;
             assert!(
-                pace.wake_ns.abs_diff(grid) <= 125,
-                "{} against {grid}",
+                period.contains(&pace.wake_ns),
+                "{} in {period:?}",
                 pace.wake_ns
             );
         }
         assert_eq!(missed, 0);
         let before = pace.grid_ns;
-        assert_eq!(pace.next(before + 5500), 5);
-        assert_eq!(pace.grid_ns, before + 6000);
+        assert_eq!(pace.next(before + 5500), 4);
+        assert_eq!(pace.grid_ns, before + 5000);
     }
 
     /// Four hours at a rate whose period is no whole number of nanoseconds.
@@ -144,26 +147,78 @@ mod tests {
     fn the_grid_does_not_drift_from_the_rate() {
         let rate_hz = 997.0;
         let mut pace = Pace::new(0, 1e9 / rate_hz, None);
-        let mut deadlines = 1;
-        while deadlines < 4 * 3600 * 997 {
+        let mut periods = 0;
+        while periods < 4 * 3600 * 997 {
             // Now and then, some are missed.
-            let late_ns = if deadlines % 50_021 == 0 {
-                1_000_000
-            } else {
-                0
-            };
-            deadlines += 1 + pace.next(pace.wake_ns + late_ns);
+            let late_ns = if periods % 50_021 == 0 { 1_000_000 } else { 0 };
+            periods += 1 + pace.next(pace.wake_ns + late_ns);
         }
-        let due_ns = deadlines as f64 * 1e9 / rate_hz;
+        let due_ns = periods as f64 * 1e9 / rate_hz;
         let off_ns = pace.grid_ns as f64 - due_ns;
         assert!(off_ns.abs() < 1_000.0, "{off_ns} ns in four hours");
     }
 
     #[test]
     fn deadlines_that_pass_before_the_end_are_missed() {
-        // Due at 1000, 2000, 3000, each up to 125 ns later.
         let pace = Pace::new(0, 1000.0, None);
-        let unmet = [0, 999, 1125, 1126, 2500, 3001].map(|end_ns| pace.unmet(end_ns));
-        assert_eq!(unmet, [0, 0, 0, 1, 2, 3]);
+        let due_ns = pace.wake_ns;
+        let ends = [0, due_ns, due_ns + 1, 1000, 1999, 2000, 3001];
+        assert_eq!(ends.map(|end_ns| pace.unmet(end_ns)), [0, 0, 1, 1, 1, 2, 3]);
+    }
+
+    /// Part of the samples that find the guest in the first `share` of its period, which is `ratio`
+    /// times ours and begins at `phase`.
+    fn sampled(pace: &mut Pace, samples: u32, share: f64, ratio: f64, phase: f64) -> f64 {
+        let mut found = 0;
+        for _ in 0..samples {
+            let guest = (pace.wake_ns as f64 / (pace.period_ns * ratio) + phase).fract();
+            found += u32::from(guest < share);
+            pace.next(pace.wake_ns);
+        }
+        f64::from(found) / f64::from(samples)
+    }
+
+    /// Guests that repeat themselves in 0.1 to 10 of our periods, at all phases: the error of a share is no
+    /// larger than that of samples at independent times, whose variance is that of a binomial.
+    #[test]
+    fn no_guest_runs_in_step() {
+        const SAMPLES: u32 = 100;
+        const PHASES: u32 = 300;
+        let between = (0..=40).map(|step| 0.1 * 100f64.powf(f64::from(step) / 40.0));
+        let in_step = [
+            0.2,
+            0.25,
+            1.0 / 3.0,
+            0.5,
+            0.99,
+            0.999,
+            1.001,
+            1.01,
+            1.5,
+            2.0,
+            3.0,
+        ];
+        let mut worst = (0.0, 0.0, 0.0);
+        for ratio in between.chain(in_step) {
+            for share in [0.6, 0.1] {
+                let mut pace = Pace::new(20_261_120, 1e9 / 97.0, None);
+                let squares = (0..PHASES).map(|phase| {
+                    let phase = f64::from(phase) / f64::from(PHASES);
+                    (sampled(&mut pace, SAMPLES, share, ratio, phase) - share).powi(2)
+                });
+                let mean_square = squares.sum::<f64>() / f64::from(PHASES);
+                let independent = share * (1.0 - share) / f64::from(SAMPLES);
+                let error = (mean_square / independent).sqrt();
+                if error > worst.0 {
+                    worst = (error, ratio, share);
+                }
+            }
+        }
+        let (error, ratio, share) = worst;
+        assert!(
+            error <= 1.2,
+            "{error:.2} times the error of independent samples, where the guest's period is {ratio:.3} \
+             of ours and the share {share}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The loop that takes samples: absolute deadlines, a little jitter, and nothing that could wait.
+//! The loop that takes samples: absolute deadlines, and nothing that could wait.
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 

@@ -21,8 +21,6 @@ struct Minute {
     late_ns: u64,
     longest_late_ns: u64,
     cost_ns: u64,
-    /// Sum of the phases of all rounds, in nanoseconds.
-    phase_ns: f64,
 }
 
 impl Minute {
@@ -31,7 +29,7 @@ impl Minute {
         writeln!(
             out,
             "minute number={number} samples={} rounds={} missed={} bytes={} late_ns={} \
-             longest_late_ns={} cost_ns={} phase_ns={:.0}",
+             longest_late_ns={} cost_ns={}",
             self.samples,
             self.rounds,
             self.missed,
@@ -39,7 +37,6 @@ impl Minute {
             self.late_ns / rounds,
             self.longest_late_ns,
             self.cost_ns / rounds,
-            self.phase_ns / rounds as f64,
         )?;
         out.flush()
     }
@@ -60,8 +57,8 @@ pub struct Ledger {
     period_ns: f64,
     first: Option<Round>,
     round: Option<Round>,
-    /// Number of the round's deadline, counted from the first round's.
-    deadline: u64,
+    /// The last round of the minute before.
+    before_minute: Option<Round>,
     minute: Minute,
     minute_number: u64,
     start_ns: u64,
@@ -90,7 +87,7 @@ impl Ledger {
             period_ns: 0.0,
             first: None,
             round: None,
-            deadline: 0,
+            before_minute: None,
             minute: Minute::default(),
             minute_number: 0,
             start_ns: 0,
@@ -217,6 +214,7 @@ impl Ledger {
         if number > self.minute_number {
             self.minute.write(self.minute_number, out)?;
             self.minute_number = number;
+            self.before_minute = self.round;
             self.minute = Minute::default();
         }
         self.minute.samples += 1;
@@ -224,8 +222,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Deadlines lie on a grid, up to an eighth of a period beside it; from one round to the next,
-    /// as many periods have passed as deadlines, and the phase against the grid must not wander.
+    /// There is a deadline in each period, anywhere in it: so many periods after another one, as many
+    /// deadlines have passed, or one more or fewer.
     fn begin_round(&mut self, row: &Row<'_>) {
         let late_ns = row.late_ns.unwrap_or(0);
         let round = Round {
@@ -234,24 +232,26 @@ impl Ledger {
             last_vcpu: row.task.vcpu,
         };
         let first = *self.first.get_or_insert(round);
-        if let Some(before) = self.round {
-            if before.time_ns > row.time_ns {
-                self.complain(format!("{} ns after {} ns", row.time_ns, before.time_ns));
-            }
-            let passed_ns = round.deadline_ns as f64 - before.deadline_ns as f64;
-            let periods = (passed_ns / self.period_ns).round().max(1.0) as u64;
-            self.deadline += periods;
-            self.missed += periods - 1;
-            self.minute.missed += periods - 1;
+        if let Some(before) = self.round
+            && before.time_ns > row.time_ns
+        {
+            self.complain(format!("{} ns after {} ns", row.time_ns, before.time_ns));
         }
-        let due_ns = self.deadline as f64 * self.period_ns;
-        self.minute.phase_ns += (round.deadline_ns - first.deadline_ns) as f64 - due_ns;
+        let since = self.before_minute.unwrap_or(first);
+        self.minute.rounds += 1;
+        self.minute.missed = self.passed(since, round).saturating_sub(self.minute.rounds);
+        self.rounds += 1;
+        self.missed = (self.passed(first, round) + 1).saturating_sub(self.rounds);
         self.minute.late_ns += late_ns;
         self.minute.longest_late_ns = self.minute.longest_late_ns.max(late_ns);
         self.minute.cost_ns += row.cost_ns.unwrap_or(0);
-        self.minute.rounds += 1;
-        self.rounds += 1;
         self.round = Some(round);
+    }
+
+    /// Deadlines from one round's to another's, give or take one.
+    fn passed(&self, from: Round, to: Round) -> u64 {
+        let passed_ns = to.deadline_ns.saturating_sub(from.deadline_ns);
+        (passed_ns as f64 / self.period_ns).round() as u64
     }
 
     /// Compares a simulated sample with what was simulated. `chains` remembers, by node plus 1,
@@ -298,7 +298,8 @@ impl Ledger {
         let end_ns = self.end.as_ref().map_or(0, |end| end.time_ns);
         let last_deadline_ns = self.round.map_or(end_ns, |round| round.deadline_ns);
         let left_ns = end_ns.saturating_sub(last_deadline_ns);
-        let tail = (left_ns as f64 / self.period_ns) as u64 + 1;
+        // And how far the first deadline is in its period is not known.
+        let tail = (left_ns as f64 / self.period_ns) as u64 + 2;
         let even = self.tasks.values().min() == self.tasks.values().max();
         writeln!(
             out,
