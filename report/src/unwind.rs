@@ -7,6 +7,7 @@
 
 mod compile;
 mod linkage;
+mod edges;
 mod rows;
 mod rule;
 mod table;

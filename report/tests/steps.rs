@@ -79,8 +79,8 @@ const PROGRAMS: &[Program] = &[
     ),
 ];
 
-/// Not clang's: before version 15 its tables for aarch64 hold at calls only, not in prologues and
-/// epilogues.
+const TARGET: &str = "--target=aarch64-linux-gnu";
+
 const PROGRAMS_AARCH64: &[Program] = &[
     program(
         "gcc-O0",
@@ -108,6 +108,24 @@ const PROGRAMS_AARCH64: &[Program] = &[
         &[
             "aarch64-linux-gnu-gcc",
             "-O2",
+            "-mbranch-protection=standard",
+            "-static",
+        ],
+    ),
+    program("clang-O0", "work.c", &["clang", TARGET, "-O0", "-static"]),
+    program("clang-O2", "work.c", &["clang", TARGET, "-O2", "-static"]),
+    program(
+        "clang-O2-nofp",
+        "work.c",
+        &["clang", TARGET, "-O2", "-fomit-frame-pointer", "-static"],
+    ),
+    program(
+        "clang-Os-pac",
+        "work.c",
+        &[
+            "clang",
+            TARGET,
+            "-Os",
             "-mbranch-protection=standard",
             "-static",
         ],

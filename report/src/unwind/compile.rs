@@ -5,7 +5,7 @@
 
 use super::linkage::{self, Stubs};
 use super::rows::Rows;
-use super::table::{NO_RULE, RuleTable, Skipped};
+use super::table::{RuleTable, Skipped};
 use crate::images::{Image, ImageAddress};
 use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice,
@@ -70,7 +70,7 @@ impl RuleTable {
             let functions = frames.functions(image, &mut skipped);
             let mut stubs = linkage::stubs(image);
             stubs.retain(|stubs| is_free(&functions, stubs.start, stubs.end));
-            frames.expand(image.arch(), &functions, &stubs, skipped)
+            frames.expand(image, &functions, &stubs, skipped)
         })
     }
 }
@@ -154,11 +154,12 @@ impl Frames<'_> {
 
     fn expand(
         &self,
-        arch: Arch,
+        image: &Image,
         functions: &[Function],
         stubs: &[Stubs],
         skipped: Skipped,
     ) -> RuleTable {
+        let arch = image.arch();
         let starts = functions.first().map(|function| function.start);
         let base = starts
             .into_iter()
@@ -177,7 +178,12 @@ impl Frames<'_> {
                 rows.expand(&self.eh_frame, &self.bases, function, &mut eh_cies)
             };
             broken += u32::from(is_whole.is_none());
-            rows.push(function.end, NO_RULE);
+            let start = ImageAddress(function.start);
+            let code = match arch {
+                Arch::Aarch64 => image.code_at(start, function.end - function.start),
+                Arch::X86_64 => None,
+            };
+            rows.push_function(function, code);
         }
         stubs.for_each(|behind| rows.push_stubs(arch, behind));
         rows.finish(Skipped {

@@ -2,6 +2,7 @@
 //! rules come out. A rule that occurs a thousand times is stored once.
 
 use super::compile::{Bytes, Cies, Function, common_entry};
+use super::edges::{Depth, edges};
 use super::linkage::Stubs;
 use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
 use super::table::{NO_RULE, RuleTable, Skipped};
@@ -41,6 +42,8 @@ pub(super) struct Rows {
     known: HashMap<Vec<u64>, u32, BuildHasherDefault<WordHasher>>,
     known_expressions: HashMap<Vec<u8>, u32>,
     context: UnwindContext<usize>,
+    /// Of the function at hand: where rows start, and their rules.
+    function: Vec<(u64, u32)>,
     /// Of the row at hand; kept for their room.
     key: Vec<u64>,
     saves: Vec<Save>,
@@ -58,6 +61,7 @@ impl Rows {
         Rows {
             table: RuleTable { base, ..table },
             known: HashMap::default(),
+            function: Vec::new(),
             key: Vec::new(),
             saves: Vec::new(),
             known_expressions: HashMap::new(),
@@ -65,8 +69,8 @@ impl Rows {
         }
     }
 
-    /// Appends the rows of `function`. `None` if its description is damaged; rows before the
-    /// damage stay.
+    /// Reads the rows of `function`. `None` if its description is damaged; rows before the damage
+    /// stay.
     pub(super) fn expand<'a, S>(
         &mut self,
         section: &S,
@@ -77,6 +81,7 @@ impl Rows {
     where
         S: UnwindSection<Bytes<'a>>,
     {
+        self.function.clear();
         let offset = S::Offset::from(function.offset);
         let entry = section
             .fde_from_offset(bases, offset, |section, bases, offset| {
@@ -100,13 +105,55 @@ impl Rows {
                             break None;
                         }
                         let rule = self.rule(section, row, is_trap, return_register);
-                        self.push(row.start_address(), rule.unwrap_or(NO_RULE));
+                        let start = row.start_address();
+                        self.function.push((start, rule.unwrap_or(NO_RULE)));
                     }
                 }
             };
         }
         self.context = context;
         whole
+    }
+
+    /// Appends the rows that were read of `function`, mended by its `code` where that is given.
+    pub(super) fn push_function(&mut self, function: &Function, code: Option<&[u8]>) {
+        let rows = std::mem::take(&mut self.function);
+        let mended = code.map_or_else(Vec::new, |code| self.mended(function.start, code, &rows));
+        let mut mended = mended.into_iter().peekable();
+        for (index, &(start, rule)) in rows.iter().enumerate() {
+            let end = rows.get(index + 1).map_or(function.end, |next| next.0);
+            self.push(start, rule);
+            while let Some((at, depth)) = mended.next_if(|(at, _)| *at < end) {
+                let other = self.depth_rule(&depth);
+                self.push(at, other.unwrap_or(NO_RULE));
+                if at + 4 < end {
+                    self.push(at + 4, rule);
+                }
+            }
+        }
+        self.push(function.end, NO_RULE);
+        self.function = rows;
+    }
+
+    /// The instructions of a function of aarch64 at which its `rows` are wrong.
+    fn mended(&self, start: u64, code: &[u8], rows: &[(u64, u32)]) -> Vec<(u64, Depth)> {
+        let stated = |at: u64| {
+            let after = rows.partition_point(|(start, _)| *start <= at);
+            let rule = self.table.rule(rows.get(after.checked_sub(1)?)?.1)?;
+            (!rule.is_trap).then(|| (rule.cfa, self.table.saves(rule)))
+        };
+        edges(start, code, rows.iter().map(|row| row.0), stated)
+    }
+
+    /// The rule for a stack of aarch64 that is so deep.
+    fn depth_rule(&mut self, depth: &Depth) -> Option<u32> {
+        let place = |&(register, at): &(u8, i32)| Save {
+            register,
+            place: Place::AtCfa(at),
+        };
+        let mut saves: Vec<Save> = depth.saved.iter().map(place).collect();
+        saves.sort_unstable_by_key(|save| save.register);
+        self.intern(depth.cfa(), false, 30, &saves)
     }
 
     /// Appends a row that holds from `start` on, unless the one before says the same.
