@@ -125,8 +125,9 @@ fn what(recording: &Recording, page: &mut Page) {
     let others = totals
         .iter()
         .filter(|(name, _)| !COUNTED_HERE.contains(&name.as_str()));
-    for (name, value) in others {
-        page.line(&printable(name), value.to_string());
+    for (number, (name, value)) in others.enumerate() {
+        let label = if number == 0 { "counted" } else { "" };
+        page.line(label, format!("{value} {}", name.replace('_', " ")));
     }
 }
 
