@@ -1,5 +1,6 @@
 //! `uniprof doctor`: what stands in the way of a good recording, and what to type.
 
+use crate::terminal::printable_lines;
 use crate::{Outcome, target};
 use std::io::Write;
 use std::path::PathBuf;
@@ -47,10 +48,11 @@ fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
             Verdict::Poor => "poor",
             Verdict::Bad => "BAD ",
         };
-        writeln!(out, "{mark}  {}", finding.text)?;
+        // What a monitor, a stub or a guest said may be quoted in it.
+        writeln!(out, "{mark}  {}", printable_lines(&finding.text))?;
     }
     match &report.command {
-        Some(command) => writeln!(out, "\nTry: {command}"),
+        Some(command) => writeln!(out, "\nTry: {}", printable_lines(command)),
         None => Ok(()),
     }
 }

@@ -30,6 +30,7 @@ mod samples;
 pub mod cold;
 pub mod image;
 pub mod alias;
+mod steering;
 mod index;
 mod compress;
 mod writer;
@@ -57,6 +58,7 @@ pub use sample::{
     register_name,
 };
 pub use scanner::Item;
+pub use steering::is_steering;
 pub use stream::StreamReader;
 pub use trie::Node;
 pub use writer::Writer;

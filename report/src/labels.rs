@@ -4,6 +4,7 @@
 use crate::words::WordMap;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use uprof::is_steering;
 
 /// Number of a label in a [`Labels`] table.
 pub type LabelId = u32;
@@ -119,7 +120,8 @@ impl Labels {
 /// No name is shown beyond so many bytes: templates can spell kilobytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// `text` without what could steer a terminal, break a line or turn its direction.
+/// `text` without what could steer a terminal, break a line or turn its direction: the way of every
+/// foreign text into an output that is not JSON or a dump, which say such characters by their numbers.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {
@@ -173,16 +175,6 @@ pub fn short(name: &str) -> Cow<'_, str> {
         true => Cow::Owned(kept),
         false => Cow::Borrowed(name),
     }
-}
-
-fn is_steering(letter: char) -> bool {
-    letter.is_control()
-        || matches!(
-            letter,
-            '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
-        )
-        || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(letter, '\u{fffe}' | '\u{ffff}')
 }
 
 #[cfg(test)]

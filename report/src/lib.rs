@@ -4,6 +4,7 @@
 
 mod mapped;
 mod words;
+mod json_writer;
 mod arena;
 
 pub mod unit;

@@ -127,11 +127,24 @@ def wrapping(value):
     return value & MASK_64
 
 
+# Characters that a dump escapes (format-spec.md, section 10).
+STEERING = [
+    (0x0000, 0x001F), (0x007F, 0x009F), (0x00AD, 0x00AD), (0x0600, 0x0605), (0x061C, 0x061C),
+    (0x06DD, 0x06DD), (0x070F, 0x070F), (0x0890, 0x0891), (0x08E2, 0x08E2), (0x180E, 0x180E),
+    (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0xFEFF, 0xFEFF), (0xFFF0, 0xFFFB),
+    (0xFFFE, 0xFFFF), (0x110BD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+]  # fmt: skip
+
+
 def quote(text):
     def escaped(char):
         if char in '"\\':
             return "\\" + char
-        return f"\\u{ord(char):04x}" if char < " " or "\x7f" <= char <= "\x9f" else char
+        if not any(first <= ord(char) <= last for first, last in STEERING):
+            return char
+        units = char.encode("utf-16-be").hex()
+        return "".join("\\u" + units[at : at + 4] for at in range(0, len(units), 4))
     return '"' + "".join(map(escaped, text)) + '"'
 
 

@@ -2,6 +2,7 @@
 
 use super::Diff;
 use super::verdict::{Change, DETECTABLE_AT};
+use crate::json_writer::JsonWriter;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -43,7 +44,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         })).collect::<Vec<Value>>(),
         "changes": changes,
     });
-    serde_json::to_writer_pretty(&mut *out, &whole).map_err(io::Error::from)?;
+    serde_json::to_writer_pretty(JsonWriter(out), &whole).map_err(io::Error::from)?;
     out.write_all(b"\n")
 }
 

@@ -3,6 +3,7 @@
 
 use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
+use crate::json_writer::JsonWriter;
 use crate::labels::printable;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT};
@@ -54,7 +55,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
             }
         }
     }
-    serde_json::to_writer(&mut *out, &made).map_err(io::Error::from)?;
+    serde_json::to_writer(JsonWriter(out), &made).map_err(io::Error::from)?;
     out.write_all(b"\n")?;
     Ok(profile)
 }

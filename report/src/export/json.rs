@@ -3,6 +3,7 @@
 
 use crate::export::Request;
 use crate::gather::Profile;
+use crate::json_writer::JsonWriter;
 use crate::labels::LabelId;
 use crate::recording::{Recording, last_part};
 use crate::tree::NodeId;
@@ -19,6 +20,7 @@ const VERSION: u32 = 1;
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
+    let out = &mut JsonWriter(out);
     let recordings: Vec<Value> = request
         .recordings
         .iter()

@@ -4,6 +4,7 @@
 
 use crate::export::{Moment, Request};
 use crate::gather::{Profile, task_name};
+use crate::json_writer::JsonWriter;
 use crate::labels::LabelId;
 use crate::recording::last_part;
 use crate::unit::Unit;
@@ -16,6 +17,7 @@ use std::io::{self, Write};
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, threads) = request.gather_threads();
+    let out = &mut JsonWriter(out);
     let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));
     let head = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",

@@ -372,8 +372,11 @@ fn quoted(text: &str) -> String {
         match letter {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // U+0000 to U+001F and U+007F to U+009F.
-            _ if letter.is_control() => put(&mut out, format_args!("\\u{:04x}", u32::from(letter))),
+            _ if uprof::is_steering(letter) => {
+                for unit in letter.encode_utf16(&mut [0; 2]) {
+                    put(&mut out, format_args!("\\u{unit:04x}"));
+                }
+            }
             _ => out.push(letter),
         }
     }
@@ -387,7 +390,10 @@ mod tests {
 
     #[test]
     fn quoted_texts_are_one_line() {
-        let quoted = quoted("a \"b\"\\\n\u{9f}é");
-        assert_eq!(quoted, "\"a \\\"b\\\"\\\\\\u000a\\u009fé\"");
+        let quoted = quoted("a \"b\"\\\n\u{9f}é\u{202e}\u{e0001}");
+        assert_eq!(
+            quoted,
+            "\"a \\\"b\\\"\\\\\\u000a\\u009fé\\u202e\\udb40\\udc01\""
+        );
     }
 }

@@ -1,0 +1,62 @@
+//! Characters that could steer whoever shows a text: a terminal, a page, an editor. A recording, an
+//! image, a guest or a stub may hold any of them. Enters: a character. Leaves: whether it may be shown.
+//!
+//! Source: Unicode 17.0, `UnicodeData.txt`: the general categories Cc, Cf, Zl and Zp; of Cf whole
+//! blocks where the rest of them is reserved for more of the same.
+
+/// First and last character of each stretch, ascending.
+const STEERING: [(char, char); 21] = [
+    ('\0', '\u{1f}'),
+    ('\u{7f}', '\u{9f}'),
+    ('\u{ad}', '\u{ad}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{890}', '\u{891}'),
+    ('\u{8e2}', '\u{8e2}'),
+    ('\u{180e}', '\u{180e}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{fff0}', '\u{fffb}'),
+    // No characters, and not allowed in XML.
+    ('\u{fffe}', '\u{ffff}'),
+    ('\u{110bd}', '\u{110cd}'),
+    ('\u{13430}', '\u{1343f}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+/// Whether `letter` moves a cursor, ends a line, turns the direction of text, hides, or is no
+/// character. Tabs and line ends are among them.
+pub fn is_steering(letter: char) -> bool {
+    // What most texts are made of is answered first.
+    !(' '..='~').contains(&letter)
+        && STEERING
+            .iter()
+            .any(|&(first, last)| (first..=last).contains(&letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_formats_and_directions_steer_and_letters_do_not() {
+        let steering = "\0\t\n\x1b\x7f\u{85}\u{9b}\u{ad}\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\
+                        \u{2069}\u{feff}\u{fff9}\u{ffff}\u{110bd}\u{1343f}\u{e0001}\u{e007f}";
+        for letter in steering.chars() {
+            assert!(is_steering(letter), "{:#x}", u32::from(letter));
+        }
+        for letter in " ~é\u{a0}\u{ac}\u{ae}\u{200a}\u{2010}\u{2027}\u{202f}\u{2070}…�日😀".chars()
+        {
+            assert!(!is_steering(letter), "{:#x}", u32::from(letter));
+        }
+        for pair in STEERING.windows(2) {
+            assert!(pair[0].1 < pair[1].0);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! The way of every JSON output: what serde_json writes goes in, the same JSON comes out with
+//! characters that could steer a terminal or an editor as `\u` escapes. A reader of JSON gets them back.
+
+use std::io::{self, Write};
+use uprof::is_steering;
+
+/// Writes JSON through to another writer. Each call must bring whole characters, as serde_json's do.
+pub(crate) struct JsonWriter<'o>(pub &'o mut dyn Write);
+
+impl Write for JsonWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
+        // Below U+007F serde_json escapes itself, and line ends stand between values only.
+        let steers = |letter: char| letter >= '\u{7f}' && is_steering(letter);
+        let mut rest = text;
+        while let Some(at) = rest.find(steers) {
+            let (before, from) = rest.split_at(at);
+            self.0.write_all(before.as_bytes())?;
+            let mut letters = from.chars();
+            for unit in letters.next().into_iter().flat_map(|letter| {
+                let mut units = [0; 2];
+                letter.encode_utf16(&mut units).to_vec()
+            }) {
+                write!(self.0, "\\u{unit:04x}")?;
+            }
+            rest = letters.as_str();
+        }
+        self.0.write_all(rest.as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_is_escaped_and_read_back() {
+        let text = "a\x1b\u{9b}31m\u{202e}\u{61c}é\u{e0001}";
+        let mut out = Vec::new();
+        serde_json::to_writer(JsonWriter(&mut out), text).unwrap();
+        let written = String::from_utf8(out).unwrap();
+        assert_eq!(
+            written,
+            "\"a\\u001b\\u009b31m\\u202e\\u061cé\\udb40\\udc01\""
+        );
+        let back: String = serde_json::from_str(&written).unwrap();
+        assert_eq!(back, text);
+    }
+}

@@ -1,0 +1,295 @@
+//! Every control, format, separating and turning character of Unicode is planted in every text that a
+//! recording can have and in what a monitor says, and looked for in every output.
+
+#![cfg(feature = "report")]
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::process::{Command, Output};
+use uprof::cold::{
+    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, Span, TargetKind, TaskChange,
+    TaskEvent,
+};
+use uprof::image::{ImageIdentity, ImagePart, Symbol};
+use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+
+/// Unicode 17.0, DerivedGeneralCategory.txt: Cc, Cf, Zl and Zp. Line ends and tabs stand first.
+const STEERING: [(u32, u32); 24] = [
+    (0x00, 0x1f),
+    (0x7f, 0x9f),
+    (0xad, 0xad),
+    (0x600, 0x605),
+    (0x61c, 0x61c),
+    (0x6dd, 0x6dd),
+    (0x70f, 0x70f),
+    (0x890, 0x891),
+    (0x8e2, 0x8e2),
+    (0x180e, 0x180e),
+    (0x200b, 0x200f),
+    (0x2028, 0x2029),
+    (0x202a, 0x202e),
+    (0x2060, 0x2064),
+    (0x2066, 0x206f),
+    (0xfeff, 0xfeff),
+    (0xfff9, 0xfffb),
+    (0x110bd, 0x110bd),
+    (0x110cd, 0x110cd),
+    (0x13430, 0x1343f),
+    (0x1bca0, 0x1bca3),
+    (0x1d173, 0x1d17a),
+    (0xe0001, 0xe0001),
+    (0xe0020, 0xe007f),
+];
+
+fn all() -> impl Iterator<Item = char> {
+    let numbers = STEERING.iter().flat_map(|&(first, last)| first..=last);
+    numbers.filter_map(char::from_u32)
+}
+
+/// A text that begins with `name`.
+fn planted(name: &str) -> String {
+    let mut text = name.to_owned();
+    text.extend(all());
+    text + "end"
+}
+
+const TASK: Task = Task {
+    space: 300,
+    vcpu: 300,
+};
+
+fn metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.recorder.program = planted("program");
+    metadata.recorder.command_line = vec![planted("command")];
+    metadata.host.name = planted("host");
+    metadata.host.system = planted("system");
+    metadata.host.processor = planted("processor");
+    metadata.target.kind = TargetKind::Qemu;
+    metadata.target.name = planted("target");
+    metadata.sampling.rate_millihertz = 99_000;
+    metadata.sampling.trigger = planted("trigger");
+    metadata.notes = vec![(planted("note"), planted("value"))];
+    metadata
+}
+
+fn write(path: &Path) -> std::io::Result<()> {
+    let file = std::fs::File::create(path)?;
+    let mut writer = Writer::create(file, [7; 16], &metadata(), 1_000)?;
+    let mut named = TaskEvent {
+        time_ns: 1_000,
+        task: TASK,
+        what: TaskChange::Named(planted("thread")),
+    };
+    writer.tasks(&[named.clone()])?;
+    named.task.vcpu = 301;
+    writer.tasks(&[named])?;
+    let module = planted("/module");
+    writer.modules(&[ModuleEvent {
+        time_ns: 1_000,
+        space: 300,
+        what: ModuleChange::Mapped(Mapping {
+            start: 0x40_0000,
+            length: 0x10_0000,
+            path: module.clone(),
+            build_id: vec![1; 20],
+            ..Mapping::default()
+        }),
+    }])?;
+    writer.spans(&[Span {
+        task: TASK,
+        start_ns: None,
+        duration_ns: 5,
+        depth: 0,
+        name: planted("span"),
+    }])?;
+    let mut image = ImagePart::new(ImageIdentity {
+        path: module,
+        build_id: vec![1; 20],
+        arch: Arch::X86_64,
+        load_bias: 0,
+        origin: planted("origin"),
+    });
+    image.push(Symbol {
+        address: 0x1000,
+        size_bytes: 0x1000,
+        name: &planted("function"),
+    });
+    writer.image_part(&image, 1_000)?;
+    for round in 0..40 {
+        writer.sample(&Sample {
+            time_ns: 2_000 + round * 10_000_000,
+            task: Task {
+                vcpu: 300 + round as u32 % 2,
+                ..TASK
+            },
+            state: State::Running,
+            chain: &[Frame::exact(0x40_1010), Frame::return_address(0x40_9020)],
+            stop: Stop::Complete,
+            cost_ns: None,
+            late_ns: None,
+            registers: None,
+            stack: None,
+            wait: None,
+        })?;
+    }
+    writer.finish(&End {
+        time_ns: 500_000_000,
+        reason: EndReason::TargetEnded,
+        message: planted("message"),
+        totals: vec![(planted("total"), 1)],
+    })?;
+    Ok(())
+}
+
+fn uniprof(words: &[&str]) -> Output {
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.code().is_some(), "{words:?}");
+    output
+}
+
+/// None of the characters, but the line ends and tabs that are ours.
+fn check(words: &[&str], output: &Output) {
+    for bytes in [&output.stdout, &output.stderr] {
+        // RFC 4180 ends lines of CSV so.
+        let text = String::from_utf8(bytes.clone())
+            .unwrap()
+            .replace("\r\n", "\n");
+        let found = all().find(|letter| !"\n\t".contains(*letter) && text.contains(*letter));
+        if let Some(letter) = found {
+            let at = text.find(letter).unwrap();
+            let before: String = text[..at].chars().rev().take(80).collect();
+            let before: String = before.chars().rev().collect();
+            panic!("{words:?} shows U+{:04X} behind {before:?}", letter as u32);
+        }
+    }
+}
+
+#[test]
+fn no_character_steers_whoever_reads_an_output() {
+    let folder = tempfile::tempdir().unwrap();
+    // Not in the name: a zero byte, and a slash behind which a name would begin anew.
+    let name: String = planted("run").chars().filter(|it| *it != '\0').collect();
+    let named: String = name.chars().take(60).collect();
+    let path = folder.path().join(named + ".uprof");
+    write(&path).unwrap();
+    let path = path.to_str().unwrap();
+    let missing = format!("{path}.none");
+    let out = folder.path().join("out\u{202e}\u{9b}");
+    let out = out.to_str().unwrap();
+    let outputs: &[&[&str]] = &[
+        &["report", path],
+        &["report", "--identify", path],
+        &["report", "--tree", "--by-thread", path],
+        &["report", "--callers", "function", path],
+        &["report", "--annotate", "function", path],
+        &["report", "--annotate", "function", "--asm", path],
+        &["report", "--by", "address", path],
+        &["report", "--by", "module", path],
+        &["report", "--flame=-", "--identify", path],
+        &["report", "--flame=chart=-", "--identify", path],
+        &["report", "--heatmap=-", "--identify", path],
+        &["report", "--html=-", "--identify", path],
+        &["export", "-f", "json", "--identify", path],
+        &["export", "-f", "firefox", "--identify", path],
+        &["export", "-f", "speedscope", "--identify", path],
+        &["export", "-f", "folded", "--by-thread", path],
+        &["export", "-f", "perf-script", path],
+        &["export", "-f", "uniprof-text", path],
+        &["export", "-f", "csv", path],
+        &["export", "-f", "folded", "-o", out, path, path],
+        &["diff", "--identify", path, path],
+        &["diff", "--json", "--identify", path, path],
+        &["diff", "--flame=/dev/stdout", "--identify", path, path],
+        &["dump", path],
+        &["info", path],
+        &["recover", path, "-o", out],
+        &["bundle", path, "--redact", "-o", out],
+        &["bundle", path, "-o", out],
+        // Errors, which quote what is wrong.
+        &["report", &missing],
+        &["diff", path, &missing],
+        &["dump", &missing],
+        &["info", &missing],
+        &["recover", &missing, "-o", out],
+        &["bundle", &missing],
+        &["report", "--elf", path, path],
+        &["report", "--elf", &missing, path],
+        &["import", &missing, "-o", out],
+        &["diff", path, path, "--fail-if", "x\u{9b}\u{202e}>+5%"],
+    ];
+    for words in outputs {
+        let output = uniprof(words);
+        let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
+        assert!(!is_silent || words.contains(&out), "{words:?} says nothing");
+        check(words, &output);
+        // What is JSON for readers stays whole: they get the characters back.
+        if words.contains(&"json") || words.contains(&"--json") {
+            let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(value.is_object());
+        }
+    }
+    let packed = folder.path().join("pb.gz");
+    uniprof(&[
+        "export",
+        "-f",
+        "pprof",
+        "-o",
+        packed.to_str().unwrap(),
+        path,
+    ]);
+    let unpacked = Command::new("gzip")
+        .arg("-dc")
+        .arg(&packed)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&unpacked.stdout);
+    // Binary: single controls are lengths. What has three bytes is none.
+    for letter in all().filter(|letter| *letter > '\u{7ff}') {
+        assert!(
+            !text.contains(letter),
+            "pprof holds U+{:04X}",
+            letter as u32
+        );
+    }
+}
+
+/// A monitor that refuses everything with a text of its own.
+#[cfg(feature = "record")]
+#[test]
+fn what_a_monitor_says_cannot_steer() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("qmp");
+    let listener = UnixListener::bind(&path).unwrap();
+    let monitor = std::thread::spawn(move || {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            stream.write_all(b"{\"QMP\": {}}\n").unwrap();
+            while let Some(Ok(_)) = lines.next() {
+                let answer = serde_json::json!({ "error": { "desc": planted("no") } });
+                if writeln!(stream, "{answer}").is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let target = format!("qemu:{}", path.display());
+    let run = folder.path().join("run.uprof");
+    let recording: [&str; 4] = ["record", "-o", run.to_str().unwrap(), &target];
+    for words in [&["doctor", &target][..], &recording] {
+        let output = uniprof(words);
+        assert_eq!(output.status.code(), Some(2));
+        let said = [output.stdout.clone(), output.stderr.clone()].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("refused qmp_capabilities: no"), "{said}");
+        check(words, &output);
+    }
+    monitor.join().unwrap();
+}
