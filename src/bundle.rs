@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::images::Images;
-use crate::output::write_private;
+use crate::output::{keep, write_private};
 use crate::selection::say;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -45,6 +45,10 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let library = args.images.library()?;
+    if args.redact {
+        // What is taken out would be gone for good.
+        keep(&args.file);
+    }
     let mut recording = Recording::open(&args.file)?;
     recording.assume_images(&library);
     let output = match &args.output {

@@ -8,6 +8,16 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
+/// A place for a recording, looked at; of a file nothing is touched yet.
+pub enum Place {
+    /// Standard output.
+    Stdout,
+    /// A file, there or not.
+    File(PathBuf),
+    /// A device or a pipe with a name, open.
+    Special(File),
+}
+
 /// The output, and what it takes to leave nothing half-made behind.
 pub enum Destination {
     /// A pipe, or whatever standard output is.
@@ -22,17 +32,17 @@ pub enum Destination {
     Special(File),
 }
 
-impl Destination {
-    /// Opens it.
+impl Place {
+    /// Looks at it. Waits for the reader of a pipe with a name.
     ///
     /// # Errors
     /// Why nothing can be written there.
-    pub fn open(path: &Path) -> anyhow::Result<Self> {
+    pub fn find(path: &Path) -> anyhow::Result<Self> {
         if path == Path::new("-") {
             if io::IsTerminal::is_terminal(&io::stdout()) {
                 bail!("a recording is no text: send it into a file or pipe, or use -o FILE");
             }
-            return Ok(Destination::Stdout);
+            return Ok(Place::Stdout);
         }
         let cannot = || format!("cannot create {}", path.display());
         if let Some(folder) = path
@@ -46,41 +56,48 @@ impl Destination {
                 folder.display()
             );
         }
-        let known = std::fs::metadata(path).ok();
-        if let Some(known) = &known {
-            let kind = known.file_type();
-            if kind.is_dir() {
-                bail!("{}: it is a folder; name a file in it", cannot());
+        match std::fs::metadata(path).ok().map(|found| found.file_type()) {
+            Some(kind) if kind.is_dir() => bail!("{}: it is a folder; name a file in it", cannot()),
+            Some(kind) if !kind.is_file() => {
+                let mut options = OpenOptions::new();
+                let file = options.write(true).open(path).with_context(cannot)?;
+                Ok(Place::Special(file))
             }
-            if !kind.is_file() {
-                let file = OpenOptions::new()
-                    .write(true)
-                    .open(path)
-                    .with_context(cannot)?;
-                return Ok(Destination::Special(file));
-            }
+            _ => Ok(Place::File(path.to_path_buf())),
         }
+    }
+
+    /// Makes the file. A recording that is there goes out of the way.
+    ///
+    /// # Errors
+    /// Why nothing can be written there.
+    pub fn create(self) -> anyhow::Result<Destination> {
+        let path = match self {
+            Place::Stdout => return Ok(Destination::Stdout),
+            Place::Special(file) => return Ok(Destination::Special(file)),
+            Place::File(path) => path,
+        };
+        let cannot = || format!("cannot create {}", path.display());
+        let known = std::fs::metadata(&path).ok();
         let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
         let before = match known {
-            Some(_) if !is_empty => Some(keep_old(path).with_context(cannot)?),
+            Some(_) if !is_empty => Some(keep_old(&path).with_context(cannot)?),
             _ => None,
         };
         let mut options = OpenOptions::new();
         // A new file is really new: a link that someone has laid in its place is not followed.
         options.write(true).create_new(!is_empty).mode(0o600);
-        let file = options.open(path).with_context(cannot)?;
+        let file = options.open(&path).with_context(cannot)?;
         if is_empty {
             // Made by someone else, perhaps for all to read.
             let private = std::fs::Permissions::from_mode(0o600);
             file.set_permissions(private).with_context(cannot)?;
         }
-        Ok(Destination::File {
-            file,
-            path: path.to_path_buf(),
-            before,
-        })
+        Ok(Destination::File { file, path, before })
     }
+}
 
+impl Destination {
     /// What to write into.
     ///
     /// # Errors

@@ -1,14 +1,14 @@
 //! `uniprof diff`: is B slower than A, where, and how sure is that?
 
 use crate::Outcome;
-use crate::output::{write_to, write_to_stdout};
+use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
 use crate::quantity::parse_share;
 use crate::selection::{Selecting, say};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{Diff, DiffOptions, Rule, diff, json, table};
+use uniprof_report::diff::{Diff, DiffOptions, Rule, RuleVerdict, diff, json, table};
 use uniprof_report::labels::printable;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::caption;
@@ -40,6 +40,9 @@ pub struct Args {
     /// may be repeated
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     fail_if: Vec<Rule>,
+    /// Let a rule pass whose function neither side has
+    #[arg(long, requires = "fail_if")]
+    allow_missing: bool,
     /// Compare call paths too
     #[arg(long)]
     paths: bool,
@@ -86,25 +89,31 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         true => Outcome::Lossy,
         false => Outcome::Done,
     };
+    let mut missing = None;
     for rule in &args.fail_if {
-        if !rule.is_known(&found) {
-            say(&format!(
-                "warning: no function is called as in {}",
-                rule.text()
-            ));
+        match rule.verdict(&found) {
+            RuleVerdict::Passed(how) => say(&how),
+            RuleVerdict::Broken(why) => {
+                say(&why);
+                outcome = Outcome::Lossy;
+            }
+            RuleVerdict::Missing(why) if args.allow_missing => say(&why),
+            RuleVerdict::Missing(why) => missing = Some(why),
         }
-        if let Some(why) = rule.broken_by(&found) {
-            say(&why);
-            outcome = Outcome::Lossy;
-        }
+    }
+    if let Some(why) = missing {
+        bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
     }
     Ok(outcome)
 }
 
 fn open_all(list: &str) -> anyhow::Result<Vec<Recording>> {
     let names = list.split(',').filter(|name| !name.is_empty());
-    let opened: Result<Vec<Recording>, _> =
-        names.map(|name| Recording::open(Path::new(name))).collect();
+    let opened: Result<Vec<Recording>, _> = names
+        .map(Path::new)
+        .inspect(|name| keep(name))
+        .map(Recording::open)
+        .collect();
     let opened = opened.context("cannot compare")?;
     match opened.is_empty() {
         true => Err(anyhow!(

@@ -1,5 +1,6 @@
 //! Flags that say where images and symbols are.
 
+use crate::output::keep;
 use anyhow::Context;
 use std::path::PathBuf;
 use uniprof_report::library::Library;
@@ -24,7 +25,7 @@ pub struct Images {
     load_address: Option<u64>,
     /// Don't look for images on this machine
     #[arg(long, help_heading = "Symbols")]
-    no_search: bool,
+    pub no_search: bool,
 }
 
 impl Images {
@@ -35,6 +36,9 @@ impl Images {
         library.force = self.force;
         library.folders = self.image_path.clone();
         library.load_address = self.load_address;
+        for path in self.elf.iter().chain(&self.symbols) {
+            keep(path);
+        }
         for path in &self.elf {
             library.add_image(path).context("cannot use --elf")?;
         }

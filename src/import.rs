@@ -1,7 +1,7 @@
 //! `uniprof import`: another tool's output becomes a recording.
 
 use crate::Outcome;
-use crate::output::write_to;
+use crate::output::{keep, write_to};
 use crate::selection::say;
 use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -39,6 +39,7 @@ fn formats() -> PossibleValuesParser {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let format = IMPORTS.iter().find(|format| format.name == args.format);
     let format = format.ok_or_else(|| anyhow!("no format is called {}", args.format))?;
+    keep(&args.input);
     let describe = || format!("cannot import {}", args.input.display());
     let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
         true => Box::new(io::stdin().lock()),

@@ -107,6 +107,9 @@ pub enum Outcome {
     Done,
     /// Done, but something was lost, truncated, or over a limit that was set.
     Lossy,
+    /// Done, and the status of the command that was recorded is asked for.
+    #[cfg(feature = "record")]
+    Status(u8),
 }
 
 fn main() -> ExitCode {
@@ -144,6 +147,8 @@ fn main() -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Lossy) => ExitCode::from(1),
+        #[cfg(feature = "record")]
+        Ok(Outcome::Status(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::say(format_args!("uniprof: {}", describe(&error)));

@@ -1,8 +1,8 @@
 //! `uniprof man`: manual pages, made from the same text as `--help`.
 
 use crate::Outcome;
-use anyhow::Context;
-use std::path::PathBuf;
+use crate::output::write_to;
+use std::path::{Path, PathBuf};
 
 /// Write manual pages, one for each subcommand.
 #[derive(clap::Args, Debug)]
@@ -21,7 +21,19 @@ pub fn run(args: Args, command: clap::Command) -> anyhow::Result<Outcome> {
         args.folder.is_dir(),
         "cannot write manual pages: there is no folder {folder}; create it first"
     );
-    clap_mangen::generate_to(command, &args.folder)
-        .with_context(|| format!("cannot write manual pages to {folder}"))?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    write(command, &args.folder)?;
     Ok(Outcome::Done)
+}
+
+/// A page takes the place of what is there: a link that someone has laid is not followed.
+fn write(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        write(below.clone(), folder)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    write_to(&folder.join(page.get_filename()), |out| {
+        page.render(&mut &mut *out)
+    })
 }

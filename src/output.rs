@@ -1,10 +1,11 @@
 //! Where results go: a file that appears only when it is whole, or standard output.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Runs `write` on the output at `path`, or on standard output for `-`.
 ///
@@ -25,6 +26,36 @@ pub fn write_private(
     write_with_mode(path, 0o600, write)
 }
 
+/// Device and inode of each file that is read for what is written.
+static READ: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+/// The file that is being written.
+static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// From now on no output replaces the file at `path`: it is read to make them.
+pub fn keep(path: &Path) {
+    if let Ok(found) = fs::metadata(path)
+        && found.is_file()
+    {
+        lock(&READ).push((found.dev(), found.ino()));
+    }
+}
+
+fn is_read(found: &fs::Metadata) -> bool {
+    lock(&READ).contains(&(found.dev(), found.ino()))
+}
+
+/// Removes what is written so far: the program ends.
+#[cfg(feature = "record")]
+pub fn abandon() {
+    if let Some(part) = lock(&UNFINISHED).take() {
+        let _ = fs::remove_file(part);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn write_with_mode(
     path: &Path,
     mode: u32,
@@ -33,8 +64,12 @@ fn write_with_mode(
     if path == Path::new("-") {
         return write_to_stdout(write);
     }
-    let is_special = fs::metadata(path).is_ok_and(|found| !found.is_file());
     let describe = || format!("cannot write {}", path.display());
+    let found = fs::metadata(path).ok();
+    if found.as_ref().is_some_and(is_read) {
+        bail!("{}: it is read to make this; name another file", describe());
+    }
+    let is_special = found.is_some_and(|found| !found.is_file());
     if is_special {
         let mut file = BufWriter::new(
             fs::OpenOptions::new()
@@ -52,10 +87,12 @@ fn write_with_mode(
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
     let file = options.open(&part).with_context(describe)?;
+    *lock(&UNFINISHED) = Some(part.clone());
     let mut file = BufWriter::new(file);
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);
     let done = written.and_then(|()| fs::rename(&part, path));
+    *lock(&UNFINISHED) = None;
     if done.is_err() {
         // The error that brought us here is the one to tell.
         let _ = fs::remove_file(&part);

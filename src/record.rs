@@ -1,16 +1,20 @@
 //! `uniprof record`: samples a guest or process into a file or pipe.
 
 use crate::Outcome;
-use crate::destination::Destination;
+use crate::destination::Place;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::{target, terminal};
 use anyhow::{Context, bail};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "report")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uniprof_record::process::ExitStatus;
 use uniprof_record::session::LEAF_STACK_BYTES;
+use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
 use uprof::cold::TargetKind;
@@ -98,6 +102,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub ptrace: bool,
 
+    /// End with the command's status where it is not 0, 128 and the signal's number if one ended it
+    #[arg(long, conflicts_with_all = ["target", "all"])]
+    pub exit_status: bool,
+
     /// The guest's kernel image with its symbols (default: the one that libxl's configuration of a
     /// Xen domain names)
     #[arg(long, value_name = "IMAGE")]
@@ -143,18 +151,28 @@ impl Args {
 
 /// Records, and says in a paragraph what came of it.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    let summary = record(&args)?;
+    let status = ExitStatus::default();
+    let summary = record(&args, &status)?;
     say_summary(&summary, &args);
     #[cfg(feature = "report")]
     if summary.samples > 0 && !args.no_embed && args.output != Path::new("-") {
         embed(&args, &summary);
     }
+    signal::release_stops().context("cannot remove signal handlers")?;
+    let outcome = outcome(&summary)?;
+    Ok(match status.get().filter(|_| args.exit_status) {
+        Some(code @ 1..) => Outcome::Status(code),
+        _ => outcome,
+    })
+}
+
+fn outcome(summary: &Summary) -> anyhow::Result<Outcome> {
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
         _ if summary.samples == 0 => {
             terminal::say(format_args!(
                 "uniprof: no sample was taken: {}",
-                why_none(&summary)
+                why_none(summary)
             ));
             Ok(Outcome::Lossy)
         }
@@ -215,7 +233,14 @@ fn embed(args: &Args, summary: &Summary) {
     if !is_file {
         return;
     }
-    match crate::bundle::embed(&args.output, args.elf.as_deref(), &summary.images) {
+    let done = Arc::new(AtomicBool::new(false));
+    // What ended the recording has done so; another signal ends this too.
+    signal::forget_stop();
+    let watched = Arc::clone(&done);
+    std::thread::spawn(move || give_up_when_stopped(&watched));
+    let bundled = crate::bundle::embed(&args.output, args.elf.as_deref(), &summary.images);
+    done.store(true, Ordering::Relaxed);
+    match bundled {
         Ok(bundled) => {
             let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
             terminal::say(format_args!(
@@ -233,27 +258,34 @@ fn embed(args: &Args, summary: &Summary) {
     }
 }
 
-/// Records as the flags say.
-pub fn record(args: &Args) -> anyhow::Result<Summary> {
-    uniprof_record::sys::signal::install().context("cannot install signal handlers")?;
+/// Ends the program when a signal asks to, while images are read: that may take long.
+#[cfg(feature = "report")]
+fn give_up_when_stopped(done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        if let Some(name) = signal::stop_signal() {
+            crate::output::abandon();
+            terminal::say(format_args!(
+                "uniprof: nothing was embedded: stopped by {name}; the recording itself is whole"
+            ));
+            std::process::exit(1);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Records as the flags say; the status of a command that was started goes into `status`.
+pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
+    signal::listen_to_children().context("cannot install signal handlers")?;
     let plan = args.plan();
-    // The output first: to find a folder missing after the guest was recorded would be too late.
-    let output = Destination::open(&args.output)?;
-    let source = target::open(args, &plan).and_then(|source| {
-        if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
-            bail!(
-                "--off-cpu is for processes: a guest's vCPUs have states instead (report --state)"
-            );
-        }
-        Ok(source)
-    });
-    let source = match source {
-        Ok(source) => source,
-        Err(error) => {
-            output.discard();
-            return Err(error);
-        }
-    };
+    // The output first: to find a folder missing after the guest was looked at would be too late.
+    let place = Place::find(&args.output)?;
+    let source = target::open(args, &plan, status)?;
+    if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
+        bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
+    }
+    // Up to here a signal ends the program, whatever it waits for, and leaves nothing behind.
+    signal::hold_stops().context("cannot install signal handlers")?;
+    let output = place.create()?;
     let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
     uniprof_record::lockdown::lock_down(named)?;
     for warning in &source.hot.facts().warnings {

@@ -1,7 +1,7 @@
 //! `uniprof recover`: what is sound of a damaged recording, as a new one.
 
 use crate::Outcome;
-use crate::output::write_private;
+use crate::output::{keep, write_private};
 use crate::terminal::say;
 use anyhow::Context;
 use std::fs::File;
@@ -29,6 +29,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let shown = args.file.display();
+    keep(&args.file);
     let input: Box<dyn Read> = match args.file == Path::new("-") {
         true => Box::new(io::stdin().lock()),
         false => {

@@ -215,6 +215,7 @@ fn write_annotated(
     let what = Annotation {
         function,
         assembly: args.asm,
+        sources: !selecting.images.no_search,
         codes: &Codes::new(&recordings, &library, !selecting.no_demangle),
     };
     let mut found = false;

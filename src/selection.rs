@@ -1,6 +1,7 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
 use crate::images::Images;
+use crate::output::keep;
 use crate::progress::Progress;
 use crate::quantity::parse_time;
 use crate::terminal;
@@ -155,6 +156,7 @@ impl Selection {
         }
         let library = self.selecting.images.library()?;
         let opened = self.files.iter().map(|file| {
+            keep(file);
             let recording = Recording::open(file).map(|mut recording| {
                 recording.assume_images(&library);
                 recording

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
 use uniprof_record::gdb;
-use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
+use uniprof_record::process::{self, Cgroup, Command, ExitStatus, Process, Whom};
 use uniprof_record::qemu;
 use uniprof_record::xen::doctor::{Report, examine_domain};
 use uniprof_record::xen::{self, image::Image, target as domain};
@@ -141,12 +141,13 @@ pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
     }
 }
 
-/// Opens what the arguments name. May fork, so that no thread may run yet.
-pub fn open(args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+/// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so that no thread may run yet.
+pub fn open(args: &Args, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
     if !args.command.is_empty() {
         let command = Process::Started(Command {
             arguments: args.command.clone(),
             stdout_to_stderr: args.output == Path::new("-"),
+            status: status.clone(),
         });
         return open_process(args, command, plan);
     }

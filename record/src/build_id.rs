@@ -3,6 +3,7 @@
 //! Enters: a path or a file. Leaves: the id. Reads little of the file and believes none of it: offsets and
 //! lengths are bounded. Sources: System V ABI, chapter 5; GNU ld manual, `--build-id`.
 
+use crate::open;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,9 +16,7 @@ const MOST_NOTE_BYTES: u64 = 64 << 10;
 
 /// The build-id of the ELF file at `path`; `None` where it has none.
 pub fn of_file(path: &Path) -> Option<Vec<u8>> {
-    // Only regular files: opening a device or a pipe could do something or wait.
-    let regular = std::fs::metadata(path).ok()?.is_file();
-    of_elf(&File::open(path).ok().filter(|_| regular)?)
+    of_elf(&open::at(path).ok()?)
 }
 
 /// The build-id of an opened ELF file.

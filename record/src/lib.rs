@@ -18,6 +18,7 @@ pub mod guardian;
 pub mod histogram;
 pub mod lockdown;
 pub mod lookout;
+pub mod open;
 pub mod output;
 pub mod pace;
 pub mod page_tables;

@@ -4,43 +4,72 @@
 //! (ssh and some shells do) says "try again" when it is full; to its writer that must not look like
 //! an end.
 
+use crate::sys::signal::stop_signal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// What a pipe takes without waiting once it says that it has room (pipe(7): a page of it is free).
+const PIECE_BYTES: usize = 4096;
+/// How often a writer that waits looks whether it shall stop (milliseconds).
+const LOOK_EVERY_MS: u16 = 100;
+/// How long a reader may take nothing after a signal asked to stop.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file, pipe or socket to write to.
 #[derive(Debug)]
-pub struct Output(File);
+pub struct Output {
+    file: File,
+    /// Whether a reader may keep us waiting.
+    waits: bool,
+}
 
 impl From<OwnedFd> for Output {
     fn from(descriptor: OwnedFd) -> Self {
-        Output(descriptor.into())
+        let file = File::from(descriptor);
+        let waits = !file.metadata().is_ok_and(|found| found.is_file());
+        Output { file, waits }
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut piece = bytes;
         loop {
-            match self.0.write(bytes) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for_room(&self.0)?,
+            if self.waits {
+                wait_for_room(&self.file)?;
+                piece = &bytes[..bytes.len().min(PIECE_BYTES)];
+            }
+            match self.file.write(piece) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.waits = true,
                 result => return result,
             }
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.file.flush()
     }
 }
 
-/// Waits as a write would in blocking mode: for as long as it takes.
+/// Waits as a write would in blocking mode: for as long as it takes, until a signal asks to stop.
 fn wait_for_room(file: &File) -> io::Result<()> {
-    let mut polled = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
-    match poll(&mut polled, PollTimeout::NONE) {
-        Ok(_) | Err(Errno::EINTR) => Ok(()),
-        Err(errno) => Err(errno.into()),
+    let mut stop_at: Option<Instant> = None;
+    loop {
+        let mut polled = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+        match poll(&mut polled, PollTimeout::from(LOOK_EVERY_MS)) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+        if stop_signal().is_some()
+            && stop_at.get_or_insert_with(|| Instant::now() + PATIENCE) <= &mut Instant::now()
+        {
+            return Err(io::Error::new(ErrorKind::TimedOut, "nobody reads it"));
+        }
     }
 }
 
@@ -49,7 +78,6 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-    use std::time::Duration;
 
     #[test]
     fn a_full_pipe_in_non_blocking_mode_is_waited_for() {

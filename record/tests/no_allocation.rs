@@ -102,6 +102,7 @@ fn busy_child() -> Process {
     Process::Started(Command {
         arguments,
         stdout_to_stderr: false,
+        status: process::ExitStatus::default(),
     })
 }
 

@@ -26,7 +26,7 @@ pub mod table;
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
-pub use rule::{Rule, RuleError};
+pub use rule::{Rule, RuleError, RuleVerdict};
 pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 

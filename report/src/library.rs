@@ -8,9 +8,13 @@ use crate::images::{BuildId, Image, ImageError};
 use crate::spaces::Module;
 use crate::symbols::{LineStore, SymbolTable, TextError};
 use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uprof::cold::Contents;
+
+/// No list of symbols is longer (bytes): that of Linux with all modules has 20 MB.
+const SYMBOL_LIST_BYTES_MAX: u64 = 512 << 20;
 
 /// Images and symbol lists to look in.
 #[derive(Debug, Default)]
@@ -71,7 +75,16 @@ impl Library {
     /// # Errors
     /// [`SymbolsError`] if it can't be read or names no function.
     pub fn add_symbols(&mut self, path: &Path) -> Result<(), SymbolsError> {
-        let bytes = std::fs::read(path).map_err(|source| SymbolsError::Read {
+        let read = || {
+            let mut bytes = Vec::new();
+            let file = File::open(path)?.take(SYMBOL_LIST_BYTES_MAX + 1);
+            BufReader::new(file).read_to_end(&mut bytes)?;
+            match bytes.len() as u64 > SYMBOL_LIST_BYTES_MAX {
+                true => Err(io::Error::other("it is larger than any list of symbols")),
+                false => Ok(bytes),
+            }
+        };
+        let bytes = read().map_err(|source| SymbolsError::Read {
             path: path.to_owned(),
             source,
         })?;

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a file couldn't be mapped.
@@ -57,17 +59,64 @@ impl Deref for Mapped {
 /// # Errors
 /// [`MapError`] if the file can't be opened, isn't a regular file or can't be mapped.
 pub fn map(path: &Path) -> Result<Mapped, MapError> {
-    let open = |source| MapError::Open {
-        path: path.to_owned(),
-        source,
-    };
-    // Asked before opening: opening a FIFO would wait for its writer.
-    if !std::fs::metadata(path).map_err(open)?.is_file() {
-        return Err(MapError::NotAFile {
-            path: path.to_owned(),
-        });
+    let file = Place::find(path).and_then(|place| place.open());
+    map_opened(&file?, path)
+}
+
+/// A place in the tree of files, of which nothing has been opened yet: to open a FIFO waits for its
+/// writer, to open a device may do something. Others may change what lies there at any moment.
+struct Place<'p> {
+    mark: File,
+    path: &'p Path,
+}
+
+impl Place<'_> {
+    fn find(path: &Path) -> Result<Place<'_>, MapError> {
+        let mut options = File::options();
+        let mark = options.read(true).custom_flags(libc::O_PATH).open(path);
+        match mark {
+            Ok(mark) => Ok(Place { mark, path }),
+            Err(source) => Err(MapError::Open {
+                path: path.to_owned(),
+                source,
+            }),
+        }
     }
-    map_opened(&File::open(path).map_err(open)?, path)
+
+    fn by_descriptor(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.mark.as_raw_fd()).into()
+    }
+
+    /// Where it is, whatever links led there; `None` where the system doesn't tell.
+    fn real_path(&self) -> Option<PathBuf> {
+        std::fs::read_link(self.by_descriptor()).ok()
+    }
+
+    /// Opens it, if it is a regular file.
+    fn open(&self) -> Result<File, MapError> {
+        let failed = |source| MapError::Open {
+            path: self.path.to_owned(),
+            source,
+        };
+        let found = self.mark.metadata().map_err(failed)?;
+        let mut options = File::options();
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let options = options.read(true).custom_flags(flags);
+        let opened = match options.open(self.by_descriptor()) {
+            _ if !found.is_file() => None,
+            // Without /proc: by its path, if it still is the same.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = options.open(self.path).map_err(failed)?;
+                let now = file.metadata().map_err(failed)?;
+                let same = (now.dev(), now.ino()) == (found.dev(), found.ino());
+                same.then_some(file)
+            }
+            opened => Some(opened.map_err(failed)?),
+        };
+        opened.ok_or_else(|| MapError::NotAFile {
+            path: self.path.to_owned(),
+        })
+    }
 }
 
 /// Maps a regular file that is open already; `name` is what messages call it.
@@ -107,14 +156,26 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// # Errors
 /// Also [`MapError::NotAFile`] for whatever lies, or leads by links, below /proc, /sys or /dev.
 pub fn map_named(path: &Path) -> Result<Mapped, MapError> {
-    let real = path.canonicalize().map_err(|source| MapError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    if SYSTEM_FOLDERS.iter().any(|folder| real.starts_with(folder)) {
-        return Err(MapError::NotAFile { path: real });
+    map_opened(&open_named(path)?, path)
+}
+
+/// As [`map_named`], without the mapping.
+///
+/// # Errors
+/// As for [`map_named`].
+pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
+    let place = Place::find(path)?;
+    let real = match place.real_path() {
+        Some(real) => real,
+        None => path.canonicalize().map_err(|source| MapError::Open {
+            path: path.to_owned(),
+            source,
+        })?,
+    };
+    match SYSTEM_FOLDERS.iter().any(|folder| real.starts_with(folder)) {
+        true => Err(MapError::NotAFile { path: real }),
+        false => place.open(),
     }
-    map(&real)
 }
 
 #[cfg(test)]

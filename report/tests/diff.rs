@@ -4,7 +4,7 @@ mod made;
 
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, diff, json, table};
+use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, diff, json, table};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::flame::FlameOptions;
@@ -77,12 +77,18 @@ fn a_planted_change_is_certain_and_breaks_its_rule() {
     let (a, b) = (recorded(1, 30, &NAMES), recorded(2, 36, &NAMES));
     let found = compare(&[&a], &[&b]);
     assert!(certain(&found).contains(&"hash".to_owned()));
-    let breaks = |text: &str| Rule::parse(text).unwrap().broken_by(&found);
-    assert!(breaks("hash>+5%").is_some_and(|why| why.contains("hash")));
-    assert!(breaks("any>+5%").is_some());
-    assert_eq!(breaks("hash>+50%"), None);
-    assert_eq!(breaks("walk>+1%"), None);
-    assert_eq!(breaks("hash<-1%"), None);
+    let verdict = |text: &str| Rule::parse(text).unwrap().verdict(&found);
+    let broken =
+        |text: &str| matches!(verdict(text), RuleVerdict::Broken(why) if why.contains("hash"));
+    assert!(broken("hash>+5%"));
+    assert!(broken("any>+5%"));
+    for kept in ["hash>+50%", "walk>+1%", "hash<-1%"] {
+        let told = verdict(kept);
+        // With the figures that it was judged by.
+        let numbers = matches!(&told, RuleVerdict::Passed(how) if how.contains("points"));
+        assert!(numbers, "{told:?}");
+    }
+    assert!(matches!(verdict("hahs>+5%"), RuleVerdict::Missing(why) if why.contains("hahs")));
     let hash = found
         .verdicts
         .changes
@@ -101,7 +107,7 @@ fn the_same_workload_twice_shows_nothing() {
     let found = compare(&[&a], &[&b]);
     assert_eq!(certain(&found), Vec::<String>::new());
     let all = Rule::parse("any>+0%").unwrap();
-    assert_eq!(all.broken_by(&found), None);
+    assert!(matches!(all.verdict(&found), RuleVerdict::Passed(_)));
 }
 
 #[test]

@@ -216,6 +216,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             let annotation = annotate::Annotation {
                 function: "hash",
                 assembly: false,
+                sources: true,
                 codes: &Codes::new(&[recording], &library, true),
             };
             annotate::write(&found, &annotation, &mut out).unwrap();

@@ -273,6 +273,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
             let what = Annotation {
                 function: "a",
                 assembly,
+                sources: false,
                 codes: &Codes::new(&[&recording], &library, true),
             };
             annotate::write(&profile, &what, out)?;

@@ -6,6 +6,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A command and its arguments.
 #[derive(Debug, Clone)]
@@ -14,6 +16,27 @@ pub struct Command {
     pub arguments: Vec<String>,
     /// Whether what it prints goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
+    /// Where its status goes when it has ended.
+    pub status: ExitStatus,
+}
+
+/// How a command ended, as a shell has it: its status, or 128 and the number of the signal that killed
+/// it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct ExitStatus(Arc<AtomicU32>);
+
+impl ExitStatus {
+    /// `None` while it runs, or if it was ended by the recorder.
+    pub fn get(&self) -> Option<u8> {
+        self.0
+            .load(Ordering::Relaxed)
+            .checked_sub(1)
+            .map(|code| code as u8)
+    }
+
+    fn set(&self, code: i32) {
+        self.0.store((code & 0xff) as u32 + 1, Ordering::Relaxed);
+    }
 }
 
 /// The command's process, ended on drop.
@@ -24,6 +47,7 @@ pub struct Child {
     /// `None` once it runs.
     waiting: Option<Waiting>,
     ended: bool,
+    status: ExitStatus,
 }
 
 impl Command {
@@ -46,6 +70,7 @@ impl Command {
             pid: waiting.pid(),
             waiting: Some(waiting),
             ended: false,
+            status: self.status.clone(),
         })
     }
 }
@@ -100,6 +125,11 @@ impl Child {
             }
             _ => return Life::Alive,
         };
+        match status {
+            WaitStatus::Exited(_, code) => self.status.set(code),
+            WaitStatus::Signaled(_, signal, _) => self.status.set(128 + signal as i32),
+            _ => {}
+        }
         self.ended = true;
         life
     }

@@ -29,7 +29,7 @@ mod watch;
 mod whom;
 
 pub use cgroup::Cgroup;
-pub use command::Command;
+pub use command::{Command, ExitStatus};
 pub use perf::open as open_perf;
 pub use stopped::open as open_ptrace;
 pub use whom::Whom;

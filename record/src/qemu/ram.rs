@@ -6,6 +6,7 @@
 
 use super::machine::{Machine, Range};
 use crate::gdb::guest_ram::GuestRam;
+use crate::open;
 use crate::page_tables::{Paging, TableReader};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -103,7 +104,7 @@ fn open_backend(
         })?,
     };
     let shown = found.display();
-    let file = File::open(&found).map_err(|error| format!("cannot open {shown}: {error}"))?;
+    let file = open::at(&found).map_err(|error| format!("cannot open {shown}: {error}"))?;
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     if length < bytes {
         return Err(format!("{shown} is shorter than the guest's memory"));

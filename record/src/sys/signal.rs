@@ -3,6 +3,9 @@
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+/// Signals that end a recording.
+const STOPS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+
 /// Number of the last signal that asked to stop; 0 for none.
 static STOP: AtomicI32 = AtomicI32::new(0);
 
@@ -27,24 +30,46 @@ pub fn take_wake() -> bool {
     WAKE.swap(false, Ordering::Relaxed)
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP only set what [`stop_signal`] returns, and SIGCHLD only
-/// sets what [`take_wake`] returns. Calls are not restarted, so that a sleeping sampler notices.
+/// From now on SIGCHLD only sets what [`take_wake`] returns.
 ///
 /// # Errors
 /// What `sigaction` returns.
-pub fn install() -> nix::Result<()> {
-    for (signal, handler) in [
-        (Signal::SIGINT, stop as extern "C" fn(libc::c_int)),
-        (Signal::SIGTERM, stop),
-        (Signal::SIGHUP, stop),
-        (Signal::SIGCHLD, wake),
-    ] {
-        let handler = SigHandler::Handler(handler);
-        let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-        // SAFETY: both handlers are async-signal-safe: they store to atomics.
-        unsafe { sigaction(signal, &action) }?;
-    }
-    Ok(())
+pub fn listen_to_children() -> nix::Result<()> {
+    set(Signal::SIGCHLD, SigHandler::Handler(wake))
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP only set what [`stop_signal`] returns: whoever calls this sees
+/// to it that the program ends soon after. Until then they end the program, whatever it waits for.
+///
+/// # Errors
+/// What `sigaction` returns.
+pub fn hold_stops() -> nix::Result<()> {
+    forget_stop();
+    STOPS
+        .into_iter()
+        .try_for_each(|signal| set(signal, SigHandler::Handler(stop)))
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP end the program again.
+///
+/// # Errors
+/// What `sigaction` returns.
+pub fn release_stops() -> nix::Result<()> {
+    STOPS
+        .into_iter()
+        .try_for_each(|signal| set(signal, SigHandler::SigDfl))
+}
+
+/// Forgets a signal that asked to stop: what it was for has ended.
+pub fn forget_stop() {
+    STOP.store(0, Ordering::Relaxed);
+}
+
+/// Calls are not restarted, so that a sleeping sampler notices.
+fn set(signal: Signal, handler: SigHandler) -> nix::Result<()> {
+    let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+    // SAFETY: both handlers are async-signal-safe: they store to atomics.
+    unsafe { sigaction(signal, &action) }.map(drop)
 }
 
 /// Name of the signal that asked to stop, if one did.

@@ -4,10 +4,11 @@
 //! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
 //! chapter 5 ("Program Loading").
 
-use crate::build_id;
+use crate::{build_id, open};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 
 const PT_LOAD: u32 = 1;
@@ -19,6 +20,8 @@ const MOST_HEADERS: u16 = 128;
 pub struct Image {
     /// Where it is.
     pub path: PathBuf,
+    /// The file itself: another one may lie at its path by now.
+    file: Arc<File>,
     build_id: Vec<u8>,
     segments: Vec<Segment>,
 }
@@ -40,15 +43,15 @@ impl Image {
     /// A message that says what is wrong with the file.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let file =
-            File::open(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
+        let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let segments = read_segments(&file).ok_or_else(|| {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;
         Ok(Image {
             path: path.to_owned(),
-            build_id: build_id::of_file(path).unwrap_or_default(),
+            build_id: build_id::of_elf(&file).unwrap_or_default(),
             segments,
+            file: Arc::new(file),
         })
     }
 
@@ -97,8 +100,8 @@ impl Image {
         let into = address - segment.address;
         let wanted = (segment.file_bytes - into).min(most as u64) as usize;
         let mut bytes = vec![0; wanted];
-        let file = File::open(&self.path).ok()?;
-        file.read_exact_at(&mut bytes, segment.offset.checked_add(into)?)
+        self.file
+            .read_exact_at(&mut bytes, segment.offset.checked_add(into)?)
             .ok()?;
         Some(bytes)
     }

@@ -25,6 +25,17 @@ enum Unit {
     Points,
 }
 
+/// What comes of a rule, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleVerdict {
+    /// No change breaks it for certain.
+    Passed(String),
+    /// A change does.
+    Broken(String),
+    /// It names a function that neither side has: nothing was judged.
+    Missing(String),
+}
+
 /// What is wrong with a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -66,42 +77,51 @@ impl Rule {
         })
     }
 
-    /// The rule as it was written.
-    pub fn text(&self) -> &str {
-        &self.text
+    /// What comes of the rule.
+    pub fn verdict(&self, diff: &Diff) -> RuleVerdict {
+        if let Some(wanted) = &self.function
+            && !diff.series.functions.iter().any(|it| it.name == *wanted)
+        {
+            return RuleVerdict::Missing(format!(
+                "{}: neither side has a function that is called {wanted}",
+                self.text
+            ));
+        }
+        let mut changes = diff.verdicts.changes.iter();
+        if let Some(broken) = changes.clone().find(|change| self.is_broken(diff, change)) {
+            let told = self.tell(diff, broken);
+            return RuleVerdict::Broken(format!("{} is broken by {told}", self.text));
+        }
+        // Of many functions none is worth naming.
+        let judged = self.function.as_ref();
+        let judged = judged.and_then(|_| changes.find(|change| self.is_asked(diff, change)));
+        let told = judged.map(|change| format!(": {}", self.tell(diff, change)));
+        RuleVerdict::Passed(format!("{} is kept{}", self.text, told.unwrap_or_default()))
     }
 
-    /// Why `diff` breaks the rule, in words; `None` if it doesn't for certain.
-    pub fn broken_by(&self, diff: &Diff) -> Option<String> {
-        let changes = diff.verdicts.changes.iter();
-        let mut broken = changes.filter(|change| self.is_broken(diff, change));
-        let first = broken.next()?;
+    /// A change in words.
+    fn tell(&self, diff: &Diff, change: &Change) -> String {
         let series = &diff.series;
-        let item = &series.items[first.item];
-        let (low, high) = self.intervals(diff, first).0;
-        Some(format!(
-            "{} is broken by {} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and \
-             {:+.2} points",
-            self.text,
+        let item = &series.items[change.item];
+        let (low, high) = self.intervals(diff, change).0;
+        format!(
+            "{} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and {:+.2} points",
             series.item_name(item),
             item.counted.name(),
-            first.estimate.a * 100.0,
-            first.estimate.b * 100.0,
+            change.estimate.a * 100.0,
+            change.estimate.b * 100.0,
             series.unit.what(),
             low * 100.0,
             high * 100.0
-        ))
+        )
     }
 
-    /// Whether the rule's function is among those compared; one that isn't can't break it.
-    pub fn is_known(&self, diff: &Diff) -> bool {
-        let Some(wanted) = &self.function else {
-            return true;
-        };
-        diff.series
-            .functions
-            .iter()
-            .any(|function| function.name == *wanted)
+    /// Whether a change is that of the function that the rule names.
+    fn is_asked(&self, diff: &Diff, change: &Change) -> bool {
+        let series = &diff.series;
+        let item = &series.items[change.item];
+        let name = &series.functions[item.function as usize].name;
+        self.function.as_ref() == Some(name) && item.counted == counted_of(diff, item.function)
     }
 
     /// The intervals of a change and of the relative change: of a function that was picked beforehand
@@ -121,13 +141,8 @@ impl Rule {
         let item = &series.items[change.item];
         match &self.function {
             // One function was picked beforehand: its own test says how sure it is.
-            Some(wanted) => {
-                let name = &series.functions[item.function as usize].name;
-                let is_asked = name == wanted && item.counted == counted_of(diff, item.function);
-                if !is_asked || !series.is_matched(item) {
-                    return false;
-                }
-            }
+            Some(_) if !self.is_asked(diff, change) || !series.is_matched(item) => return false,
+            Some(_) => {}
             // Any of many: it must have passed among all of them.
             None if !change.certain || item.counted == Counted::Path => return false,
             None => {}

@@ -299,8 +299,8 @@ fn share<'a>(
         let image = Image::open_named(&path).ok()?;
         (image.build_id() == Some(&id)).then_some(image)
     };
-    let found = beside.into_iter().chain([by_id]).find_map(opened);
-    let Some(image) = found.filter(|_| search) else {
+    let mut places = beside.into_iter().chain([by_id]).filter(|_| search);
+    let Some(image) = places.find_map(opened) else {
         return Err(format!(
             "{} shares debug information with {name} (build-id {id}), which isn't here: some \
              inlined functions and files have no name; install the rest of the package of debug \

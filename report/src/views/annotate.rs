@@ -28,6 +28,8 @@ pub struct Annotation<'a, 'c> {
     pub function: &'a str,
     /// Instructions even where source lines are known.
     pub assembly: bool,
+    /// Whether to open the source files that images and recordings name.
+    pub sources: bool,
     /// Where instructions are from.
     pub codes: &'a Codes<'c>,
 }
@@ -69,11 +71,11 @@ pub fn write(
         }
     }
     for (file, lines) in &files {
-        source::write_file(file, lines, unit, out)?;
+        source::write_file(file, what.sources, lines, unit, out)?;
     }
     for (listing, instructions) in &listed {
         let (module, listing) = &spots.listings[*listing];
-        assembly::write_listing((module, listing), what.codes, instructions, unit, out)?;
+        assembly::write_listing((module, listing), what, instructions, unit, out)?;
     }
     let mut module_before = None;
     for (spot, count) in &counts {

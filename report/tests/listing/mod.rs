@@ -39,6 +39,7 @@ pub fn annotated(
     let what = Annotation {
         function,
         assembly,
+        sources: true,
         codes: &Codes::new(recordings, &library, true),
     };
     let mut out = Vec::new();

@@ -5,11 +5,11 @@
 
 use super::identity::{Identity, is_mapped};
 use super::jitdump::is_named_so;
-use super::open;
 use super::roots::Roots;
 use super::runtime::{Runtimes, event_of};
 use super::vdso::{self, Vdso};
 use super::{Answer, Ask, HeldImage};
+use crate::open;
 use crate::process::maps;
 use crate::sys::clock::monotonic_ns;
 use std::collections::HashMap;

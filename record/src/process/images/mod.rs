@@ -6,7 +6,6 @@
 //! their symbols. A thread of its own does it: what it opens is other people's, may be slow or gone,
 //! and neither the sampler nor the encoder waits for it.
 
-mod open;
 mod roots;
 mod identity;
 mod keeper;

@@ -3,7 +3,7 @@
 //! Enters: process ids. Leaves: folders to open files below. They are held, so that the files of a
 //! container can be opened when the process that mapped them has ended.
 
-use super::open;
+use crate::open;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;

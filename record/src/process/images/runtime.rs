@@ -5,9 +5,9 @@
 
 use super::functions::{Function, Functions, News};
 use super::jitdump::JitDump;
-use super::open;
 use super::perf_map::PerfMap;
 use super::roots::Root;
+use crate::open;
 use crate::process::{maps, proc_status};
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The instructions of a function with their samples.
 
 use super::source::{self, SourceLine};
-use super::{AROUND, Counts, LINES_MAX, columns, module_name};
+use super::{AROUND, Annotation, Counts, LINES_MAX, columns, module_name};
 use crate::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
 use crate::disassembly::{self, Instruction};
 use crate::labels::printable;
@@ -48,11 +48,12 @@ impl<'c> Listing<'c> {
 /// Writes the instructions with samples and what stands around them.
 pub(super) fn write_listing(
     (module, listing): (&str, &Listing<'_>),
-    codes: &Codes<'_>,
+    what: &Annotation<'_, '_>,
     counts: &BTreeMap<usize, Counts>,
     unit: Unit,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let codes = what.codes;
     let function = &listing.function;
     let name = match function.name.as_str() {
         "" => format!("{:#x}", function.start),
@@ -71,7 +72,8 @@ pub(super) fn write_listing(
         })
     });
     let lines: Vec<Option<SourceLine>> = lines.collect();
-    let texts = source::texts(lines.iter().flatten());
+    let looked_for = lines.iter().flatten().filter(|_| what.sources);
+    let texts = source::texts(looked_for);
     let (mut before, mut line_before) = (None, None);
     for (index, line) in shown.iter().copied().zip(&lines) {
         if before.is_some_and(|before: usize| before + 1 != index) {

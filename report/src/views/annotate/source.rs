@@ -2,9 +2,10 @@
 
 use super::{AROUND, Counts, LINES_MAX, columns};
 use crate::labels::printable;
+use crate::mapped::open_named;
 use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// No source file is larger (bytes).
@@ -50,19 +51,21 @@ pub(super) fn texts<'l>(
     texts
 }
 
-/// Writes the lines of a file that have samples, and those around them.
+/// Writes the lines of a file that have samples, and those around them; `opens`: if it is at hand.
 pub(super) fn write_file(
     file: &str,
+    opens: bool,
     lines: &BTreeMap<u32, Counts>,
     unit: Unit,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let source = read_source(Path::new(file));
-    let note = if source.is_none() {
-        "  (not readable here)"
-    } else {
-        ""
+    let source = opens.then(|| read_source(Path::new(file)));
+    let note = match &source {
+        None => "  (not looked for)",
+        Some(None) => "  (not readable here)",
+        Some(Some(_)) => "",
     };
+    let source = source.flatten();
     writeln!(out, "                    {file}{note}")?;
     let source: Vec<&str> = source
         .as_deref()
@@ -112,10 +115,9 @@ fn read_source(path: &Path) -> Option<String> {
     if path.extension()?.to_str()? != ending {
         return None;
     }
-    let found = std::fs::metadata(&path).ok()?;
-    if !found.is_file() || found.len() > SOURCE_BYTES_MAX {
-        return None;
-    }
-    let bytes = std::fs::read(&path).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    let file = open_named(&path).ok()?;
+    let mut bytes = Vec::new();
+    let read = file.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    let fits = read.ok()? as u64 <= SOURCE_BYTES_MAX;
+    fits.then(|| String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -34,7 +34,7 @@ pub fn folder(path: &Path) -> io::Result<OwnedFd> {
 /// on the way was laid later, and is not followed.
 ///
 /// # Errors
-/// What the system returns; `InvalidInput` for what is no regular file.
+/// What the system returns; a message for what is no regular file.
 pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     let inside = path.trim_start_matches('/');
     let resolve = ResolveFlag::RESOLVE_IN_ROOT
@@ -70,13 +70,22 @@ pub fn named(root: impl AsFd, path: &str) -> io::Result<File> {
 /// # Errors
 /// As for [`below`].
 pub fn by_link(link: &str) -> io::Result<File> {
-    regular(nix::fcntl::open(link, mark(), Mode::empty())?)
+    at(Path::new(link))
+}
+
+/// The regular file at `path`, to which links may lead: a path that the user, a monitor or a toolstack
+/// names.
+///
+/// # Errors
+/// As for [`below`].
+pub fn at(path: &Path) -> io::Result<File> {
+    regular(nix::fcntl::open(path, mark(), Mode::empty())?)
 }
 
 fn regular(mark: OwnedFd) -> io::Result<File> {
     let mark = File::from(mark);
     if !mark.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
+        return Err(io::Error::other("it is not a regular file"));
     }
     // The same file by its descriptor: nothing can be swapped in between.
     OpenOptions::new()
@@ -118,6 +127,15 @@ mod tests {
         }
         // What lies above the root can't be named.
         assert!(below(&root, "/../../../../../../file").is_ok());
+        for (name, opens) in [
+            ("file", true),
+            ("link", true),
+            ("fifo", false),
+            (".", false),
+        ] {
+            assert_eq!(at(&folder.path().join(name)).is_ok(), opens, "{name}");
+        }
+        assert!(at(Path::new("/dev/zero")).is_err());
         let fifo = folder.path().join("fifo");
         assert!(by_link(fifo.to_str().unwrap()).is_err());
         assert!(by_link("/dev/null").is_err());

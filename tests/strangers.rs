@@ -1,0 +1,282 @@
+//! What lies at a path may be anything: no command waits for a pipe that nobody writes into, no output
+//! takes the place of what is read, and a signal ends the recorder wherever it stands.
+
+#![cfg(all(feature = "record", feature = "report"))]
+
+use assert_cmd::cargo::cargo_bin;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/calls.uprof");
+const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/images/calls");
+
+fn uniprof(words: &[&str], folder: &Path) -> Child {
+    let mut command = Command::new(cargo_bin("uniprof"));
+    command.args(words).current_dir(folder);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// What came of it within `patience`.
+fn end_within(mut child: Child, patience: Duration) -> Output {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > patience {
+            let _ = child.kill();
+            panic!("it hangs: {:?}", child.wait_with_output());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn end_of(child: Child) -> Output {
+    end_within(child, Duration::from_secs(10))
+}
+
+fn run(words: &[&str], folder: &Path) -> (i32, String) {
+    // A comparison on a busy machine takes its time; what waits for a pipe waits for ever.
+    let output = end_within(uniprof(words, folder), Duration::from_secs(60));
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.code().expect("no signal"), said)
+}
+
+fn pipe_in(folder: &Path, name: &str) {
+    let made = Command::new("mkfifo").arg(folder.join(name)).status();
+    assert!(made.unwrap().success());
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill")
+        .args(["-s", name, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn an_image_that_is_a_pipe_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pipe_in(folder, "image");
+    std::fs::copy(RECORDING, folder.join("run.uprof")).unwrap();
+    let commands: &[&[&str]] = &[
+        &["report", "--elf", "image"],
+        &["bundle", "--elf", "image"],
+        &["record", "--elf", "image", "-d", "1s", "gdb:localhost:1"],
+        &["doctor", "--elf", "image", "gdb:localhost:1"],
+    ];
+    for words in commands {
+        let (code, said) = run(words, folder);
+        assert_eq!(code, 2, "{words:?}: {said}");
+        assert!(said.contains("regular file"), "{words:?}: {said}");
+    }
+    // The recording that is there stays where it is.
+    assert!(!folder.join("run.uprof.old").exists());
+}
+
+#[test]
+fn no_output_replaces_what_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run_path = folder.join("run.uprof");
+    std::fs::copy(RECORDING, &run_path).unwrap();
+    std::fs::copy(IMAGE, folder.join("app")).unwrap();
+    symlink("run.uprof", folder.join("link")).unwrap();
+    std::fs::hard_link(&run_path, folder.join("hard")).unwrap();
+    let before = [
+        std::fs::read(RECORDING).unwrap(),
+        std::fs::read(IMAGE).unwrap(),
+    ];
+    let commands: &[&[&str]] = &[
+        &["report", "--flame=run.uprof", "run.uprof"],
+        &["report", "--html=link", "run.uprof"],
+        &["report", "--heatmap=hard", "link"],
+        &["report", "--elf", "app", "--flame=app", "run.uprof"],
+        &["export", "-f", "folded", "-o", "hard", "run.uprof"],
+        &["diff", "run.uprof", "link", "--flame=run.uprof"],
+        &["recover", "run.uprof", "-o", "run.uprof"],
+        &["import", "-f", "folded", "run.uprof", "-o", "link"],
+        &["bundle", "run.uprof", "--redact", "-o", "run.uprof"],
+    ];
+    for words in commands {
+        let (code, said) = run(words, folder);
+        assert_eq!(code, 2, "{words:?}: {said}");
+        assert!(
+            said.contains("it is read to make this"),
+            "{words:?}: {said}"
+        );
+        let after = [std::fs::read(&run_path), std::fs::read(folder.join("app"))];
+        assert!(after.map(Result::unwrap) == before, "{words:?}");
+    }
+    let left = std::fs::read_dir(folder).unwrap().flatten();
+    let parts = left.filter(|it| it.file_name().to_string_lossy().contains("part"));
+    assert_eq!(parts.count(), 0);
+}
+
+#[test]
+fn manual_pages_follow_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("precious"), "mine").unwrap();
+    std::fs::create_dir(folder.join("man")).unwrap();
+    symlink("../precious", folder.join("man/uniprof.1")).unwrap();
+    let (code, said) = run(&["man", "man"], folder);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(std::fs::read(folder.join("precious")).unwrap(), b"mine");
+    let page = std::fs::read_to_string(folder.join("man/uniprof.1")).unwrap();
+    assert!(page.starts_with(".ie"), "{page}");
+    assert!(folder.join("man/uniprof-report.1").exists());
+}
+
+/// Starts, waits until it hangs where it shall, and sends a signal.
+fn stopped(words: &[&str], folder: &Path, name: &str, wait: Duration) -> Output {
+    let child = uniprof(words, folder);
+    std::thread::sleep(wait);
+    signal(&child, name);
+    end_of(child)
+}
+
+#[test]
+fn a_signal_ends_a_recorder_that_waits_for_its_outputs_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    pipe_in(folder, "out");
+    let words = ["record", "-o", "out", "--", "sleep", "60"];
+    let start = Instant::now();
+    // Nobody opens it.
+    let output = stopped(&words, folder, "TERM", Duration::from_millis(500));
+    assert!(!output.status.success());
+    // Somebody opens it and reads nothing.
+    let mut options = std::fs::File::options();
+    let reader = options.read(true).write(true).open(folder.join("out"));
+    let mut reader = reader.unwrap();
+    // A pipe takes 64 KiB: what is left of that is soon full.
+    reader.write_all(&[0; 60_000]).unwrap();
+    let words = [
+        "record",
+        "--stack",
+        "-F",
+        "5000",
+        "-o",
+        "out",
+        "--",
+        "sh",
+        "-c",
+        "while :; do :; done",
+    ];
+    let output = stopped(&words, folder, "INT", Duration::from_secs(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("nobody reads it"), "{said}");
+    drop(reader);
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn a_signal_ends_a_recorder_that_starts_and_leaves_the_recording_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::copy(RECORDING, folder.join("run.uprof")).unwrap();
+    // Takes connections and is silent.
+    let listener = std::os::unix::net::UnixListener::bind(folder.join("stub")).unwrap();
+    for target in ["gdb:./stub", "qemu:./stub"] {
+        let start = Instant::now();
+        let output = stopped(
+            &["record", target],
+            folder,
+            "TERM",
+            Duration::from_millis(300),
+        );
+        assert!(!output.status.success());
+        assert!(start.elapsed() < Duration::from_secs(2), "{target}");
+        let kept = std::fs::read(folder.join("run.uprof")).unwrap();
+        assert!(kept == std::fs::read(RECORDING).unwrap());
+        assert!(!folder.join("run.uprof.old").exists());
+    }
+    drop(listener);
+}
+
+#[test]
+fn a_signal_ends_a_recorder_that_embeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // It has debug information of thousands of functions.
+    let program = cargo_bin("uniprof");
+    let words = [
+        "record",
+        "-F",
+        "2000",
+        "-d",
+        "1s",
+        "--",
+        program.to_str().unwrap(),
+        "workload",
+    ];
+    let child = uniprof(&words, folder);
+    let start = Instant::now();
+    let is_embedding = || {
+        let entries = std::fs::read_dir(folder).unwrap().flatten();
+        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.any(|name| name.ends_with(".part"))
+    };
+    while !is_embedding() {
+        assert!(start.elapsed() < Duration::from_secs(10), "it never embeds");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal(&child, "TERM");
+    let output = end_of(child);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("nothing was embedded: stopped by"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(!is_embedding(), "half a file is left");
+    let (code, said) = run(&["info", "run.uprof"], folder);
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn the_commands_status_is_told_and_passed_on_if_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; ";
+    for (ending, asked, wanted, told) in [
+        ("exit 7", true, 7, "status 7"),
+        ("exit 7", false, 0, "status 7"),
+        ("kill -9 $$", true, 137, "SIGKILL"),
+        ("exit 0", true, 0, "ended"),
+    ] {
+        let script = format!("{busy}{ending}");
+        let mut words = vec!["record", "--no-embed", "-F", "999"];
+        words.extend(asked.then_some("--exit-status"));
+        words.extend(["--", "sh", "-c", &script]);
+        let (code, said) = run(&words, folder);
+        assert_eq!(code, wanted, "{ending}: {said}");
+        assert!(said.contains(told), "{said}");
+    }
+    let (code, said) = run(&["record", "--exit-status", "pid:1"], folder);
+    assert_eq!(code, 2, "{said}");
+}
+
+#[test]
+fn a_rule_about_a_function_that_is_not_there_fails_unless_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let diff = |more: &[&str]| {
+        let words = [&["diff", "--elf", IMAGE, RECORDING, RECORDING][..], more].concat();
+        run(&words, folder)
+    };
+    let (code, said) = diff(&["--fail-if", "any>+5%"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("any>+5% is kept"), "{said}");
+    let misspelt = ["--fail-if", "any>+5%", "--fail-if", "mian>+5%"];
+    let (code, said) = diff(&misspelt);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("called mian"), "{said}");
+    // The others are told all the same.
+    assert!(said.contains("any>+5% is kept"), "{said}");
+    let (code, said) = diff(&[&misspelt[..], &["--allow-missing"]].concat());
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("called mian"), "{said}");
+}
