@@ -16,7 +16,9 @@ about 10,000 samples each, of a fixed piece of work. Then, with one, two and fiv
   planted function do) or shrank (nothing really did);
 - two oracles on the same data, which know where to look: (a) a z test of the planted function alone,
   which takes samples to be independent, and (b) Welch's t test of the runs' shares; at 5 %, with their
-  own alarms beside them, since a test that alarms more often than it says finds more, too;
+  own alarms beside them, since a test that alarms more often than it says finds more, too; and (c) a z test
+  that knows how much the planted function's share differs between all runs of a side: what one question
+  can find without more alarms than 5 %, if no part of what runs differ by is explained;
 - the plans: how many recordings a side the diff says would show 5 %.
 
 Sets share recordings, so these are not as many independent trials as there are comparisons.
@@ -130,11 +132,28 @@ def oracle_t(one, other):
     return t_test(change / math.sqrt(sum(squares)), degrees) < 0.05, change > 0
 
 
+def spread_of(runs):
+    """The variance of a run's share about its side's mean, of all runs."""
+    squares = 0
+    for side in runs.values():
+        shares = [run[0] / run[1] for run in side]
+        mean = sum(shares) / len(shares)
+        squares += sum((share - mean) ** 2 for share in shares)
+    return squares / sum(len(side) - 1 for side in runs.values())
+
+
+def oracle_c(one, other, variance):
+    """Whether the means of the runs' shares differ, were their variance known."""
+    means = [sum(run[0] / run[1] for run in side) / len(side) for side in (one, other)]
+    error = math.sqrt(variance * (1 / len(one) + 1 / len(other)))
+    return abs(means[1] - means[0]) > 1.96 * error, means[1] > means[0]
+
+
 class Tally:
     """How often each test said something."""
 
     def __init__(self):
-        self.trials = self.ours = self.z = self.t = self.shrank = self.grew = 0
+        self.trials = self.ours = self.z = self.t = self.c = self.shrank = self.grew = 0
 
 
 def judge(name, count, folder):
@@ -156,6 +175,7 @@ def judge(name, count, folder):
 
 def judge_size(name, size, count, folder, runs):
     function = PROGRAMS[name][3]
+    variance = spread_of(runs)
     alike, apart, plans = Tally(), Tally(), []
     sets = [(side, start) for start in range(count - 2 * size + 1) for side in "ab"]
     for side, start in sets[::max(1, len(sets) // SETS_MAX)]:
@@ -166,6 +186,7 @@ def judge_size(name, size, count, folder, runs):
         alike.ours += any(change["certain"] for change in found["changes"])
         alike.z += oracle_z(*halves)[0]
         alike.t += size > 1 and oracle_t(*halves)[0]
+        alike.c += oracle_c(*halves, variance)[0]
     starts = range(count - size + 1)
     for start in starts[::max(1, len(starts) // SETS_MAX)]:
         numbers = range(start, start + size)
@@ -176,6 +197,7 @@ def judge_size(name, size, count, folder, runs):
         apart.ours += change is not None and change["certain"] and change["change"] > 0
         apart.z += all(oracle_z(*halves))
         apart.t += size > 1 and all(oracle_t(*halves))
+        apart.c += all(oracle_c(*halves, variance))
         for other in found["changes"]:
             if other["certain"] and other["name"] != function:
                 apart.shrank += other["change"] < 0
@@ -191,7 +213,7 @@ def report(name, size, alike, apart, plans):
     enough = sorted(1000 if plan is None else plan for plan in plans)
     plan = enough[len(enough) // 2] if enough else "-"
     print(f"| {name} | {size} | {part(alike.ours, alike)} | {part(apart.ours, apart)} | {part(alike.z, alike)} | "
-          f"{part(apart.z, apart)} | {part(alike.t, alike)} | {part(apart.t, apart)} | {ratio} | {apart.shrank} | "
+          f"{part(apart.z, apart)} | {part(alike.t, alike)} | {part(apart.t, apart)} | {part(alike.c, alike)} | {part(apart.c, apart)} | {ratio} | {apart.shrank} | "
           f"{apart.grew} | {plan} |", flush=True)
     if alike.trials:
         print(f"figure\tdiff, {name}, {size} a side: alarms\t{alike.ours * 100 / alike.trials:.1f}\t%\t\t\tours <= 5")
@@ -203,7 +225,7 @@ def report(name, size, alike, apart, plans):
 def measure(options, folder):
     names = options.programs.split(",")
     record(names, options.count, folder)
-    print("| program | a side | alarms | found | (a) alarms | (a) found | (b) alarms | (b) found | found to the better "
+    print("| program | a side | alarms | found | (a) alarms | (a) found | (b) alarms | (b) found | (c) alarms | (c) found | found to the better "
           "oracle's | others that shrank | others that grew | plan for 25 % |")
     for name in names:
         judge(name, options.count, folder)

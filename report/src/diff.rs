@@ -2,10 +2,10 @@
 //! share of the on-CPU samples, and how sure that is, come out.
 //!
 //! Shares, not counts, are compared, so that a longer recording is no slower one. How far a share is
-//! from the truth is measured within runs (`spread`) and between them (`runs`), and both are one
-//! distribution (`estimate`). Of the many functions asked about, the false discoveries are held
-//! down, and what only makes room for another function's change is not called a change (`verdict`,
-//! `tally`). What to do where that is not enough, `plan` says.
+//! from the truth is measured within runs (`spread`) and between them (`runs`, `load`), and both are
+//! one distribution (`estimate`). Of the many functions asked about (`questions`, `overlap`), the
+//! false discoveries are held down, and what only makes room for another function's change is not
+//! called a change (`verdict`, `tally`). What to do where that is not enough, `plan` says.
 
 mod modules;
 mod matching;
@@ -13,8 +13,12 @@ mod series;
 mod student;
 mod tally;
 mod spread;
+mod turns;
+mod load;
 mod runs;
 mod estimate;
+mod overlap;
+mod questions;
 mod verdict;
 mod plan;
 mod rule;

@@ -2,7 +2,7 @@
 //! distribution is a mixture, since it is not known which of several spreads an item's runs have
 //! (`runs`); probabilities and intervals are of that one mixture, so that they can't be at odds.
 
-use super::runs::{Known, Runs, SPREADS, Turns};
+use super::runs::{Known, Runs, SPREADS};
 use super::series::{Counted, Series};
 use super::spread;
 use super::student;
@@ -17,6 +17,8 @@ pub struct Estimate {
     pub a: f64,
     /// Share in B.
     pub b: f64,
+    /// The part of `b - a` that goes with how many samples the runs have: what the machine did.
+    pub shift: f64,
     /// Samples of A and of B.
     pub samples: [f64; 2],
     /// Standard errors of `b - a` that are possible.
@@ -32,9 +34,23 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The difference of shares.
+    /// The difference of shares, without what goes with the runs' samples.
     pub fn change(&self) -> f64 {
-        self.b - self.a
+        self.b - self.a - self.shift
+    }
+
+    /// Shares of A and of B that differ by the change alone; each has half of the rest.
+    fn alike(&self) -> [f64; 2] {
+        [self.a + self.shift / 2.0, self.b - self.shift / 2.0]
+    }
+
+    /// The relative change; `None` where A has no sample.
+    pub fn relative(&self) -> Option<f64> {
+        let [a, b] = match self.alike() {
+            [a, b] if a > 0.0 && b > 0.0 => [a, b],
+            _ => [self.a, self.b],
+        };
+        (self.a > 0.0).then(|| b / a - 1.0)
     }
 
     /// The standard error, of all that are possible together.
@@ -81,16 +97,17 @@ impl Estimate {
         (self.change() - half, self.change() + half)
     }
 
-    /// The interval of the relative change `b / a - 1`, by the logarithm's error; `None` where a side
-    /// has no sample.
+    /// The interval of the relative change, by the logarithm's error; `None` where a side has no
+    /// sample.
     pub fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
-        if self.a <= 0.0 || self.b <= 0.0 {
+        let [a, b] = self.alike();
+        if self.a <= 0.0 || self.b <= 0.0 || a <= 0.0 || b <= 0.0 {
             return None;
         }
         // Each side has its half of the variance.
         let by_side = |share: f64| 0.5 / (share * share);
-        let half = self.half(confidence) * (by_side(self.a) + by_side(self.b)).sqrt();
-        let middle = (self.b / self.a).ln();
+        let half = self.half(confidence) * (by_side(a) + by_side(b)).sqrt();
+        let middle = (b / a).ln();
         Some(((middle - half).exp() - 1.0, (middle + half).exp() - 1.0))
     }
 }
@@ -100,7 +117,6 @@ pub(super) struct Whole {
     pub known: Vec<Known>,
     /// Samples of each run.
     samples: [Vec<f64>; 2],
-    turns: Turns,
     least_change: f64,
 }
 
@@ -118,7 +134,6 @@ impl Whole {
         Whole {
             known: known.collect(),
             samples,
-            turns: series.turns.clone(),
             least_change,
         }
     }
@@ -145,7 +160,7 @@ impl Whole {
     }
 
     fn compare(&self, tally: &Tally, scale: f64) -> (Vec<Estimate>, Runs) {
-        let runs = Runs::of(tally, &self.known, &self.samples, &self.turns, scale);
+        let runs = Runs::of(tally, &self.known, &self.samples, scale);
         let recordings = self.samples.iter().map(Vec::len).sum::<usize>();
         let length = match runs.is_measured {
             true => 1,
@@ -174,12 +189,18 @@ impl Whole {
             .iter()
             .sum();
         let within = runs.within[item].max(missed);
+        let shift = &runs.shifts[item];
+        let mut errors = [0.0; 9];
+        for (spread, error) in errors.iter_mut().enumerate() {
+            let between = (SPREADS[spread] * leeway).powi(2) * runs.leverage;
+            *error = (within + between + shift.variances[spread]).sqrt();
+        }
         let mut estimate = Estimate {
             a: share(0),
             b: share(1),
+            shift: shift.mean,
             samples,
-            errors: SPREADS
-                .map(|spread| (within + (spread * leeway).powi(2) * runs.leverage).sqrt()),
+            errors,
             chances: runs.chances[item],
             df,
             p: 1.0,
@@ -209,6 +230,7 @@ mod tests {
         Estimate {
             a: 0.2,
             b: 0.23,
+            shift: 0.0,
             samples: [2000.0, 2300.0],
             errors,
             chances,

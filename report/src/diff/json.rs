@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Counts up when the meaning of a field changes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Writes the object. Shares and changes are between 0 and 1.
 ///
@@ -35,7 +35,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         "false_discovery_rate": diff.options.false_discoveries,
         "least_change": diff.options.least_change,
         "runs_measured": diff.verdicts.runs_measured,
-        "in_turns": !diff.series.turns.is_empty(),
+        "in_turns": diff.series.in_turns,
         "detectable": detectable.collect::<Vec<Value>>(),
         "plans": diff.verdicts.plans.iter().map(|plan| json!({
             "share": plan.share,
@@ -62,6 +62,7 @@ fn value(diff: &Diff, change: &Change) -> Value {
         "share_a": change.estimate.a,
         "share_b": change.estimate.b,
         "change": change.estimate.change(),
+        "shift": change.estimate.shift,
         "interval": [change.interval.0, change.interval.1],
         "relative_interval": change.relative.map(|(low, high)| [low, high]),
         "confidence": change.confidence,

@@ -64,6 +64,7 @@ impl Typical {
         let typical = Estimate {
             a: 0.0,
             b: 0.0,
+            shift: 0.0,
             samples: self.totals,
             errors: SPREADS.map(spread),
             chances: self.parts,

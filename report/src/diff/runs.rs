@@ -4,18 +4,15 @@
 //! single function: two or three runs say little. All functions together say how often which spread
 //! occurs, and the runs of a function, which of these is likely its own: a mixture of a few spreads,
 //! whose parts are estimated by expectation and maximisation (the empirical Bayes method for
-//! variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed grid).
+//! variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed grid). What goes with how
+//! many samples the runs have is apart (`load`).
 //!
 //! Before any run is seen, the parts are those of [`BEFORE`]. With one recording a side that is all
 //! there is, and it must do for programs and machines that nobody has looked at: so it is wide.
-//!
-//! Where recordings were made in turns, A B A B, what the machine did for a while disturbs both
-//! recordings of a pair alike. Then the pairs' differences are looked at, and what both sides have
-//! in common doesn't count.
 
+use super::load::{Grid, Load, Seen, Shift};
 use super::spread;
-use super::tally::Tally;
-use std::ops::Range;
+use super::tally::{Run, Tally};
 
 /// Spreads of a function's time from run to run, as parts of it.
 pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
@@ -24,6 +21,8 @@ pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 
 pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
 /// So many functions' worth that is.
 const BEFORE_COUNTS: f64 = 1.0;
+/// How many of a hundred functions have which, before any run is seen; from the same recordings.
+const SLOPES_BEFORE: [f64; 5] = [0.3, 0.2, 0.2, 0.2, 0.1];
 /// Functions call each other and are not independent witnesses: all together count no more than so
 /// many.
 const WITNESSES_MAX: f64 = 15.0;
@@ -41,6 +40,8 @@ pub(super) struct Runs {
     pub chances: Vec<[f64; 9]>,
     /// For each item, the variance of the difference of its shares that blocks within runs show.
     pub within: Vec<f64>,
+    /// For each item, what of the difference goes with the samples of the runs.
+    pub shifts: Vec<Shift>,
     /// The variance of the difference for each unit of a run's own: one over each side's runs.
     pub leverage: f64,
     /// Whether what runs differ by was measured.
@@ -56,25 +57,14 @@ pub(super) struct Known {
     pub is_witness: bool,
 }
 
-/// Pairs of recordings that were made in turns: the first of A with the first of B, and so on.
-pub(super) type Turns = Vec<(usize, usize)>;
-
 impl Runs {
     /// Compares the runs of `tally`, with so many samples in all of each of them; shares are
     /// multiplied by `scale`.
-    pub fn of(
-        tally: &Tally,
-        known: &[Known],
-        samples: &[Vec<f64>; 2],
-        turns: &Turns,
-        scale: f64,
-    ) -> Runs {
+    pub fn of(tally: &Tally, known: &[Known], samples: &[Vec<f64>; 2], scale: f64) -> Runs {
         let counts = [0, 1].map(|side| tally.sides[side].len());
         let weights = [0, 1].map(|side| weights(&samples[side]));
-        let degrees: usize = match turns.len() {
-            0 => counts.iter().map(|count| count.saturating_sub(1)).sum(),
-            pairs => pairs - 1,
-        };
+        let degrees: usize = counts.iter().map(|count| count.saturating_sub(1)).sum();
+        let load = Load::new(samples, &weights);
         let length = match degrees {
             0 => spread::block_length(tally),
             // What lies longer apart, the runs say.
@@ -100,139 +90,92 @@ impl Runs {
             });
             within.push(weighted.sum());
             let all = variances.iter().flatten();
-            seen.push(Seen {
-                within: all.sum::<f64>() / (counts[0] + counts[1]).max(1) as f64,
-                squares: squares(tally, item, turns) * scale * scale,
-                leeway: known.leeway,
-            });
+            let within = all.sum::<f64>() / (counts[0] + counts[1]).max(1) as f64;
+            let shares = shares(tally, item, scale);
+            seen.push(Seen::new(within, known.leeway, &shares, &load));
         }
         let mut runs = Runs {
             parts: BEFORE,
             chances: vec![BEFORE; known.len()],
             within,
+            shifts: vec![Shift::default(); known.len()],
             leverage: weights.iter().flatten().map(|weight| weight * weight).sum(),
             is_measured: degrees > 0,
         };
         if degrees > 0 {
-            runs.learn(&seen, known, degrees as f64);
+            runs.learn(&seen, known, degrees as f64, &load);
         }
         runs
     }
 
-    fn learn(&mut self, seen: &[Seen], known: &[Known], degrees: f64) {
-        let likely: Vec<[f64; 9]> = seen.iter().map(|one| one.likelihoods(degrees)).collect();
+    fn learn(&mut self, seen: &[Seen], known: &[Known], degrees: f64, load: &Load) {
+        let likely: Vec<Grid> = seen
+            .iter()
+            .map(|one| one.likelihoods(degrees, load))
+            .collect();
         let worth = |known: &Known| match known.is_witness {
             true => (known.leeway / TELLING).min(1.0),
             false => 0.0,
         };
         let whole: f64 = known.iter().map(worth).sum();
         let factor = (WITNESSES_MAX / whole.max(f64::MIN_POSITIVE)).min(1.0);
+        let mut slopes = SLOPES_BEFORE;
         for _ in 0..ROUNDS {
             let mut parts = BEFORE.map(|part| part * BEFORE_COUNTS);
+            let mut next = SLOPES_BEFORE.map(|part| part * BEFORE_COUNTS);
             for (known, likely) in known.iter().zip(&likely) {
-                let chances = posterior(&self.parts, likely);
                 let worth = worth(known) * factor;
-                (0..9).for_each(|step| parts[step] += chances[step] * worth);
+                if worth > 0.0 {
+                    let grid = posterior(&self.parts, &slopes, likely);
+                    for (spread, row) in grid.iter().enumerate() {
+                        parts[spread] += row.iter().sum::<f64>() * worth;
+                        (0..5).for_each(|slope| next[slope] += row[slope] * worth);
+                    }
+                }
             }
-            let sum: f64 = parts.iter().sum();
-            self.parts = parts.map(|part| part / sum);
+            let sums = [parts.iter().sum::<f64>(), next.iter().sum()];
+            self.parts = parts.map(|part| part / sums[0]);
+            slopes = next.map(|part| part / sums[1]);
         }
-        let parts = self.parts;
-        self.chances = likely
-            .iter()
-            .map(|likely| posterior(&parts, likely))
-            .collect();
+        for (item, (seen, likely)) in seen.iter().zip(&likely).enumerate() {
+            let grid = posterior(&self.parts, &slopes, likely);
+            self.chances[item] = grid.map(|row| row.iter().sum());
+            self.shifts[item] = seen.shift(&grid, load);
+        }
     }
 }
 
-/// What the runs of an item show.
-struct Seen {
-    /// The variance of a run's share that its blocks show.
-    within: f64,
-    /// Squares of the runs' residuals.
-    squares: f64,
-    leeway: f64,
-}
-
-impl Seen {
-    /// How likely these squares are with each of the spreads, but for a common factor.
-    fn likelihoods(&self, degrees: f64) -> [f64; 9] {
-        let logs = SPREADS.map(|spread| {
-            let variance = self.within + (spread * self.leeway).powi(2);
-            match variance > 0.0 {
-                true => -degrees / 2.0 * variance.ln() - self.squares / (2.0 * variance),
-                false => 0.0,
+fn posterior(parts: &[f64; 9], slopes: &[f64; 5], likely: &Grid) -> Grid {
+    let times = |likely: &dyn Fn(usize, usize) -> f64| {
+        let mut grid = [[0.0; 5]; 9];
+        for (spread, row) in grid.iter_mut().enumerate() {
+            for (slope, chance) in row.iter_mut().enumerate() {
+                *chance = parts[spread] * slopes[slope] * likely(spread, slope);
             }
-        });
-        let most = logs.into_iter().fold(f64::NEG_INFINITY, f64::max);
-        logs.map(|log| (log - most).exp())
+        }
+        grid
+    };
+    let grid = times(&|spread, slope| likely[spread][slope]);
+    let sum: f64 = grid.iter().flatten().sum();
+    match sum > 0.0 {
+        true => grid.map(|row| row.map(|chance| chance / sum)),
+        false => times(&|_, _| 1.0),
     }
 }
 
-fn posterior(parts: &[f64; 9], likely: &[f64; 9]) -> [f64; 9] {
-    let mut chances = [0.0; 9];
-    (0..9).for_each(|step| chances[step] = parts[step] * likely[step]);
-    let sum: f64 = chances.iter().sum();
-    match sum > 0.0 {
-        true => chances.map(|chance| chance / sum),
-        false => *parts,
-    }
+/// The shares of an item in the runs.
+fn shares(tally: &Tally, item: usize, scale: f64) -> [Vec<f64>; 2] {
+    let share = |run: &Run| run.count(item) / run.total().max(1.0) * scale;
+    tally
+        .sides
+        .each_ref()
+        .map(|runs| runs.iter().map(share).collect())
 }
 
 /// What part each run has in a side's share.
 fn weights(samples: &[f64]) -> Vec<f64> {
     let whole: f64 = samples.iter().sum();
     samples.iter().map(|one| one / whole.max(1.0)).collect()
-}
-
-/// Squares of what the runs' shares differ by from their side's, or pairs from their mean.
-fn squares(tally: &Tally, item: usize, turns: &Turns) -> f64 {
-    let shares = tally.sides.each_ref().map(|runs| {
-        let shares = runs
-            .iter()
-            .map(|run| run.count(item) / run.total().max(1.0));
-        shares.collect::<Vec<f64>>()
-    });
-    let about_mean = |values: &[f64]| {
-        let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
-        values
-            .iter()
-            .map(|value| (value - mean).powi(2))
-            .sum::<f64>()
-    };
-    if turns.is_empty() {
-        return shares.iter().map(|shares| about_mean(shares)).sum();
-    }
-    let differences = turns.iter().map(|(a, b)| shares[1][*b] - shares[0][*a]);
-    // A difference has the variance of two runs.
-    about_mean(&differences.collect::<Vec<f64>>()) / 2.0
-}
-
-/// Whether the recordings of both sides were made in turns, by the times from begin to end of each:
-/// each pair is over before the next one begins.
-pub(super) fn turns(times: &[Vec<Range<i64>>; 2]) -> Turns {
-    let order = times.each_ref().map(|times| {
-        let mut order: Vec<usize> = (0..times.len()).collect();
-        order.sort_by_key(|run| (times[*run].start, *run));
-        order
-    });
-    if order[0].len() != order[1].len() || order[0].len() < 2 {
-        return Turns::new();
-    }
-    let pairs: Turns = order[0]
-        .iter()
-        .copied()
-        .zip(order[1].iter().copied())
-        .collect();
-    let span = |(a, b): &(usize, usize)| {
-        let (a, b) = (&times[0][*a], &times[1][*b]);
-        a.start.min(b.start)..a.end.max(b.end)
-    };
-    let apart = |two: &[(usize, usize)]| span(&two[0]).end <= span(&two[1]).start;
-    match pairs.windows(2).all(apart) {
-        true => pairs,
-        false => Turns::new(),
-    }
 }
 
 #[cfg(test)]
@@ -253,7 +196,11 @@ mod tests {
         runs.iter().map(run).collect()
     }
 
-    fn of(a: &[Vec<f64>], b: &[Vec<f64>], turns: &Turns) -> Runs {
+    fn of(a: &[Vec<f64>], b: &[Vec<f64>]) -> Runs {
+        with_samples(a, b, [vec![12_000.0; a.len()], vec![12_000.0; b.len()]])
+    }
+
+    fn with_samples(a: &[Vec<f64>], b: &[Vec<f64>], samples: [Vec<f64>; 2]) -> Runs {
         let tally = Tally {
             sides: [side(a), side(b)],
         };
@@ -264,8 +211,7 @@ mod tests {
             };
             a[0].len()
         ];
-        let samples = [vec![12_000.0; a.len()], vec![12_000.0; b.len()]];
-        Runs::of(&tally, &known, &samples, turns, 1.0)
+        Runs::of(&tally, &known, &samples, 1.0)
     }
 
     fn spread(chances: &[f64; 9]) -> f64 {
@@ -278,7 +224,7 @@ mod tests {
 
     #[test]
     fn single_recordings_say_nothing_about_runs() {
-        let runs = of(&[vec![0.2]], &[vec![0.3]], &Turns::new());
+        let runs = of(&[vec![0.2]], &[vec![0.3]]);
         assert!(!runs.is_measured);
         assert_eq!(runs.chances, [BEFORE]);
     }
@@ -288,41 +234,52 @@ mod tests {
         // Ten items that are alike in all runs, and one that isn't.
         let mut odd = vec![0.2; 11];
         odd[10] = 0.23;
-        let runs = of(
-            &[vec![0.2; 11], odd.clone()],
-            &[vec![0.2; 11], odd],
-            &Turns::new(),
-        );
+        let runs = of(&[vec![0.2; 11], odd.clone()], &[vec![0.2; 11], odd]);
         assert!(runs.is_measured);
         assert!(spread(&runs.chances[0]) < spread(&BEFORE) / 2.0);
         assert!(spread(&runs.chances[10]) > 2.0 * spread(&runs.chances[0]));
     }
 
-    #[test]
-    fn what_both_of_a_pair_have_in_common_does_not_count() {
-        let drifting: Vec<Vec<f64>> = (0..4)
-            .map(|run| vec![0.2 + 0.02 * f64::from(run); 5])
-            .collect();
-        let apart = of(&drifting, &drifting, &Turns::new());
-        let pairs = (0..4).map(|run| (run, run)).collect();
-        let paired = of(&drifting, &drifting, &pairs);
-        assert!(spread(&paired.chances[0]) < spread(&apart.chances[0]) / 3.0);
+    /// A share of 0.2 that is smaller in runs with more samples, as the slope says.
+    fn sloped(samples: &[f64], slope: f64) -> Vec<Vec<f64>> {
+        let share = |samples: &f64| 0.2 + slope * 0.16 * (samples / 12_000.0).ln();
+        samples.iter().map(|it| vec![share(it); 5]).collect()
     }
 
     #[test]
-    fn turns_are_pairs_that_follow_each_other() {
-        let times = |starts: &[i64]| starts.iter().map(|start| *start..start + 5).collect();
-        assert_eq!(
-            turns(&[times(&[0, 20]), times(&[10, 30])]),
-            [(0, 0), (1, 1)]
+    fn what_goes_with_the_samples_of_runs_is_no_spread_and_is_taken_out() {
+        let samples = [
+            vec![11_000.0, 12_500.0, 14_000.0, 12_000.0],
+            vec![12_000.0, 14_500.0, 13_000.0, 15_500.0],
+        ];
+        let [a, b] = samples.each_ref().map(|side| sloped(side, -0.4));
+        let told = with_samples(&a, &b, samples.clone());
+        // The same shares in runs of which nothing is known.
+        let untold = of(&a, &b);
+        assert!(spread(&told.chances[0]) < spread(&untold.chances[0]) / 3.0);
+        assert_eq!(untold.shifts[0], Shift::default());
+        let mean = |side: &[Vec<f64>], counts: &[f64]| {
+            let pairs = side.iter().zip(counts);
+            pairs.map(|(run, count)| run[0] * count).sum::<f64>() / counts.iter().sum::<f64>()
+        };
+        let difference = mean(&b, &samples[1]) - mean(&a, &samples[0]);
+        let left = difference - told.shifts[0].mean;
+        assert!(
+            left.abs() < difference.abs() / 10.0,
+            "{left} of {difference}"
         );
-        assert_eq!(
-            turns(&[times(&[20, 0]), times(&[10, 30])]),
-            [(1, 0), (0, 1)]
-        );
-        // All of A, then all of B.
-        assert_eq!(turns(&[times(&[0, 10]), times(&[20, 30])]), []);
-        assert_eq!(turns(&[times(&[0]), times(&[10])]), []);
-        assert_eq!(turns(&[times(&[0, 20]), times(&[10])]), []);
+    }
+
+    #[test]
+    fn a_side_that_has_more_to_do_is_not_a_disturbed_one() {
+        // B's runs are twice as long, while runs of one side differ by little.
+        let samples = [
+            vec![11_900.0, 12_000.0, 12_100.0],
+            vec![23_900.0, 24_000.0, 24_100.0],
+        ];
+        let [a, b] = samples.each_ref().map(|side| sloped(side, -0.4));
+        let runs = with_samples(&a, &b, samples);
+        let difference = b[1][0] - a[1][0];
+        assert!(runs.shifts[0].mean.abs() < difference.abs() / 20.0);
     }
 }

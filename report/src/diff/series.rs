@@ -4,7 +4,7 @@
 use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
-use super::runs::{self, Turns};
+use super::turns;
 use crate::account::Account;
 use crate::gather::{self, By, Options, Profile, Sampled};
 use crate::library::Library;
@@ -107,8 +107,8 @@ pub struct Series {
     pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
-    /// Where recordings were made in turns: which of A and which of B followed each other.
-    pub turns: Vec<(usize, usize)>,
+    /// Whether recordings were made in turns: one of A, one of B, and so on.
+    pub in_turns: bool,
 }
 
 /// What is counted, in the profile's unit, by recording, block of time and node.
@@ -156,23 +156,8 @@ pub(super) fn gather(
     let sizes = [a.len(), b.len()];
     let least_share = options.least_share;
     build(&mut series, &profile, &cells, sizes, least_share, &images);
-    series.turns = turns(a, b);
+    series.in_turns = turns::in_turns(a, b);
     (series, accounts, profile.warnings)
-}
-
-/// Which recordings were made in turns; none where a recording doesn't know its time.
-fn turns(a: &[&Recording], b: &[&Recording]) -> Turns {
-    let times = [a, b].map(|side| {
-        let times = side.iter().map(|one| {
-            let start = one.start_realtime_ns()?;
-            Some(start..start.saturating_add((one.seconds() * 1e9) as i64))
-        });
-        times.collect::<Option<Vec<_>>>()
-    });
-    match times {
-        [Some(a), Some(b)] => runs::turns(&[a, b]),
-        _ => Turns::new(),
-    }
 }
 
 /// The block of a time in `window`, both in nanoseconds since the recording began.

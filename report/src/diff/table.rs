@@ -131,9 +131,9 @@ fn what_next(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         }
     });
     let parts: Vec<String> = parts.collect();
-    let turns = match diff.series.turns.is_empty() {
-        true => " Recorded in turns, A B A B, they may tell more.",
-        false => "",
+    let turns = match diff.series.in_turns {
+        true => "",
+        false => " Recorded in turns, A B A B, they may tell more.",
     };
     writeln!(
         out,
@@ -149,9 +149,9 @@ fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()
     let estimate = &change.estimate;
     let (low, high) = change.interval;
     let interval = format!("{:+.2} to {:+.2}", low * 100.0, high * 100.0);
-    let relative = match estimate.a > 0.0 {
-        true => format!("{:+.1}%", (estimate.b / estimate.a - 1.0) * 100.0),
-        false => "new".to_owned(),
+    let relative = match estimate.relative() {
+        Some(relative) => format!("{:+.1}%", relative * 100.0),
+        None => "new".to_owned(),
     };
     let pushed = match change.pushed {
         true => "  (pushed: others changed)",

@@ -2,12 +2,10 @@
 //! What is asked is not whether a share changed at all, which between two runs it always does a
 //! little, but whether by more than the least change worth telling.
 //!
-//! The more a share can change, the more of the probability of error it is given: weights for a
-//! slowdown that would just be seen in the largest function (Roeder and Wasserman, Statistical
-//! Science 24, 2009), so that hundreds of small functions don't hide the large one; a tenth is kept
-//! for all. Then step by step, the likeliest first, the n-th with n times the probability that the
-//! first one has, as in the procedure of Benjamini and Hochberg (Journal of the Royal Statistical
-//! Society B 57, 1995).
+//! Each question has its part of the probability of error (`questions`), and those that have mostly the
+//! same samples share theirs (`overlap`). Then step by step, the likeliest first, the n-th with n
+//! times the probability, as in the procedure of Benjamini and Hochberg (Journal of the Royal
+//! Statistical Society B 57, 1995).
 //!
 //! Shares sum to one, so where one function grows all others shrink. So each step asks among the
 //! samples outside the changes that were found, and at the end a change is certain if it is one
@@ -21,10 +19,10 @@
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
 use super::plan::{self, Plan};
+use super::questions::Questions;
 use super::series::{Counted, Series};
-use super::student;
 use super::tally::{Of, Tally};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// One item's comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,10 +65,6 @@ pub struct Verdicts {
 pub const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
 /// The normal quantile of a power of 80 %.
 pub(super) const POWER: f64 = 0.841_621;
-/// Standard errors that the largest function's change is thought to have.
-const LARGEST: f64 = 3.0;
-/// The part of the probability of error that all have by how much they can change.
-const FOR_ALL: f64 = 0.1;
 /// Most changes that are taken apart one after the other.
 const STEPS_MAX: usize = 64;
 
@@ -85,9 +79,11 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
         let members: Vec<usize> = members
             .filter(|item| series.is_matched(&series.items[*item]))
             .collect();
-        let questions = questions(&tally, &members);
-        let mut family = Family::new(&questions, &whole, options);
-        family.judge(&questions, series, &whole, &estimates);
+        let leeway = |item: usize| whole.known[item].leeway;
+        let rate = options.false_discoveries;
+        let questions = Questions::new(series, &tally, &members, &leeway, rate);
+        let mut family = Family::new(questions);
+        family.judge(series, &whole, &estimates);
         family
     });
     let change = |item: usize| {
@@ -142,36 +138,25 @@ struct Family {
     pushed: BTreeSet<usize>,
     /// How many were found one after the other.
     steps: usize,
-    weights: Weights,
-    error_rate: f64,
+    questions: Questions,
 }
 
 impl Family {
-    fn new(questions: &[Vec<usize>], whole: &Whole, options: &DiffOptions) -> Family {
-        let leeways = questions.iter().map(|items| whole.known[items[0]].leeway);
-        let leeways: Vec<f64> = leeways.collect();
+    fn new(questions: Questions) -> Family {
         Family {
             passed: BTreeSet::new(),
             pushed: BTreeSet::new(),
             steps: 0,
-            weights: Weights::new(&leeways, options.false_discoveries),
-            error_rate: options.false_discoveries,
+            questions,
         }
     }
 
     /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
     fn allowed(&self, leeway: f64, step: usize) -> f64 {
-        let allowed = self.error_rate * self.weights.of(leeway) * step.max(1) as f64;
-        allowed.min(self.error_rate)
+        self.questions.allowed(leeway, step)
     }
 
-    fn judge(
-        &mut self,
-        questions: &[Vec<usize>],
-        series: &Series,
-        whole: &Whole,
-        estimates: &[Estimate],
-    ) {
+    fn judge(&mut self, series: &Series, whole: &Whole, estimates: &[Estimate]) {
         let allowed = |family: &Family, item: usize, step: usize| {
             family.allowed(whole.known[item].leeway, step)
         };
@@ -184,7 +169,7 @@ impl Family {
                 let p = found[item].p.max(estimates[item].p);
                 p / allowed(self, item, step).max(f64::MIN_POSITIVE)
             };
-            let open = questions.iter().map(|items| items[0]);
+            let open = self.questions.items.iter().map(|items| items[0]);
             let open = open.filter(|item| !apart.contains(item));
             let best = open.map(|item| (ratio(item), item)).min_by(|x, y| {
                 // Of a whole's two parts the one that grew.
@@ -203,7 +188,7 @@ impl Family {
             true => None,
             false => whole.against(series, &apart, Of::Item),
         };
-        for items in questions {
+        for items in &self.questions.items {
             let first = items[0];
             let limit = allowed(self, first, self.steps);
             if estimates[first].p > limit {
@@ -245,67 +230,6 @@ impl Family {
             detectable: options.least_change + needed + POWER * estimate.error(),
         }
     }
-}
-
-/// What part of the probability of error a share is given, by how much it can change.
-struct Weights {
-    largest: f64,
-    /// How strict they are: the c of Roeder and Wasserman.
-    strict: f64,
-    /// What the parts sum up to before they are divided by it.
-    sum: f64,
-    leeways: f64,
-}
-
-impl Weights {
-    fn new(leeways: &[f64], error_rate: f64) -> Weights {
-        let largest = leeways.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        let mut weights = Weights {
-            largest,
-            strict: 0.0,
-            sum: 1.0,
-            leeways: leeways.iter().sum::<f64>().max(f64::MIN_POSITIVE),
-        };
-        let (mut low, mut high) = (-5.0, 50.0);
-        for _ in 0..60 {
-            weights.strict = (low + high) / 2.0;
-            let sum: f64 = leeways.iter().map(|leeway| weights.tail(*leeway)).sum();
-            weights.sum = sum.max(f64::MIN_POSITIVE);
-            match sum > error_rate {
-                true => low = weights.strict,
-                false => high = weights.strict,
-            }
-        }
-        weights
-    }
-
-    fn tail(&self, leeway: f64) -> f64 {
-        let errors = LARGEST * (leeway / self.largest).sqrt().max(1e-6);
-        student::above(errors / 2.0 + self.strict / errors, 1e6)
-    }
-
-    fn of(&self, leeway: f64) -> f64 {
-        let part = (1.0 - FOR_ALL) * self.tail(leeway) / self.sum;
-        (part + FOR_ALL * leeway / self.leeways).min(1.0)
-    }
-}
-
-/// The items of `members`, those together that have the same counts everywhere: a wrapper and what it
-/// wraps are one question, asked once.
-fn questions(tally: &Tally, members: &[usize]) -> Vec<Vec<usize>> {
-    let mut questions: Vec<Vec<usize>> = Vec::new();
-    let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();
-    for item in members {
-        let runs = tally.sides.iter().flatten();
-        let counts = runs.flat_map(|run| &run.items[*item]);
-        let key = counts.map(|count| count.to_bits()).collect();
-        let number = *numbers.entry(key).or_insert(questions.len());
-        if number == questions.len() {
-            questions.push(Vec::new());
-        }
-        questions[number].push(*item);
-    }
-    questions
 }
 
 #[cfg(test)]
@@ -381,17 +305,6 @@ mod tests {
             assert!(leaves_out_zero || !change.certain, "{change:?}");
             assert!(change.estimate.p <= 1.0 - change.confidence || !change.certain);
         }
-    }
-
-    #[test]
-    fn small_functions_do_not_hide_a_large_one() {
-        let mut leeways = vec![0.2];
-        leeways.extend([0.002; 100]);
-        let weights = Weights::new(&leeways, 0.05);
-        assert!(weights.of(0.2) > 0.5, "{}", weights.of(0.2));
-        let sum: f64 = leeways.iter().map(|leeway| weights.of(*leeway)).sum();
-        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
-        assert!(weights.of(0.002) > 0.0);
     }
 
     #[test]

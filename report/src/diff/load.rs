@@ -1,0 +1,171 @@
+//! What the machine does meanwhile makes a run's work longer, the parts that wait for memory more than
+//! those that compute. So a function's share goes with the samples that the whole run has, up or
+//! down, by a slope of its own: its share's change, relative, for each e-fold of samples. The slope is
+//! estimated from the runs of each side (analysis of covariance; Cochran, Biometrics 13, 1957), drawn
+//! to what all functions' slopes are like (`runs`), and what the sides differ by for that reason is
+//! taken out. Only as far as runs of one side differ: beyond that, a side that has more samples has
+//! more to do.
+
+use super::runs::SPREADS;
+
+/// Standard deviations that slopes may have.
+const SLOPES: [f64; 5] = [0.0, 0.1, 0.2, 0.4, 0.8];
+/// By how many standard errors that runs of one side have, sides may differ by what the machine does.
+const LOAD_MAX: f64 = 3.0;
+
+/// A part of a difference of shares.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Shift {
+    pub mean: f64,
+    /// Its variance, for each of the spreads.
+    pub variances: [f64; 9],
+}
+
+/// A value for each spread and slope.
+pub(super) type Grid = [[f64; 5]; 9];
+
+/// How runs differ in the samples of all their functions.
+pub(super) struct Load {
+    /// Logarithms of the runs' samples, less the mean of their side.
+    logs: [Vec<f64>; 2],
+    /// The sum of their squares.
+    squares: f64,
+    /// How much more B has than A.
+    between: f64,
+}
+
+impl Load {
+    pub fn new(samples: &[Vec<f64>; 2], weights: &[Vec<f64>; 2]) -> Load {
+        let all = samples.each_ref().map(|runs| {
+            runs.iter()
+                .map(|run| run.max(1.0).ln())
+                .collect::<Vec<f64>>()
+        });
+        let [a, b] = [0, 1].map(|side| {
+            let pairs = all[side].iter().zip(&weights[side]);
+            pairs.map(|(log, weight)| log * weight).sum::<f64>()
+        });
+        let logs = all.each_ref().map(|logs| centred(logs));
+        let squares = logs.iter().flatten().map(|log| log * log).sum::<f64>();
+        let degrees: usize = logs.iter().map(|logs| logs.len().saturating_sub(1)).sum();
+        let leverage: f64 = weights.iter().flatten().map(|weight| weight * weight).sum();
+        let most = LOAD_MAX * (squares / degrees.max(1) as f64 * leverage).sqrt();
+        Load {
+            logs,
+            // Rounding is no difference.
+            squares: if squares > 1e-12 { squares } else { 0.0 },
+            between: (b - a).clamp(-most, most),
+        }
+    }
+}
+
+/// What the runs of an item show.
+pub(super) struct Seen {
+    /// The variance of a run's share that its blocks show.
+    within: f64,
+    /// The slope that the runs have, of the share itself.
+    slope: f64,
+    /// Squares of what the runs differ by that go with their samples, and of the rest.
+    along: f64,
+    rest: f64,
+    leeway: f64,
+}
+
+impl Seen {
+    pub fn new(within: f64, leeway: f64, shares: &[Vec<f64>; 2], load: &Load) -> Seen {
+        let shares = shares.each_ref().map(|shares| centred(shares));
+        let squares = shares.iter().flatten().map(|one| one * one).sum::<f64>();
+        let logs = load.logs.iter().flatten();
+        let both = shares.iter().flatten().zip(logs);
+        let product: f64 = both.map(|(share, log)| share * log).sum();
+        let slope = match load.squares > 0.0 {
+            true => product / load.squares,
+            false => 0.0,
+        };
+        Seen {
+            within,
+            slope,
+            along: slope * slope * load.squares,
+            rest: (squares - slope * slope * load.squares).max(0.0),
+            leeway,
+        }
+    }
+
+    /// The variance of a run's share beside its slope.
+    fn variance(&self, spread: usize) -> f64 {
+        self.within + (SPREADS[spread] * self.leeway).powi(2)
+    }
+
+    /// How likely these squares are with each of the spreads and slopes, but for a common factor.
+    pub fn likelihoods(&self, degrees: f64, load: &Load) -> Grid {
+        let mut logs = [[0.0; 5]; 9];
+        for (spread, row) in logs.iter_mut().enumerate() {
+            let variance = self.variance(spread);
+            if variance <= 0.0 {
+                continue;
+            }
+            let chance = |degrees: f64, squares: f64, variance: f64| {
+                -degrees / 2.0 * variance.ln() - squares / (2.0 * variance)
+            };
+            for (slope, log) in row.iter_mut().enumerate() {
+                *log = match load.squares > 0.0 {
+                    true => {
+                        let sloped = variance + self.of_slope(slope) * load.squares;
+                        chance(1.0, self.along, sloped) + chance(degrees - 1.0, self.rest, variance)
+                    }
+                    false => chance(degrees, self.rest, variance),
+                };
+            }
+        }
+        let most = logs
+            .iter()
+            .flatten()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
+        logs.map(|row| row.map(|log| (log - most).exp()))
+    }
+
+    /// The variance of the slope of the share itself.
+    fn of_slope(&self, slope: usize) -> f64 {
+        (SLOPES[slope] * self.leeway).powi(2)
+    }
+
+    /// What of the sides' difference goes with their samples.
+    pub fn shift(&self, grid: &Grid, load: &Load) -> Shift {
+        let mut shift = Shift::default();
+        if load.squares <= 0.0 {
+            return shift;
+        }
+        // For each spread, how likely it is, the mean, and the mean square about zero.
+        let mut moments = [[0.0; 3]; 9];
+        for (spread, row) in grid.iter().enumerate() {
+            let variance = self.variance(spread);
+            for (slope, chance) in row.iter().enumerate() {
+                let of_slope = self.of_slope(slope);
+                let sloped = variance + of_slope * load.squares;
+                let believed = match sloped > 0.0 {
+                    true => of_slope * load.squares / sloped,
+                    false => 0.0,
+                };
+                let mean = self.slope * believed * load.between;
+                let left = of_slope * (1.0 - believed) * load.between.powi(2);
+                let values = [1.0, mean, left + mean * mean];
+                (0..3).for_each(|at| moments[spread][at] += chance * values[at]);
+            }
+            shift.mean += moments[spread][1];
+        }
+        for (variance, [chance, mean, square]) in shift.variances.iter_mut().zip(moments) {
+            if chance > 0.0 {
+                let about = square - 2.0 * mean * shift.mean + chance * shift.mean.powi(2);
+                *variance = (about / chance).max(0.0);
+            }
+        }
+        shift
+    }
+}
+
+/// The values less their mean.
+fn centred(values: &[f64]) -> Vec<f64> {
+    let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
+    values.iter().map(|value| value - mean).collect()
+}

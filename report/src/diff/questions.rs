@@ -1,0 +1,155 @@
+//! What is asked, and with what part of the probability of error.
+//!
+//! The more a share can change, the more of the probability of error it is given: weights for a
+//! slowdown that would just be seen in the largest function (Roeder and Wasserman, Statistical
+//! Science 24, 2009), so that hundreds of small functions don't hide the large one; a tenth is kept
+//! for all.
+
+use super::overlap::{self, Stack};
+use super::series::Series;
+use super::student;
+use super::tally::Tally;
+use std::collections::HashMap;
+
+/// Standard errors that the largest function's change is thought to have.
+const LARGEST: f64 = 3.0;
+/// The part of the probability of error that all have by how much they can change.
+const FOR_ALL: f64 = 0.1;
+
+/// Questions that are judged together.
+pub(super) struct Questions {
+    /// The items of each; the first is asked about, and answers for all.
+    pub items: Vec<Vec<usize>>,
+    weights: Weights,
+    error_rate: f64,
+    /// The probability that may be divided among the questions.
+    level: f64,
+}
+
+impl Questions {
+    /// Asks about `members`, whose shares can change by `leeway` of them, so that any accident has a
+    /// probability of at most `error_rate`.
+    pub fn new(
+        series: &Series,
+        tally: &Tally,
+        members: &[usize],
+        leeway: &dyn Fn(usize) -> f64,
+        error_rate: f64,
+    ) -> Questions {
+        let items = questions(tally, members);
+        let leeways: Vec<f64> = items.iter().map(|items| leeway(items[0])).collect();
+        let weights = Weights::new(&leeways, error_rate);
+        let parts: Vec<f64> = leeways.iter().map(|leeway| weights.of(*leeway)).collect();
+        let level = overlap::level(&parts, &stacks(series, &items), error_rate);
+        Questions {
+            items,
+            weights,
+            error_rate,
+            level,
+        }
+    }
+
+    /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
+    pub fn allowed(&self, leeway: f64, step: usize) -> f64 {
+        let level = self.level.max(self.error_rate * step.max(1) as f64);
+        (level * self.weights.of(leeway)).min(self.error_rate)
+    }
+}
+
+/// All samples, by the questions that they are of.
+fn stacks(series: &Series, questions: &[Vec<usize>]) -> Vec<Stack> {
+    let mut numbers = vec![None; series.items.len()];
+    for (number, items) in questions.iter().enumerate() {
+        numbers[items[0]] = Some(number);
+    }
+    let mut stacks: Vec<Stack> = series
+        .stacks
+        .iter()
+        .map(|items| Stack {
+            samples: 0.0,
+            questions: items.iter().filter_map(|item| numbers[*item]).collect(),
+        })
+        .collect();
+    let recordings = series.sides.iter().flat_map(|side| &side.recordings);
+    for cell in recordings.flat_map(|counts| &counts.cells) {
+        stacks[cell.stack].samples += cell.count;
+    }
+    stacks
+}
+
+/// What part of the probability of error a share is given, by how much it can change.
+struct Weights {
+    largest: f64,
+    /// How strict they are: the c of Roeder and Wasserman.
+    strict: f64,
+    /// What the parts sum up to before they are divided by it.
+    sum: f64,
+    leeways: f64,
+}
+
+impl Weights {
+    fn new(leeways: &[f64], error_rate: f64) -> Weights {
+        let largest = leeways.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+        let mut weights = Weights {
+            largest,
+            strict: 0.0,
+            sum: 1.0,
+            leeways: leeways.iter().sum::<f64>().max(f64::MIN_POSITIVE),
+        };
+        let (mut low, mut high) = (-5.0, 50.0);
+        for _ in 0..60 {
+            weights.strict = (low + high) / 2.0;
+            let sum: f64 = leeways.iter().map(|leeway| weights.tail(*leeway)).sum();
+            weights.sum = sum.max(f64::MIN_POSITIVE);
+            match sum > error_rate {
+                true => low = weights.strict,
+                false => high = weights.strict,
+            }
+        }
+        weights
+    }
+
+    fn tail(&self, leeway: f64) -> f64 {
+        let errors = LARGEST * (leeway / self.largest).sqrt().max(1e-6);
+        student::above(errors / 2.0 + self.strict / errors, 1e6)
+    }
+
+    fn of(&self, leeway: f64) -> f64 {
+        let part = (1.0 - FOR_ALL) * self.tail(leeway) / self.sum;
+        (part + FOR_ALL * leeway / self.leeways).min(1.0)
+    }
+}
+
+/// The items of `members`, those together that have the same counts everywhere: a wrapper and what it
+/// wraps are one question, asked once.
+fn questions(tally: &Tally, members: &[usize]) -> Vec<Vec<usize>> {
+    let mut questions: Vec<Vec<usize>> = Vec::new();
+    let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();
+    for item in members {
+        let runs = tally.sides.iter().flatten();
+        let counts = runs.flat_map(|run| &run.items[*item]);
+        let key = counts.map(|count| count.to_bits()).collect();
+        let number = *numbers.entry(key).or_insert(questions.len());
+        if number == questions.len() {
+            questions.push(Vec::new());
+        }
+        questions[number].push(*item);
+    }
+    questions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_functions_do_not_hide_a_large_one() {
+        let mut leeways = vec![0.2];
+        leeways.extend([0.002; 100]);
+        let weights = Weights::new(&leeways, 0.05);
+        assert!(weights.of(0.2) > 0.5, "{}", weights.of(0.2));
+        let sum: f64 = leeways.iter().map(|leeway| weights.of(*leeway)).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        assert!(weights.of(0.002) > 0.0);
+    }
+}
