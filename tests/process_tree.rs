@@ -197,44 +197,83 @@ fn the_whole_machine() {
     assert!(read.samples.contains_key(&busy), "{:?}", read.samples);
 }
 
-/// A control group of version 2, removed on drop; `None` where there is none to be had.
-struct Group(PathBuf);
+/// A control group, removed on drop with the hierarchy that was mounted for it.
+struct Group {
+    folder: PathBuf,
+    mounted: Option<tempfile::TempDir>,
+}
 
 impl Group {
-    fn new(name: &str) -> Option<Group> {
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        let mut mounted = mounts.lines().filter(|line| line.contains(" cgroup2 "));
-        let folder = PathBuf::from(mounted.next()?.split(' ').nth(1)?);
-        let group = folder.join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir(&group).ok().map(|()| Group(group))
+    /// In the hierarchy that `mount` makes of `options`; `None` where that isn't to be had.
+    fn new(options: &[&str]) -> Option<Group> {
+        let mounted = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        let mount = mount.args(options).arg("none").arg(mounted.path());
+        if !mount.stderr(Stdio::null()).status().unwrap().success() {
+            eprintln!("skipped: no control group of {options:?} can be made here");
+            return None;
+        }
+        let group = Group {
+            folder: mounted.path().join("uniprof-test"),
+            mounted: Some(mounted),
+        };
+        std::fs::create_dir(&group.folder).unwrap();
+        Some(group)
     }
 
     fn take_in(&self, pid: u32) {
-        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+        std::fs::write(self.folder.join("cgroup.procs"), pid.to_string()).unwrap();
     }
 
     fn target(&self) -> String {
-        format!("cgroup:{}", self.0.display())
+        format!("cgroup:{}", self.folder.display())
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = std::fs::remove_dir(&self.folder);
+        if let Some(mounted) = self.mounted.take() {
+            let _ = Command::new("umount").arg(mounted.path()).status();
+        }
     }
+}
+
+/// A child of `family`.
+fn child_of(family: &Family) -> u32 {
+    let children = Command::new("pgrep")
+        .args(["-P", &family.pid().to_string()])
+        .output();
+    text(&children.unwrap().stdout).trim().parse().unwrap()
+}
+
+#[test]
+fn control_groups_of_the_first_version() {
+    let mut inside = Family::busy(1);
+    let child = child_of(&inside);
+    let perf = Group::new(&["-t", "cgroup", "-o", "perf_event"]);
+    let plain = Group::new(&["-t", "cgroup", "-o", "none,name=uniprof-test"]);
+    for (group, is_of_perf) in perf
+        .iter()
+        .map(|one| (one, true))
+        .chain(plain.iter().map(|one| (one, false)))
+    {
+        group.take_in(child);
+        let recorded = record(&["-F", "499", "-d", "1s", "--per-thread", &group.target()]);
+        let told = recorded.said.contains("what joins cgroup");
+        assert_eq!(told, !is_of_perf, "{}", recorded.said);
+        assert_eq!(recorded.read().samples.keys().collect::<Vec<_>>(), [&child]);
+    }
+    inside.kill();
 }
 
 #[test]
 fn a_control_group_and_one_that_goes_away() {
-    let Some(group) = Group::new("uniprof-test") else {
-        eprintln!("skipped: no control group can be made here");
+    let Some(group) = Group::new(&["-t", "cgroup2"]) else {
         return;
     };
     let (mut inside, outside) = (Family::busy(1), Family::busy(1));
-    let children = Command::new("pgrep")
-        .args(["-P", &inside.pid().to_string()])
-        .output();
-    let child: u32 = text(&children.unwrap().stdout).trim().parse().unwrap();
+    let child = child_of(&inside);
     group.take_in(child);
     let read = record(&["-F", "499", "-d", "1s", &group.target()]).read();
     assert_eq!(read.samples.keys().collect::<Vec<_>>(), [&child]);
@@ -245,7 +284,7 @@ fn a_control_group_and_one_that_goes_away() {
     std::thread::sleep(Duration::from_secs(1));
     let began = Instant::now();
     inside.kill();
-    while std::fs::remove_dir(&group.0).is_err() {
+    while std::fs::remove_dir(&group.folder).is_err() {
         assert!(
             began.elapsed() < Duration::from_secs(10),
             "the group stays busy"

@@ -104,7 +104,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
         notes: notes(&events, plan),
-        warnings: unwatched(&events).into_iter().collect(),
+        warnings: unwatched(&events, &whom),
         tasks,
         modules,
     };
@@ -141,14 +141,23 @@ fn members(events: &Events, whom: &Whom, pids: &[i32]) -> Members {
     members
 }
 
-/// What to tell of threads that could not be watched.
-fn unwatched(events: &Events) -> Option<String> {
-    (events.unwatched > 0).then(|| {
-        format!(
+/// What to tell of threads that are not watched, or won't be.
+fn unwatched(events: &Events, whom: &Whom) -> Vec<String> {
+    let mut told = Vec::new();
+    if events.unwatched > 0 {
+        told.push(format!(
             "{} threads are not watched, as the limit on open files is reached: raise it (ulimit -n)",
             events.unwatched
-        )
-    })
+        ));
+    }
+    if matches!(events.reach(), Reach::Threads) && whom.takes_in() {
+        told.push(format!(
+            "what joins {} from now on is not watched: that needs events of whole processors (root, or \
+             kernel.perf_event_paranoid 0, and no --per-thread)",
+            whom.described()
+        ));
+    }
+    told
 }
 
 fn started(pid: i32, name: &str, now_ns: u64) -> TaskEvent {
