@@ -4,9 +4,11 @@ use crate::Outcome;
 use crate::output::write_to_stdout;
 use crate::progress::Progress;
 use std::path::PathBuf;
+use uniprof_report::account::Account;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
 use uniprof_report::views::info;
+use uprof::cold::LossReason;
 
 /// Say what was recorded, where, when, and what is missing
 #[derive(Debug, clap::Args)]
@@ -27,7 +29,12 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let found = survey(&recording, &|done, total| progress.tell(done, total));
     write_to_stdout(|out| info::write(&recording, &found, out))?;
     let damaged = !recording.damages().is_none() || found.undecoded > 0;
-    let lost = recording.losses().iter().any(|loss| loss.count > 0);
+    let mut account = Account::default();
+    account.add_recording(&recording);
+    let lost = account.lost.iter().any(|(reason, count)| match reason {
+        LossReason::Deadline => account.is_incomplete(),
+        _ => *count > 0,
+    });
     Ok(match damaged || lost || recording.end().is_none() {
         true => Outcome::Lossy,
         false => Outcome::Done,

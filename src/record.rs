@@ -17,7 +17,7 @@ use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
-use uprof::cold::TargetKind;
+use uprof::cold::{LossReason, TargetKind};
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -159,14 +159,14 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         embed(&args, &summary);
     }
     signal::release_stops().context("cannot remove signal handlers")?;
-    let outcome = outcome(&summary)?;
+    let outcome = outcome(&summary, args.frequency)?;
     Ok(match status.get().filter(|_| args.exit_status) {
         Some(code @ 1..) => Outcome::Status(code),
         _ => outcome,
     })
 }
 
-fn outcome(summary: &Summary) -> anyhow::Result<Outcome> {
+fn outcome(summary: &Summary, rate_hz: f64) -> anyhow::Result<Outcome> {
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
         _ if summary.samples == 0 => {
@@ -176,9 +176,18 @@ fn outcome(summary: &Summary) -> anyhow::Result<Outcome> {
             ));
             Ok(Outcome::Lossy)
         }
-        _ if summary.output_error.is_some() || !summary.lost.is_empty() => Ok(Outcome::Lossy),
+        _ if summary.output_error.is_some() || is_lossy(summary, rate_hz) => Ok(Outcome::Lossy),
         _ => Ok(Outcome::Done),
     }
+}
+
+/// Whether more is lost than a few deadlines.
+fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
+    let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
+    summary.lost.iter().any(|(reason, count)| match reason {
+        LossReason::Deadline => uprof::due::are_many_missed(*count, deadlines),
+        _ => true,
+    })
 }
 
 /// Why there is no sample, as far as the kernel's count of processor time says.

@@ -20,6 +20,15 @@ const LEAST_GAP: f64 = 0.05;
 /// an unusual one.
 const ERRORS: f64 = 3.0;
 
+/// Up to this share of all deadlines may be missed without a word to whoever asks for the exit status: what a
+/// busy machine costs, and less than the error of most shares.
+pub const MISSED_SHARE_MAX: f64 = 0.05;
+
+/// Whether so many of `deadlines` were missed that it is loss worth knowing.
+pub fn are_many_missed(missed: u64, deadlines: f64) -> bool {
+    missed as f64 > deadlines * MISSED_SHARE_MAX
+}
+
 impl Due {
     /// Samples that were due, with their fraction.
     pub fn samples_due(&self) -> f64 {
@@ -54,6 +63,12 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_missed_deadlines_are_one_in_twenty() {
+        assert!(!are_many_missed(0, 0.0) && are_many_missed(1, 0.0));
+        assert!(!are_many_missed(50, 1000.0) && are_many_missed(51, 1000.0));
+    }
 
     #[test]
     fn a_gap_is_more_than_a_share_and_more_than_chance() {

@@ -28,11 +28,20 @@ pub struct Progress {
 pub struct Control {
     /// Shared counts.
     pub progress: Arc<Progress>,
-    /// When the time asked for is over, on the monotonic clock.
+    /// For how long to sample, in nanoseconds.
+    pub duration_ns: Option<u64>,
+    /// When that is over, on the monotonic clock; `None` before sampling has begun, too.
     pub stop_at_ns: Option<u64>,
 }
 
 impl Control {
+    /// The first sample may be taken from `now_ns` on: all before was preparation.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.stop_at_ns = self
+            .duration_ns
+            .map(|duration_ns| now_ns.saturating_add(duration_ns));
+    }
+
     /// Who asked to stop, if anyone.
     pub fn stop_asked(&self) -> Option<String> {
         if self.progress.stop.load(Ordering::Relaxed) {

@@ -1,14 +1,22 @@
 //! Hands samples and notes from the sampler to the encoder without waiting.
 //!
-//! Boxes made at the start go round between two wait-free queues: full ones to the encoder, free
+//! Boxes made at the start, for a second's samples, go round between two wait-free queues: full ones to the encoder, free
 //! ones back to the sampler. When none is free, the sampler drops and counts.
 
 use crate::slot::{News, Note, Slot};
 use uprof::Task;
 use uprof::cold::LossReason;
 
-/// Notes under way at the most.
+/// Notes under way at the most: of processes and what they map, and of a guest, which has few.
 const NOTES: usize = 1024;
+const GUEST_NOTES: usize = 64;
+/// Slots for samples of so many seconds, and of so many moments: the output may be slow for so long.
+const RESERVE_SECONDS: f64 = 1.0;
+const RESERVE_ROUNDS: usize = 4;
+/// Fewest slots.
+const SLOTS_MIN: usize = 64;
+/// Most slots.
+const SLOTS_MAX: usize = 8192;
 /// Memory that the slots may take together.
 const SLOT_MEMORY_BYTES: usize = 64 << 20;
 
@@ -98,18 +106,31 @@ fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
     (out, into)
 }
 
-/// Makes both ends, with slots for `stack_bytes` of stack each.
-pub fn ring(stack_bytes: usize) -> (Sink, Drain) {
+/// Makes both ends, with slots for `stack_bytes` of stack each, as many as `most_at_once` samples at `rate_hz` need,
+/// and with notes for processes or a guest.
+pub fn ring(
+    stack_bytes: usize,
+    most_at_once: usize,
+    rate_hz: f64,
+    is_guest: bool,
+) -> (Sink, Drain) {
     let slot_bytes =
         size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
-    let slots = (SLOT_MEMORY_BYTES / slot_bytes).clamp(64, 8192);
-    ring_of(slots, stack_bytes)
+    let most = (SLOT_MEMORY_BYTES / slot_bytes).clamp(SLOTS_MIN, SLOTS_MAX);
+    let a_while = (most_at_once as f64 * rate_hz * RESERVE_SECONDS) as usize;
+    let needed = a_while.max(most_at_once * RESERVE_ROUNDS);
+    let notes = if is_guest { GUEST_NOTES } else { NOTES };
+    make(needed.clamp(SLOTS_MIN, most), stack_bytes, notes)
 }
 
 /// Makes both ends, with `slots` slots.
 pub fn ring_of(slots: usize, stack_bytes: usize) -> (Sink, Drain) {
+    make(slots, stack_bytes, NOTES)
+}
+
+fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
     let (samples_out, samples_in) = queue(slots, || Slot::new(stack_bytes));
-    let (notes_out, notes_in) = queue(NOTES, Note::new);
+    let (notes_out, notes_in) = queue(notes, Note::new);
     let sink = Sink {
         samples: samples_out,
         notes: notes_out,

@@ -7,7 +7,7 @@ use crate::pace::Pace;
 use crate::ring::Sink;
 use crate::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
-use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until};
 use crate::sys::signal;
 use crate::walk;
 use crate::window::{PIECE_BYTES, Reader, Window};
@@ -42,13 +42,18 @@ pub fn stop_world(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
     take: Take,
-    control: &Control,
+    control: &mut Control,
 ) -> Ending {
-    let mut round = Round::new(source.facts().target.arch, sink, take);
+    let most = Vcpus::MOST.min(sink.slots());
+    let mut room = room(most, take.window_bytes);
+    let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
+    sleep_exactly();
     if let Some(ending) = look(source, sink) {
         return ending;
     }
-    let mut pace = Pace::new(monotonic_ns(), take.period_ns, take.most_overhead);
+    let start_ns = monotonic_ns();
+    control.begin(start_ns);
+    let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead);
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that got no processor up to the end has missed what was due meanwhile.
@@ -57,18 +62,20 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
-        let frozen_ns = match round.sample(source, sink, pace.wake_ns) {
-            Ok(frozen_ns) => frozen_ns,
-            Err(error) => {
-                // The guest may just be going away: that is the better message.
-                return match look(source, sink) {
-                    Some(Ending::Failed(_)) | None => Ending::Failed(error),
-                    Some(ending) => ending,
-                };
+        let is_late = pace.is_late(now_ns);
+        if !is_late {
+            match round.sample(source, sink, pace.wake_ns) {
+                Ok(frozen_ns) => pace.spent(frozen_ns, control),
+                Err(error) => {
+                    // The guest may just be going away: that is the better message.
+                    return match look(source, sink) {
+                        Some(Ending::Failed(_)) | None => Ending::Failed(error),
+                        Some(ending) => ending,
+                    };
+                }
             }
-        };
-        pace.spent(frozen_ns, control);
-        let missed = pace.next(monotonic_ns());
+        }
+        let missed = pace.next(monotonic_ns()) + u64::from(is_late);
         if missed > 0 {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }
@@ -116,16 +123,17 @@ fn wait(
 }
 
 /// Passes on what the kernel samples, until something ends it.
-pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Ending {
+pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> Ending {
     let ending = pass_on(source, sink, control);
     source.finish(sink);
     ending
 }
 
-fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Ending {
+fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> Ending {
     if let Err(error) = source.start() {
         return Ending::Failed(error);
     }
+    control.begin(monotonic_ns());
     loop {
         let ending = control.ending(monotonic_ns());
         // What came up to the end still belongs to the recording.
@@ -147,27 +155,42 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &Control) -> Endin
     }
 }
 
+/// Memory for stacks of `most` vCPUs: one piece, fresh from the kernel, of which no page is taken before it is used.
+fn room(most: usize, window_bytes: usize) -> Vec<u8> {
+    vec![0; most * (window_bytes + BEYOND_BYTES.min(window_bytes))]
+}
+
 /// Memory for one round over all vCPUs.
-struct Round {
+struct Round<'a> {
     arch: Arch,
     take: Take,
     vcpus: Vcpus,
     /// A slot for each vCPU that is sampled in this round, and its place in `vcpus`.
     taken: Vec<(Box<Slot>, usize)>,
     /// Stacks, by place in `taken`.
-    copied: Vec<Copied>,
+    copied: Vec<Copied<'a>>,
 }
 
-impl Round {
-    fn new(arch: Arch, sink: &Sink, take: Take) -> Self {
-        // As many as there can be slots: a round never waits for the encoder.
-        let most = Vcpus::MOST.min(sink.slots());
+impl<'a> Round<'a> {
+    /// For `most` vCPUs, as many as there can be slots: a round never waits for the encoder.
+    fn new(arch: Arch, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
+        let mut window = |bytes| {
+            let (own, rest) = std::mem::take(&mut room).split_at_mut(bytes);
+            room = rest;
+            Window::new(own)
+        };
+        let beyond_bytes = BEYOND_BYTES.min(take.window_bytes);
+        let copied = (0..most).map(|_| Copied {
+            stack: window(take.window_bytes),
+            beyond: window(beyond_bytes),
+            cut: false,
+        });
         Round {
             arch,
             take,
             vcpus: Vcpus::new(),
             taken: Vec::with_capacity(most),
-            copied: (0..most).map(|_| Copied::new(take.window_bytes)).collect(),
+            copied: copied.collect(),
         }
     }
 
@@ -232,22 +255,14 @@ impl Round {
 }
 
 /// Copied stack of one vCPU: where its stack pointer is, and where its chain leads beyond that.
-struct Copied {
-    stack: Window,
-    beyond: Window,
+struct Copied<'a> {
+    stack: Window<'a>,
+    beyond: Window<'a>,
     /// Time was over before all was copied.
     cut: bool,
 }
 
-impl Copied {
-    fn new(window_bytes: usize) -> Self {
-        Copied {
-            stack: Window::new(window_bytes),
-            beyond: Window::new(BEYOND_BYTES.min(window_bytes)),
-            cut: false,
-        }
-    }
-
+impl Copied<'_> {
     fn clear(&mut self) {
         self.stack.begin(0);
         self.beyond.begin(0);

@@ -7,14 +7,15 @@ use crate::lookout::Lookout;
 use crate::process::images::HeldImage;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
-use crate::source::{Hot, Source, SourceError};
+use crate::source::{Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
 use std::io::Write;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::Due;
-use uprof::cold::{ClockPair, End, Host, LossReason, Metadata, Recorder, Sampling};
+use uprof::cold::{ClockPair, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind};
 use uprof::layout::MAX_STACK_BYTES;
 
 /// What to record.
@@ -151,14 +152,18 @@ pub fn record<W: Write + Send>(
     let lookout = Arc::new(Lookout::new(observer));
     let mut encoder = Encoder::create(output, &metadata, &facts, clock, Arc::clone(&lookout))
         .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
-    let (mut sink, drain) = ring(plan.kept_bytes());
-    let stop_at_ns = plan.duration.map(|duration| {
-        // From here on: what came before is preparation.
-        monotonic_ns().saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-    });
-    let control = Control {
+    let is_guest = facts.target.kind != TargetKind::Process;
+    let (mut sink, drain) = ring(
+        plan.kept_bytes(),
+        most_at_once(&hot),
+        plan.rate_hz,
+        is_guest,
+    );
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut control = Control {
         progress: Arc::clone(&progress),
-        stop_at_ns,
+        duration_ns: plan.duration.map(nanoseconds),
+        stop_at_ns: None,
     };
 
     lookout.mark(false);
@@ -171,9 +176,9 @@ pub fn record<W: Write + Send>(
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => {
-                sampler::stop_world(&mut **source, &mut sink, plan.take(), &control)
+                sampler::stop_world(&mut **source, &mut sink, plan.take(), &mut control)
             }
-            Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &control),
+            Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
         lookout.mark(true);
         sink.tell_losses();
@@ -226,6 +231,18 @@ pub fn record<W: Write + Send>(
     })
 }
 
+/// How many samples there may be at a moment: the vCPUs of a guest, whose number does not change, a process's
+/// threads, or what runs on the processors.
+fn most_at_once(hot: &Hot) -> usize {
+    match hot {
+        Hot::Pushed(_) => std::thread::available_parallelism().map_or(1, NonZero::get),
+        Hot::StopWorld(source) => match &source.facts().target {
+            target if target.kind == TargetKind::Process => Vcpus::MOST,
+            target => target.vcpus as usize,
+        },
+    }
+}
+
 fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
     Metadata {
         recorder: Recorder {
@@ -256,7 +273,7 @@ fn host() -> Host {
     let model = cpuinfo
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let processors = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let processors = std::thread::available_parallelism().map_or(0, NonZero::get);
     Host {
         name: text(|all| all.nodename()),
         system: format!(

@@ -21,20 +21,20 @@ const FRAME_BYTES: usize = 16;
 
 /// Copied stack.
 #[derive(Debug)]
-pub struct Window {
+pub struct Window<'a> {
     address: u64,
-    bytes: Box<[u8]>,
+    bytes: &'a mut [u8],
     filled: usize,
     /// Reading came to an end: nothing more can be added.
     ended: bool,
 }
 
-impl Window {
-    /// Room for `most_bytes`.
-    pub fn new(most_bytes: usize) -> Self {
+impl<'a> Window<'a> {
+    /// With room for as much as `bytes` holds.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
         Window {
             address: 0,
-            bytes: vec![0; most_bytes].into(),
+            bytes,
             filled: 0,
             ended: false,
         }
@@ -152,7 +152,8 @@ mod tests {
     #[test]
     fn no_more_is_copied_than_the_chain_needs() {
         let mut memory = chain(&[64, 1000, 2000], 0, 16384);
-        let mut window = Window::new(16384);
+        let mut room = [0; 16384];
+        let mut window = Window::new(&mut room);
         window.begin(BASE);
         assert_eq!(window.follow(BASE + 64, 256, &mut memory), None);
         assert_eq!((window.raw().bytes.len(), memory.copied), (2048, 2048));
@@ -163,7 +164,8 @@ mod tests {
     fn a_chain_that_leaves_says_where_to() {
         let elsewhere = 0x9000_0000;
         let mut memory = chain(&[64], elsewhere, 8192);
-        let mut window = Window::new(4096);
+        let mut room = [0; 4096];
+        let mut window = Window::new(&mut room);
         window.begin(BASE);
         assert_eq!(window.follow(BASE + 64, 256, &mut memory), Some(elsewhere));
         let mut upwards = chain(&[64], BASE + 4096, 8192);
@@ -176,7 +178,8 @@ mod tests {
 
     #[test]
     fn cycles_and_holes_end_it() {
-        let mut window = Window::new(16384);
+        let mut room = [0; 16384];
+        let mut window = Window::new(&mut room);
         let mut cycle = chain(&[64, 128], BASE + 64, 8192);
         window.begin(BASE);
         assert_eq!(window.follow(BASE + 64, 256, &mut cycle), None);

@@ -24,6 +24,8 @@ struct Faults {
     resume: u32,
     between: u32,
     panic_in_read: u32,
+    /// How long it takes until the first sample may be taken.
+    slow_start: Duration,
     /// The freeze that takes so long.
     slow_freeze: Option<(u32, Duration)>,
 }
@@ -85,7 +87,11 @@ impl StopWorld for FakeGuest {
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
-        match next(&self.calls.betweens) == self.faults.between {
+        let number = next(&self.calls.betweens);
+        if number == 1 {
+            std::thread::sleep(self.faults.slow_start);
+        }
+        match number == self.faults.between {
             true => Err(SourceError("the guest can't be seen any more".into())),
             false => Ok(Life::Alive),
         }
@@ -389,6 +395,31 @@ fn deadlines_that_pass_while_a_freeze_drags_on_are_counted() {
     // Missed or taken: together they are the rate.
     let all = found.samples + missed;
     assert!((1_900..2_100).contains(&all), "{all} deadlines in 2 s");
+}
+
+#[test]
+fn the_time_asked_for_begins_when_sampling_can() {
+    let (source, _) = fake(
+        4,
+        Faults {
+            slow_start: Duration::from_millis(900),
+            ..Faults::default()
+        },
+    );
+    let plan = Plan {
+        rate_hz: 100.0,
+        duration: Some(Duration::from_secs(1)),
+        ..plan(0)
+    };
+    let (summary, bytes) = record(source, &plan);
+    let found = read(&bytes);
+    assert_eq!(found.samples % 4, 0);
+    let rounds = found.samples / 4;
+    let missed = lost(&summary.lost, LossReason::Deadline);
+    assert!(
+        (99..=101).contains(&(rounds + missed)),
+        "{rounds} rounds, {missed} missed"
+    );
 }
 
 /// Steps of the wall clock can't matter: only one clock pair has its time.

@@ -79,18 +79,22 @@ fn stack_bytes_of_a_sample() {
 
 #[test]
 fn memory_of_the_ring() {
-    // 64 MiB, but never fewer than 64 slots nor more than 8,192.
+    // A second's samples; 64 MiB at the most, but never fewer than 64 slots nor more than 8,192.
     for (stack_bytes, slots) in [
         (0, 2000..=8192),
         (16 << 10, 1000..=4096),
         (MAX_STACK_BYTES, 64..=256),
     ] {
-        let (sink, _drain) = ring(stack_bytes);
+        let (sink, _drain) = ring(stack_bytes, 1000, 997.0, true);
         assert!(
             slots.contains(&sink.slots()),
             "{stack_bytes}: {}",
             sink.slots()
         );
+    }
+    for (vcpus, rate_hz, slots) in [(1, 99.0, 99), (4, 99.0, 396), (4, 1.0, 64), (100, 1.0, 400)] {
+        let (sink, _drain) = ring(0, vcpus, rate_hz, true);
+        assert_eq!(sink.slots(), slots, "{vcpus} vCPUs at {rate_hz} Hz");
     }
 }
 

@@ -82,7 +82,7 @@ pub struct Account {
     pub unfocused: u64,
     /// Counted samples whose stack was cut, by reason.
     pub cut: BTreeMap<Stop, u64>,
-    /// Counted samples taken after their deadline.
+    /// Counted samples taken more than [`LATE_NS`] after their deadline.
     pub late: u64,
     /// Counted samples without any frame.
     pub empty: u64,
@@ -112,7 +112,13 @@ pub struct Account {
     pub counted_ns: u64,
     /// Lengths of the recordings, in seconds, added up.
     pub seconds: f64,
+    /// Deadlines that there were in them.
+    pub deadlines: f64,
 }
+
+/// A sample is late beyond so many nanoseconds after its deadline. Recorders give those up now, as they show
+/// what a guest does after it was due more often than what it did then.
+pub const LATE_NS: u64 = 1_000_000;
 
 /// Most stack bytes that perf events give of a process.
 const KERNEL_STACK_BYTES: u32 = 65_528;
@@ -147,6 +153,8 @@ impl Account {
         self.damaged = self.damaged.saturating_add(damages.samples);
         self.unfinished += u64::from(recording.end().is_none());
         self.seconds += recording.seconds();
+        self.deadlines +=
+            recording.seconds() * recording.metadata().sampling.rate_millihertz as f64 / 1e3;
         let totals = recording.end().map_or(&[][..], |end| &end.totals);
         for (sum, wanted) in self.untold.iter_mut().zip(UNTOLD) {
             let found = totals.iter().find(|(name, _)| name == wanted);
@@ -180,6 +188,7 @@ impl Account {
         self.damages += other.damages;
         self.unfinished += other.unfinished;
         self.seconds += other.seconds;
+        self.deadlines += other.deadlines;
         for (sum, more) in self.untold.iter_mut().zip(other.untold) {
             *sum = sum.saturating_add(more);
         }
@@ -190,13 +199,14 @@ impl Account {
         add_map(&mut self.lost, &other.lost);
     }
 
-    /// Whether samples are missing that should be there: reason enough for exit status 1.
+    /// Whether samples are missing that should be there: reason enough for exit status 1. A few missed
+    /// deadlines are not.
     pub fn is_incomplete(&self) -> bool {
-        let events_only = |reason: &LossReason| *reason == LossReason::EventsLost;
-        let lost = self
-            .lost
-            .iter()
-            .any(|(reason, count)| *count > 0 && !events_only(reason));
+        let lost = self.lost.iter().any(|(reason, count)| match reason {
+            LossReason::EventsLost => false,
+            LossReason::Deadline => uprof::due::are_many_missed(*count, self.deadlines),
+            _ => *count > 0,
+        });
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
@@ -249,6 +259,14 @@ impl Account {
                 "the caller of the innermost function may be missing: {} ({share}): no call frame \
                  information for it, or too few stack bytes",
                 self.unit.amount(self.lacking)
+            ));
+        }
+        if self.late > 0 {
+            lines.push(format!(
+                "taken late, {} or more after their deadline: {} ({}): they show what the guest did next",
+                duration(LATE_NS),
+                self.unit.amount(self.late),
+                share(self.late, self.counted)
             ));
         }
         if self.forced > 0 {
@@ -393,5 +411,39 @@ pub fn share(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_missed_deadlines_are_told_and_no_more() {
+        let with = |missed| Account {
+            counted: 1000,
+            deadlines: 1000.0,
+            lost: BTreeMap::from([(LossReason::Deadline, missed)]),
+            ..Account::default()
+        };
+        assert!(!with(50).is_incomplete());
+        assert!(with(51).is_incomplete());
+        let told = "lost: 50 deadlines missed".to_owned();
+        assert!(with(50).lines().contains(&told));
+    }
+
+    #[test]
+    fn late_samples_are_told() {
+        let account = Account {
+            counted: 200,
+            late: 50,
+            ..Account::default()
+        };
+        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they show what the guest did next";
+        assert!(
+            account.short_line(1000).contains(late),
+            "{:?}",
+            account.lines()
+        );
     }
 }

@@ -44,6 +44,12 @@ fn read(clock: libc::clockid_t) -> u64 {
     time_ns.unwrap_or(0)
 }
 
+/// Makes this thread's sleeps end when they should: by default the kernel lets them last up to 50 us longer, to
+/// wake for several things at once, a guest among them. Where that is forbidden, they last longer.
+pub fn sleep_exactly() {
+    let _ = nix::sys::prctl::set_timerslack(1);
+}
+
 /// Sleeps until `deadline_ns` of the monotonic clock, or until a signal comes.
 pub fn sleep_until(deadline_ns: u64) {
     #[cfg(feature = "simulated-time")]

@@ -2,7 +2,7 @@
 //! into places by the mappings of their time.
 
 use super::chains::Chains;
-use crate::account::Account;
+use crate::account::{Account, LATE_NS};
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
@@ -47,9 +47,6 @@ pub(super) struct LocalRow {
     /// Local number of the innermost frame.
     pub node: Option<u32>,
 }
-
-/// A sample is late beyond so many nanoseconds after its deadline: two ticks of a slow clock.
-const LATE_NS: u64 = 1_000_000;
 
 struct Reader<'a, 's> {
     recording: &'a Recording,

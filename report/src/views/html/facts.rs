@@ -76,12 +76,6 @@ pub(super) fn write_account(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     };
     writeln!(out, "<section class=\"{class}\">\n<h2>{heading}</h2>\n<ul>")?;
     let mut lines = account.lines();
-    if account.late > 0 {
-        lines.push(format!(
-            "taken after their deadline: {}",
-            account.unit.phrase(account.late)
-        ));
-    }
     if !page.chosen.is_empty() {
         lines.push(format!("chosen by {}", page.chosen));
     }
