@@ -1,6 +1,8 @@
 //! `uniprof bundle`: makes a recording that needs no image, or tells no secrets.
 
 use crate::Outcome;
+#[cfg(feature = "record")]
+use crate::elf::Elf;
 use crate::images::Images;
 use crate::output::{keep, write_private};
 use crate::selection::say;
@@ -50,7 +52,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         keep(&args.file);
     }
     let mut recording = Recording::open(&args.file)?;
-    recording.assume_images(&library);
+    recording
+        .assume_images(&library)
+        .iter()
+        .for_each(|line| say(line));
     let output = match &args.output {
         Some(output) => output.clone(),
         None if args.file == Path::new("-") => bail!("say with -o where to write the bundle"),
@@ -76,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Embeds into the recording at `path` what it needs of the images that were mapped, of which `held`
 /// are open, and of those found on this machine.
 #[cfg(feature = "record")]
-pub fn embed(path: &Path, elf: Option<&Path>, held: &[HeldImage]) -> anyhow::Result<Bundled> {
+pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bundled> {
     let mut library = Library::default();
     for image in held {
         let module = Module::of(&Mapping {
@@ -87,11 +92,15 @@ pub fn embed(path: &Path, elf: Option<&Path>, held: &[HeldImage]) -> anyhow::Res
         });
         library.hold(module, Arc::clone(&image.opened));
     }
-    if let Some(image) = elf {
-        library.add_image(image).context("cannot use --elf")?;
+    for elf in elf {
+        let added = library.add_image_at(&elf.path, elf.address);
+        added.context("cannot use --elf")?;
     }
     let mut recording = Recording::open(path)?;
-    recording.assume_images(&library);
+    recording
+        .assume_images(&library)
+        .iter()
+        .for_each(|line| say(line));
     write(&recording, &library, false, path)
 }
 

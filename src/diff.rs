@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{Diff, DiffOptions, Rule, RuleVerdict, diff, json, table};
 use uniprof_report::labels::printable;
+use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
@@ -59,7 +60,8 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    let (a, b) = (open_all(&args.a)?, open_all(&args.b)?);
+    let library = args.selecting.images.library()?;
+    let (a, b) = (open_all(&args.a, &library)?, open_all(&args.b, &library)?);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
     let options = DiffOptions {
         gather: args.selecting.options(1),
@@ -69,7 +71,6 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         ..DiffOptions::default()
     };
     let progress = Progress::new();
-    let library = args.selecting.images.library()?;
     let tell = |done, total| progress.tell(done, total);
     let found = diff(&a, &b, &library, &options, &tell);
     match args.json {
@@ -107,14 +108,20 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn open_all(list: &str) -> anyhow::Result<Vec<Recording>> {
+fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
     let names = list.split(',').filter(|name| !name.is_empty());
     let opened: Result<Vec<Recording>, _> = names
         .map(Path::new)
         .inspect(|name| keep(name))
         .map(Recording::open)
         .collect();
-    let opened = opened.context("cannot compare")?;
+    let mut opened = opened.context("cannot compare")?;
+    for recording in &mut opened {
+        recording
+            .assume_images(library)
+            .iter()
+            .for_each(|line| say(line));
+    }
     match opened.is_empty() {
         true => Err(anyhow!(
             "no recording is named in '{list}'; give one, or several with commas"

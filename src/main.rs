@@ -17,6 +17,7 @@ mod doctor;
 mod diff;
 #[cfg(feature = "report")]
 mod dump;
+mod elf;
 #[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]

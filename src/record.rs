@@ -2,6 +2,8 @@
 
 use crate::Outcome;
 use crate::destination::Place;
+#[cfg(feature = "report")]
+use crate::elf::Elf;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::{target, terminal};
 use anyhow::{Context, bail};
@@ -106,10 +108,11 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["target", "all"])]
     pub exit_status: bool,
 
-    /// The guest's kernel image with its symbols (default: the one that libxl's configuration of a
-    /// Xen domain names)
-    #[arg(long, value_name = "IMAGE")]
-    pub elf: Option<PathBuf>,
+    /// An image of the guest with its symbols: kernel, application; may be repeated (default: the
+    /// kernel that libxl's configuration of a Xen domain or QEMU's command line names). Its place is
+    /// found by the guest's code, if no address is given
+    #[arg(long, value_name = "FILE[@ADDRESS]")]
+    pub elf: Vec<String>,
 
     /// What to sample
     #[arg(
@@ -242,12 +245,22 @@ fn embed(args: &Args, summary: &Summary) {
     if !is_file {
         return;
     }
+    let mut elf: Vec<Elf> = args
+        .elf
+        .iter()
+        .filter_map(|elf| Elf::parse(elf).ok())
+        .collect();
+    // A kernel that was found without being given may be elsewhere than linked, too.
+    for path in summary.unplaced.iter().filter(|_| args.elf.is_empty()) {
+        let (path, address) = (path.clone(), None);
+        elf.push(Elf { path, address });
+    }
     let done = Arc::new(AtomicBool::new(false));
     // What ended the recording has done so; another signal ends this too.
     signal::forget_stop();
     let watched = Arc::clone(&done);
     std::thread::spawn(move || give_up_when_stopped(&watched));
-    let bundled = crate::bundle::embed(&args.output, args.elf.as_deref(), &summary.images);
+    let bundled = crate::bundle::embed(&args.output, &elf, &summary.images);
     done.store(true, Ordering::Relaxed);
     match bundled {
         Ok(bundled) => {

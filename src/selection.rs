@@ -158,7 +158,10 @@ impl Selection {
         let opened = self.files.iter().map(|file| {
             keep(file);
             let recording = Recording::open(file).map(|mut recording| {
-                recording.assume_images(&library);
+                recording
+                    .assume_images(&library)
+                    .iter()
+                    .for_each(|line| say(line));
                 recording
             });
             recording.map_err(|error| match file.as_os_str() == "run.uprof" {

@@ -2,6 +2,7 @@
 //!
 //! A new backend is one row of [`BACKENDS`]; help and error messages are made of the table.
 
+use crate::elf::Elf;
 use crate::record::Args;
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -184,32 +185,35 @@ fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<So
     source.map_err(anyhow::Error::new)
 }
 
-/// The image that `--elf` names.
-fn image_of(args: &Args) -> anyhow::Result<Option<Image>> {
-    let image = args.elf.as_deref().map(Image::open).transpose();
-    image.map_err(anyhow::Error::msg)
+/// The images that `--elf` names.
+fn images_of(args: &Args) -> anyhow::Result<Vec<Image>> {
+    let images = args.elf.iter().map(|elf| {
+        let elf = Elf::parse(elf)?;
+        Image::open(&elf.path, elf.address)
+    });
+    let images: Result<_, String> = images.collect();
+    images.map_err(anyhow::Error::msg)
 }
 
 fn open_gdb(address: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(gdb::open::open_stub(address, image_of(args)?, plan)?)
+    Ok(gdb::open::open_stub(address, images_of(args)?, plan)?)
 }
 
 fn open_qemu(path: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(qemu::source::open(Path::new(path), image_of(args)?, plan)?)
+    Ok(qemu::source::open(Path::new(path), images_of(args)?, plan)?)
 }
 
 fn open_domain(target: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
     let found = domain::find(target)?;
     let stored = found.stored.as_ref();
     let kernel = stored.and_then(|stored| stored.kernel.clone());
-    let image = match (image_of(args)?, kernel) {
-        (Some(image), _) => Some(image),
+    let mut images = images_of(args)?;
+    if images.is_empty() {
         // A compressed kernel is no ELF: the recording then goes without.
-        (None, Some(path)) => Image::open(&path).ok(),
-        (None, None) => None,
-    };
-    let given = args.elf.is_some();
-    Ok(xen::source::open(found, image, given, plan)?)
+        images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
+    }
+    let given = !args.elf.is_empty();
+    Ok(xen::source::open(found, images, given, plan)?)
 }
 
 #[cfg(test)]

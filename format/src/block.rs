@@ -1,7 +1,9 @@
 //! A sound block, and what its payload holds (format-spec.md, sections 3 and 4).
 
 use crate::cold;
-use crate::cold::{ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent};
+use crate::cold::{
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
+};
 use crate::error::{DecodeError, Fault};
 use crate::image::ImagePart;
 use crate::index::IndexEntry;
@@ -54,6 +56,8 @@ pub enum Payload {
     Spans(Vec<Span>),
     /// Processor time that the kernel counted.
     Times(Vec<ProcessTime>),
+    /// Code of a guest, as its memory had it.
+    Code(Vec<Code>),
     /// One part of an image's tables.
     Image(ImagePart),
     /// Why the recording ended.
@@ -170,6 +174,7 @@ impl<'a> Block<'a> {
             BlockType::Losses => Payload::Losses(cold::parse(&raw)?),
             BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
             BlockType::Times => Payload::Times(cold::parse(&raw)?),
+            BlockType::Code => Payload::Code(cold::parse(&raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;

@@ -250,6 +250,25 @@ pub struct ProcessTime {
     pub ended_ns: u64,
 }
 
+/// Code of a guest, as its memory had it where it was sampled: what tells which image runs there, and
+/// whether an image is the right one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Code {
+    /// When it was read.
+    pub time_ns: u64,
+    /// Address space.
+    pub space: u32,
+    /// Of the first byte.
+    pub address: u64,
+    /// What was there, [`Code::MOST_BYTES`] at the most.
+    pub bytes: Vec<u8>,
+}
+
+impl Code {
+    /// Most bytes of a record.
+    pub const MOST_BYTES: usize = 256;
+}
+
 /// Why and when the recording ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {

@@ -203,6 +203,8 @@ tags! {
         Index = 10 "index",
         /// Processor time that the kernel counted, by process.
         Times = 11 "times",
+        /// Code of a guest, as its memory had it.
+        Code = 12 "code",
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::block::{Block, encoding_of};
 use crate::cold::{
-    self, ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
+    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
 };
 use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
@@ -176,6 +176,14 @@ impl<W: Write> Writer<W> {
         self.records(BlockType::Times, times, |time| {
             (time.first_ns, time.last_ns)
         })
+    }
+
+    /// Writes code of a guest.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn code(&mut self, code: &[Code]) -> io::Result<()> {
+        self.records(BlockType::Code, code, |code| (code.time_ns, code.time_ns))
     }
 
     /// Writes symbols of an image, in as many parts as they need. They must be in order of address;

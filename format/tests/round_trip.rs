@@ -1,7 +1,7 @@
 //! What is written is what is read, from a slice and from a pipe.
 
 use proptest::prelude::*;
-use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Metadata};
+use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
 use uprof::cold::{
     Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, Span, TaskChange,
     TaskEvent,
@@ -247,6 +247,13 @@ fn cold_records_survive() {
         ended_ns: u64::MAX,
     }];
 
+    let code = [Code {
+        time_ns: 6,
+        space: 0,
+        address: 0xffff_ffff_8100_0040,
+        bytes: vec![0x55, 0x48, 0xff],
+    }];
+
     let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1).unwrap();
     writer.tasks(&tasks).unwrap();
     writer.modules(&modules).unwrap();
@@ -254,6 +261,7 @@ fn cold_records_survive() {
     writer.losses(&losses).unwrap();
     writer.spans(&spans).unwrap();
     writer.times(&times).unwrap();
+    writer.code(&code).unwrap();
     let identity = ImageIdentity {
         path: "[kernel]".into(),
         build_id: vec![],
@@ -292,6 +300,7 @@ fn cold_records_survive() {
             Payload::Losses(read) => assert_eq!(read, losses),
             Payload::Spans(read) => assert_eq!(read, spans),
             Payload::Times(read) => assert_eq!(read, times),
+            Payload::Code(read) => assert_eq!(read, code),
             Payload::Image(read) => {
                 assert_eq!(read.identity, identity);
                 assert!(read.symbols().eq(symbols));

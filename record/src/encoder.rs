@@ -12,13 +12,15 @@ use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
 use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
+use crate::xen::image::Image;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
-    TargetKind, TaskChange, TaskEvent,
+    ClockPair, Code, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent,
+    ProcessTime, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::{ImagePart, State, Writer};
 
@@ -49,6 +51,12 @@ pub struct Encoder<W: Write> {
     start_ns: u64,
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
+    /// Code of the guest, and how much of it is written.
+    code: Vec<Code>,
+    code_written: usize,
+    images_said: Arc<[Image]>,
+    /// Which of them are not where they are said to be, as far as has shown.
+    unplaced: Vec<usize>,
     losses: Vec<Loss>,
     parts: Vec<ImagePart>,
     /// With a process as target, whoever finds the files that are mapped.
@@ -143,6 +151,10 @@ impl<W: Write> Encoder<W> {
             start_ns: clock.monotonic_ns,
             tasks: facts.tasks.clone(),
             modules: Vec::new(),
+            code: Vec::new(),
+            code_written: 0,
+            unplaced: (0..facts.images.len()).collect(),
+            images_said: Arc::clone(&facts.images),
             losses: Vec::new(),
             parts: Vec::new(),
             images: None,
@@ -269,6 +281,12 @@ impl<W: Write> Encoder<W> {
         };
         match news {
             News::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
+            News::Code(address) => self.code.push(Code {
+                time_ns,
+                space: task.space,
+                address,
+                bytes: note.bytes().to_vec(),
+            }),
             News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
             News::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
@@ -332,6 +350,28 @@ impl<W: Write> Encoder<W> {
         self.modules.extend(unasked);
     }
 
+    /// Images that the guest's code shows to be where they are said to be become modules.
+    #[cold]
+    fn place_images(&mut self, last: bool) {
+        self.unplaced.retain(|&number| {
+            let image = &self.images_said[number];
+            let is_there = image.is_there(&self.code, last);
+            if is_there {
+                self.modules.extend(image.module_events(self.start_ns, 0));
+            }
+            !is_there
+        });
+    }
+
+    /// Paths of images that were not found where they are said to be; to be asked for at the end.
+    pub fn unplaced(&self) -> Vec<PathBuf> {
+        let images = self
+            .unplaced
+            .iter()
+            .map(|&number| &self.images_said[number]);
+        images.map(|image| image.path.clone()).collect()
+    }
+
     /// Takes over what was found out; the `last` time, what is under way is waited for.
     fn hear(&mut self, last: bool, tally: &mut Tally) {
         let told = match &mut self.images {
@@ -364,6 +404,9 @@ impl<W: Write> Encoder<W> {
 
     /// Writes out what was gathered; the `last` time, what is still being read is waited for.
     fn flush(&mut self, last: bool) -> io::Result<()> {
+        if !self.unplaced.is_empty() {
+            self.place_images(last);
+        }
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
@@ -371,6 +414,8 @@ impl<W: Write> Encoder<W> {
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
         writer.times(&self.times)?;
+        writer.code(&self.code[self.code_written..])?;
+        self.code_written = self.code.len();
         if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
             writer.image_part(&part, monotonic_ns())?;
         }

@@ -2,6 +2,7 @@
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 
+use crate::codes::Codes;
 use crate::control::{Control, Ending};
 use crate::pace::Pace;
 use crate::ring::Sink;
@@ -11,13 +12,16 @@ use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until};
 use crate::sys::signal;
 use crate::walk;
 use crate::window::{PIECE_BYTES, Reader, Window};
-use uprof::cold::LossReason;
+use uprof::cold::{LossReason, TargetKind};
 use uprof::{Arch, Registers, Stop};
 
 /// The longest sleep in one piece.
 const NAP_NS: u64 = 20_000_000;
 /// Bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
+
+/// Pieces of code read in one freeze at the most: each takes time, and a note.
+const PIECES_AT_ONCE: usize = 8;
 
 /// What to take of each vCPU.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +51,8 @@ pub fn stop_world(
     let most = Vcpus::MOST.min(sink.slots());
     let mut room = room(most, take.window_bytes);
     let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
+    // A process tells which files it has mapped.
+    round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
     sleep_exactly();
     if let Some(ending) = look(source, sink) {
         return ending;
@@ -169,6 +175,7 @@ struct Round<'a> {
     taken: Vec<(Box<Slot>, usize)>,
     /// Stacks, by place in `taken`.
     copied: Vec<Copied<'a>>,
+    codes: Option<Codes>,
 }
 
 impl<'a> Round<'a> {
@@ -191,6 +198,7 @@ impl<'a> Round<'a> {
             vcpus: Vcpus::new(),
             taken: Vec::with_capacity(most),
             copied: copied.collect(),
+            codes: None,
         }
     }
 
@@ -209,6 +217,7 @@ impl<'a> Round<'a> {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
         }
         let mut frozen = Frozen::freeze(source, &mut self.vcpus)?;
+        let mut pieces = 0;
         for place in 0..self.vcpus.all().len() {
             let vcpu = &self.vcpus.all()[place];
             let Some(mut slot) = sink.take(start_ns) else {
@@ -221,6 +230,13 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 let deadline_ns = start_ns + self.take.budget_ns;
                 copied.copy(&mut frozen, vcpu, self.arch, self.take, deadline_ns);
+                if let Some(codes) = &mut self.codes
+                    && !copied.cut
+                    && pieces < PIECES_AT_ONCE
+                {
+                    let read = codes.read(&mut frozen, vcpu, self.arch, sink, start_ns);
+                    pieces += usize::from(read);
+                }
             }
             self.taken.push((slot, place));
             if self.taken.len() == self.taken.capacity() {
@@ -242,6 +258,9 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
+                if let Some(codes) = &mut self.codes {
+                    codes.want(vcpu, self.arch, slot.chain());
+                }
                 let stack = copied.stack.raw();
                 let kept_bytes = self.take.kept_bytes.min(stack.bytes.len());
                 slot.keep_stack = kept_bytes > 0;

@@ -11,6 +11,7 @@ use crate::source::{Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
 use std::io::Write;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -127,6 +128,8 @@ pub struct Summary {
     pub output_error: Option<String>,
     /// The files that processes had mapped, opened while they had.
     pub images: Vec<HeldImage>,
+    /// Images of a guest whose code was not found where they are said to be.
+    pub unplaced: Vec<PathBuf>,
 }
 
 /// Records `source` into `output` until something ends it.
@@ -209,6 +212,7 @@ pub fn record<W: Write + Send>(
         totals,
     };
     let images = encoder.take_held();
+    let unplaced = encoder.unplaced();
     let bytes = encoder.finish(&end, &mut tally);
     Ok(Summary {
         samples: tally.samples,
@@ -228,6 +232,7 @@ pub fn record<W: Write + Send>(
         ending,
         output_error: tally.output_error,
         images,
+        unplaced,
     })
 }
 

@@ -146,6 +146,8 @@ pub enum News {
         /// Which file; `None` where nothing but memory was mapped.
         file: Option<MappedFile>,
     },
+    /// The text is code of the guest, from this address on.
+    Code(u64),
     /// The address space was emptied for another program.
     Cleared,
     /// The address space began as a copy of this one.
@@ -180,6 +182,11 @@ impl Note {
         self.text.clear();
         self.text
             .extend_from_slice(&text[..text.len().min(MAX_TEXT_BYTES)]);
+    }
+
+    /// The text, as it is.
+    pub fn bytes(&self) -> &[u8] {
+        &self.text
     }
 
     /// The text, made readable.

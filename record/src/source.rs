@@ -7,6 +7,8 @@
 //! never in the loop.
 
 use crate::ring::Sink;
+use crate::xen::image::Image;
+use std::sync::Arc;
 use uprof::cold::{ModuleEvent, ProcessTime, Target, TaskEvent};
 use uprof::{Registers, State, Task};
 
@@ -31,6 +33,8 @@ pub struct Facts {
     pub tasks: Vec<TaskEvent>,
     /// Images that are mapped already.
     pub modules: Vec<ModuleEvent>,
+    /// Images that a guest is said to run; they become modules where its code is theirs.
+    pub images: Arc<[Image]>,
 }
 
 /// A backend, with its cold half.
@@ -63,6 +67,7 @@ impl Facts {
             warnings: Vec::new(),
             tasks: Vec::new(),
             modules: Vec::new(),
+            images: Arc::default(),
         }
     }
 }

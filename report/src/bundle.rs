@@ -118,6 +118,12 @@ pub fn bundle(
             (Some(redactor), Kind::Other) => redactor.write(&block, &mut writer)?,
         }
     }
+    let assumed = recording.assumed().iter().cloned();
+    let assumed: Vec<_> = match &redactor {
+        Some(redactor) => assumed.map(|event| redactor.module(event)).collect(),
+        None => assumed.collect(),
+    };
+    writer.modules(&assumed)?;
     for embedded in images {
         let embedded = match &redactor {
             Some(redactor) => redactor.embedded(embedded),

@@ -18,6 +18,7 @@ pub mod unwind;
 pub mod symbols;
 pub mod embedded;
 pub mod library;
+pub mod locate;
 pub mod symbolizer;
 pub mod code;
 pub mod disassembly;

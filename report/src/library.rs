@@ -19,7 +19,7 @@ const SYMBOL_LIST_BYTES_MAX: u64 = 512 << 20;
 /// Images and symbol lists to look in.
 #[derive(Debug, Default)]
 pub struct Library {
-    given: Vec<Arc<Image>>,
+    given: Vec<Given>,
     held: held::Held,
     texts: Vec<SymbolTable>,
     lines: LineStore,
@@ -27,10 +27,17 @@ pub struct Library {
     pub folders: Vec<PathBuf>,
     /// Don't look at files that the user didn't name.
     pub only_given: bool,
-    /// Where the images given by hand were loaded, if not where they were linked.
-    pub load_address: Option<u64>,
     /// Take an image in spite of another build-id.
     pub force: bool,
+}
+
+/// An image given by hand.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// The image.
+    pub image: Arc<Image>,
+    /// Where its lowest page was loaded, if the user says so.
+    pub address: Option<u64>,
 }
 
 /// What a library has for a module.
@@ -66,7 +73,16 @@ impl Library {
     /// # Errors
     /// [`ImageError`] if it isn't one.
     pub fn add_image(&mut self, path: &Path) -> Result<(), ImageError> {
-        self.given.push(Arc::new(Image::open(path)?));
+        self.add_image_at(path, None)
+    }
+
+    /// Adds an image by hand, and where its lowest page was loaded.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it isn't one.
+    pub fn add_image_at(&mut self, path: &Path, address: Option<u64>) -> Result<(), ImageError> {
+        let image = Arc::new(Image::open(path)?);
+        self.given.push(Given { image, address });
         Ok(())
     }
 
@@ -101,7 +117,7 @@ impl Library {
     }
 
     /// Images added by hand.
-    pub fn given(&self) -> &[Arc<Image>] {
+    pub fn given(&self) -> &[Given] {
         &self.given
     }
 
@@ -116,21 +132,32 @@ impl Library {
     }
 
     /// The image of `module`. `alone`: the guest has no other module, so that any image given by
-    /// hand is meant for it.
-    pub fn find(&self, module: &Module, alone: bool) -> ImageFound {
-        let mut found = self.find_image(module, alone);
+    /// hand is meant for it. `objection`: why an image isn't what the guest ran there, as far as the
+    /// recording tells.
+    pub fn find(
+        &self,
+        module: &Module,
+        alone: bool,
+        objection: &dyn Fn(&Image) -> Option<String>,
+    ) -> ImageFound {
+        let mut found = self.find_image(module, alone, objection);
         found.debug = self.debug_file(module, found.image.as_deref());
         found
     }
 
-    fn find_image(&self, module: &Module, alone: bool) -> ImageFound {
+    fn find_image(
+        &self,
+        module: &Module,
+        alone: bool,
+        foreign: &dyn Fn(&Image) -> Option<String>,
+    ) -> ImageFound {
         let mut found = ImageFound::default();
-        for image in &self.given {
+        for Given { image, .. } in &self.given {
             let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
             let same_name = image.path().and_then(Path::file_name)
                 == Some(std::ffi::OsStr::new(module.short_name()));
             let meant = || same_name || alone;
-            if same_id || (meant() && self.accept(image, module, By::Hand, &mut found)) {
+            if same_id || (meant() && self.accept(image, module, By::Hand, foreign, &mut found)) {
                 found.image = Some(image.clone());
                 return found;
             }
@@ -142,7 +169,7 @@ impl Library {
         }
         for path in search::images(module, &self.folders, self.only_given) {
             if let Ok(image) = Image::open_named(&path)
-                && self.accept(&image, module, By::Path, &mut found)
+                && self.accept(&image, module, By::Path, foreign, &mut found)
             {
                 found.image = Some(Arc::new(image));
                 return found;
@@ -172,8 +199,15 @@ impl Library {
     }
 
     /// Whether `image` may be taken for `module`; what is wrong goes into `found`.
-    fn accept(&self, image: &Image, module: &Module, by: By, found: &mut ImageFound) -> bool {
-        let Some(objection) = objection(image, module, by) else {
+    fn accept(
+        &self,
+        image: &Image,
+        module: &Module,
+        by: By,
+        foreign: &dyn Fn(&Image) -> Option<String>,
+        found: &mut ImageFound,
+    ) -> bool {
+        let Some(objection) = objection(image, module, by).or_else(|| foreign(image)) else {
             // Another one may have been refused before.
             found.mismatch = None;
             return true;

@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use uprof::cold::{
-    ClockPair, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TargetKind, TaskEvent,
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TargetKind, TaskEvent,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
@@ -38,6 +38,9 @@ pub struct Recording {
     losses: Vec<Loss>,
     spans: Vec<Span>,
     times: Vec<ProcessTime>,
+    code: Vec<Code>,
+    /// Mappings that were found out by [`Recording::assume_images`].
+    assumed: Vec<ModuleEvent>,
     images: Vec<ImagePart>,
     image_raw_bytes: u64,
     end: Option<End>,
@@ -78,6 +81,8 @@ pub struct Sizes {
 
 /// Embedded image parts beyond this many bytes are left out: the report then shows offsets.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
+/// Records of a guest's code beyond this many are left out.
+const CODES_MAX: usize = 128;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -121,6 +126,8 @@ impl Recording {
             losses: Vec::new(),
             spans: Vec::new(),
             times: Vec::new(),
+            code: Vec::new(),
+            assumed: Vec::new(),
             images: Vec::new(),
             image_raw_bytes: 0,
             end: None,
@@ -201,6 +208,10 @@ impl Recording {
             Ok(Payload::Losses(losses)) => self.losses.extend(losses),
             Ok(Payload::Spans(spans)) => self.spans.extend(spans),
             Ok(Payload::Times(times)) => self.times.extend(times),
+            Ok(Payload::Code(code)) => {
+                let room = CODES_MAX - self.code.len();
+                self.code.extend(code.into_iter().take(room));
+            }
             Ok(Payload::Image(part)) => {
                 self.sizes.image_bytes += block.file_bytes();
                 self.image_raw_bytes += u64::from(block.raw_bytes);
@@ -305,6 +316,11 @@ impl Recording {
     /// Processor time that the kernel counted, by process.
     pub fn times(&self) -> &[ProcessTime] {
         &self.times
+    }
+
+    /// Mappings of images that were found out, and that the file doesn't tell.
+    pub(crate) fn assumed(&self) -> &[ModuleEvent] {
+        &self.assumed
     }
 
     /// Parts of embedded images (format-spec.md, section 7).

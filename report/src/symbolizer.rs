@@ -295,7 +295,10 @@ impl<'a> Symbolizer<'a> {
             let alone = modules.len() == 1;
             modules
                 .get(module as usize)
-                .map_or_else(ImageFound::default, |found| self.library.find(found, alone))
+                .map_or_else(ImageFound::default, |found| {
+                    let objection = |image: &Image| self.recording.objection(image, found);
+                    self.library.find(found, alone, &objection)
+                })
         })
     }
 

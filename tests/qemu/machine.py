@@ -38,7 +38,7 @@ def prepare():
         for command in (["apt-get", "update", "-qq"], install):
             subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     OUT.mkdir(parents=True, exist_ok=True)
-    for folder in ("tests/guests", "tests/guests/aarch64"):
+    for folder in ("tests/guests", "tests/guests/aarch64", "tests/guests/moved"):
         subprocess.run(["make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
 
 
@@ -61,7 +61,7 @@ def symbol(image, name):
 class Machine:
     """One running machine; use it in a `with`."""
 
-    def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True):
+    def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=()):
         self.image = GUESTS / image
         self.arm = "aarch64" in image
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="uniprof-qemu-"))
@@ -81,6 +81,7 @@ class Machine:
             "-object", f"memory-backend-file,id=mem,size={megabytes}M,share=on,"
                        f"mem-path={self.memory}",
             "-machine", "memory-backend=mem"]
+        command += more
         if stub:
             command += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)

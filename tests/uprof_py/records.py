@@ -119,6 +119,12 @@ def time_line(record):
             f" own={record.integer()} ended={record.integer()}")
 
 
+def code_line(record):
+    """§6.10."""
+    return (f"code time={record.integer()} space={record.u32()} address={record.integer():x}"
+            f" bytes={record.byte_vec().hex()}")
+
+
 def end_lines(payload):
     """§6.8. There is one end; of more, the first counts."""
     ends = Bincode(payload, "end").vec(end_record)
@@ -186,6 +192,7 @@ COLD_PAYLOADS = {
     "losses": vec_of(loss_line),
     "spans": vec_of(span_line),
     "times": vec_of(time_line),
+    "code": vec_of(code_line),
     "end": end_lines,
     "index": vec_of(entry_line, most=MOST_INDEX_ENTRIES),
 }

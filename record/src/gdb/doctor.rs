@@ -14,7 +14,7 @@ use uprof::State;
 pub fn examine(address: &str, elf: Option<&Path>) -> Report {
     let mut report = Report::default();
     let image = say_image(&mut report, elf);
-    let source = open::open_stub(address, None, &Plan::default());
+    let source = open::open_stub(address, Vec::new(), &Plan::default());
     let target = format!("gdb:{address}");
     examine_source(&mut report, source, &target, image.as_ref(), elf);
     report
@@ -22,7 +22,7 @@ pub fn examine(address: &str, elf: Option<&Path>) -> Report {
 
 /// Opens the image that is said to be the guest's.
 pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
-    match elf.map(Image::open) {
+    match elf.map(|path| Image::open(path, None)) {
         Some(Ok(image)) => Some(image),
         Some(Err(problem)) => {
             report.say(Verdict::Bad, problem);

@@ -12,6 +12,7 @@ use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use crate::xen::image::Image;
+use std::sync::Arc;
 use uprof::Task;
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
 
@@ -29,8 +30,8 @@ pub struct Opening {
     pub notes: Vec<(String, String)>,
     /// What the person at the terminal should know.
     pub warnings: Vec<String>,
-    /// The guest's image, if known.
-    pub image: Option<Image>,
+    /// The guest's images, as far as they are known.
+    pub images: Arc<[Image]>,
     /// What to do when the guest has been let go.
     pub afterwards: Option<Afterwards>,
 }
@@ -39,7 +40,7 @@ pub struct Opening {
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_stub(address: &str, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let opening = Opening {
         endpoint: Endpoint::parse(address)?,
         kind: TargetKind::GdbStub,
@@ -47,7 +48,7 @@ pub fn open_stub(address: &str, image: Option<Image>, plan: &Plan) -> Result<Sou
         ram: None,
         notes: Vec::new(),
         warnings: Vec::new(),
-        image,
+        images: images.into(),
         afterwards: None,
     };
     open(opening, plan)
@@ -138,9 +139,7 @@ fn facts(opening: &Opening, guest: &Guest) -> Facts {
         notes,
         warnings: opening.warnings.clone(),
         tasks: tasks.collect(),
-        modules: opening
-            .image
-            .as_ref()
-            .map_or_else(Vec::new, |image| image.module_events(now_ns, 0)),
+        modules: Vec::new(),
+        images: opening.images.clone(),
     }
 }

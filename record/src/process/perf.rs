@@ -107,6 +107,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         warnings: unwatched(&events, &whom),
         tasks,
         modules,
+        images: Default::default(),
     };
     let reader = Reader {
         members: members.clone(),

@@ -75,6 +75,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
         warnings,
         tasks,
         modules,
+        images: Default::default(),
     };
     let source = StoppedSource {
         facts,

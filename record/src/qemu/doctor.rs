@@ -23,10 +23,10 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
     };
     // Without another one, the image is the kernel that QEMU was given, if that is one.
     let known = machine.kernel.as_deref();
-    let elf = elf.or(known.filter(|path| Image::open(path).is_ok()));
+    let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
     let image = say_image(&mut report, elf);
     let target = format!("qemu:{}", path.display());
-    let opened = source::open(path, None, &Plan::default());
+    let opened = source::open(path, Vec::new(), &Plan::default());
     examine_source(&mut report, opened, &target, image.as_ref(), elf);
     for sentence in advice(&machine) {
         report.say(Verdict::Poor, sentence);

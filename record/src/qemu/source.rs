@@ -19,7 +19,7 @@ use uprof::cold::TargetKind;
 ///
 /// # Errors
 /// Why the guest can't be sampled; it runs.
-pub fn open(path: &Path, image: Option<Image>, plan: &Plan) -> Result<Source, SourceError> {
+pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let mut qmp = Qmp::connect(path)?;
     let machine = Machine::ask(&mut qmp)?;
     let arch = match machine.arch.as_str() {
@@ -46,8 +46,15 @@ pub fn open(path: &Path, image: Option<Image>, plan: &Plan) -> Result<Source, So
     if let Err(why) = &ram {
         notes.push(("guest memory is read through the stub".into(), why.clone()));
     }
-    let kernel = machine.kernel.as_deref().map(Image::open);
+    let kernel = machine
+        .kernel
+        .as_deref()
+        .map(|path| Image::open(path, None));
     drop(qmp);
+    if images.is_empty() {
+        // A kernel that is no ELF image, such as a bzImage, says nothing about addresses.
+        images.extend(kernel.and_then(Result::ok));
+    }
     let opening = Opening {
         endpoint,
         kind: TargetKind::Qemu,
@@ -59,8 +66,7 @@ pub fn open(path: &Path, image: Option<Image>, plan: &Plan) -> Result<Source, So
         ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
         notes,
         warnings: Vec::new(),
-        // A kernel that is no ELF image, such as a bzImage, says nothing about addresses.
-        image: image.or_else(|| kernel?.ok()),
+        images: images.into(),
         afterwards: started.then(|| Afterwards::new(path)),
     };
     stub::open(opening, plan)

@@ -142,7 +142,7 @@ fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<I
         );
         return None;
     };
-    match Image::open(path) {
+    match Image::open(path, None) {
         Ok(image) => {
             report.say(Verdict::Good, format!("image {}", path.display()));
             Some(image)

@@ -1,4 +1,4 @@
-//! The guest's kernel image, as far as a recorder needs it: which addresses it covers, its build-id,
+//! An image of the guest, as far as a recorder needs it: which addresses it covers, its build-id,
 //! and a piece of its text to compare with the guest's memory.
 //!
 //! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
@@ -8,23 +8,34 @@ use crate::{build_id, open};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
 const MOST_HEADERS: u16 = 128;
 
 /// An ELF image.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Image {
     /// Where it is.
     pub path: PathBuf,
     /// The file itself: another one may lie at its path by now.
-    file: Arc<File>,
+    file: File,
     build_id: Vec<u8>,
+    /// Of an image without build-id: what else tells it from others.
+    mapped: Option<MappedFile>,
     segments: Vec<Segment>,
+    /// The user said where it is.
+    is_told: bool,
 }
+
+/// Code is compared in pieces of this many bytes.
+const PIECE_BYTES: usize = 64;
+/// Padding and pages that a hypervisor fills are the same everywhere: a piece that changes less often
+/// from byte to byte tells nothing.
+const LEAST_CHANGES: usize = 16;
+/// So many equal pieces are enough before all have come.
+const ENOUGH_PIECES: usize = 16;
 
 /// A piece of the image that is loaded.
 #[derive(Debug, Clone, Copy)]
@@ -37,22 +48,64 @@ struct Segment {
 }
 
 impl Image {
-    /// Reads the program headers of the ELF file at `path`.
+    /// Reads the program headers of the ELF file at `path`, whose lowest segment's page is loaded at `at`,
+    /// if the user says so.
     ///
     /// # Errors
     /// A message that says what is wrong with the file.
-    pub fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path, at: Option<u64>) -> Result<Self, String> {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
-        let segments = read_segments(&file).ok_or_else(|| {
+        let mut segments = read_segments(&file).ok_or_else(|| {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;
+        if let Some(at) = at {
+            let lowest = segments.iter().map(|segment| segment.address).min();
+            let bias = at.wrapping_sub(lowest.unwrap_or(0) & !0xfff);
+            for segment in &mut segments {
+                segment.address = segment.address.wrapping_add(bias);
+            }
+        }
+        let build_id = build_id::of_elf(&file).unwrap_or_default();
+        let mapped = || {
+            let contents = Contents::of(file.metadata().ok()?.len(), &file).ok()?;
+            Some(MappedFile {
+                device_major: 0,
+                device_minor: 0,
+                inode: 0,
+                contents: Some(contents),
+            })
+        };
         Ok(Image {
             path: path.to_owned(),
-            build_id: build_id::of_elf(&file).unwrap_or_default(),
+            mapped: if build_id.is_empty() { mapped() } else { None },
+            build_id,
+            file,
             segments,
-            file: Arc::new(file),
+            is_told: at.is_some(),
         })
+    }
+
+    /// Whether the guest's code is this image's where the image is said to be. Before the `last` of the
+    /// code has come, only where that is sure.
+    #[cold]
+    pub fn is_there(&self, code: &[Code], last: bool) -> bool {
+        let (mut same, mut other) = (0, 0);
+        for piece in code {
+            for (number, seen) in piece.bytes.chunks(PIECE_BYTES).enumerate() {
+                let address = piece.address.wrapping_add((number * PIECE_BYTES) as u64);
+                let own = self.text_at(address, seen.len()).unwrap_or_default();
+                let changes = own.windows(2).filter(|pair| pair[0] != pair[1]).count();
+                if changes >= LEAST_CHANGES {
+                    let equal = seen.starts_with(&own);
+                    same += usize::from(equal);
+                    other += usize::from(!equal);
+                }
+            }
+        }
+        let unseen = same + other == 0 && (self.is_told || code.is_empty());
+        // Kernels write over some of their code.
+        other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
     }
 
     /// The image's executable segments as modules of address space `space`.
@@ -68,27 +121,26 @@ impl Image {
                     file_offset: segment.offset,
                     path: self.path.display().to_string(),
                     build_id: self.build_id.clone(),
-                    file: None,
+                    file: self.mapped,
                 }),
             })
             .collect()
     }
 
-    /// Pieces of the text, with their addresses, to compare with the guest's memory: spread evenly over
-    /// the largest executable segment.
-    pub fn probes(&self) -> Vec<(u64, Vec<u8>)> {
+    /// Whether it may run elsewhere than where it was linked: position-independent, or a kernel of the
+    /// upper half, which boot loaders and kernels move.
+    pub fn may_move(&self) -> bool {
+        let low = self.segments.iter().map(|segment| segment.address).min();
+        low.is_none_or(|low| low == 0 || low >> 63 != 0)
+    }
+
+    /// Addresses spread evenly over the largest executable segment.
+    pub fn probes(&self) -> impl Iterator<Item = u64> {
         const PROBES: u64 = 16;
-        const BYTES: usize = 64;
         let executable = self.segments.iter().filter(|segment| segment.executable);
-        let Some(text) = executable.max_by_key(|segment| segment.file_bytes) else {
-            return Vec::new();
-        };
-        (0..PROBES)
-            .filter_map(|index| {
-                let address = text.address.checked_add(text.file_bytes / PROBES * index)?;
-                Some((address, self.text_at(address, BYTES)?))
-            })
-            .collect()
+        let text = executable.max_by_key(|segment| segment.file_bytes);
+        let (start, bytes) = text.map_or((0, 0), |text| (text.address, text.file_bytes));
+        (0..PROBES).map(move |index| start.wrapping_add(bytes / PROBES * index))
     }
 
     /// The bytes that the file has for addresses from `address` on, at most `most`; `None` where it has
@@ -143,7 +195,7 @@ mod tests {
     #[test]
     fn our_own_program_is_an_image() {
         let path = std::env::current_exe().unwrap();
-        let image = Image::open(&path).unwrap();
+        let image = Image::open(&path, None).unwrap();
         let events = image.module_events(5, 0);
         let ModuleChange::Mapped(mapping) = &events[0].what else {
             panic!("an executable segment is mapped");
@@ -157,8 +209,16 @@ mod tests {
     fn other_files_are_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
-        assert!(Image::open(&path).unwrap_err().contains("cannot open"));
+        assert!(
+            Image::open(&path, None)
+                .unwrap_err()
+                .contains("cannot open")
+        );
         std::fs::write(&path, b"\x7fELF\x02\x01 and nothing more").unwrap();
-        assert!(Image::open(&path).unwrap_err().contains("not a 64-bit ELF"));
+        assert!(
+            Image::open(&path, None)
+                .unwrap_err()
+                .contains("not a 64-bit ELF")
+        );
     }
 }

@@ -17,7 +17,8 @@ use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpu
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
-use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use std::sync::Arc;
+use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Registers, State, Task};
 
 /// `SHUTDOWN_*` of sched.h that a recording survives or not.
@@ -53,8 +54,8 @@ struct XenSource {
     shutdown: Option<u8>,
 }
 
-/// Opens the domain that `found` names. An image that was `given` by the user must be the guest's; one
-/// that was found is left out if it isn't.
+/// Opens the domain that `found` names. An image that is `given` by the user and can't be moved must be the
+/// guest's.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
@@ -62,7 +63,7 @@ struct XenSource {
 /// Why the domain can't be recorded.
 pub fn open(
     found: Found,
-    image: Option<Image>,
+    images: Vec<Image>,
     given: bool,
     plan: &Plan,
 ) -> Result<Source, SourceError> {
@@ -97,6 +98,7 @@ pub fn open(
             warnings: Vec::new(),
             tasks: Vec::new(),
             modules: Vec::new(),
+            images: images.into(),
         },
         memory: GuestMemory::new(id),
         guardian,
@@ -110,7 +112,7 @@ pub fn open(
         shutdown: None,
         domain,
     };
-    source.look_around(image, given)?;
+    source.look_around(given)?;
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
         observer: None,
@@ -124,7 +126,7 @@ fn told(error: XenError) -> SourceError {
 impl XenSource {
     /// Before the first sample: gathers facts, and maps page tables and stacks while the guest runs,
     /// so that the first freeze is as short as the others.
-    fn look_around(&mut self, image: Option<Image>, given: bool) -> Result<(), SourceError> {
+    fn look_around(&mut self, given: bool) -> Result<(), SourceError> {
         self.domain.fetch(false, true).map_err(told)?;
         let info = self.domain.info().ok_or_else(|| self.gone())?;
         self.held_by_other = info.is_paused();
@@ -144,59 +146,52 @@ impl XenSource {
                 what: TaskChange::Named(format!("vCPU {vcpu}")),
             });
         }
-        if let Some(image) = self.checked(image, given)? {
-            self.facts.modules = image.module_events(now_ns, 0);
+        let images = Arc::clone(&self.facts.images);
+        for image in &*images {
             self.facts
                 .notes
                 .push(("image".into(), image.path.display().to_string()));
+            // One of several may be a program's, which is not on every processor.
+            if given && images.len() == 1 && !image.may_move() {
+                self.check(image)?;
+            }
         }
         self.note_facts(info);
         self.warm_up();
         Ok(())
     }
 
-    /// Compares the image's text with the guest's memory.
-    fn checked(&mut self, image: Option<Image>, given: bool) -> Result<Option<Image>, SourceError> {
-        let Some(image) = image else {
-            return Ok(None);
-        };
-        let (compared, differ) = self.compare(&image);
-        if differ * 2 <= compared {
-            return Ok(Some(image));
-        }
-        let problem = format!(
-            "{} is not what domain {} runs: its text differs from the guest's memory at {differ} of \
-             {compared} places",
-            image.path.display(),
-            self.domain.id
-        );
-        if given {
-            let remedy = "give the right image with --elf, or record without and give it to report";
-            return Err(SourceError(format!("{problem}; {remedy}")));
-        }
-        let warning = format!("{problem}; the recording does without it");
-        self.facts.warnings.push(warning);
-        Ok(None)
-    }
-
-    /// Places of the image's text that could be read in the guest, and those that differ.
-    fn compare(&mut self, image: &Image) -> (usize, usize) {
+    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything
+    /// is recorded.
+    fn check(&mut self, image: &Image) -> Result<(), SourceError> {
+        let mut code = Vec::new();
         let mut registers = Registers::default();
         let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
         let paging = online.and_then(|vcpu| self.domain.vcpu_state(vcpu, &mut registers));
         let Some(paging) = paging else {
-            return (0, 0);
+            return Ok(());
         };
-        let (mut compared, mut differ) = (0, 0);
-        for (address, text) in image.probes() {
-            let mut seen = vec![0; text.len()];
+        for address in image.probes() {
+            let mut bytes = vec![0; Code::MOST_BYTES / 4];
             let privcmd = &self.domain.xen.privcmd;
-            if self.memory.read(privcmd, &paging, address, &mut seen) == seen.len() {
-                compared += 1;
-                differ += usize::from(seen != text);
+            if self.memory.read(privcmd, &paging, address, &mut bytes) == bytes.len() {
+                code.push(Code {
+                    time_ns: 0,
+                    space: 0,
+                    address,
+                    bytes,
+                });
             }
         }
-        (compared, differ)
+        if image.is_there(&code, true) {
+            return Ok(());
+        }
+        Err(SourceError(format!(
+            "{} is not what domain {} runs: its text differs from the guest's memory; give the right \
+             image with --elf, or record without and give it to report",
+            image.path.display(),
+            self.domain.id
+        )))
     }
 
     fn note_facts(&mut self, info: DomainInfo) {

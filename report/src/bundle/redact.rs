@@ -53,6 +53,7 @@ pub(super) struct Redactor<'a> {
     /// What the target was called: a task of that name is called by its command line.
     target: Target,
     stacks: u64,
+    code: bool,
     unknown_blocks: u64,
 }
 
@@ -77,6 +78,7 @@ impl<'a> Redactor<'a> {
             names,
             target: recording.metadata().target.clone(),
             stacks: 0,
+            code: false,
             unknown_blocks: 0,
         }
     }
@@ -115,6 +117,11 @@ impl<'a> Redactor<'a> {
                 let identity = self.identity(part.identity.clone());
                 writer.symbols(&identity, symbols, block.first_ns)
             }
+            // What an address held is the guest's own; the mappings say what it showed.
+            Payload::Code(_) => {
+                self.code = true;
+                Ok(())
+            }
             Payload::End(_) | Payload::Index(_) => Ok(()),
             Payload::Unknown(_) => {
                 self.unknown_blocks += 1;
@@ -152,7 +159,7 @@ impl<'a> Redactor<'a> {
         writer.flush()
     }
 
-    fn module(&self, event: ModuleEvent) -> ModuleEvent {
+    pub(super) fn module(&self, event: ModuleEvent) -> ModuleEvent {
         let what = match event.what {
             ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
                 path: self.name(&mapping.path),
@@ -274,6 +281,9 @@ impl<'a> Redactor<'a> {
             "host name".to_owned(),
             "command lines, notes, names of guests, words of the end".to_owned(),
         ];
+        if self.code {
+            removed.push("pieces of the guest's code".to_owned());
+        }
         if self.unknown_blocks > 0 {
             removed.push(format!("{} blocks of unknown type", self.unknown_blocks));
         }

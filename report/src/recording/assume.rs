@@ -1,51 +1,207 @@
-//! Where the images given by hand are in a guest whose recording doesn't say, or says it of another
-//! place (KASLR): at the load address given, or where a symbol that is in the image and in a list of
-//! the guest's own symbols tells, or where they were linked.
+//! Where the images given by hand are in a guest: at the address given, where the guest's code is
+//! theirs ([`crate::locate`]), where a symbol that is in the image and in a list of the guest's own
+//! symbols tells, or, in a recording without code, where they were linked.
 
 use super::Recording;
 use crate::images::Image;
-use crate::library::Library;
+use crate::library::{Given, Library};
+use crate::locate::{self, Located, NotLocated};
+use crate::spaces::Module;
 use crate::symbols::SymbolTable;
-use uprof::cold::{Mapping, TargetKind};
+use uprof::Arch;
+use uprof::cold::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind};
 
 /// Symbols that tell the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
-/// Images are moved by whole pages.
-const PAGE_BYTES: u64 = 4096;
 
 impl Recording {
     /// Adds mappings of the images in `library` that were given by hand, if this is a guest's
-    /// recording that has none, or if the library knows better where they are.
-    pub fn assume_images(&mut self, library: &Library) {
+    /// recording and doesn't tell where they are. Returns what was found and what was refused, a
+    /// sentence each.
+    pub fn assume_images(&mut self, library: &Library) -> Vec<String> {
         if self.metadata.target.kind == TargetKind::Process {
-            return;
+            return Vec::new();
         }
-        for image in library.given() {
-            let moved = bias(image, library);
-            if !self.spaces.is_empty() && moved.unwrap_or(0) == 0 {
-                continue;
-            }
-            let code = image.segments().iter().filter(|segment| segment.executable);
-            for segment in code {
-                let mapping = Mapping {
-                    start: segment.address.0.wrapping_add(moved.unwrap_or(0)),
-                    length: segment.memory_bytes,
-                    file_offset: segment.file_offset,
-                    path: image.name().to_owned(),
-                    build_id: image.build_id().map(|id| id.0.clone()).unwrap_or_default(),
-                    file: None,
-                };
-                self.spaces.assume(0, &mapping);
+        let mut said = Vec::new();
+        for given in library.given() {
+            match self.place_of(given, library) {
+                Ok(None) => {}
+                Ok(Some((bias, how))) => match self.assume(&given.image, bias) {
+                    Ok(()) => said.extend(how),
+                    Err(why) => said.push(refused(&given.image, &why)),
+                },
+                Err(why) => said.push(refused(&given.image, &why)),
             }
         }
+        said
+    }
+
+    /// How far a given image was moved, and how that was found out; `None` where the recording tells
+    /// itself, or where nothing does.
+    fn place_of(
+        &self,
+        given: &Given,
+        library: &Library,
+    ) -> Result<Option<(u64, Option<String>)>, String> {
+        let image = &*given.image;
+        let arch = self.metadata.target.arch;
+        if image.arch() != arch && self.metadata.target.kind != TargetKind::Imported {
+            let name = |arch: Arch| arch.name();
+            return Err(format!(
+                "it is for {}, the guest is {}",
+                name(image.arch()),
+                name(arch)
+            ));
+        }
+        if let Some(address) = given.address {
+            let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
+            if let Some(why) = self.objection_at(image, bias) {
+                return Err(why);
+            }
+            let unseen = locate::agreement(image, bias, &self.code).compared() == 0;
+            let name = image.name();
+            return Ok(Some((
+                bias,
+                (unseen && !self.code.is_empty()).then(|| {
+                    format!(
+                        "at {address:#x} none of the guest's code that was recorded is in {name}"
+                    )
+                }),
+            )));
+        }
+        let landmark = || landmark(image, library).map(|bias| Some((bias, None)));
+        let linked = || self.spaces.is_empty().then_some((0, None));
+        if self.code.is_empty() {
+            return Ok(landmark().unwrap_or_else(linked));
+        }
+        match locate::locate(image, &self.code) {
+            Ok(Located { bias, agreement }) => Ok(Some((
+                bias,
+                (bias != 0).then(|| {
+                    format!(
+                        "{} is at {:#x}: the guest's code is the image's there at {} of {} pieces",
+                        image.name(),
+                        locate::start(image, bias),
+                        agreement.same,
+                        agreement.compared()
+                    )
+                }),
+            ))),
+            // Nothing but padding was seen.
+            Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
+            Err(why) => match landmark() {
+                Some(place) => Ok(place),
+                None if self.tells_place_of(image) => Ok(None),
+                None => Err(why.to_string()),
+            },
+        }
+    }
+
+    /// Whether a mapping of the recording is of this very image.
+    fn tells_place_of(&self, image: &Image) -> bool {
+        let id = image.build_id().map(|id| &id.0[..]);
+        let mut modules = self.spaces.modules().iter();
+        modules.any(|module| match module.build_id.is_empty() {
+            true => id.is_none() && module.short_name() == Module::of(&mapping(image)).short_name(),
+            false => id == Some(&module.build_id[..]),
+        })
+    }
+
+    /// Why `image`, given for `module`, isn't what the guest ran there.
+    pub(crate) fn objection(&self, image: &Image, module: &Module) -> Option<String> {
+        let regions = self.spaces.regions();
+        let mut of_module = regions.iter().map(|(_, region)| region).filter(|region| {
+            let known = self.spaces.modules().get(region.module as usize);
+            known == Some(module)
+        });
+        let region = of_module.next().filter(|_| !self.code.is_empty())?;
+        let bias = image
+            .segments()
+            .bias_of_mapping(region.start, region.file_offset)?;
+        self.objection_at(image, bias)
+    }
+
+    fn objection_at(&self, image: &Image, bias: u64) -> Option<String> {
+        let agreement = locate::agreement(image, bias, &self.code);
+        locate::contradicts(image, agreement).then(|| {
+            format!(
+                "its code is not what the guest ran there: it differs at {} of {} pieces",
+                agreement.other,
+                agreement.compared()
+            )
+        })
+    }
+
+    /// Adds the mappings of an image that was moved by `bias`.
+    fn assume(&mut self, image: &Image, bias: u64) -> Result<(), String> {
+        let file = mapping(image);
+        let module = Module::of(&file);
+        let code = image.segments().iter().filter(|segment| segment.executable);
+        let mut mappings = code.map(|segment| Mapping {
+            start: segment.address.0.wrapping_add(bias),
+            length: segment.memory_bytes,
+            file_offset: segment.file_offset,
+            ..file.clone()
+        });
+        let mappings: Vec<Mapping> = mappings.by_ref().collect();
+        let regions = self.spaces.regions();
+        for mapping in &mappings {
+            let end = mapping.start.saturating_add(mapping.length);
+            let over = regions.iter().map(|(_, region)| region);
+            let mut over = over.filter(|region| region.start < end && mapping.start < region.end);
+            if let Some(region) = over.next() {
+                let there = &self.spaces.modules()[region.module as usize];
+                let is_same = *there == module
+                    || !module.build_id.is_empty() && there.build_id == module.build_id
+                    || there.short_name() == module.short_name();
+                if is_same && region.start == mapping.start {
+                    // The recording tells it already.
+                    return Ok(());
+                }
+                return Err(format!(
+                    "it would lie over {}, which is at {:#x}",
+                    there.path, region.start
+                ));
+            }
+        }
+        for mapping in mappings {
+            self.spaces.assume(0, &mapping);
+            self.assumed.push(ModuleEvent {
+                time_ns: self.start_ns,
+                space: 0,
+                what: ModuleChange::Mapped(mapping),
+            });
+        }
+        Ok(())
     }
 }
 
-/// How far `image` was moved, if the library tells.
-fn bias(image: &Image, library: &Library) -> Option<u64> {
-    if let Some(address) = library.load_address {
-        return image.segments().bias_of_load_address(address);
+fn refused(image: &Image, why: &str) -> String {
+    format!("{} is not used: {why}", image.name())
+}
+
+/// What a mapping says of `image` as a file.
+fn mapping(image: &Image) -> Mapping {
+    let build_id = image.build_id().map(|id| id.0.clone()).unwrap_or_default();
+    let bytes = image.bytes();
+    let contents = build_id
+        .is_empty()
+        .then(|| Contents::of(bytes.len() as u64, bytes));
+    Mapping {
+        path: image.name().to_owned(),
+        build_id,
+        file: contents.and_then(Result::ok).map(|contents| MappedFile {
+            device_major: 0,
+            device_minor: 0,
+            inode: 0,
+            contents: Some(contents),
+        }),
+        ..Mapping::default()
     }
+}
+
+/// How far `image` was moved, by a list of the guest's symbols.
+fn landmark(image: &Image, library: &Library) -> Option<u64> {
     if library.texts().is_empty() {
         return None;
     }
@@ -57,6 +213,6 @@ fn bias(image: &Image, library: &Library) -> Option<u64> {
             .iter()
             .find_map(|text| text.address_of(name))?;
         let bias = real.0.wrapping_sub(stated.0);
-        (bias % PAGE_BYTES == 0).then_some(bias)
+        (bias % locate::PAGE_BYTES == 0).then_some(bias)
     })
 }

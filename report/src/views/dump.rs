@@ -230,6 +230,16 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 time.space, time.first_ns, time.last_ns, time.own_ns, time.ended_ns
             )
         }),
+        Payload::Code(code) => code.iter().try_for_each(|code| {
+            writeln!(
+                out,
+                "code time={} space={} address={:x} bytes={}",
+                code.time_ns,
+                code.space,
+                code.address,
+                hexadecimal(&code.bytes)
+            )
+        }),
         Payload::Image(part) => write_image(part, out),
         Payload::End(end) => {
             let (reason, message) = (end.reason.name(), quoted(&end.message));

@@ -1,0 +1,180 @@
+//! Which code of a guest is kept beside its samples (format-spec.md, section 6.10): a piece around each
+//! instruction pointer or caller where there was none before, up to a number.
+//!
+//! Enters: a vCPU of a frozen guest. Leaves: notes. Must not allocate.
+
+use crate::ring::Sink;
+use crate::slot::News;
+use crate::source::{Frozen, Vcpu};
+use uprof::cold::Code;
+use uprof::{Arch, Frame};
+
+/// Pieces of a recording at the most.
+const MOST_PIECES: usize = 128;
+const PIECE_BYTES: u64 = Code::MOST_BYTES as u64;
+/// A stack pointer that moved by less is taken for the same thread's.
+const STACK_BYTES: u64 = 16 << 10;
+
+/// Chooses pieces of code, and reads them.
+pub struct Codes {
+    /// The pieces that there are, by address.
+    seen: Vec<u64>,
+    /// A piece that a caller was in, and whose: the vCPU and its stack.
+    wanted: Option<(u32, u64, u64)>,
+}
+
+impl Codes {
+    /// Room for all pieces.
+    pub fn new() -> Self {
+        Codes {
+            seen: Vec::with_capacity(MOST_PIECES),
+            wanted: None,
+        }
+    }
+
+    fn is_new(&self, piece: u64) -> bool {
+        self.seen.len() < MOST_PIECES && !self.seen.contains(&piece)
+    }
+
+    /// Reads at most one piece that is new: of the instruction pointer, or of a caller seen before. Says
+    /// whether there was one.
+    pub fn read(
+        &mut self,
+        frozen: &mut Frozen<'_>,
+        vcpu: &Vcpu,
+        arch: Arch,
+        sink: &mut Sink,
+        now_ns: u64,
+    ) -> bool {
+        let (ip, sp, _) = arch.special_registers();
+        let Some(ip) = vcpu.registers.get(ip) else {
+            return false;
+        };
+        let whose = (
+            vcpu.task.vcpu,
+            vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES,
+        );
+        let mut piece = ip / PIECE_BYTES;
+        if !self.is_new(piece) {
+            match self.wanted {
+                // Of another thread, the address may mean something else.
+                Some((task, stack, wanted)) if (task, stack) == whose => piece = wanted,
+                _ => return false,
+            }
+            self.wanted = None;
+        }
+        self.seen.push(piece);
+        let mut bytes = [0; Code::MOST_BYTES];
+        let address = piece * PIECE_BYTES;
+        let read = frozen.read(vcpu, address, &mut bytes);
+        if read > 0 {
+            sink.note(now_ns, vcpu.task, News::Code(address), &bytes[..read]);
+        }
+        true
+    }
+
+    /// Takes note of the callers of a sample.
+    pub fn want(&mut self, vcpu: &Vcpu, arch: Arch, chain: &[Frame]) {
+        if self.seen.len() == MOST_PIECES
+            || self.wanted.is_some_and(|(task, ..)| task != vcpu.task.vcpu)
+        {
+            return;
+        }
+        let (_, sp, _) = arch.special_registers();
+        let stack = vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES;
+        let mut pieces = chain
+            .iter()
+            .map(|frame| frame.lookup_address() / PIECE_BYTES);
+        let new = pieces.find(|&piece| self.is_new(piece));
+        self.wanted = new.map(|piece| (vcpu.task.vcpu, stack, piece));
+    }
+}
+
+impl Default for Codes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::ring_of;
+    use crate::source::{Facts, Life, SourceError, StopWorld, Vcpus};
+    use uprof::cold::Target;
+    use uprof::{Registers, State, Task};
+
+    /// A guest whose memory has its own addresses; fake, as it is no guest.
+    struct FakeGuest(Facts);
+
+    impl StopWorld for FakeGuest {
+        fn facts(&self) -> &Facts {
+            &self.0
+        }
+        fn freeze(&mut self, _: &mut Vcpus) -> Result<(), SourceError> {
+            Ok(())
+        }
+        fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+            into.fill((address >> 8) as u8);
+            into.len()
+        }
+        fn resume(&mut self) -> Result<(), SourceError> {
+            Ok(())
+        }
+        fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+            Ok(Life::Alive)
+        }
+    }
+
+    fn vcpu(ip: u64, sp: u64) -> Vcpu {
+        let mut registers = Registers::default();
+        registers.set(16, ip);
+        registers.set(7, sp);
+        Vcpu {
+            task: Task { space: 0, vcpu: 0 },
+            state: State::Running,
+            registers,
+            handle: 0,
+        }
+    }
+
+    #[test]
+    fn pieces_of_code_are_read_once_and_up_to_a_number() {
+        let mut guest = FakeGuest(Facts::new(Target::default()));
+        let mut vcpus = Vcpus::new();
+        let (mut sink, mut drain) = ring_of(64, 0);
+        let mut codes = Codes::new();
+        let mut frozen = Frozen::freeze(&mut guest, &mut vcpus).unwrap();
+        let mut read = |codes: &mut Codes, ip, sp| {
+            let mut found = Vec::new();
+            codes.read(&mut frozen, &vcpu(ip, sp), Arch::X86_64, &mut sink, 1);
+            while drain
+                .note(|note| {
+                    let News::Code(address) = note.news else {
+                        panic!("{note:?}")
+                    };
+                    assert_eq!(note.bytes(), [(address >> 8) as u8; Code::MOST_BYTES]);
+                    found.push(address);
+                })
+                .is_some()
+            {}
+            found
+        };
+        assert_eq!(read(&mut codes, 0x1234, 0x8000), [0x1200]);
+        assert!(read(&mut codes, 0x12ff, 0x8000).is_empty());
+        // A caller is read at the next sample of the same stack, and of no other.
+        let chain = [Frame::exact(0x1234), Frame::return_address(0x5678)];
+        codes.want(&vcpu(0x1234, 0x8000), Arch::X86_64, &chain);
+        assert!(read(&mut codes, 0x1234, 0x18000).is_empty());
+        assert_eq!(read(&mut codes, 0x1234, 0x8010), [0x5600]);
+        assert!(read(&mut codes, 0x1234, 0x8010).is_empty());
+        let more = (0..1000).map(|number| read(&mut codes, 0x10_0000 + 256 * number, 0).len());
+        assert_eq!(more.sum::<usize>(), MOST_PIECES - 2);
+        codes.want(
+            &vcpu(0x1234, 0x8000),
+            Arch::X86_64,
+            &[Frame::exact(0x99_0000)],
+        );
+        assert!(read(&mut codes, 0x1234, 0x8000).is_empty());
+    }
+}

@@ -1,0 +1,268 @@
+//! Where an image is in a guest: code that the recorder read from the guest's memory and an image go
+//! in; by how much the image was moved comes out, or why that can't be said.
+//!
+//! A piece of code is looked for in the image's text, at addresses with the same place in a page, since
+//! images are moved by whole pages. Each find is a vote for a distance; the distances with most votes
+//! are checked with all pieces that then lie in the image. What the loader writes into code
+//! (relocations) differs by just the distance, and is no difference.
+
+use crate::images::{Image, ImageAddress};
+use std::collections::HashMap;
+use uprof::cold::Code;
+
+/// Images are moved by whole pages.
+pub const PAGE_BYTES: u64 = 4096;
+/// Code is compared in pieces of this many bytes.
+const PIECE_BYTES: usize = 64;
+/// Padding is the same everywhere: a piece that changes less often from byte to byte tells nothing.
+const LEAST_CHANGES: usize = 16;
+/// Records of code that are looked at.
+const CODES_MAX: usize = 128;
+/// Text of an image that is searched.
+const TEXT_BYTES_MAX: u64 = 128 << 20;
+/// A piece that is in the image more often than this (functions that are the same) has no vote.
+const PLACES_MAX: usize = 8;
+/// Distances that are checked.
+const CHECKED_MAX: usize = 8;
+/// Pieces that must be the same: one alone may be so by chance, or stand in another build too.
+const SAME_MIN: usize = 2;
+
+/// Where an image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Located {
+    /// What to add (wrapping) to its own addresses.
+    pub bias: u64,
+    /// How its code compares there.
+    pub agreement: Agreement,
+}
+
+/// How code of a guest compares with an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Agreement {
+    /// Pieces that are the same.
+    pub same: usize,
+    /// Pieces that are not.
+    pub other: usize,
+}
+
+impl Agreement {
+    /// Pieces that were compared.
+    pub fn compared(self) -> usize {
+        self.same + self.other
+    }
+}
+
+/// Why it can't be said where an image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotLocated {
+    /// No piece is in it.
+    #[error(
+        "none of the guest's code that was recorded ({pieces} pieces) is in it: it is another build's, or \
+         none of it ran"
+    )]
+    Foreign {
+        /// Pieces that were looked for.
+        pieces: usize,
+    },
+    /// Too few pieces agree.
+    #[error(
+        "at the likeliest place ({start:#x}) the guest's code is the image's at {} of {} pieces: it is \
+         another build's, or too little of it ran", agreement.same, agreement.compared()
+    )]
+    Doubtful {
+        /// First address there.
+        start: u64,
+        /// How the code compares there.
+        agreement: Agreement,
+    },
+    /// It may be at several places.
+    #[error("it may be at {first:#x} or at {second:#x}: give the right one as FILE@ADDRESS")]
+    Ambiguous {
+        /// First address at the likeliest place.
+        first: u64,
+        /// First address at another one.
+        second: u64,
+    },
+}
+
+/// A piece of a guest's code.
+struct Piece<'c> {
+    address: u64,
+    bytes: &'c [u8],
+}
+
+fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
+    code.iter().take(CODES_MAX).flat_map(|code| {
+        let bytes = &code.bytes[..code.bytes.len().min(Code::MOST_BYTES)];
+        let chunks = bytes.chunks_exact(PIECE_BYTES).enumerate();
+        chunks
+            .map(|(number, bytes)| Piece {
+                address: code.address.wrapping_add((number * PIECE_BYTES) as u64),
+                bytes,
+            })
+            .filter(|piece| says_something(piece.bytes))
+    })
+}
+
+fn says_something(bytes: &[u8]) -> bool {
+    let changes = bytes.windows(2).filter(|pair| pair[0] != pair[1]);
+    changes.count() >= LEAST_CHANGES
+}
+
+/// Finds `image` among `code`.
+///
+/// # Errors
+/// [`NotLocated`]: it isn't there, or that isn't sure.
+pub fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
+    let (mut votes, mut looked_for) = (HashMap::<u64, usize>::new(), 0);
+    for piece in pieces(code) {
+        looked_for += 1;
+        places(image, &piece)
+            .into_iter()
+            .for_each(|bias| *votes.entry(bias).or_default() += 1);
+    }
+    let mut votes: Vec<(usize, u64)> = votes
+        .into_iter()
+        .map(|(bias, count)| (count, bias))
+        .collect();
+    votes.sort_by_key(|&(count, bias)| (std::cmp::Reverse(count), bias));
+    let checked = votes.iter().take(CHECKED_MAX).map(|&(_, bias)| Located {
+        bias,
+        agreement: agreement(image, bias, code),
+    });
+    let mut checked: Vec<Located> = checked.collect();
+    checked.sort_by_key(|found| std::cmp::Reverse(found.agreement.same));
+    let Some(&best) = checked.first() else {
+        return Err(NotLocated::Foreign { pieces: looked_for });
+    };
+    // Where it was linked nothing is guessed.
+    let least = if best.bias == 0 { 1 } else { SAME_MIN };
+    if best.agreement.same < least || contradicts(image, best.agreement) {
+        return Err(NotLocated::Doubtful {
+            start: start(image, best.bias),
+            agreement: best.agreement,
+        });
+    }
+    // Functions that are the same twice may give another place a few votes.
+    if let Some(second) = checked.get(1)
+        && second.agreement.same * 2 > best.agreement.same
+    {
+        return Err(NotLocated::Ambiguous {
+            first: start(image, best.bias),
+            second: start(image, second.bias),
+        });
+    }
+    Ok(best)
+}
+
+/// How `code` compares with `image` moved by `bias`.
+pub fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
+    let mut found = Agreement::default();
+    for piece in pieces(code) {
+        let address = ImageAddress(piece.address.wrapping_sub(bias));
+        if !image.segments().is_code(address) {
+            continue;
+        }
+        let Some(own) = image.bytes_at(address, PIECE_BYTES as u64) else {
+            continue;
+        };
+        // A page that a hypervisor fills is empty in the image.
+        if !says_something(own) {
+            continue;
+        }
+        let is_same = is_same(own, piece.bytes, bias);
+        found.same += usize::from(is_same);
+        found.other += usize::from(!is_same);
+    }
+    found
+}
+
+/// Whether that says that the image isn't the guest's, or not there. Kernels write over some of their
+/// code.
+pub fn contradicts(image: &Image, agreement: Agreement) -> bool {
+    let allowed = match image.tells_code() {
+        true => agreement.same / 4,
+        false => agreement.same,
+    };
+    agreement.other > allowed
+}
+
+/// The address of the page that the lowest segment is in.
+pub fn start(image: &Image, bias: u64) -> u64 {
+    let addresses = image.segments().iter().map(|segment| segment.address.0);
+    (addresses.min().unwrap_or(0) & !(PAGE_BYTES - 1)).wrapping_add(bias)
+}
+
+/// The distances at which `piece` is in `image`; none if these are many.
+fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut left_bytes = TEXT_BYTES_MAX;
+    let code = image.segments().iter().filter(|segment| segment.executable);
+    for segment in code {
+        let length_bytes = segment.file_bytes.min(left_bytes);
+        left_bytes -= length_bytes;
+        let Some(text) = image.bytes_at(segment.address, length_bytes) else {
+            continue;
+        };
+        let first = piece.address.wrapping_sub(segment.address.0) % PAGE_BYTES;
+        for at in (first as usize..text.len()).step_by(PAGE_BYTES as usize) {
+            let Some(own) = text.get(at..at + PIECE_BYTES) else {
+                break;
+            };
+            let address = segment.address.0.wrapping_add(at as u64);
+            let bias = piece.address.wrapping_sub(address);
+            if is_same(own, piece.bytes, bias) && !found.contains(&bias) {
+                if found.len() == PLACES_MAX {
+                    return Vec::new();
+                }
+                found.push(bias);
+            }
+        }
+    }
+    found
+}
+
+/// Whether code is the same, or differs by what a loader adds to addresses in code that it moves by
+/// `bias`.
+fn is_same(own: &[u8], seen: &[u8], bias: u64) -> bool {
+    // Most places are nothing like it, which takes no closer look.
+    let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
+    if equal.count() < PIECE_BYTES / 2 {
+        return false;
+    }
+    let mut at = 0;
+    while at < own.len() {
+        if own[at] == seen[at] {
+            at += 1;
+        } else if let Some(end) = relocated(own, seen, at, bias) {
+            at = end;
+        } else {
+            return false;
+        }
+    }
+    true
+}
+
+/// Where an address that the loader changed ends, if `at` is in one.
+fn relocated(own: &[u8], seen: &[u8], at: usize, bias: u64) -> Option<usize> {
+    let number = |bytes: &[u8]| {
+        let bytes = bytes.iter().rev();
+        bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+    };
+    [4, 8].into_iter().find_map(|length| {
+        let starts = at.saturating_sub(length - 1)..=at;
+        let mask = u64::MAX >> (64 - 8 * length);
+        starts.into_iter().find_map(|start| {
+            let (own, seen) = (
+                own.get(start..start + length)?,
+                seen.get(start..start + length)?,
+            );
+            let added = number(seen).wrapping_sub(number(own)) & mask;
+            // Addresses relative to something that stays where it is are taken from.
+            (added == bias & mask || added == bias.wrapping_neg() & mask).then_some(start + length)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests;

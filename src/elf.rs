@@ -1,0 +1,64 @@
+//! The value of `--elf`: an image of a guest, and where it is.
+
+use std::path::PathBuf;
+
+/// `FILE` or `FILE@ADDRESS`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elf {
+    /// The image.
+    pub path: PathBuf,
+    /// Where its lowest page is loaded, if the user says so.
+    pub address: Option<u64>,
+}
+
+impl Elf {
+    /// What `text` says.
+    ///
+    /// # Errors
+    /// That the address is none.
+    pub fn parse(text: &str) -> Result<Elf, String> {
+        let whole = Elf {
+            path: PathBuf::from(text),
+            address: None,
+        };
+        let Some((path, address)) = text.rsplit_once('@') else {
+            return Ok(whole);
+        };
+        // A file may be called so.
+        if whole.path.exists() {
+            return Ok(whole);
+        }
+        let digits = address.strip_prefix("0x").unwrap_or(address);
+        let address = u64::from_str_radix(digits, 16)
+            .map_err(|_| "behind the @ stands a hexadecimal address".to_owned())?;
+        if address % 4096 != 0 {
+            return Err("an image is loaded at the start of a page of 4 KiB".to_owned());
+        }
+        Ok(Elf {
+            path: PathBuf::from(path),
+            address: Some(address),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_stands_behind_the_file() {
+        let parsed = |text: &str| Elf::parse(text).map(|elf| (elf.path, elf.address));
+        assert_eq!(parsed("a.elf"), Ok(("a.elf".into(), None)));
+        assert_eq!(parsed("a@b@0x1000"), Ok(("a@b".into(), Some(0x1000))));
+        assert_eq!(
+            parsed("a@ffffffff81000000").unwrap().1,
+            Some(0xffff_ffff_8100_0000)
+        );
+        assert!(parsed("a@b").unwrap_err().contains("hexadecimal"));
+        assert!(parsed("a@0x1001").unwrap_err().contains("page"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a@1000");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(parsed(file.to_str().unwrap()), Ok((file, None)));
+    }
+}
