@@ -49,7 +49,7 @@ pub struct Args {
     pub output: PathBuf,
 
     /// Samples a second of each vCPU or thread (1 to 100000); odd rates don't run in step with
-    /// the guest's timers
+    /// a process's timers, guests are sampled at random moments
     #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
     pub frequency: f64,
 

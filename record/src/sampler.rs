@@ -81,7 +81,9 @@ pub fn stop_world(
                 }
             }
         }
-        let missed = pace.next(monotonic_ns()) + u64::from(is_late);
+        // What would be due after the end is not missed.
+        let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
+        let missed = pace.next(until_ns) + u64::from(is_late);
         if missed > 0 {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }
