@@ -219,7 +219,7 @@ def report(name, size, alike, apart, plans):
         print(f"figure\tdiff, {name}, {size} a side: alarms\t{alike.ours * 100 / alike.trials:.1f}\t%\t\t\tours <= 5")
     if size > 1:
         print(f"figure\tdiff, {name}, {size} a side: planted change found\t{apart.ours * 100 / apart.trials:.1f}\t%"
-              f"\t{better * 100 / apart.trials:.1f}\t%, the better oracle\tratio >= 0.8")
+              f"\tthe better oracle\t{better * 100 / apart.trials:.1f}\tratio >= 0.8")
 
 
 def measure(options, folder):

@@ -306,7 +306,7 @@ fn coverage_and_power(workload: &Workload, pairs: u64) {
          z test of it alone in {oracle}; other functions called certain: {others}"
     );
     println!(
-        "figure\tdiff: 5 % slower function found, {name}\t{percent:.1}\t%\t{:.1}\t%, z test alone\tratio >= 0.8",
+        "figure\tdiff: 5 % slower function found, {name}\t{percent:.1}\t%\tz test alone\t{:.1}\tratio >= 0.8",
         share(oracle, pairs)
     );
 }
