@@ -77,24 +77,29 @@ impl Place {
             Place::Special(file) => return Ok(Destination::Special(file)),
             Place::File(path) => path,
         };
-        let cannot = || format!("cannot create {}", path.display());
-        let known = std::fs::metadata(&path).ok();
-        let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
-        let before = match known {
-            Some(_) if !is_empty => Some(keep_old(&path).with_context(cannot)?),
-            _ => None,
-        };
-        let mut options = OpenOptions::new();
-        // A new file is really new: a link that someone has laid in its place is not followed.
-        options.write(true).create_new(!is_empty).mode(0o600);
-        let file = options.open(&path).with_context(cannot)?;
-        if is_empty {
-            // Made by someone else, perhaps for all to read.
-            let private = std::fs::Permissions::from_mode(0o600);
-            file.set_permissions(private).with_context(cannot)?;
-        }
+        let (file, before) =
+            create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         Ok(Destination::File { file, path, before })
     }
+}
+
+/// A new file at `path`, and where the recording went that was there.
+fn create(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
+    let known = std::fs::metadata(path).ok();
+    let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
+    let before = match known {
+        Some(_) if !is_empty => Some(keep_old(path)?),
+        _ => None,
+    };
+    let mut options = OpenOptions::new();
+    // A new file is really new: a link that someone has laid in its place is not followed.
+    options.write(true).create_new(!is_empty).mode(0o600);
+    let file = options.open(path)?;
+    if is_empty {
+        // Made by someone else, perhaps for all to read.
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    Ok((file, before))
 }
 
 impl Destination {

@@ -1,8 +1,8 @@
 //! `uniprof import`: another tool's output becomes a recording.
 
-use crate::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::say;
+use crate::{Outcome, memory};
 use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
             File::open(&args.input).with_context(describe)?,
         )),
     };
+    let mut input = Counted(&mut *input);
     let mut uuid = [0; 16];
     let mut source = File::open("/dev/urandom").context("cannot make an identity")?;
     source
@@ -74,4 +75,26 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         ));
     }
     Ok(Outcome::Done)
+}
+
+/// Says how much was read, on which depends what memory may be taken.
+struct Counted<'i>(&'i mut dyn BufRead);
+
+impl Read for Counted<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.0.read(into)?;
+        memory::add_read(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Counted<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.0.fill_buf()
+    }
+
+    fn consume(&mut self, count: usize) {
+        memory::add_read(count);
+        self.0.consume(count);
+    }
 }

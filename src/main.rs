@@ -29,6 +29,8 @@ mod info;
 #[cfg(feature = "report")]
 mod man;
 #[cfg(feature = "report")]
+mod memory;
+#[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
 mod progress;
@@ -101,6 +103,20 @@ enum Command {
     Workload(workload::Args),
 }
 
+#[cfg(feature = "report")]
+impl Command {
+    /// Whether it only reads what others may have made.
+    fn reads(&self) -> bool {
+        match self {
+            #[cfg(feature = "record")]
+            Command::Record(_) | Command::Demo(_) | Command::Doctor(_) | Command::Workload(_) => {
+                false
+            }
+            _ => true,
+        }
+    }
+}
+
 /// How a subcommand ended, if it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -115,6 +131,10 @@ pub enum Outcome {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    #[cfg(feature = "report")]
+    if cli.command.reads() {
+        memory::limit();
+    }
     let result = match cli.command {
         #[cfg(feature = "record")]
         Command::Record(args) => record::run(args),

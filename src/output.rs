@@ -45,9 +45,11 @@ fn is_read(found: &fs::Metadata) -> bool {
 }
 
 /// Removes what is written so far: the program ends.
-#[cfg(feature = "record")]
 pub fn abandon() {
-    if let Some(part) = lock(&UNFINISHED).take() {
+    // Not waited for: whoever holds it may be waiting for us.
+    if let Ok(mut unfinished) = UNFINISHED.try_lock()
+        && let Some(part) = unfinished.take()
+    {
         let _ = fs::remove_file(part);
     }
 }

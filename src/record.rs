@@ -4,9 +4,11 @@ use crate::Outcome;
 use crate::destination::Place;
 #[cfg(feature = "report")]
 use crate::elf::Elf;
+#[cfg(feature = "report")]
+use crate::memory;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::{target, terminal};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,7 +163,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if summary.samples > 0 && !args.no_embed && args.output != Path::new("-") {
         embed(&args, &summary);
     }
-    signal::release_stops().context("cannot remove signal handlers")?;
+    #[cfg(feature = "report")]
+    signal::release_stops();
     let outcome = outcome(&summary, args.frequency)?;
     Ok(match status.get().filter(|_| args.exit_status) {
         Some(code @ 1..) => Outcome::Status(code),
@@ -259,8 +262,12 @@ fn embed(args: &Args, summary: &Summary) {
     // What ended the recording has done so; another signal ends this too.
     signal::forget_stop();
     let watched = Arc::clone(&done);
-    std::thread::spawn(move || give_up_when_stopped(&watched));
+    let watcher = std::thread::Builder::new().name("uniprof-signals".into());
+    // Without it a signal waits for the end.
+    let _ = watcher.spawn(move || give_up_when_stopped(&watched));
+    memory::limit_embedding();
     let bundled = crate::bundle::embed(&args.output, &elf, &summary.images);
+    memory::unlimit();
     done.store(true, Ordering::Relaxed);
     match bundled {
         Ok(bundled) => {
@@ -297,7 +304,7 @@ fn give_up_when_stopped(done: &AtomicBool) {
 
 /// Records as the flags say; the status of a command that was started goes into `status`.
 pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
-    signal::listen_to_children().context("cannot install signal handlers")?;
+    signal::listen_to_children();
     let plan = args.plan();
     // The output first: to find a folder missing after the guest was looked at would be too late.
     let place = Place::find(&args.output)?;
@@ -306,7 +313,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
         bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
     }
     // Up to here a signal ends the program, whatever it waits for, and leaves nothing behind.
-    signal::hold_stops().context("cannot install signal handlers")?;
+    signal::hold_stops();
     let output = place.create()?;
     let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
     uniprof_record::lockdown::lock_down(named)?;

@@ -4,8 +4,9 @@
 #![cfg(all(feature = "record", feature = "report"))]
 
 use assert_cmd::cargo::cargo_bin;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -181,7 +182,7 @@ fn a_signal_ends_a_recorder_that_starts_and_leaves_the_recording_before() {
     let folder = folder.path();
     std::fs::copy(RECORDING, folder.join("run.uprof")).unwrap();
     // Takes connections and is silent.
-    let listener = std::os::unix::net::UnixListener::bind(folder.join("stub")).unwrap();
+    let listener = UnixListener::bind(folder.join("stub")).unwrap();
     for target in ["gdb:./stub", "qemu:./stub"] {
         let start = Instant::now();
         let output = stopped(
@@ -279,4 +280,68 @@ fn a_rule_about_a_function_that_is_not_there_fails_unless_allowed() {
     let (code, said) = diff(&[&misspelt[..], &["--allow-missing"]].concat());
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("called mian"), "{said}");
+}
+
+/// Serves each connection at `path` by writing what `next` gives, as long as there is something.
+fn serve(
+    path: &Path,
+    next: impl FnMut(&mut UnixStream) -> Option<Vec<u8>> + Send + Clone + 'static,
+) {
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, mut next) = (stream.unwrap(), next.clone());
+            std::thread::spawn(move || {
+                while let Some(bytes) = next(&mut stream) {
+                    if stream.write_all(&bytes).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn is_left_in_time(folder: &Path, target: &str) {
+    for words in [&["record", "-d", "1s", target][..], &["doctor", target]] {
+        let start = Instant::now();
+        let (code, said) = run(words, folder);
+        assert_eq!(code, 2, "{words:?}: {said}");
+        assert!(said.contains("did not answer"), "{words:?}: {said}");
+        let passed = start.elapsed();
+        assert!(passed < Duration::from_secs(10), "{words:?}: {passed:?}");
+    }
+}
+
+#[test]
+fn a_stub_that_is_never_done_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // Acknowledges without end.
+    serve(&folder.join("floods"), |_| Some(vec![b'+'; 4096]));
+    is_left_in_time(folder, "gdb:./floods");
+    // Answers each question, just before the patience is over.
+    serve(&folder.join("slow"), |stream| {
+        let mut asked = [0; 4096];
+        let count = stream.read(&mut asked).ok().filter(|count| *count > 0)?;
+        std::thread::sleep(Duration::from_millis(1500));
+        let questions = asked[..count].iter().filter(|byte| **byte == b'$').count();
+        Some(b"+$m1#9e".repeat(questions))
+    });
+    is_left_in_time(folder, "gdb:./slow");
+}
+
+#[test]
+fn a_monitor_that_is_never_done_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut greeted = false;
+    serve(&folder.join("events"), move |_| {
+        if !std::mem::replace(&mut greeted, true) {
+            return Some(b"{\"QMP\": {}}\n{\"return\": {}}\n".to_vec());
+        }
+        std::thread::sleep(Duration::from_millis(900));
+        Some(b"{\"event\": \"STOP\"}\n".to_vec())
+    });
+    is_left_in_time(folder, "qemu:./events");
 }

@@ -229,9 +229,9 @@ fn events_before_an_answer_of_a_monitor() {
 
 #[test]
 fn bytes_of_a_line_of_a_monitor() {
-    let message = monitor(&" ".repeat((16 << 20) + (64 << 10))).unwrap_err();
+    let message = monitor(&" ".repeat((2 << 20) + (64 << 10))).unwrap_err();
     assert!(message.contains("a line has no end"), "{message}");
-    let answer = format!("{}{{\"return\":1}}\n", " ".repeat((16 << 20) - 64));
+    let answer = format!("{}{{\"return\":1}}\n", " ".repeat((2 << 20) - 64));
     assert_eq!(monitor(&answer), Ok(1.into()));
 }
 

@@ -2,7 +2,7 @@
 //! instruction pointers to frames, names, a stack tree and its views. Makes no hypercall and needs
 //! no guest; same input, same bytes out.
 
-mod mapped;
+pub mod mapped;
 mod words;
 mod json_writer;
 mod arena;

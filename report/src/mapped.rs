@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Why a file couldn't be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +120,23 @@ impl Place<'_> {
     }
 }
 
+/// Bytes of files that were opened.
+static OPENED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// How many bytes there are in the recordings and images that were opened since the program began; holes
+/// in a file are not among them. What memory a run may take depends on it.
+pub fn opened_bytes() -> u64 {
+    OPENED_BYTES.load(Ordering::Relaxed)
+}
+
+/// Adds a file to [`opened_bytes`].
+pub(crate) fn count(file: &File) {
+    if let Ok(found) = file.metadata() {
+        let bytes = found.len().min(found.blocks().saturating_mul(512));
+        OPENED_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Maps a regular file that is open already; `name` is what messages call it.
 ///
 /// # Errors
@@ -137,6 +155,7 @@ pub fn map_opened(file: &File, name: &Path) -> Result<Mapped, MapError> {
     if found.len() == 0 {
         return Ok(Mapped { map: None });
     }
+    count(file);
     // SAFETY: the mapping is private to this process and read-only; that nobody cuts the file
     // short meanwhile is the operating system's and the user's business, see `Mapped`.
     #[allow(unsafe_code)]

@@ -114,6 +114,9 @@ impl Recording {
     }
 
     fn load(name: String, source: Source) -> Result<Self, RecordingError> {
+        if let Source::File(file) = &source {
+            crate::mapped::count(file);
+        }
         let mut recording = Recording {
             name,
             source,

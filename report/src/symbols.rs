@@ -7,6 +7,7 @@ mod elf;
 mod ghc;
 mod go;
 mod lines;
+mod units;
 mod dwarf;
 mod ocaml;
 mod local;

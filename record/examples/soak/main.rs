@@ -26,8 +26,8 @@ use uniprof_record::{Plan, Progress};
 const START_NS: u64 = 3_600_000_000_000;
 
 fn simulate(hours: f64, rate_hz: f64) -> io::Result<bool> {
-    signal::listen_to_children().map_err(io::Error::other)?;
-    signal::hold_stops().map_err(io::Error::other)?;
+    signal::listen_to_children();
+    signal::hold_stops();
     simulated::start(START_NS);
     let plan = Plan {
         rate_hz,

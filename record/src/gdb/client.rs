@@ -7,6 +7,7 @@
 use super::endpoint::{Connection, Endpoint, deadline};
 use super::error::{GdbError, quote};
 use super::packet::{self, Decoder, Event};
+use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use std::time::Duration;
 const MOST_BATCH_BYTES: usize = 48 << 10;
 /// Bytes received at a time.
 const INCOMING_BYTES: usize = 64 << 10;
+/// Reads after a deadline, of what had come before it: the recorder itself may have been stopped.
+pub(super) const MOST_LATE_READS: u32 = 16;
 /// The byte that interrupts a running guest.
 const INTERRUPT: u8 = 3;
 
@@ -58,6 +61,8 @@ pub struct Client {
     acknowledges: bool,
     patience: Duration,
     deadline_ns: u64,
+    /// When the conversation has lasted too long, however quick each answer is.
+    end_ns: u64,
     asked: &'static str,
     /// Times that answers were waited for.
     pub round_trips: u64,
@@ -88,6 +93,7 @@ impl Client {
             acknowledges: true,
             patience,
             deadline_ns: 0,
+            end_ns: u64::MAX,
             asked: "",
             round_trips: 0,
         }
@@ -116,6 +122,11 @@ impl Client {
     /// Ends acknowledgements: both sides agreed.
     pub fn stop_acknowledging(&mut self) {
         self.acknowledges = false;
+    }
+
+    /// How long all answers together may take from now on; `None`: as long as each takes.
+    pub fn set_end(&mut self, patience: Option<Duration>) {
+        self.end_ns = patience.map_or(u64::MAX, deadline);
     }
 
     /// How long to wait for an answer from now on.
@@ -159,7 +170,14 @@ impl Client {
             self.send_more()?;
             self.round_trips += 1;
         }
-        while !self.next_packet(self.deadline_ns)? {}
+        let mut late = 0;
+        while !self.next_packet(self.deadline_ns)? {
+            // Bytes without end are no answer.
+            late += u32::from(monotonic_ns() > self.deadline_ns);
+            if late > MOST_LATE_READS {
+                return Err(self.failed(Errno::ETIMEDOUT));
+            }
+        }
         self.due = self.due.saturating_sub(1);
         Ok(self.decoder.payload())
     }
@@ -222,8 +240,12 @@ impl Client {
         self.begin("to stop");
         let sent = self.connection.send(&[INTERRUPT], deadline(self.patience));
         sent.map_err(|errno| self.failed(errno))?;
+        let last_ns = deadline(self.patience).min(self.end_ns);
         let mut end_ns = deadline(QUIET);
         loop {
+            if monotonic_ns() > last_ns {
+                return Err(self.failed(Errno::ETIMEDOUT));
+            }
             match self.next_packet(end_ns) {
                 Ok(true) => end_ns = deadline(QUIET),
                 Ok(false) | Err(GdbError::Packet(..)) => {}
@@ -257,7 +279,7 @@ impl Client {
                 break;
             }
         }
-        self.deadline_ns = deadline(self.patience);
+        self.deadline_ns = deadline(self.patience).min(self.end_ns);
         let result = self.connection.send(&rest[..length], self.deadline_ns);
         self.sent += length;
         self.due = answers;

@@ -13,8 +13,12 @@ use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use crate::xen::image::Image;
 use std::sync::Arc;
+use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+
+/// Longest conversation before the first sample: the guest stands still for most of it.
+const OPENING: Duration = Duration::from_secs(4);
 
 /// What to open.
 pub struct Opening {
@@ -68,6 +72,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         )));
     }
     let mut client = Client::connect(&opening.endpoint, PATIENCE)?;
+    client.set_end(Some(OPENING));
     // From here on the guest may stand still; the guard lets it go when this function fails.
     let guard = Guard::start(&client)?;
     let guest = handshake::greet(&mut client)?;
@@ -105,6 +110,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     source.let_run()?;
     source.probe()?;
     source.note_costs()?;
+    source.client.set_end(None);
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
         observer: None,

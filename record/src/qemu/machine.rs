@@ -5,6 +5,7 @@
 
 use super::qmp::{Qmp, QmpError};
 use crate::gdb::endpoint::Endpoint;
+use crate::gdb::handshake::MOST_VCPUS;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -85,6 +86,9 @@ impl Machine {
         let part = |key: &str| version["qemu"][key].as_u64().unwrap_or(0);
         let vcpus = qmp.run("query-cpus-fast", json!({}))?;
         let vcpus = vcpus.as_array().map(Vec::as_slice).unwrap_or_default();
+        if vcpus.len() > MOST_VCPUS {
+            return Err(qmp.nonsense("it has too many vCPUs"));
+        }
         let kernel = qmp.property("/machine", "kernel")?;
         let kernel = kernel
             .as_ref()

@@ -6,6 +6,7 @@
 use crate::gdb::endpoint::{Connection, Endpoint, deadline};
 use crate::gdb::error::GdbError;
 use crate::source::SourceError;
+use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -13,8 +14,10 @@ use std::time::Duration;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest answer; a machine with many devices has a long memory map.
-const MOST_LINE_BYTES: usize = 16 << 20;
+/// Longest conversation: a monitor answers in milliseconds.
+const WHOLE: Duration = Duration::from_secs(3);
+/// Longest answer; a machine with many devices has a long memory map. Parsed, it may take 32 times that.
+const MOST_LINE_BYTES: usize = 2 << 20;
 /// Most events that may come before an answer.
 const MOST_EVENTS: usize = 10_000;
 
@@ -68,6 +71,8 @@ pub struct Qmp {
     path: String,
     connection: Connection,
     received: Vec<u8>,
+    /// When the conversation has lasted too long, however quick each answer is.
+    end_ns: u64,
 }
 
 impl Qmp {
@@ -90,6 +95,7 @@ impl Qmp {
             path: path.display().to_string(),
             connection,
             received: Vec::new(),
+            end_ns: deadline(WHOLE),
         };
         let greeting = qmp.line("its greeting")?;
         if greeting.get("QMP").is_none() {
@@ -151,9 +157,13 @@ impl Qmp {
     }
 
     fn line(&mut self, command: &str) -> Result<Value, QmpError> {
-        let end_ns = deadline(PATIENCE);
+        let end_ns = deadline(PATIENCE).min(self.end_ns);
         let mut searched = 0;
         let mut bytes = [0; 16 << 10];
+        if monotonic_ns() > self.end_ns {
+            // Events keep coming, each in time.
+            return Err(self.silent(command, Errno::ETIMEDOUT));
+        }
         loop {
             let newline = self.received[searched..]
                 .iter()
@@ -183,7 +193,8 @@ impl Qmp {
         }
     }
 
-    fn nonsense(&self, problem: impl Into<String>) -> QmpError {
+    /// What the monitor says can't be believed.
+    pub fn nonsense(&self, problem: impl Into<String>) -> QmpError {
         QmpError::Nonsense {
             path: self.path.clone(),
             problem: problem.into(),

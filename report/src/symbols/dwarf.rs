@@ -4,6 +4,7 @@
 
 use super::lines::{Line, LineStore};
 use super::paths::Paths;
+use super::units::{self, Units};
 use crate::images::{BuildId, Image, ImageAddress};
 use addr2line::{Context, Frame, LookupContinuation, LookupResult, SplitDwarfLoad};
 use gimli::{Dwarf, DwarfFileType, DwarfPackage, EndianSlice, LittleEndian, SectionId};
@@ -28,6 +29,8 @@ pub(super) struct DwarfLines<'a> {
     store: &'a LineStore,
     dwarf: Arc<Dwarf<Bytes<'a>>>,
     package: Option<DwarfPackage<Bytes<'a>>>,
+    /// `None` if they can't be believed.
+    units: Option<Units>,
     /// Where split files may be besides where the compiler put them; `None`: don't look.
     folder: Option<PathBuf>,
     /// Not shared between threads; each takes one and puts it back.
@@ -63,6 +66,8 @@ impl<'a> DwarfLines<'a> {
         let holder: &Image = store.images.keep(Arc::clone(holder));
         let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(holder, id.name()));
         let mut dwarf = Dwarf::load(load).ok()?;
+        // Units say their addresses themselves; a second table could lead to one that isn't looked at.
+        dwarf.debug_aranges = Default::default();
         let shared_missing = share(store, holder, search, &mut dwarf).err();
         let path = image.path().filter(|_| search);
         let package = path.and_then(|path| package(store, path));
@@ -70,6 +75,7 @@ impl<'a> DwarfLines<'a> {
         Some(DwarfLines {
             name: image.name().to_owned(),
             store,
+            units: Units::of(&dwarf),
             dwarf: Arc::new(dwarf),
             package,
             folder,
@@ -84,6 +90,10 @@ impl<'a> DwarfLines<'a> {
     pub fn find(&self, address: ImageAddress) -> Vec<Line> {
         // addr2line looks for the range up to the next address, and here there is none.
         if address.0 == u64::MAX {
+            return Vec::new();
+        }
+        let units = self.units.as_ref();
+        if !units.is_some_and(|units| units.may_read(&self.dwarf, address.0)) {
             return Vec::new();
         }
         let pooled = self
@@ -177,7 +187,20 @@ impl<'a> DwarfLines<'a> {
                 self.name
             )
         });
-        let missing = self.shared_missing.iter().cloned().chain(told);
+        let refused = self.units.as_ref().is_none_or(Units::has_refused);
+        let refused = refused.then(|| {
+            format!(
+                "lines and inlined functions of {} are left out, in part or all: its debug information \
+                 nests or repeats itself as no compiler's does; it is damaged, or made to",
+                self.name
+            )
+        });
+        let missing = self
+            .shared_missing
+            .iter()
+            .cloned()
+            .chain(told)
+            .chain(refused);
         missing.chain(bare).collect()
     }
 
@@ -186,7 +209,7 @@ impl<'a> DwarfLines<'a> {
         if let Some(package) = &self.package
             && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
         {
-            return Some(Arc::new(found));
+            return is_first_tame(&found).then(|| Arc::new(found));
         }
         let text = |bytes: Option<Bytes<'a>>| {
             bytes.map(|bytes| String::from_utf8_lossy(bytes.slice()).into_owned())
@@ -229,8 +252,16 @@ impl<'a> DwarfLines<'a> {
         };
         let mut dwarf = Dwarf::load(section).ok()?;
         dwarf.make_dwo(&load.parent);
-        (dwarf.file_type == DwarfFileType::Dwo).then(|| Arc::new(dwarf))
+        let is_one = dwarf.file_type == DwarfFileType::Dwo && is_first_tame(&dwarf);
+        is_one.then(|| Arc::new(dwarf))
     }
+}
+
+/// Whether the unit of a split file may be read: addr2line takes the first.
+fn is_first_tame(dwarf: &Dwarf<Bytes<'_>>) -> bool {
+    let header = dwarf.units().next().ok().flatten();
+    let unit = header.and_then(|header| dwarf.unit(header).ok());
+    unit.is_none_or(|unit| units::is_tame(dwarf, &unit))
 }
 
 /// The package of split files beside an image: `app.dwp` for `app`.

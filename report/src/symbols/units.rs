@@ -1,0 +1,212 @@
+//! Looks at units of DWARF before addr2line reads them: it follows inlined functions by recursion, and
+//! keeps each range, row and file name as often as a unit says it. What a compiler writes is small beside
+//! its sections; what nests or repeats itself beyond that is not read.
+
+use gimli::constants as dw;
+use gimli::{DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Section, Unit, UnitType};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Functions inlined into one another; compilers stop far below.
+const NESTED_MAX: usize = 512;
+/// What tables of small files may have beside what their sections justify: ranges, and bytes of lines.
+const SLACK: usize = 1 << 16;
+/// Names of the files of a unit, with their folders, may be so much longer than the table they are from.
+const NAMES_PER_BYTE: usize = 64;
+
+/// The units of one image's DWARF, by the addresses that they say are theirs.
+#[derive(Debug)]
+pub(super) struct Units {
+    /// Ascending by start: start, end, the largest end up to here, number of the unit.
+    ranges: Vec<(u64, u64, u64, u32)>,
+    units: Vec<(DebugInfoOffset, OnceLock<bool>)>,
+    /// Whether one was refused.
+    refused: AtomicBool,
+}
+
+impl Units {
+    /// Reads where units are. `None`: there are more ranges than the sections have room for.
+    pub fn of(dwarf: &Dwarf<Bytes<'_>>) -> Option<Units> {
+        let mut found = Units {
+            ranges: Vec::new(),
+            units: Vec::new(),
+            refused: AtomicBool::new(false),
+        };
+        let mut left = Left::of(dwarf);
+        let mut headers = dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            let Some(offset) = header.debug_info_offset() else {
+                continue;
+            };
+            let skipped = matches!(
+                header.type_(),
+                UnitType::Type { .. } | UnitType::SplitType { .. } | UnitType::Partial
+            );
+            let Ok(unit) = dwarf.unit(header) else {
+                continue;
+            };
+            if skipped {
+                continue;
+            }
+            let number = found.units.len() as u32;
+            if let Ok(mut ranges) = dwarf.unit_ranges(&unit) {
+                while let Ok(Some(range)) = ranges.next() {
+                    left.take_range()?;
+                    found.ranges.push((range.begin, range.end, 0, number));
+                }
+            }
+            left.take_lines(&unit)?;
+            found.units.push((offset, OnceLock::new()));
+        }
+        found.ranges.sort_unstable();
+        let mut largest = 0;
+        for range in &mut found.ranges {
+            largest = largest.max(range.1);
+            range.2 = largest;
+        }
+        Some(found)
+    }
+
+    /// Whether all units that have `address` may be read.
+    pub fn may_read(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> bool {
+        let after = self.ranges.partition_point(|range| range.0 <= address);
+        let before = self.ranges[..after].iter().rev();
+        let near = before.take_while(|range| range.2 > address);
+        let mut mine = near.filter(|range| address < range.1);
+        let may = mine.all(|range| {
+            let (offset, known) = &self.units[range.3 as usize];
+            *known.get_or_init(|| {
+                let unit = dwarf.unit_header(*offset).and_then(|it| dwarf.unit(it));
+                unit.is_ok_and(|unit| is_tame(dwarf, &unit))
+            })
+        });
+        if !may {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+        may
+    }
+
+    /// Whether a unit was refused.
+    pub fn has_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+}
+
+/// What the sections of an image have room for.
+struct Left {
+    ranges: usize,
+    line_bytes: usize,
+}
+
+impl Left {
+    fn of(dwarf: &Dwarf<Bytes<'_>>) -> Left {
+        // A range takes two bytes at the least; lists are shared now and then.
+        let lists = dwarf.ranges.debug_ranges().reader().len()
+            + dwarf.ranges.debug_rnglists().reader().len();
+        let info = dwarf.debug_info.reader().len();
+        Left {
+            ranges: SLACK + lists + info / 8,
+            line_bytes: SLACK + 4 * dwarf.debug_line.reader().len(),
+        }
+    }
+
+    fn take_range(&mut self) -> Option<()> {
+        self.ranges = self.ranges.checked_sub(1)?;
+        Some(())
+    }
+
+    /// Each unit has a table of lines of its own, but that several may name one.
+    fn take_lines(&mut self, unit: &Unit<Bytes<'_>>) -> Option<()> {
+        let Some(program) = &unit.line_program else {
+            return Some(());
+        };
+        let header = program.header();
+        let table = header.raw_program_buf().len() + header.header_length();
+        self.line_bytes = self.line_bytes.checked_sub(table)?;
+        Some(())
+    }
+}
+
+/// Whether a unit neither nests without end nor repeats itself.
+pub(super) fn is_tame(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
+    has_sane_names(dwarf, unit) && has_sane_functions(dwarf, unit).is_some()
+}
+
+/// Whether the names of files, each with its folder, are no longer than the sections justify.
+fn has_sane_names(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
+    let Some(program) = &unit.line_program else {
+        return true;
+    };
+    let header = program.header();
+    let length = |value| dwarf.attr_string(unit, value).map_or(0, |text| text.len());
+    let folder = unit.comp_dir.map_or(0, |folder| folder.len());
+    let folders: Vec<usize> = header
+        .include_directories()
+        .iter()
+        .map(|it| length(*it))
+        .collect();
+    let names = header.file_names().iter().map(|file| {
+        // Before version 5 the first folder has number 1.
+        let index = file.directory_index() as usize;
+        let longest = [index, index.wrapping_sub(1)]
+            .into_iter()
+            .filter_map(|it| folders.get(it))
+            .max();
+        length(file.path_name()) + folder + longest.copied().unwrap_or(0)
+    });
+    let most = SLACK * 64
+        + NAMES_PER_BYTE * (dwarf.debug_line.reader().len() + dwarf.debug_line_str.reader().len());
+    let sum = names.fold(0usize, usize::saturating_add);
+    sum <= most
+}
+
+/// `None` if inlined functions nest too deep, or say more ranges than there is room for.
+fn has_sane_functions(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> Option<()> {
+    let mut left = Left::of(dwarf);
+    // Depths of the inlined functions around.
+    let mut around: Vec<isize> = Vec::new();
+    // Where an entry is damaged addr2line stops as we do.
+    let Ok(mut raw) = unit.entries_raw(None) else {
+        return Some(());
+    };
+    while !raw.is_empty() {
+        let depth = raw.next_depth();
+        let Ok(read) = raw.read_abbreviation() else {
+            break;
+        };
+        let Some(abbreviation) = read else { continue };
+        while around.last().is_some_and(|outer| *outer >= depth) {
+            around.pop();
+        }
+        let tag = abbreviation.tag();
+        let is_inlined = tag == dw::DW_TAG_inlined_subroutine;
+        if !is_inlined && tag != dw::DW_TAG_subprogram {
+            if raw.skip_attributes(abbreviation.attributes()).is_err() {
+                break;
+            }
+            continue;
+        }
+        if is_inlined {
+            around.push(depth);
+            if around.len() > NESTED_MAX {
+                return None;
+            }
+        }
+        for specification in abbreviation.attributes() {
+            let Ok(attribute) = raw.read_attribute(*specification) else {
+                return Some(());
+            };
+            if attribute.name() != dw::DW_AT_ranges {
+                continue;
+            }
+            if let Ok(Some(mut ranges)) = dwarf.attr_ranges(unit, attribute.value()) {
+                while let Ok(Some(_)) = ranges.next() {
+                    left.take_range()?;
+                }
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,160 @@
+//! What a run may take of memory: an amount that does for any sound recording, and more for each byte of
+//! the files that are read. What asks for more was made to.
+//!
+//! Every allocation goes through here. Where the budget is used up, or the system gives nothing more, the
+//! program ends with a message and status 2, instead of an abort or of swapping the machine to death. Files
+//! that are mapped and what zstd takes for itself are not counted; they have limits of their own.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// What any run may take (bytes).
+const BASE_BYTES: usize = 224 << 20;
+/// What a byte that is read may cost in memory: a program of 67 MB with its DWARF takes less than 3.
+const PER_BYTE_READ: usize = 24;
+
+/// What is taken.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// What was taken when the budget began.
+static START: AtomicUsize = AtomicUsize::new(0);
+/// What may be taken as far as files were read when somebody last looked; without bound at first.
+static BUDGET: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// What was read that is no file.
+static READ: AtomicUsize = AtomicUsize::new(0);
+/// Whether symbols are put into a recording that is whole.
+static EMBEDS: AtomicBool = AtomicBool::new(false);
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Counts what the system gives.
+pub struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: each call goes on to the system's allocator as it came; what is done besides touches atomics.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: the caller's duties are the same as here.
+        given(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: the caller's duties are the same as here.
+        given(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        take(size);
+        // SAFETY: the caller's duties are the same as here.
+        let moved = given(unsafe { System.realloc(at, layout, size) });
+        USED.fetch_sub(layout.size(), Ordering::Relaxed);
+        moved
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        USED.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's duties are the same as here.
+        unsafe { System.dealloc(at, layout) };
+    }
+}
+
+fn take(bytes: usize) {
+    let wanted = USED
+        .fetch_add(bytes, Ordering::Relaxed)
+        .saturating_add(bytes);
+    if wanted > BUDGET.load(Ordering::Relaxed) {
+        over_budget(wanted);
+    }
+}
+
+fn given(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        end(None);
+    }
+    memory
+}
+
+/// What the files that were read so far justify.
+fn budget() -> usize {
+    let read = READ.load(Ordering::Relaxed);
+    let read = read.saturating_add(uniprof_report::mapped::opened_bytes() as usize);
+    BASE_BYTES.saturating_add(read.saturating_mul(PER_BYTE_READ))
+}
+
+#[cold]
+fn over_budget(wanted: usize) {
+    let start = START.load(Ordering::Relaxed);
+    let budget = start.saturating_add(budget());
+    match wanted > budget {
+        true => end(Some(budget - start)),
+        false => BUDGET.store(budget, Ordering::Relaxed),
+    }
+}
+
+/// Ends the program; `budget`: what was not enough, `None` if the system gives nothing more.
+#[cold]
+fn end(budget: Option<usize>) {
+    // What ending takes is let pass, in this thread and others.
+    if ENDING.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let mut text = [0; 512];
+    let mut rest = &mut text[..];
+    let mib = |bytes: usize| bytes >> 20;
+    let _ = match budget {
+        Some(bytes) => write!(
+            rest,
+            "uniprof: what is read asks for more than {} MiB of memory, which no sound file of its size \
+             does: it is damaged, or made to; if an image is (--elf, or one that was found), leave it out \
+             (--no-search)",
+            mib(bytes)
+        ),
+        None => write!(
+            rest,
+            "uniprof: the system gives no more memory; {} MiB are in use: raise the limit (ulimit -v), or \
+             choose less (--from, --to, --no-inlines)",
+            mib(USED.load(Ordering::Relaxed))
+        ),
+    };
+    let left = rest.len();
+    let said = text.len() - left;
+    let mut stderr = std::io::stderr();
+    let _ = stderr.write_all(&text[..said]);
+    let embeds = EMBEDS.load(Ordering::Relaxed);
+    let _ = stderr.write_all(match embeds {
+        true => b"\nuniprof: nothing was embedded; the recording itself is whole\n",
+        false => b"\n",
+    });
+    crate::output::abandon();
+    std::process::exit(if embeds { 1 } else { 2 });
+}
+
+/// From now on the run has a budget, on top of what it has taken.
+pub fn limit() {
+    let start = USED.load(Ordering::Relaxed);
+    START.store(start, Ordering::Relaxed);
+    BUDGET.store(start.saturating_add(budget()), Ordering::Relaxed);
+}
+
+/// As [`limit`]: a recording is whole, and symbols are put into it.
+#[cfg(feature = "record")]
+pub fn limit_embedding() {
+    EMBEDS.store(true, Ordering::Relaxed);
+    limit();
+}
+
+/// From now on there is no budget.
+#[cfg(feature = "record")]
+pub fn unlimit() {
+    EMBEDS.store(false, Ordering::Relaxed);
+    BUDGET.store(usize::MAX, Ordering::Relaxed);
+}
+
+/// Takes note that so many bytes were read from elsewhere than a file.
+pub fn add_read(bytes: usize) {
+    READ.fetch_add(bytes, Ordering::Relaxed);
+}

@@ -1,0 +1,288 @@
+//! Small files that ask for much memory or a deep stack: every command ends with a message and a status,
+//! in 200 MiB of address space, where Rust's own answer would be an abort.
+
+#![cfg(feature = "report")]
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::process::Command;
+use uprof::cold::{
+    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
+};
+use uprof::{Frame, Sample, State, Stop, Task, Writer};
+
+const TEXT: u64 = 0x40_0000;
+
+/// A recording with one sample of each of `spaces` processes, all with a chain of `frames`.
+fn recording(path: &Path, spaces: u32, frames: u64) {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    metadata.sampling.rate_millihertz = 99_000;
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
+    let chain: Vec<Frame> = (0..frames)
+        .map(|index| Frame::exact(TEXT + 0x1010 + index))
+        .collect();
+    for space in 1..=spaces {
+        let task = Task { space, vcpu: space };
+        let named = TaskEvent {
+            time_ns: 1_000,
+            task,
+            what: TaskChange::Named(format!("p{space}")),
+        };
+        writer.tasks(&[named]).unwrap();
+        let mapping = Mapping {
+            start: TEXT,
+            length: 0x10_0000,
+            path: "/image".into(),
+            ..Mapping::default()
+        };
+        let mapped = ModuleEvent {
+            time_ns: 1_000,
+            space,
+            what: ModuleChange::Mapped(mapping),
+        };
+        writer.modules(&[mapped]).unwrap();
+        let sample = Sample {
+            time_ns: 2_000 + u64::from(space),
+            task,
+            state: State::Running,
+            chain: &chain,
+            stop: Stop::Complete,
+            cost_ns: None,
+            late_ns: None,
+            registers: None,
+            stack: None,
+            wait: None,
+        };
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::TargetEnded,
+        message: "it ended".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap();
+}
+
+/// An ELF image of x86-64 that is loaded at [`TEXT`], with these sections.
+fn image(path: &Path, sections: &[(&str, &[u8])]) {
+    let mut names = vec![0];
+    let mut bytes = vec![0; 64 + 56];
+    let mut headers = vec![[0u64; 8]];
+    for (name, content) in sections.iter().chain([&(".shstrtab", &[][..])]) {
+        let name_at = names.len() as u64;
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        let content = if *name == ".shstrtab" {
+            &names
+        } else {
+            *content
+        };
+        let kind = if *name == ".shstrtab" { 3 } else { 1 };
+        headers.push([
+            name_at | kind << 32,
+            0,
+            0,
+            bytes.len() as u64,
+            content.len() as u64,
+            0,
+            1,
+            0,
+        ]);
+        bytes.extend_from_slice(content);
+    }
+    let sections_at = bytes.len() as u64;
+    for header in &headers {
+        bytes.extend(header.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    let count = headers.len() as u16;
+    bytes[..16].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    // ET_EXEC, EM_X86_64, version, entry, program headers, section headers.
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(16, &[2, 0, 62, 0, 1, 0, 0, 0]);
+    put(32, &64u64.to_le_bytes());
+    put(40, &sections_at.to_le_bytes());
+    put(52, &[64, 0, 56, 0, 1, 0, 64, 0]);
+    put(60, &count.to_le_bytes());
+    put(62, &(count - 1).to_le_bytes());
+    // PT_LOAD, readable and executable, all of it.
+    put(64, &[1, 0, 0, 0, 5, 0, 0, 0]);
+    for (index, word) in [0, TEXT, TEXT, 0x10_0000, 0x10_0000, 0x1000]
+        .iter()
+        .enumerate()
+    {
+        put(72 + 8 * index, &word.to_le_bytes());
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Abbreviations: 1 a unit, 2 a function, 3 an inlined one, each with addresses and children; 4 a unit
+/// with lines.
+const ABBREVIATIONS: &[u8] = &[
+    1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, // DW_AT_low_pc address, DW_AT_high_pc data8
+    2, 0x2e, 1, 0x11, 1, 0x12, 7, 0, 0, //
+    3, 0x1d, 1, 0x11, 1, 0x12, 7, 0, 0, //
+    4, 0x11, 0, 0x11, 1, 0x12, 7, 0x10, 0x17, 0, 0, // DW_AT_stmt_list sec_offset
+    0,
+];
+
+fn entry(kind: u8) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend(TEXT.to_le_bytes());
+    bytes.extend(0x10_0000u64.to_le_bytes());
+    bytes
+}
+
+fn unit(entries: &[u8]) -> Vec<u8> {
+    let mut bytes = (entries.len() as u32 + 7).to_le_bytes().to_vec();
+    bytes.extend([4, 0, 0, 0, 0, 0, 8]);
+    bytes.extend(entries);
+    bytes
+}
+
+fn nested_inlines(path: &Path, levels: usize) {
+    let mut entries = [entry(1), entry(2)].concat();
+    entries.extend(std::iter::repeat_n(entry(3), levels).flatten());
+    entries.extend(std::iter::repeat_n(0, levels + 2));
+    let sections: [(&str, &[u8]); 2] = [
+        (".debug_abbrev", ABBREVIATIONS),
+        (".debug_info", &unit(&entries)),
+    ];
+    image(path, &sections);
+}
+
+/// A table of lines whose `files` lie in one folder with a name of `name_bytes`.
+fn long_names(path: &Path, files: usize, name_bytes: usize) {
+    // Lengths of the standard opcodes, as all compilers have them.
+    let mut header = vec![1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1];
+    header.extend(std::iter::repeat_n(b'd', name_bytes));
+    header.extend([0, 0]);
+    for _ in 0..files {
+        header.extend([b'f', 0, 1, 0, 0]);
+    }
+    header.push(0);
+    let mut program = vec![0, 9, 2];
+    program.extend(TEXT.to_le_bytes());
+    program.extend([1, 2, 0x80, 0x80, 0x40, 0, 1, 1]);
+    let mut table = (header.len() as u32).to_le_bytes().to_vec();
+    table.splice(0..0, [4, 0]);
+    table.extend(header);
+    table.extend(program);
+    let table = [(table.len() as u32).to_le_bytes().to_vec(), table].concat();
+    let info = unit(&[entry(4), vec![0; 4]].concat());
+    let sections: [(&str, &[u8]); 3] = [
+        (".debug_abbrev", ABBREVIATIONS),
+        (".debug_info", &info),
+        (".debug_line", &table),
+    ];
+    image(path, &sections);
+}
+
+/// Status and messages in 200 MiB of address space.
+fn uniprof(folder: &Path, words: &str) -> (i32, String) {
+    let script = format!("ulimit -v 204800; exec \"$0\" {words}");
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .arg(cargo_bin("uniprof"))
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code();
+    (
+        code.unwrap_or_else(|| panic!("{words}: a signal: {said}")),
+        said,
+    )
+}
+
+const COMMANDS: [&str; 12] = [
+    "report {} run.uprof",
+    "report {} --tree run.uprof",
+    "report {} --callers f run.uprof",
+    "report {} --annotate f run.uprof",
+    "report {} --flame=- run.uprof",
+    "report {} --html=- run.uprof",
+    "export {} -f json run.uprof",
+    "export {} -f pprof -o pb.gz run.uprof",
+    "export {} -f firefox run.uprof",
+    "diff {} run.uprof run.uprof",
+    "bundle {} run.uprof -o bundled.uprof",
+    "bundle {} run.uprof --redact -o redacted.uprof",
+];
+
+fn all_commands(folder: &Path, elf: &str) -> Vec<(i32, String)> {
+    let run = |form: &&str| uniprof(folder, &form.replace("{}", elf));
+    let ends: Vec<(i32, String)> = COMMANDS.iter().map(run).collect();
+    for ((code, said), words) in ends.iter().zip(COMMANDS) {
+        assert!((0..=2).contains(code), "{words}: {code}: {said}");
+        assert!(*code < 2 || said.contains("uniprof: "), "{words}: {said}");
+    }
+    let left = std::fs::read_dir(folder).unwrap().flatten();
+    let mut names = left.map(|it| it.file_name().to_string_lossy().into_owned());
+    assert!(
+        !names.any(|name| name.ends_with(".part")),
+        "half a file is left"
+    );
+    ends
+}
+
+#[test]
+fn inlined_functions_that_nest_without_end_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for (levels, is_read) in [(512, true), (513, false), (100_000, false)] {
+        nested_inlines(&folder.join("image"), levels);
+        for (code, said) in all_commands(folder, "--elf image") {
+            assert!(code < 2, "{levels} levels: {said}");
+            let is_told = said.contains("nests or repeats itself");
+            assert!(
+                is_read != is_told || !said.contains("warning"),
+                "{levels}: {said}"
+            );
+        }
+        let (_, said) = uniprof(folder, "report --elf image run.uprof");
+        assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
+    }
+}
+
+#[test]
+fn names_of_source_files_that_grow_without_end_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for (files, name_bytes, is_read) in [(100, 100, true), (50_000, 100_000, false)] {
+        long_names(&folder.join("image"), files, name_bytes);
+        for (code, said) in all_commands(folder, "--elf image") {
+            assert!(code < 2, "{files} files: {said}");
+        }
+        let (_, said) = uniprof(folder, "report --elf image run.uprof");
+        assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
+    }
+}
+
+#[test]
+fn stacks_that_fill_the_memory_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 4000, 1000);
+    let bytes = std::fs::metadata(folder.join("run.uprof")).unwrap().len();
+    let ends = all_commands(folder, "");
+    let refused = ends.iter().filter(|(code, _)| *code == 2);
+    let messages: Vec<&String> = refused.map(|(_, said)| said).collect();
+    assert!(!messages.is_empty(), "{bytes} bytes are no load: {ends:?}");
+    for said in messages {
+        assert!(said.contains("memory"), "{said}");
+    }
+    // Without a limit of the system, the program has its own.
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["report", "--tree", "run.uprof"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{bytes} bytes: {said}");
+    assert!(said.contains("asks for more than"), "{said}");
+}
