@@ -187,10 +187,10 @@ pub fn contradicts(image: &Image, agreement: Agreement) -> bool {
     agreement.other > allowed
 }
 
-/// The address of the page that the lowest segment is in.
+/// The address of the image's lowest page where it was moved by `bias`.
 pub fn start(image: &Image, bias: u64) -> u64 {
-    let addresses = image.segments().iter().map(|segment| segment.address.0);
-    (addresses.min().unwrap_or(0) & !(PAGE_BYTES - 1)).wrapping_add(bias)
+    let lowest = image.segments().lowest_page().unwrap_or(0);
+    lowest.wrapping_add(bias)
 }
 
 /// The distances at which `piece` is in `image`; none if these are many.

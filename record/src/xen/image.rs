@@ -60,7 +60,13 @@ impl Image {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;
         if let Some(at) = at {
-            let lowest = segments.iter().map(|segment| segment.address).min();
+            // Linux states each processor's data at 0, far from its code.
+            let code = segments.iter().find(|segment| segment.executable);
+            let code = code.map_or(0, |segment| segment.address);
+            let near = segments.iter().map(|segment| segment.address);
+            let lowest = near
+                .filter(|address| address.abs_diff(code) < 1 << 31)
+                .min();
             let bias = at.wrapping_sub(lowest.unwrap_or(0) & !0xfff);
             for segment in &mut segments {
                 segment.address = segment.address.wrapping_add(bias);

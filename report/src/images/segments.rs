@@ -8,6 +8,9 @@ use std::ops::Deref;
 /// Mappings start at page borders; the smallest page, and the largest base page in use (aarch64).
 const PAGE_BYTES: [u64; 2] = [4 << 10, 64 << 10];
 
+/// No image is longer: code reaches its data by 31 bits.
+const LONGEST_BYTES: u64 = 1 << 31;
+
 /// The segments of one image, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segments(pub Vec<Segment>);
@@ -49,11 +52,21 @@ impl Segments {
         Some(mapped_at.wrapping_sub(stated))
     }
 
-    /// The bias of an image whose lowest segment was loaded at `load_address` (`--load-address`).
-    /// `None` if it has no segments.
+    /// The bias of an image whose lowest page was loaded at `load_address` (`--elf FILE@ADDRESS`).
+    /// `None` if it has no code.
     pub fn bias_of_load_address(&self, load_address: u64) -> Option<u64> {
-        let lowest = self.iter().map(|segment| segment.address.0).min()?;
-        Some(load_address.wrapping_sub(lowest & !(PAGE_BYTES[0] - 1)))
+        Some(load_address.wrapping_sub(self.lowest_page()?))
+    }
+
+    /// The lowest page of the image. Segments far from its code aren't of one piece with it: Linux states
+    /// those of each processor's data at 0.
+    pub fn lowest_page(&self) -> Option<u64> {
+        let code = self.iter().find(|segment| segment.executable)?.address.0;
+        let near = self.iter().map(|segment| segment.address.0);
+        let lowest = near
+            .filter(|address| address.abs_diff(code) < LONGEST_BYTES)
+            .min()?;
+        Some(lowest & !(PAGE_BYTES[0] - 1))
     }
 
     /// The address that byte `file_offset` of the file is meant for, if a segment has it.

@@ -86,6 +86,23 @@ fn a_real_image_is_found_wherever_it_was_moved() {
 }
 
 #[test]
+fn a_kernel_begins_with_its_code_not_with_each_processors_data() {
+    let mut image = made(0xffff_ffff_8100_0000, &noise(6, 4096))
+        .bytes()
+        .to_vec();
+    let (code, rest) = (image[64..120].to_vec(), 120..176);
+    image[56] = 2;
+    image[rest].copy_from_slice(&code);
+    // The first one is data at 0.
+    image[68] = 6;
+    image[80..88].fill(0);
+    let image = Image::from_bytes("kernel", image).unwrap();
+    assert_eq!(start(&image, 0x2f00_0000), 0xffff_ffff_b000_0000);
+    let bias = image.segments().bias_of_load_address(0xffff_ffff_b000_0000);
+    assert_eq!(bias, Some(0x2f00_0000));
+}
+
+#[test]
 fn another_image_is_refused() {
     let image = own_image();
     let code = own_code(&image, 0x7000, 20);
