@@ -162,11 +162,7 @@ impl Whole {
     fn compare(&self, tally: &Tally, scale: f64) -> (Vec<Estimate>, Runs) {
         let runs = Runs::of(tally, &self.known, &self.samples, scale);
         let recordings = self.samples.iter().map(Vec::len).sum::<usize>();
-        let length = match runs.is_measured {
-            true => 1,
-            false => spread::block_length(tally),
-        };
-        let df = (spread::degrees(length) * recordings as f64).max(1.0);
+        let df = (spread::degrees(runs.length) * recordings as f64).max(1.0);
         let items: Vec<usize> = (0..self.known.len()).collect();
         let estimate = |item: &usize| self.estimate(tally, &runs, *item, scale, df);
         (items.par_iter().map(estimate).collect(), runs)

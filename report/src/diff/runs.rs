@@ -30,12 +30,17 @@ const WITNESSES_MAX: f64 = 15.0;
 /// less about runs, since their samples are few.
 const TELLING: f64 = 0.02;
 const ROUNDS: usize = 30;
+/// Degrees of freedom that say next to nothing of what lies longer apart within a run: those of two
+/// recordings a side.
+const FEW: usize = 2;
 
 /// What the runs of both sides say.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Runs {
     /// How many parts of a hundred each of the spreads has among all functions.
     pub parts: [f64; 9],
+    /// How many blocks of time were joined.
+    pub length: usize,
     /// For each item, how likely each of the spreads is.
     pub chances: Vec<[f64; 9]>,
     /// For each item, the variance of the difference of its shares that blocks within runs show.
@@ -66,7 +71,7 @@ impl Runs {
         let degrees: usize = counts.iter().map(|count| count.saturating_sub(1)).sum();
         let load = Load::new(samples, &weights);
         let length = match degrees {
-            0 => spread::block_length(tally),
+            0..=FEW => spread::block_length(tally),
             // What lies longer apart, the runs say.
             _ => 1,
         };
@@ -96,6 +101,7 @@ impl Runs {
         }
         let mut runs = Runs {
             parts: BEFORE,
+            length,
             chances: vec![BEFORE; known.len()],
             within,
             shifts: vec![Shift::default(); known.len()],
@@ -227,6 +233,34 @@ mod tests {
         let runs = of(&[vec![0.2]], &[vec![0.3]]);
         assert!(!runs.is_measured);
         assert_eq!(runs.chances, [BEFORE]);
+    }
+
+    #[test]
+    fn blocks_that_are_like_their_neighbours_are_joined_with_two_runs_too() {
+        // Shares that stay for six blocks, or for one, in an order that tells nothing of the next.
+        let runs = |stays: usize| {
+            let run = |number: usize| {
+                let own = |block: usize| match (block / stays * 7919 + number * 31) * 613 % 97 {
+                    low if low < 48 => 15.0,
+                    _ => 25.0,
+                };
+                Run {
+                    totals: vec![100.0; BLOCKS],
+                    items: vec![(0..BLOCKS).map(own).collect()],
+                }
+            };
+            let tally = Tally {
+                sides: [vec![run(0), run(1)], vec![run(2), run(3)]],
+            };
+            let known = Known {
+                leeway: 0.16,
+                is_witness: true,
+            };
+            let samples = [vec![12_000.0; 2], vec![12_000.0; 2]];
+            Runs::of(&tally, &[known], &samples, 1.0).within[0]
+        };
+        let (slow, quick) = (runs(6), runs(1));
+        assert!(slow > 2.0 * quick, "{slow} {quick}");
     }
 
     #[test]

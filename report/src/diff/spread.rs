@@ -11,7 +11,7 @@ use super::series::BLOCKS;
 use super::tally::{Run, Tally};
 
 /// Lengths of blocks that are tried, in blocks of the series.
-const JOINED: [usize; 4] = [1, 2, 4, 6];
+const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
 /// Shares looked at for the length: those of the largest functions.
 const LOOKED_AT: usize = 12;
 /// Samples that are taken in turns over parts that follow each other spread less than independent
@@ -55,8 +55,8 @@ pub(super) fn block_length(tally: &Tally) -> usize {
             }
         }
         let mean = correlations.iter().sum::<f64>() / correlations.len().max(1) as f64;
-        // One standard error of a correlation of independent blocks.
-        if mean < (length as f64 / BLOCKS as f64).sqrt() {
+        // Half a standard error of one correlation of independent blocks, as many are looked at.
+        if mean < (length as f64 / BLOCKS as f64).sqrt() / 2.0 {
             return length;
         }
     }
