@@ -54,7 +54,7 @@ mod tests {
             parsed("a@ffffffff81000000").unwrap().1,
             Some(0xffff_ffff_8100_0000)
         );
-        assert!(parsed("a@b").unwrap_err().contains("hexadecimal"));
+        assert!(parsed("a@there").unwrap_err().contains("hexadecimal"));
         assert!(parsed("a@0x1001").unwrap_err().contains("page"));
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a@1000");
