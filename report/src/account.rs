@@ -120,11 +120,6 @@ pub struct Account {
 /// what a guest does after it was due more often than what it did then.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// Most stack bytes that perf events give of a process.
-const KERNEL_STACK_BYTES: u32 = 65_528;
-/// Fewer samples than this are no reason for advice.
-const ADVICE_LEAST: u64 = 20;
-
 /// What a recorder calls [`Account::untold`] at the end of a recording.
 const UNTOLD: [&str; 2] = [
     "waits_begun_before_and_left_out",
@@ -318,26 +313,6 @@ impl Account {
         line
     }
 
-    /// What to do if most stacks end at once, or some where the recorded stack bytes do, of which
-    /// `stack_bytes` were asked for.
-    pub fn advice(&self, stack_bytes: u32) -> Option<String> {
-        let most = self.counted >= ADVICE_LEAST && self.shallow * 2 > self.counted;
-        let share = share(self.shallow, self.counted);
-        let what = format!("most stacks ({share}) end after one or two frames: ");
-        let remedy = match has_stacks(stack_bytes) {
-            true => {
-                "there is no call frame information for this code here; give its image with --elf"
-            }
-            false => {
-                "the guest seems to lack frame pointers; record again with --stack, which keeps \
-                 raw stack bytes for unwinding, or build it with -fno-omit-frame-pointer"
-            }
-        };
-        let ended = self.cut.get(&Stop::Window).copied().unwrap_or(0);
-        most.then(|| what + remedy)
-            .or_else(|| window_advice(ended, self.counted, stack_bytes))
-    }
-
     fn counted_line(&self) -> String {
         if self.unit == Unit::OffCpu {
             return self.time_line();
@@ -367,36 +342,6 @@ impl Account {
             false => line,
         }
     }
-}
-
-/// What to do if more than one in a hundred of so many stacks `ended` where the recorded bytes do, of which
-/// `stack_bytes` were asked for.
-pub fn window_advice(ended: u64, stacks: u64, stack_bytes: u32) -> Option<String> {
-    let remedy = match stack_bytes {
-        bytes if !has_stacks(bytes) => {
-            "record again with --stack, which keeps more of them".to_owned()
-        }
-        bytes if bytes < KERNEL_STACK_BYTES => {
-            format!(
-                "record again with --stack={}K",
-                KERNEL_STACK_BYTES.div_ceil(1024)
-            )
-        }
-        bytes => format!(
-            "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64; \
-             code built with -fno-omit-frame-pointer needs none",
-            bytes / 1024
-        ),
-    };
-    let share = share(ended, stacks);
-    let many = stacks >= ADVICE_LEAST && ended * 100 > stacks;
-    many.then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
-}
-
-/// Whether so many stack bytes were asked for to unwind whole stacks, rather than for the callers of
-/// functions without a frame.
-fn has_stacks(stack_bytes: u32) -> bool {
-    stack_bytes >= 1024
 }
 
 fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {

@@ -6,7 +6,7 @@
 mod needs;
 mod redact;
 
-use crate::account::window_advice;
+use crate::advice::advice;
 use crate::embedded::Embedded;
 use crate::library::Library;
 use crate::recording::Recording;
@@ -50,8 +50,8 @@ pub struct Bundled {
     pub left: Vec<String>,
     /// Things to tell the user: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
-    /// What to do if many stacks end where the recorded bytes do.
-    pub advice: Option<String>,
+    /// What to do where the recording says little.
+    pub advice: Vec<String>,
 }
 
 /// Why a recording can't be bundled.
@@ -91,16 +91,14 @@ pub fn bundle(
     let symbolizer = Symbolizer::new(recording, library, false);
     let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
     let stacks = needs::stacks(recording, &unwinders).map_err(damaged)?;
+    let stack_bytes = recording.metadata().sampling.stack_bytes;
+    let advice = advice(&stacks.counts(&symbolizer, stack_bytes));
     let places = stacks.places;
     let images = needs::images(recording, &symbolizer, &places);
     let mut bundled = Bundled {
         missing: needs::missing(recording, &symbolizer, &places),
         warnings: symbolizer.warnings(),
-        advice: window_advice(
-            stacks.window_ends,
-            stacks.samples,
-            recording.metadata().sampling.stack_bytes,
-        ),
+        advice,
         ..Bundled::default()
     };
     let uuid = recording.uuid().unwrap_or_default();

@@ -30,6 +30,7 @@ pub mod labels;
 pub mod tree;
 pub mod gather;
 pub mod account;
+pub mod advice;
 pub mod survey;
 pub mod views;
 pub mod export;

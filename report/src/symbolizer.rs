@@ -339,6 +339,11 @@ impl<'a> Symbolizer<'a> {
         warnings.chain(self.without_images()).chain(made).collect()
     }
 
+    /// Whether a warning says why samples have no names.
+    pub fn tells_unnamed(&self) -> bool {
+        self.made_unnamed() || self.without_images().is_some()
+    }
+
     /// Whether samples are in code without names that was made at run time.
     fn made_unnamed(&self) -> bool {
         let modules = self.recording.spaces().modules().iter().zip(&self.modules);

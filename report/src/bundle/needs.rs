@@ -2,6 +2,8 @@
 //! their places come out, and of each image what is known at those places.
 
 use super::ORIGIN;
+use crate::account::is_cut;
+use crate::advice::Counts;
 use crate::embedded::{Embedded, LineTable};
 use crate::images::{ImageAddress, Segments};
 use crate::recording::{Recording, SampleBlockPlace};
@@ -13,7 +15,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::image::ImageIdentity;
-use uprof::{Frame, FrameKind, SampleBlock, Stop};
+use uprof::{Frame, FrameKind, SampleBlock, State, Stop};
 
 /// How a table of guest addresses that belong to no module is called.
 const LIST_NAME: &str = "[symbols]";
@@ -34,10 +36,25 @@ pub(super) fn chain_of(block: &SampleBlock, node: Option<u32>, chain: &mut Vec<F
 pub(super) struct Stacks {
     /// Every place that a report can ask about: those of recorded chains and of unwound stacks.
     pub places: BTreeSet<Place>,
-    /// Samples.
-    pub samples: u64,
-    /// Samples whose stack goes on beyond the recorded bytes, and the chain doesn't.
-    pub window_ends: u64,
+    /// Innermost places of samples, and of how many.
+    innermost: BTreeMap<Place, u64>,
+    counts: Counts,
+}
+
+impl Stacks {
+    /// What the samples say, and what keeps them from saying more.
+    pub(super) fn counts(&self, symbolizer: &Symbolizer<'_>, stack_bytes: u32) -> Counts {
+        let nameless = |place: &Place| symbolizer.find(*place).is_none();
+        let unnamed = self.innermost.iter().filter(|(place, _)| nameless(place));
+        Counts {
+            unnamed: match symbolizer.tells_unnamed() {
+                true => 0,
+                false => unnamed.map(|(_, count)| count).sum(),
+            },
+            stack_bytes,
+            ..self.counts.clone()
+        }
+    }
 }
 
 /// Unwinds all samples.
@@ -49,8 +66,10 @@ pub(super) fn stacks(
     let blocks = recording.blocks().par_iter().map(of_block);
     blocks.try_reduce(Stacks::default, |mut all, mut more| {
         all.places.append(&mut more.places);
-        all.samples += more.samples;
-        all.window_ends += more.window_ends;
+        for (place, count) in more.innermost {
+            *all.innermost.entry(place).or_default() += count;
+        }
+        all.counts.add(&more.counts);
         Ok(all)
     })
 }
@@ -71,8 +90,15 @@ fn stacks_of_block(
         // Also a stack that turns out worse than the chain: it has to turn out so again.
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);
-        stacks.samples += 1;
-        stacks.window_ends += u64::from(stop.unwrap_or(row.stop) == Stop::Window);
+        let whole = if stop.is_some() { &frames } else { &chain };
+        let counts = row.state == State::Running || row.wait.is_some();
+        if let Some(first) = whole.first().filter(|_| counts) {
+            let place = spaces.place(row.task.space, row.time_ns, first.address);
+            *stacks.innermost.entry(place).or_default() += 1;
+        }
+        stacks
+            .counts
+            .add(&counts_of(counts, stop.unwrap_or(row.stop), whole.len()));
         for frame in chain.iter().chain(&frames).chain(held.unwound()) {
             let address = frame.lookup_address();
             stacks.places.insert(Place {
@@ -82,6 +108,23 @@ fn stacks_of_block(
         }
     }
     Ok(stacks)
+}
+
+/// One sample, as it counts in a report if it does.
+fn counts_of(counts: bool, stop: Stop, frames: usize) -> Counts {
+    if !counts {
+        return Counts {
+            waiting: 1,
+            ..Counts::default()
+        };
+    }
+    Counts {
+        counted: 1,
+        shallow: u64::from(is_cut(stop) && frames <= 2),
+        cut: u64::from(is_cut(stop)),
+        window_ends: u64::from(stop == Stop::Window),
+        ..Counts::default()
+    }
 }
 
 /// What there is of each image at `places`.
