@@ -9,22 +9,12 @@
 //! worse: within a part of the period, a guest that repeats itself each period shows only a part of
 //! what it does. Two samples may come close to each other; to keep them apart would make some moments
 //! rarer, and the guest may be in step with those.
-//!
-//! A deadline that is not met is given up and counted, not made good later: who waits for a processor often
-//! gets it when the guest goes to sleep or has just woken, so that late samples show what it does then.
 
 use crate::control::Control;
 use std::sync::atomic::Ordering;
 
 /// Losses and the source's own news are passed on this often.
 const HOUSEKEEPING_NS: u64 = 250_000_000;
-
-/// A sample is late by more than this, beyond what wake-ups usually take on this machine.
-const LATE_NS: u64 = 250_000;
-/// What they usually take is known from so many.
-const WAKES: usize = 16;
-/// It is what so many of them stay within: where all wait for a processor, as many samples are still taken.
-const PROMPT: usize = 4;
 
 /// When to wake next.
 pub struct Pace {
@@ -36,9 +26,6 @@ pub struct Pace {
     period_ns: f64,
     random: u64,
     most_overhead: Option<f64>,
-    /// How long the last wake-ups took.
-    delays_ns: [u64; WAKES],
-    wakes: usize,
     housekeeping_ns: u64,
     checked_ns: u64,
     frozen_ns: u64,
@@ -54,8 +41,6 @@ impl Pace {
             period_ns,
             random: now_ns | 1,
             most_overhead,
-            delays_ns: [u64::MAX; WAKES],
-            wakes: 0,
             housekeeping_ns: now_ns,
             checked_ns: now_ns,
             frozen_ns: 0,
@@ -88,17 +73,6 @@ impl Pace {
         self.advance(missed);
         self.draw();
         missed
-    }
-
-    /// Whether `now_ns` is too late for the deadline. A delay that all samples have is a deadline that lies
-    /// elsewhere, which harms nothing.
-    pub fn is_late(&mut self, now_ns: u64) -> bool {
-        let delay_ns = now_ns.saturating_sub(self.wake_ns);
-        let is_quicker = |usual_ns: &&u64| usual_ns.saturating_add(LATE_NS) < delay_ns;
-        let is_late = self.delays_ns.iter().filter(is_quicker).count() >= PROMPT;
-        self.delays_ns[self.wakes % WAKES] = delay_ns;
-        self.wakes += 1;
-        is_late
     }
 
     /// How many deadlines passed before `end_ns` without a sample.
@@ -190,80 +164,6 @@ mod tests {
         let due_ns = pace.wake_ns;
         let ends = [0, due_ns, due_ns + 1, 1000, 1999, 2000, 3001];
         assert_eq!(ends.map(|end_ns| pace.unmet(end_ns)), [0, 0, 1, 1, 1, 2, 3]);
-    }
-
-    /// A guest and a sampler that share a processor, in microseconds: the guest sleeps for some 3,000, then burns
-    /// in three functions for 1,000, 600 and 400. While it burns, the sampler often waits for the
-    /// processor; while it sleeps, never. Returns the functions' shares of the samples, and the share of the
-    /// deadlines that were missed.
-    fn share_a_processor(gives_up_late: bool) -> ([f64; 3], f64) {
-        const ENDS_US: [u64; 3] = [1_000, 1_600, 2_000];
-        let mut pace = Pace::new(7_000_000, 1e9 / 499.0, None);
-        let (mut found, mut missed) = ([0u32; 3], 0);
-        let (mut wakes_us, mut waits) = (3_000, Pace::new(9, 1e3, None));
-        while wakes_us < 200_000_000 {
-            while pace.wake_ns / 1_000 < wakes_us + ENDS_US[2] {
-                let due_us = pace.wake_ns / 1_000;
-                let is_held = due_us >= wakes_us && waits.random() % 2 == 0;
-                let held_us = if is_held {
-                    300 + waits.random() % 1_200
-                } else {
-                    0
-                };
-                let taken_us = due_us + 60 + held_us;
-                if gives_up_late && pace.is_late(taken_us * 1_000) {
-                    missed += 1;
-                } else if let Some(since_us) = taken_us.checked_sub(wakes_us)
-                    && let Some(place) = ENDS_US.iter().position(|&end_us| since_us < end_us)
-                {
-                    found[place] += 1;
-                }
-                missed += pace.next(pace.wake_ns);
-            }
-            wakes_us += ENDS_US[2] + 3_000 + waits.random() % 500;
-        }
-        let all = f64::from(found.iter().sum::<u32>());
-        let deadlines = wakes_us as f64 * 499e-6;
-        (
-            found.map(|count| f64::from(count) / all),
-            missed as f64 / deadlines,
-        )
-    }
-
-    /// Of a late sample that was due in the first function, the second or third is seen; none is late that
-    /// was due before the first.
-    #[test]
-    fn late_samples_are_given_up_as_they_show_what_a_guest_does_later() {
-        let (as_they_come, _) = share_a_processor(false);
-        assert!(
-            as_they_come[0] < 0.42,
-            "no bias is simulated: {as_they_come:.3?}"
-        );
-        let (shares, missed) = share_a_processor(true);
-        let truth = [0.5, 0.3, 0.2];
-        for (share, truth) in shares.iter().zip(truth) {
-            assert!(
-                (share - truth).abs() < 0.02,
-                "{shares:.3?}, the truth is {truth:.3?}"
-            );
-        }
-        assert!(
-            (0.15..0.25).contains(&missed),
-            "{missed:.3} of the deadlines missed"
-        );
-    }
-
-    #[test]
-    fn a_delay_of_all_samples_is_none() {
-        let mut pace = Pace::new(0, 1e7, None);
-        for usual_ns in [60_000, 5_000_000, 60_000] {
-            for _ in 0..WAKES {
-                pace.next(pace.wake_ns);
-                pace.is_late(pace.wake_ns + usual_ns);
-            }
-            assert!(!pace.is_late(pace.wake_ns + usual_ns + LATE_NS));
-            assert!(pace.is_late(pace.wake_ns + usual_ns + LATE_NS + 1));
-        }
     }
 
     /// Part of the samples that find the guest in the first `share` of its period, which is `ratio`

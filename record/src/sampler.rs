@@ -68,22 +68,19 @@ pub fn stop_world(
             return ending;
         }
         let now_ns = monotonic_ns();
-        let is_late = pace.is_late(now_ns);
-        if !is_late {
-            match round.sample(source, sink, pace.wake_ns) {
-                Ok(frozen_ns) => pace.spent(frozen_ns, control),
-                Err(error) => {
-                    // The guest may just be going away: that is the better message.
-                    return match look(source, sink) {
-                        Some(Ending::Failed(_)) | None => Ending::Failed(error),
-                        Some(ending) => ending,
-                    };
-                }
+        match round.sample(source, sink, pace.wake_ns) {
+            Ok(frozen_ns) => pace.spent(frozen_ns, control),
+            Err(error) => {
+                // The guest may just be going away: that is the better message.
+                return match look(source, sink) {
+                    Some(Ending::Failed(_)) | None => Ending::Failed(error),
+                    Some(ending) => ending,
+                };
             }
         }
         // What would be due after the end is not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
-        let missed = pace.next(until_ns) + u64::from(is_late);
+        let missed = pace.next(until_ns);
         if missed > 0 {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }

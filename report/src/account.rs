@@ -116,8 +116,8 @@ pub struct Account {
     pub deadlines: f64,
 }
 
-/// A sample is late beyond so many nanoseconds after its deadline. Recorders give those up now, as they show
-/// what a guest does after it was due more often than what it did then.
+/// A sample is late beyond so many nanoseconds after its deadline: it may show what a guest did after it was
+/// due, rather than then.
 pub const LATE_NS: u64 = 1_000_000;
 
 /// What a recorder calls [`Account::untold`] at the end of a recording.
@@ -258,7 +258,7 @@ impl Account {
         }
         if self.late > 0 {
             lines.push(format!(
-                "taken late, {} or more after their deadline: {} ({}): they show what the guest did next",
+                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next",
                 duration(LATE_NS),
                 self.unit.amount(self.late),
                 share(self.late, self.counted)
@@ -384,7 +384,7 @@ mod tests {
             late: 50,
             ..Account::default()
         };
-        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they show what the guest did next";
+        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did next";
         assert!(
             account.short_line(1000).contains(late),
             "{:?}",
