@@ -214,7 +214,9 @@ impl Group {
             return None;
         }
         let group = Group {
-            folder: mounted.path().join("uniprof-test"),
+            folder: mounted
+                .path()
+                .join(format!("uniprof-test-{}", std::process::id())),
             mounted: Some(mounted),
         };
         std::fs::create_dir(&group.folder).unwrap();
@@ -232,7 +234,14 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.folder);
+        // The last of a process that was killed leaves a moment later.
+        let began = Instant::now();
+        while std::fs::remove_dir(&self.folder).is_err()
+            && self.folder.exists()
+            && began.elapsed() < Duration::from_secs(5)
+        {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if let Some(mounted) = self.mounted.take() {
             let _ = Command::new("umount").arg(mounted.path()).status();
         }
