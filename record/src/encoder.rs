@@ -404,7 +404,9 @@ impl<W: Write> Encoder<W> {
 
     /// Writes out what was gathered; the `last` time, what is still being read is waited for.
     fn flush(&mut self, last: bool) -> io::Result<()> {
-        if !self.unplaced.is_empty() {
+        // To ask again takes reading of images; without further code the answer would be the same.
+        let may_tell = last || self.code.len() > self.code_written;
+        if may_tell && !self.unplaced.is_empty() {
             self.place_images(last);
         }
         let Some(writer) = &mut self.writer else {
