@@ -8,6 +8,7 @@ mod cgroup;
 mod command;
 pub mod images;
 mod events;
+mod executing;
 pub mod kernel;
 pub mod maps;
 mod members;

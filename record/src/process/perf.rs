@@ -3,6 +3,7 @@
 
 use super::command::Child;
 use super::events::{Events, Reach};
+use super::executing::Executing;
 use super::members::Members;
 use super::records::Reader;
 use super::roll::Roll;
@@ -109,8 +110,14 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         modules,
         images: Default::default(),
     };
+    // Events of its own begin when it executes.
+    let before_exec = match events.reach() {
+        Reach::Threads => None,
+        _ => child.as_ref().map(|child| child.pid() as u32),
+    };
     let reader = Reader {
         members: members.clone(),
+        executing: Executing::after(before_exec),
         with_stack: settings.user_stack_bytes > 0,
         most_frames: usize::from(settings.most_frames),
         since_ns: u64::MAX,

@@ -3,6 +3,7 @@
 //! Enters: the bytes of one record. Leaves: nothing, or a filled slot or note. A record that is
 //! shorter than it claims is counted, never trusted. Source: perf_event_open(2), "MMAP layout".
 
+use super::executing::Executing;
 use super::members::Members;
 use super::registers::WANTED;
 use crate::ring::Sink;
@@ -57,6 +58,8 @@ impl<'a> Fields<'a> {
 pub struct Reader {
     /// Whose records are taken; grows as they tell of new processes.
     pub members: Members,
+    /// Those of them that are about to run another program.
+    pub executing: Executing,
     /// Whether samples hold user stack bytes.
     pub with_stack: bool,
     /// The most frames that the kernel gives.
@@ -65,6 +68,14 @@ pub struct Reader {
     pub since_ns: u64,
     /// When work on the current record began.
     pub began_ns: u64,
+}
+
+/// The user part of a sample.
+enum User {
+    /// It counts; says whether there are frames.
+    Frames(bool),
+    /// It is of a program that is gone.
+    Gone,
 }
 
 impl Reader {
@@ -78,6 +89,7 @@ impl Reader {
             abi::PERF_RECORD_EXIT => self.ended(body, sink),
             abi::PERF_RECORD_LOST => {
                 self.members.be_unsure();
+                self.executing.child = None;
                 lost(body, sink)
             }
             _ => Some(()),
@@ -88,8 +100,8 @@ impl Reader {
     }
 
     fn sample(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
-        let (_, time_ns) = self.of_sample(body)?;
-        if time_ns < self.since_ns {
+        let (task, time_ns) = self.of_sample(body)?;
+        if time_ns < self.since_ns || self.executing.child == Some(task.space) {
             return Some(());
         }
         let Some(mut slot) = sink.take(time_ns) else {
@@ -113,7 +125,7 @@ impl Reader {
         let ip = fields.u64()?;
         let task = fields.task()?;
         slot.reset(fields.u64()?, task, state);
-        let whole = self.fill(slot, ip, &mut fields);
+        let whole = self.fill(slot, ip, task.space, &mut fields);
         if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
@@ -124,8 +136,10 @@ impl Reader {
         whole
     }
 
-    fn fill(&self, slot: &mut Slot, ip: u64, fields: &mut Fields<'_>) -> Option<()> {
-        let has_user = self.chain(slot, fields)?;
+    fn fill(&mut self, slot: &mut Slot, ip: u64, pid: u32, fields: &mut Fields<'_>) -> Option<()> {
+        let User::Frames(has_user) = self.chain(slot, pid, fields)? else {
+            return Some(());
+        };
         let registers_abi = fields.u64()?;
         if registers_abi != abi::PERF_SAMPLE_REGS_ABI_NONE as u64 {
             for &(_, dwarf) in WANTED {
@@ -151,9 +165,8 @@ impl Reader {
         Some(())
     }
 
-    /// The kernel's chain: contexts, each followed by an exact address and return addresses. Says
-    /// whether it has user frames.
-    fn chain(&self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<bool> {
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses.
+    fn chain(&mut self, slot: &mut Slot, pid: u32, fields: &mut Fields<'_>) -> Option<User> {
         let count = fields.u64()?;
         let (mut first, mut has_user) = (true, false);
         for _ in 0..count {
@@ -162,6 +175,10 @@ impl Reader {
                 first = true;
                 has_user |= address == abi::PERF_CONTEXT_USER;
                 continue;
+            }
+            let in_kernel = !slot.chain().is_empty();
+            if first && has_user && self.executing.is_gone(pid, address, in_kernel) {
+                return Some(User::Gone);
             }
             let frame = if first {
                 Frame::exact(address)
@@ -173,10 +190,10 @@ impl Reader {
         }
         let full = slot.chain().len() >= self.most_frames;
         slot.stop = if full { Stop::Depth } else { Stop::Unsaid };
-        Some(has_user)
+        Some(User::Frames(has_user))
     }
 
-    fn mapped(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
+    fn mapped(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
         let task = fields.task()?;
@@ -184,6 +201,7 @@ impl Reader {
             return Some(());
         }
         let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        self.executing.mapped(task.space, start, length);
         let file = file(fields.bytes(24)?)?;
         // Protection and flags.
         fields.bytes(8)?;
@@ -197,7 +215,7 @@ impl Reader {
         Some(())
     }
 
-    fn named(&self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+    fn named(&mut self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
         let task = fields.task()?;
@@ -205,6 +223,7 @@ impl Reader {
             return Some(());
         }
         if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
+            self.executing.began(task.space);
             sink.note(time_ns, task, News::Cleared, &[]);
         }
         sink.note(time_ns, task, News::Named, fields.text());
@@ -309,6 +328,7 @@ mod tests {
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = Reader {
             members: Members::new(true),
+            executing: Executing::default(),
             with_stack: false,
             most_frames: 127,
             since_ns: 0,
@@ -337,6 +357,7 @@ mod tests {
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = Reader {
             members: Members::new(true),
+            executing: Executing::default(),
             since_ns: 0,
             with_stack: false,
             most_frames: 127,
@@ -370,6 +391,7 @@ mod tests {
             let (mut sink, _drain) = ring_of(2, 64);
             let mut reader = Reader {
                 members: Members::new(true),
+                executing: Executing::default(),
                 with_stack: true,
                 most_frames: 127,
                 since_ns: 0,

@@ -24,6 +24,7 @@ impl World {
         let (sink, drain) = ring_of(64, 0);
         let reader = Reader {
             members: Members::new(true),
+            executing: Default::default(),
             with_stack: false,
             most_frames: 127,
             since_ns: 0,
