@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
 use uniprof_record::gdb;
+use uniprof_record::image::Image;
 use uniprof_record::process::{self, Cgroup, Command, ExitStatus, Process, Whom};
 use uniprof_record::qemu;
 use uniprof_record::xen::doctor::{Report, examine_domain};
-use uniprof_record::xen::{self, image::Image, target as domain};
+use uniprof_record::xen::{self, target as domain};
 use uniprof_record::{Plan, Source};
 
 /// A kind of guest.

@@ -5,6 +5,7 @@
 
 use crate::control::Progress;
 use crate::histogram::Histogram;
+use crate::image::Image;
 use crate::lookout::Lookout;
 use crate::process::images::{HeldImage, Images, Told};
 use crate::process::kernel::{self, KernelNames};
@@ -12,7 +13,6 @@ use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
 use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
-use crate::xen::image::Image;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;

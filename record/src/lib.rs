@@ -17,6 +17,7 @@ pub mod encoder;
 pub mod gdb;
 pub mod guardian;
 pub mod histogram;
+pub mod image;
 pub mod lockdown;
 pub mod lookout;
 pub mod open;

@@ -6,8 +6,8 @@
 //! [`Slot`](crate::slot::Slot)s. What a backend can't do is said in its [`Facts`] at the start,
 //! never in the loop.
 
+use crate::image::Image;
 use crate::ring::Sink;
-use crate::xen::image::Image;
 use std::sync::Arc;
 use uprof::cold::{ModuleEvent, ProcessTime, Target, TaskEvent};
 use uprof::{Registers, State, Task};

@@ -5,10 +5,10 @@ use super::machine::Machine;
 use super::qmp::Qmp;
 use super::source;
 use crate::gdb::doctor::{examine_source, say_image};
+use crate::image::Image;
 use crate::session::Plan;
 use crate::source::SourceError;
 use crate::xen::doctor::{Report, Verdict};
-use crate::xen::image::Image;
 use std::path::Path;
 
 /// Looks at the guest whose monitor listens at `path`.

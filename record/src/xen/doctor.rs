@@ -4,9 +4,9 @@
 //! domain for a moment (a few samples); changes nothing.
 
 use super::domain::{Domain, Xen};
-use super::image::Image;
 use super::memory::GuestMemory;
 use super::target::{self, Found};
+use crate::image::Image;
 use crate::page_tables::Paging;
 use std::path::Path;
 use std::time::Duration;

@@ -6,7 +6,6 @@
 //! turn a name into a domain and a domain into its kernel image.
 
 pub mod domain;
-pub mod image;
 pub mod libxl;
 pub mod memory;
 pub mod rescue;

@@ -5,11 +5,11 @@
 //! domain is never paused.
 
 use super::domain::Domain;
-use super::image::Image;
 use super::memory::GuestMemory;
 use super::rescue::DomainRescuer;
 use super::target::Found;
 use crate::guardian::Guardian;
+use crate::image::Image;
 use crate::page_tables::Paging;
 use crate::ring::Sink;
 use crate::session::Plan;
