@@ -3,7 +3,7 @@
 use crate::Outcome;
 #[cfg(feature = "record")]
 use crate::elf::Elf;
-use crate::images::Images;
+use crate::images::{Images, place_given};
 use crate::output::{keep, write_private};
 use crate::selection::say;
 use anyhow::{Context, bail};
@@ -52,10 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         keep(&args.file);
     }
     let mut recording = Recording::open(&args.file)?;
-    recording
-        .assume_images(&library)
-        .iter()
-        .for_each(|line| say(line));
+    place_given(&mut recording, &library);
     let output = match &args.output {
         Some(output) => output.clone(),
         None if args.file == Path::new("-") => bail!("say with -o where to write the bundle"),
@@ -97,10 +94,7 @@ pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bun
         added.context("cannot use --elf")?;
     }
     let mut recording = Recording::open(path)?;
-    recording
-        .assume_images(&library)
-        .iter()
-        .for_each(|line| say(line));
+    place_given(&mut recording, &library);
     write(&recording, &library, false, path)
 }
 

@@ -1,6 +1,7 @@
 //! `uniprof diff`: is B slower than A, where, and how sure is that?
 
 use crate::Outcome;
+use crate::images::place_given;
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
 use crate::quantity::parse_share;
@@ -117,10 +118,7 @@ fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
         .collect();
     let mut opened = opened.context("cannot compare")?;
     for recording in &mut opened {
-        recording
-            .assume_images(library)
-            .iter()
-            .for_each(|line| say(line));
+        place_given(recording, library);
     }
     match opened.is_empty() {
         true => Err(anyhow!(

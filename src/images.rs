@@ -2,9 +2,11 @@
 
 use crate::elf::Elf;
 use crate::output::keep;
+use crate::selection::say;
 use anyhow::Context;
 use std::path::PathBuf;
 use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
 
 /// Images and symbols, given by hand or looked for.
 #[derive(Debug, clap::Args)]
@@ -46,4 +48,11 @@ impl Images {
         }
         Ok(library)
     }
+}
+
+/// Puts the images given by hand where they are in a guest, and says on standard error what was found
+/// and what was refused.
+pub fn place_given(recording: &mut Recording, library: &Library) {
+    let said = recording.assume_images(library);
+    said.iter().for_each(|line| say(line));
 }

@@ -1,6 +1,6 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
-use crate::images::Images;
+use crate::images::{Images, place_given};
 use crate::output::keep;
 use crate::progress::Progress;
 use crate::quantity::parse_time;
@@ -158,10 +158,7 @@ impl Selection {
         let opened = self.files.iter().map(|file| {
             keep(file);
             let recording = Recording::open(file).map(|mut recording| {
-                recording
-                    .assume_images(&library)
-                    .iter()
-                    .for_each(|line| say(line));
+                place_given(&mut recording, &library);
                 recording
             });
             recording.map_err(|error| match file.as_os_str() == "run.uprof" {
