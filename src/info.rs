@@ -8,7 +8,7 @@ use uniprof_report::account::Account;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
 use uniprof_report::views::info;
-use uprof::cold::LossReason;
+use uprof::due::is_loss;
 
 /// Say what was recorded, where, when, and what is missing
 #[derive(Debug, clap::Args)]
@@ -31,10 +31,8 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let damaged = !recording.damages().is_none() || found.undecoded > 0;
     let mut account = Account::default();
     account.add_recording(&recording);
-    let lost = account.lost.iter().any(|(reason, count)| match reason {
-        LossReason::Deadline => account.is_incomplete(),
-        _ => *count > 0,
-    });
+    let mut lost = account.lost.iter();
+    let lost = lost.any(|(reason, count)| is_loss(*reason, *count, account.deadlines));
     Ok(match damaged || lost || recording.end().is_none() {
         true => Outcome::Lossy,
         false => Outcome::Done,

@@ -21,7 +21,8 @@ use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
-use uprof::cold::{LossReason, TargetKind};
+use uprof::cold::TargetKind;
+use uprof::due::is_loss;
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -190,10 +191,8 @@ fn outcome(summary: &Summary, rate_hz: f64) -> anyhow::Result<Outcome> {
 /// Whether more is lost than a few deadlines.
 fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
     let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
-    summary.lost.iter().any(|(reason, count)| match reason {
-        LossReason::Deadline => uprof::due::are_many_missed(*count, deadlines),
-        _ => true,
-    })
+    let mut lost = summary.lost.iter();
+    lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
 }
 
 /// Why there is no sample, as far as the kernel's count of processor time says.

@@ -1,7 +1,7 @@
 //! Samples beside those that were due: each stands for a period of processor time, and the kernel
 //! counts that time too.
 
-use crate::cold::ProcessTime;
+use crate::cold::{LossReason, ProcessTime};
 
 /// Samples, and the processor time that the kernel counted for what was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,9 +24,13 @@ const ERRORS: f64 = 3.0;
 /// busy machine costs, and less than the error of most shares.
 pub const MISSED_SHARE_MAX: f64 = 0.05;
 
-/// Whether so many of `deadlines` were missed that it is loss worth knowing.
-pub fn are_many_missed(missed: u64, deadlines: f64) -> bool {
-    missed as f64 > deadlines * MISSED_SHARE_MAX
+/// Whether a `count` lost for `reason` is reason enough for exit status 1, where a recording had so many
+/// `deadlines`: any is, but for a few missed deadlines.
+pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
+    match reason {
+        LossReason::Deadline => count as f64 > deadlines * MISSED_SHARE_MAX,
+        _ => count > 0,
+    }
 }
 
 impl Due {
@@ -66,8 +70,15 @@ mod tests {
 
     #[test]
     fn few_missed_deadlines_are_one_in_twenty() {
-        assert!(!are_many_missed(0, 0.0) && are_many_missed(1, 0.0));
-        assert!(!are_many_missed(50, 1000.0) && are_many_missed(51, 1000.0));
+        let missed = |count, deadlines| is_loss(LossReason::Deadline, count, deadlines);
+        assert!(!missed(0, 0.0) && missed(1, 0.0));
+        assert!(!missed(50, 1000.0) && missed(51, 1000.0));
+    }
+
+    #[test]
+    fn of_all_else_one_is_a_loss() {
+        let lost = |count| is_loss(LossReason::RingFull, count, 1000.0);
+        assert!(!lost(0) && lost(1));
     }
 
     #[test]

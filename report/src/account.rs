@@ -6,6 +6,7 @@ use crate::recording::Recording;
 use crate::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason};
+use uprof::due::is_loss;
 use uprof::{Damage, DamageKind, Due, State, Stop};
 
 /// What of a file could not be read.
@@ -197,11 +198,10 @@ impl Account {
     /// Whether samples are missing that should be there: reason enough for exit status 1. A few missed
     /// deadlines are not.
     pub fn is_incomplete(&self) -> bool {
-        let lost = self.lost.iter().any(|(reason, count)| match reason {
-            LossReason::EventsLost => false,
-            LossReason::Deadline => uprof::due::are_many_missed(*count, self.deadlines),
-            _ => *count > 0,
-        });
+        // Names and mappings are no samples.
+        let samples = |reason| reason != LossReason::EventsLost;
+        let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
+        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
         lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
     }
 
