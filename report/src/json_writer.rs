@@ -1,8 +1,20 @@
 //! The way of every JSON output: what serde_json writes goes in, the same JSON comes out with
 //! characters that could steer a terminal or an editor as `\u` escapes. A reader of JSON gets them back.
 
+use std::fmt;
 use std::io::{self, Write};
 use uprof::is_steering;
+
+/// A character by its numbers: as JSON's escapes, one for each of its UTF-16 units.
+pub(crate) struct Escaped(pub char);
+
+impl fmt::Display for Escaped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut units = [0; 2];
+        let mut units = self.0.encode_utf16(&mut units).iter();
+        units.try_for_each(|unit| write!(f, "\\u{unit:04x}"))
+    }
+}
 
 /// Writes JSON through to another writer. Each call must bring whole characters, as serde_json's do.
 pub(crate) struct JsonWriter<'o>(pub &'o mut dyn Write);
@@ -13,17 +25,10 @@ impl Write for JsonWriter<'_> {
         // Below U+007F serde_json escapes itself, and line ends stand between values only.
         let steers = |letter: char| letter >= '\u{7f}' && is_steering(letter);
         let mut rest = text;
-        while let Some(at) = rest.find(steers) {
-            let (before, from) = rest.split_at(at);
-            self.0.write_all(before.as_bytes())?;
-            let mut letters = from.chars();
-            for unit in letters.next().into_iter().flat_map(|letter| {
-                let mut units = [0; 2];
-                letter.encode_utf16(&mut units).to_vec()
-            }) {
-                write!(self.0, "\\u{unit:04x}")?;
-            }
-            rest = letters.as_str();
+        while let Some((at, letter)) = rest.char_indices().find(|(_, letter)| steers(*letter)) {
+            self.0.write_all(&rest.as_bytes()[..at])?;
+            write!(self.0, "{}", Escaped(letter))?;
+            rest = &rest[at + letter.len_utf8()..];
         }
         self.0.write_all(rest.as_bytes())?;
         Ok(bytes.len())

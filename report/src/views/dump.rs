@@ -1,6 +1,7 @@
 //! `dump`: one line a record, in the order of the file. format-spec.md, section 10, states the
 //! form; other readers of the format are compared by it, line by line.
 
+use crate::json_writer::Escaped;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use uprof::cold::{MappedFile, Metadata, ModuleChange, TaskChange};
@@ -382,11 +383,7 @@ fn quoted(text: &str) -> String {
         match letter {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            _ if uprof::is_steering(letter) => {
-                for unit in letter.encode_utf16(&mut [0; 2]) {
-                    put(&mut out, format_args!("\\u{unit:04x}"));
-                }
-            }
+            _ if uprof::is_steering(letter) => put(&mut out, format_args!("{}", Escaped(letter))),
             _ => out.push(letter),
         }
     }
