@@ -5,10 +5,11 @@ mod held;
 mod search;
 
 use crate::images::{BuildId, Image, ImageError};
+use crate::mapped::read_at_most;
 use crate::spaces::Module;
 use crate::symbols::{LineStore, SymbolTable, TextError};
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uprof::cold::Contents;
@@ -92,13 +93,8 @@ impl Library {
     /// [`SymbolsError`] if it can't be read or names no function.
     pub fn add_symbols(&mut self, path: &Path) -> Result<(), SymbolsError> {
         let read = || {
-            let mut bytes = Vec::new();
-            let file = File::open(path)?.take(SYMBOL_LIST_BYTES_MAX + 1);
-            BufReader::new(file).read_to_end(&mut bytes)?;
-            match bytes.len() as u64 > SYMBOL_LIST_BYTES_MAX {
-                true => Err(io::Error::other("it is larger than any list of symbols")),
-                false => Ok(bytes),
-            }
+            let bytes = read_at_most(File::open(path)?, SYMBOL_LIST_BYTES_MAX)?;
+            bytes.ok_or_else(|| io::Error::other("it is larger than any list of symbols"))
         };
         let bytes = read().map_err(|source| SymbolsError::Read {
             path: path.to_owned(),

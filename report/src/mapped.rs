@@ -1,8 +1,8 @@
-//! A file's bytes without reading the file: a path goes in, a byte slice comes out.
+//! A file's bytes without reading the file, unless it is a text: a path goes in, a byte slice comes out.
 //! The one place of this package with `unsafe`; everything that wants a mapping asks here.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -195,6 +195,17 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
         true => Err(MapError::NotAFile { path: real }),
         false => place.open(),
     }
+}
+
+/// The bytes of a file that is to be read rather than mapped, such as a text, which may come through a
+/// pipe; `None` if there are more than `bytes_max`.
+///
+/// # Errors
+/// Whatever reading gives.
+pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let read = file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    Ok((read as u64 <= bytes_max).then_some(bytes))
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use crate::library::{Given, Library};
 use crate::locate::{self, Located, NotLocated};
 use crate::spaces::Module;
 use crate::symbols::SymbolTable;
-use uprof::Arch;
 use uprof::cold::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind};
 
 /// Symbols that tell the bias: at fixed places in kernels and unikernels.
@@ -46,11 +45,10 @@ impl Recording {
         let image = &*given.image;
         let arch = self.metadata.target.arch;
         if image.arch() != arch && self.metadata.target.kind != TargetKind::Imported {
-            let name = |arch: Arch| arch.name();
             return Err(format!(
                 "it is for {}, the guest is {}",
-                name(image.arch()),
-                name(arch)
+                image.arch().name(),
+                arch.name()
             ));
         }
         if let Some(address) = given.address {
@@ -109,12 +107,15 @@ impl Recording {
 
     /// Why `image`, given for `module`, isn't what the guest ran there.
     pub(crate) fn objection(&self, image: &Image, module: &Module) -> Option<String> {
+        if self.code.is_empty() {
+            return None;
+        }
         let regions = self.spaces.regions();
         let mut of_module = regions.iter().map(|(_, region)| region).filter(|region| {
             let known = self.spaces.modules().get(region.module as usize);
             known == Some(module)
         });
-        let region = of_module.next().filter(|_| !self.code.is_empty())?;
+        let region = of_module.next()?;
         let bias = image
             .segments()
             .bias_of_mapping(region.start, region.file_offset)?;
@@ -137,13 +138,13 @@ impl Recording {
         let file = mapping(image);
         let module = Module::of(&file);
         let code = image.segments().iter().filter(|segment| segment.executable);
-        let mut mappings = code.map(|segment| Mapping {
+        let mappings = code.map(|segment| Mapping {
             start: segment.address.0.wrapping_add(bias),
             length: segment.memory_bytes,
             file_offset: segment.file_offset,
             ..file.clone()
         });
-        let mappings: Vec<Mapping> = mappings.by_ref().collect();
+        let mappings: Vec<Mapping> = mappings.collect();
         let regions = self.spaces.regions();
         for mapping in &mappings {
             let end = mapping.start.saturating_add(mapping.length);

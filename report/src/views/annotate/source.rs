@@ -2,10 +2,10 @@
 
 use super::{AROUND, Counts, LINES_MAX, columns};
 use crate::labels::printable;
-use crate::mapped::open_named;
+use crate::mapped::{open_named, read_at_most};
 use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// No source file is larger (bytes).
@@ -116,8 +116,6 @@ fn read_source(path: &Path) -> Option<String> {
         return None;
     }
     let file = open_named(&path).ok()?;
-    let mut bytes = Vec::new();
-    let read = file.take(SOURCE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    let fits = read.ok()? as u64 <= SOURCE_BYTES_MAX;
-    fits.then(|| String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = read_at_most(file, SOURCE_BYTES_MAX).ok()??;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
