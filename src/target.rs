@@ -143,7 +143,8 @@ pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
     }
 }
 
-/// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so that no thread may run yet.
+/// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so
+/// that no thread may run yet.
 pub fn open(args: &Args, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
     if !args.command.is_empty() {
         let command = Process::Started(Command {

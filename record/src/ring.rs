@@ -1,7 +1,7 @@
 //! Hands samples and notes from the sampler to the encoder without waiting.
 //!
-//! Boxes made at the start, for a second's samples, go round between two wait-free queues: full ones to the encoder, free
-//! ones back to the sampler. When none is free, the sampler drops and counts.
+//! Boxes made at the start, for a second's samples, go round between two wait-free queues: full ones to
+//! the encoder, free ones back to the sampler. When none is free, the sampler drops and counts.
 
 use crate::slot::{News, Note, Slot};
 use uprof::Task;
@@ -106,8 +106,8 @@ fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
     (out, into)
 }
 
-/// Makes both ends, with slots for `stack_bytes` of stack each, as many as `most_at_once` samples at `rate_hz` need,
-/// and with notes for processes or a guest.
+/// Makes both ends, with slots for `stack_bytes` of stack each, as many as `most_at_once` samples at
+/// `rate_hz` need, and with notes for processes or a guest.
 pub fn ring(
     stack_bytes: usize,
     most_at_once: usize,
