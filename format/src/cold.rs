@@ -267,6 +267,27 @@ pub struct Code {
 impl Code {
     /// Most bytes of a record.
     pub const MOST_BYTES: usize = 256;
+    /// Code of a guest and of an image is compared in pieces of this many bytes.
+    pub const PIECE_BYTES: usize = 64;
+    /// A piece of which fewer bytes differ from the one before tells nothing.
+    const LEAST_CHANGES: usize = 16;
+
+    /// The pieces with their addresses; what is left at the end makes a shorter one.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let bytes = &self.bytes[..self.bytes.len().min(Self::MOST_BYTES)];
+        let pieces = bytes.chunks(Self::PIECE_BYTES).enumerate();
+        pieces.map(|(number, piece)| {
+            let into = (number * Self::PIECE_BYTES) as u64;
+            (self.address.wrapping_add(into), piece)
+        })
+    }
+
+    /// Whether a piece tells where it is from: padding is the same everywhere, and so are pages of an
+    /// image that a hypervisor fills.
+    pub fn is_telling(piece: &[u8]) -> bool {
+        let changes = piece.windows(2).filter(|pair| pair[0] != pair[1]);
+        changes.count() >= Self::LEAST_CHANGES
+    }
 }
 
 /// Why and when the recording ended.
@@ -346,4 +367,40 @@ fn put_section<T: Serialize>(out: &mut Vec<u8>, tag: u64, section: &T) -> Result
     varint::put(out, bytes.len() as u64);
     out.extend_from_slice(&bytes);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_has_whole_pieces_and_a_rest_up_to_the_most() {
+        let pieces = |length: usize| {
+            let code = Code {
+                time_ns: 0,
+                space: 0,
+                address: u64::MAX - 63,
+                bytes: vec![0; length],
+            };
+            let pieces = code.pieces().map(|(address, bytes)| (address, bytes.len()));
+            pieces.collect::<Vec<_>>()
+        };
+        assert_eq!(pieces(0), []);
+        assert_eq!(pieces(100), [(u64::MAX - 63, 64), (0, 36)]);
+        assert_eq!(pieces(256).len(), 4);
+        assert_eq!(pieces(1000), pieces(256));
+    }
+
+    #[test]
+    fn padding_tells_nothing() {
+        let changing = |times: u8| {
+            let mut piece = [0xcc; Code::PIECE_BYTES];
+            (1..=times).for_each(|at| piece[64 - usize::from(at)] = at);
+            Code::is_telling(&piece)
+        };
+        assert!(!changing(0));
+        assert!(!changing(15));
+        assert!(changing(16));
+        assert!(!Code::is_telling(&[]));
+    }
 }

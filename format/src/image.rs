@@ -14,6 +14,23 @@ const FULL_NAME_BYTES: usize = 2 << 20;
 /// Most sections of a part that this package leaves to others.
 const MOST_OTHERS: usize = 64;
 
+/// Mappings start at borders of pages, of which these are the smallest.
+const PAGE_BYTES: u64 = 4096;
+
+/// No image is longer: code reaches its data by 31 bits.
+const LONGEST_BYTES: u64 = 1 << 31;
+
+/// The lowest page of an image, by which is told where it was loaded: of the addresses of its `segments`, and
+/// whether they hold code. Segments far from the code aren't of one piece with it: Linux states those of each
+/// processor's data at 0. `None` where there is no code.
+pub fn lowest_page(segments: impl Iterator<Item = (u64, bool)> + Clone) -> Option<u64> {
+    let (code, _) = segments.clone().find(|&(_, has_code)| has_code)?;
+    let near = segments
+        .map(|(address, _)| address)
+        .filter(|address| address.abs_diff(code) < LONGEST_BYTES);
+    Some(near.min()? & !(PAGE_BYTES - 1))
+}
+
 /// Which image a table describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageIdentity {
@@ -280,6 +297,16 @@ mod tests {
             load_bias: 0xffff_8000_0000_0000,
             origin: "kallsyms".into(),
         }
+    }
+
+    #[test]
+    fn the_lowest_page_is_one_near_code() {
+        let lowest = |segments: &[(u64, bool)]| lowest_page(segments.iter().copied());
+        let segments = [(0x40_0123, false), (0x40_1000, true)];
+        assert_eq!(lowest(&segments), Some(0x40_0000));
+        let kernel = 0xffff_ffff_8100_0000;
+        assert_eq!(lowest(&[(kernel, true), (0, false)]), Some(kernel));
+        assert_eq!(lowest(&[(0x1000, false)]), None);
     }
 
     proptest! {

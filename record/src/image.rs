@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::image::lowest_page;
 
 const PT_LOAD: u32 = 1;
 const PF_X: u32 = 1;
@@ -29,11 +30,6 @@ pub struct Image {
     is_told: bool,
 }
 
-/// Code is compared in pieces of this many bytes.
-const PIECE_BYTES: usize = 64;
-/// Padding and pages that a hypervisor fills are the same everywhere: a piece that changes less often
-/// from byte to byte tells nothing.
-const LEAST_CHANGES: usize = 16;
 /// So many equal pieces are enough before all have come.
 const ENOUGH_PIECES: usize = 16;
 
@@ -60,14 +56,9 @@ impl Image {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;
         if let Some(at) = at {
-            // Linux states each processor's data at 0, far from its code.
-            let code = segments.iter().find(|segment| segment.executable);
-            let code = code.map_or(0, |segment| segment.address);
-            let near = segments.iter().map(|segment| segment.address);
-            let lowest = near
-                .filter(|address| address.abs_diff(code) < 1 << 31)
-                .min();
-            let bias = at.wrapping_sub(lowest.unwrap_or(0) & !0xfff);
+            let stated = segments.iter();
+            let lowest = lowest_page(stated.map(|segment| (segment.address, segment.executable)));
+            let bias = at.wrapping_sub(lowest.unwrap_or(0));
             for segment in &mut segments {
                 segment.address = segment.address.wrapping_add(bias);
             }
@@ -97,16 +88,12 @@ impl Image {
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
         let (mut same, mut other) = (0, 0);
-        for piece in code {
-            for (number, seen) in piece.bytes.chunks(PIECE_BYTES).enumerate() {
-                let address = piece.address.wrapping_add((number * PIECE_BYTES) as u64);
-                let own = self.text_at(address, seen.len()).unwrap_or_default();
-                let changes = own.windows(2).filter(|pair| pair[0] != pair[1]).count();
-                if changes >= LEAST_CHANGES {
-                    let equal = seen.starts_with(&own);
-                    same += usize::from(equal);
-                    other += usize::from(!equal);
-                }
+        for (address, seen) in code.iter().flat_map(Code::pieces) {
+            let own = self.text_at(address, seen.len()).unwrap_or_default();
+            if Code::is_telling(&own) {
+                let equal = seen.starts_with(&own);
+                same += usize::from(equal);
+                other += usize::from(!equal);
             }
         }
         let unseen = same + other == 0 && (self.is_told || code.is_empty());

@@ -12,10 +12,6 @@ use uprof::cold::Code;
 
 /// Images are moved by whole pages.
 pub const PAGE_BYTES: u64 = 4096;
-/// Code is compared in pieces of this many bytes.
-const PIECE_BYTES: usize = 64;
-/// Padding is the same everywhere: a piece that changes less often from byte to byte tells nothing.
-const LEAST_CHANGES: usize = 16;
 /// Records of code that are looked at.
 const CODES_MAX: usize = 128;
 /// Text of an image that is searched.
@@ -92,21 +88,10 @@ struct Piece<'c> {
 }
 
 fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
-    code.iter().take(CODES_MAX).flat_map(|code| {
-        let bytes = &code.bytes[..code.bytes.len().min(Code::MOST_BYTES)];
-        let chunks = bytes.chunks_exact(PIECE_BYTES).enumerate();
-        chunks
-            .map(|(number, bytes)| Piece {
-                address: code.address.wrapping_add((number * PIECE_BYTES) as u64),
-                bytes,
-            })
-            .filter(|piece| says_something(piece.bytes))
-    })
-}
-
-fn says_something(bytes: &[u8]) -> bool {
-    let changes = bytes.windows(2).filter(|pair| pair[0] != pair[1]);
-    changes.count() >= LEAST_CHANGES
+    let pieces = code.iter().take(CODES_MAX).flat_map(Code::pieces);
+    pieces
+        .map(|(address, bytes)| Piece { address, bytes })
+        .filter(|piece| piece.bytes.len() == Code::PIECE_BYTES && Code::is_telling(piece.bytes))
 }
 
 /// Finds `image` among `code`.
@@ -163,11 +148,11 @@ pub fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
         if !image.segments().is_code(address) {
             continue;
         }
-        let Some(own) = image.bytes_at(address, PIECE_BYTES as u64) else {
+        let Some(own) = image.bytes_at(address, Code::PIECE_BYTES as u64) else {
             continue;
         };
         // A page that a hypervisor fills is empty in the image.
-        if !says_something(own) {
+        if !Code::is_telling(own) {
             continue;
         }
         let is_same = is_same(own, piece.bytes, bias);
@@ -206,7 +191,7 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
         };
         let first = piece.address.wrapping_sub(segment.address.0) % PAGE_BYTES;
         for at in (first as usize..text.len()).step_by(PAGE_BYTES as usize) {
-            let Some(own) = text.get(at..at + PIECE_BYTES) else {
+            let Some(own) = text.get(at..at + Code::PIECE_BYTES) else {
                 break;
             };
             let address = segment.address.0.wrapping_add(at as u64);
@@ -227,7 +212,7 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
 fn is_same(own: &[u8], seen: &[u8], bias: u64) -> bool {
     // Most places are nothing like it, which takes no closer look.
     let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
-    if equal.count() < PIECE_BYTES / 2 {
+    if equal.count() < Code::PIECE_BYTES / 2 {
         return false;
     }
     let mut at = 0;

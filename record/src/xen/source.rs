@@ -172,7 +172,7 @@ impl XenSource {
             return Ok(());
         };
         for address in image.probes() {
-            let mut bytes = vec![0; Code::MOST_BYTES / 4];
+            let mut bytes = vec![0; Code::PIECE_BYTES];
             let privcmd = &self.domain.xen.privcmd;
             if self.memory.read(privcmd, &paging, address, &mut bytes) == bytes.len() {
                 code.push(Code {

@@ -4,12 +4,10 @@
 
 use super::{ImageAddress, Segment};
 use std::ops::Deref;
+use uprof::image::lowest_page;
 
 /// Mappings start at page borders; the smallest page, and the largest base page in use (aarch64).
 const PAGE_BYTES: [u64; 2] = [4 << 10, 64 << 10];
-
-/// No image is longer: code reaches its data by 31 bits.
-const LONGEST_BYTES: u64 = 1 << 31;
 
 /// The segments of one image, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,15 +56,10 @@ impl Segments {
         Some(load_address.wrapping_sub(self.lowest_page()?))
     }
 
-    /// The lowest page of the image. Segments far from its code aren't of one piece with it: Linux states
-    /// those of each processor's data at 0.
+    /// The lowest page of the image, as [`uprof::image::lowest_page`] says.
     pub fn lowest_page(&self) -> Option<u64> {
-        let code = self.iter().find(|segment| segment.executable)?.address.0;
-        let near = self.iter().map(|segment| segment.address.0);
-        let lowest = near
-            .filter(|address| address.abs_diff(code) < LONGEST_BYTES)
-            .min()?;
-        Some(lowest & !(PAGE_BYTES[0] - 1))
+        let segments = self.iter();
+        lowest_page(segments.map(|segment| (segment.address.0, segment.executable)))
     }
 
     /// The address that byte `file_offset` of the file is meant for, if a segment has it.
