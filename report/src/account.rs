@@ -5,7 +5,7 @@ use crate::processes;
 use crate::recording::Recording;
 use crate::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
-use uprof::cold::{Loss, LossReason};
+use uprof::cold::{Loss, LossReason, TargetKind};
 use uprof::due::is_loss;
 use uprof::{Damage, DamageKind, Due, State, Stop};
 
@@ -130,6 +130,18 @@ const UNTOLD: [&str; 2] = [
 /// Whether a stack that stopped so misses outer frames.
 pub fn is_cut(stop: Stop) -> bool {
     !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
+}
+
+/// Whether a stack that stopped so, in a target of `kind`, ends after one or two frames, and not because
+/// it is whole. `kernel` says of each frame whether it is the kernel's.
+pub fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
+    if matches!(stop, Stop::Complete | Stop::NotWalked) {
+        return false;
+    }
+    // The kernel's frames of a process's stack say nothing about the process.
+    let counts = |is_kernel: &bool| kind != TargetKind::Process || !is_kernel;
+    let frames = kernel.filter(counts).take(3).count();
+    (1..=2).contains(&frames)
 }
 
 impl Account {
@@ -375,6 +387,20 @@ mod tests {
         assert!(with(51).is_incomplete());
         let told = "lost: 50 deadlines missed".to_owned();
         assert!(with(50).lines().contains(&told));
+    }
+
+    #[test]
+    fn of_a_process_the_kernels_frames_make_no_stack_deep() {
+        let [process, guest] = [TargetKind::Process, TargetKind::Qemu];
+        let is_shallow =
+            |stop, kind, kernel: &[bool]| is_shallow(stop, kind, kernel.iter().copied());
+        let in_kernel = [true, true, false, false];
+        assert!(is_shallow(Stop::BadPointer, process, &in_kernel));
+        assert!(!is_shallow(Stop::BadPointer, guest, &in_kernel));
+        assert!(!is_shallow(Stop::Complete, process, &in_kernel));
+        assert!(is_shallow(Stop::BadPointer, guest, &[true]));
+        assert!(!is_shallow(Stop::BadPointer, process, &[true]));
+        assert!(!is_shallow(Stop::BadPointer, guest, &[]));
     }
 
     #[test]

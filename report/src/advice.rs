@@ -25,6 +25,8 @@ pub struct Counts {
     pub window_ends: u64,
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
+    /// A warning tells already where names are missing, and what to do.
+    pub tells_unnamed: bool,
     /// What doesn't count, as the vCPU or thread was not running.
     pub waiting: u64,
     /// The function of a guest with the most samples of its own, and how many.
@@ -107,7 +109,8 @@ fn idle(counts: &Counts) -> Option<String> {
 }
 
 fn unnamed(counts: &Counts) -> Option<String> {
-    exceeds(counts.unnamed, counts.counted, 50).then(|| {
+    let is_new = !counts.tells_unnamed && exceeds(counts.unnamed, counts.counted, 50);
+    is_new.then(|| {
         let share = share(counts.unnamed, counts.counted);
         format!(
             "no name is known for the code of {share} of the samples: give its image, or the debug file split off \
@@ -177,6 +180,7 @@ mod tests {
             window_ends: 10,
             unnamed: 500,
             waiting: 9000,
+            tells_unnamed: false,
             most: Some(("work".to_owned(), 900)),
             stack_bytes: 128,
         };
@@ -205,6 +209,12 @@ mod tests {
             let told = advice(&counts);
             assert!(told.len() == 1 && told[0].contains(part), "{told:?}");
         }
+        let told_already = Counts {
+            unnamed: 501,
+            tells_unnamed: true,
+            ..good
+        };
+        assert_eq!(advice(&told_already), [""; 0]);
         let few = Counts {
             counted: 19,
             unnamed: 19,

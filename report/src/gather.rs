@@ -168,7 +168,7 @@ fn gather_unit(
     profile.account.unit = unit;
     let mut flags = Vec::new();
     let mut stack_bytes = 0;
-    let mut is_told = false;
+    let mut tells_unnamed = false;
     let names = names(recordings);
     let is_apart =
         |recording: &&Recording| options.by_process && Processes::new(recording).are_several();
@@ -210,16 +210,16 @@ fn gather_unit(
         }
         flags = gathering.flags;
         profile.warnings.extend(symbolizer.warnings());
-        is_told |= symbolizer.tells_unnamed();
+        tells_unnamed |= symbolizer.tells_unnamed();
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
     }
     let is_guest = |one: &&Recording| one.metadata().target.kind != TargetKind::Process;
-    let mut counts = Counts::of(&profile, recordings.iter().all(is_guest), stack_bytes);
-    if is_told {
-        counts.unnamed = 0;
-    }
+    let counts = Counts {
+        tells_unnamed,
+        ..Counts::of(&profile, recordings.iter().all(is_guest), stack_bytes)
+    };
     profile.warnings.extend(advice(&counts));
     profile
 }

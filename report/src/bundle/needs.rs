@@ -2,18 +2,19 @@
 //! their places come out, and of each image what is known at those places.
 
 use super::ORIGIN;
-use crate::account::is_cut;
+use crate::account::{is_cut, is_shallow};
 use crate::advice::Counts;
 use crate::embedded::{Embedded, LineTable};
 use crate::images::{ImageAddress, Segments};
 use crate::recording::{Recording, SampleBlockPlace};
-use crate::spaces::{ModuleId, Place};
+use crate::spaces::{ModuleId, Place, is_kernel_address};
 use crate::symbolizer::{Found, Symbolizer};
 use crate::symbols::SymbolTable;
 use crate::unwinders::{Held, Unwinders};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use uprof::cold::TargetKind;
 use uprof::image::ImageIdentity;
 use uprof::{Frame, FrameKind, SampleBlock, State, Stop};
 
@@ -46,11 +47,11 @@ impl Stacks {
     pub(super) fn counts(&self, symbolizer: &Symbolizer<'_>, stack_bytes: u32) -> Counts {
         let nameless = |place: &Place| symbolizer.find(*place).is_none();
         let unnamed = self.innermost.iter().filter(|(place, _)| nameless(place));
+        let unnamed = unnamed.map(|(_, count)| count).sum();
         Counts {
-            unnamed: match symbolizer.tells_unnamed() {
-                true => 0,
-                false => unnamed.map(|(_, count)| count).sum(),
-            },
+            unnamed,
+            // Only now, as the search for names finds out what to tell.
+            tells_unnamed: symbolizer.tells_unnamed(),
             stack_bytes,
             ..self.counts.clone()
         }
@@ -80,7 +81,7 @@ fn stacks_of_block(
     place: &SampleBlockPlace,
 ) -> Result<Stacks, String> {
     let block = recording.samples(place)?;
-    let spaces = recording.spaces();
+    let (spaces, kind) = (recording.spaces(), recording.metadata().target.kind);
     let mut stacks = Stacks::default();
     let mut held = Held::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
@@ -96,9 +97,8 @@ fn stacks_of_block(
             let place = spaces.place(row.task.space, row.time_ns, first.address);
             *stacks.innermost.entry(place).or_default() += 1;
         }
-        stacks
-            .counts
-            .add(&counts_of(counts, stop.unwrap_or(row.stop), whole.len()));
+        let stop = stop.unwrap_or(row.stop);
+        stacks.counts.add(&counts_of(counts, stop, kind, whole));
         for frame in chain.iter().chain(&frames).chain(held.unwound()) {
             let address = frame.lookup_address();
             stacks.places.insert(Place {
@@ -111,16 +111,19 @@ fn stacks_of_block(
 }
 
 /// One sample, as it counts in a report if it does.
-fn counts_of(counts: bool, stop: Stop, frames: usize) -> Counts {
+fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Counts {
     if !counts {
         return Counts {
             waiting: 1,
             ..Counts::default()
         };
     }
+    let kernel = frames
+        .iter()
+        .map(|frame| is_kernel_address(frame.lookup_address()));
     Counts {
         counted: 1,
-        shallow: u64::from(is_cut(stop) && frames <= 2),
+        shallow: u64::from(is_shallow(stop, kind, kernel)),
         cut: u64::from(is_cut(stop)),
         window_ends: u64::from(stop == Stop::Window),
         ..Counts::default()

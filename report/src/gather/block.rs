@@ -2,7 +2,7 @@
 //! into places by the mappings of their time.
 
 use super::chains::Chains;
-use crate::account::{Account, LATE_NS};
+use crate::account::{Account, LATE_NS, is_shallow};
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
@@ -10,7 +10,6 @@ use crate::splice;
 use crate::unit::{Unit, Weight};
 use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
-use uprof::cold::TargetKind;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
@@ -229,19 +228,10 @@ impl Reader<'_, '_> {
     }
 
     fn is_shallow(&self, node: Option<u32>, stop: Stop) -> bool {
-        let whole = self.recording.metadata().target.kind != TargetKind::Process;
-        let mut frames = 0;
-        let mut at = node;
-        while let Some(node) = at {
-            let (parent, place) = self.stacks.nodes[node as usize];
-            // The kernel's frames of a process's stack say nothing about the process.
-            frames += u32::from(whole || !self.stacks.places[place as usize].kernel);
-            if frames > 2 {
-                return false;
-            }
-            at = parent;
-        }
-        frames > 0 && !matches!(stop, Stop::Complete | Stop::NotWalked)
+        let BlockStacks { nodes, places, .. } = &self.stacks;
+        let chain = std::iter::successors(node, |node| nodes[*node as usize].0);
+        let kernel = chain.map(|node| places[nodes[node as usize].1 as usize].kernel);
+        is_shallow(stop, self.recording.metadata().target.kind, kernel)
     }
 
     /// The number of the place that `frame` of `row` is at.
