@@ -2,7 +2,6 @@
 
 use crate::Outcome;
 use crate::destination::Place;
-#[cfg(feature = "report")]
 use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
@@ -114,8 +113,8 @@ pub struct Args {
     /// An image of the guest with its symbols: kernel, application; may be repeated (default: the
     /// kernel that libxl's configuration of a Xen domain or QEMU's command line names). Its place is
     /// found by the guest's code, if no address is given
-    #[arg(long, value_name = "FILE[@ADDRESS]")]
-    pub elf: Vec<String>,
+    #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse)]
+    pub elf: Vec<Elf>,
 
     /// What to sample
     #[arg(
@@ -247,11 +246,7 @@ fn embed(args: &Args, summary: &Summary) {
     if !is_file {
         return;
     }
-    let mut elf: Vec<Elf> = args
-        .elf
-        .iter()
-        .filter_map(|elf| Elf::parse(elf).ok())
-        .collect();
+    let mut elf = args.elf.clone();
     // A kernel that was found without being given may be elsewhere than linked, too.
     for path in summary.unplaced.iter().filter(|_| args.elf.is_empty()) {
         let (path, address) = (path.clone(), None);

@@ -2,7 +2,6 @@
 //!
 //! A new backend is one row of [`BACKENDS`]; help and error messages are made of the table.
 
-use crate::elf::Elf;
 use crate::record::Args;
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -189,10 +188,8 @@ fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<So
 
 /// The images that `--elf` names.
 fn images_of(args: &Args) -> anyhow::Result<Vec<Image>> {
-    let images = args.elf.iter().map(|elf| {
-        let elf = Elf::parse(elf)?;
-        Image::open(&elf.path, elf.address)
-    });
+    let images = args.elf.iter();
+    let images = images.map(|elf| Image::open(&elf.path, elf.address));
     let images: Result<_, String> = images.collect();
     images.map_err(anyhow::Error::msg)
 }

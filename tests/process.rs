@@ -332,6 +332,20 @@ fn targets_that_can_not_be_recorded() {
 }
 
 #[test]
+fn a_place_of_an_image_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    for (elf, why) in [("a@there", "hexadecimal"), ("a@0x1001", "page of 4 KiB")] {
+        let mut record = uniprof();
+        record
+            .current_dir(folder.path())
+            .args(["record", "--elf", elf, "gdb:localhost:1"]);
+        let said = text(&run(&mut record, 2).stderr);
+        let parts = [elf, "--elf", why];
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+}
+
+#[test]
 fn a_process_of_someone_else() {
     if !nix_is_root() {
         eprintln!("skipped: only root can become someone else");
