@@ -9,7 +9,7 @@ use std::process::Command;
 use uprof::cold::{
     End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
 };
-use uprof::{Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Frame, Sample, Task, Writer};
 
 const TEXT: u64 = 0x40_0000;
 
@@ -43,18 +43,7 @@ fn recording(path: &Path, spaces: u32, frames: u64) {
             what: ModuleChange::Mapped(mapping),
         };
         writer.modules(&[mapped]).unwrap();
-        let sample = Sample {
-            time_ns: 2_000 + u64::from(space),
-            task,
-            state: State::Running,
-            chain: &chain,
-            stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
-        };
+        let sample = Sample::bare(2_000 + u64::from(space), task, &chain);
         writer.sample(&sample).unwrap();
     }
     let end = End {

@@ -13,7 +13,7 @@ use uprof::cold::{
     TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, RawStack, Registers, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, RawStack, Registers, Sample, Task, Writer};
 
 /// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
 const KEPT: [&str; 6] = [
@@ -103,20 +103,15 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     let mut registers = Registers::default();
     registers.set(3, u64::from_le_bytes(*b"SECRETST"));
     for round in 0..20 {
+        let task = if round % 2 == 0 { MAIN } else { OTHER };
+        let chain = [Frame::exact(0x40_1010), Frame::return_address(0x40_1020)];
         writer.sample(&Sample {
-            time_ns: 2_000 + round * 10_000_000,
-            task: if round % 2 == 0 { MAIN } else { OTHER },
-            state: State::Running,
-            chain: &[Frame::exact(0x40_1010), Frame::return_address(0x40_1020)],
-            stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
             registers: Some(&registers),
             stack: Some(RawStack {
                 address: 0x7ff0,
                 bytes: b"SECRETST",
             }),
-            wait: None,
+            ..Sample::bare(2_000 + round * 10_000_000, task, &chain)
         })?;
     }
     Ok(())

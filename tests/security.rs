@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::layout::ImageSection;
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer, varint};
+use uprof::{Arch, Frame, Sample, Task, Writer, varint};
 
 fn uniprof() -> Command {
     Command::new(cargo_bin("uniprof"))
@@ -52,18 +52,8 @@ fn hostile(paths: &[String], source: &str) -> Vec<u8> {
     writer.image_part(&lines(&paths[0], source), 0).unwrap();
     for number in 0..paths.len() {
         let chain = [Frame::exact(address(number) + 8)];
-        let sample = Sample {
-            time_ns: number as u64 * 1_000_000,
-            task: Task { space: 7, vcpu: 7 },
-            state: State::Running,
-            chain: &chain,
-            stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
-        };
+        let task = Task { space: 7, vcpu: 7 };
+        let sample = Sample::bare(number as u64 * 1_000_000, task, &chain);
         writer.sample(&sample).unwrap();
     }
     let end = End {

@@ -11,7 +11,7 @@ use uprof::cold::{
     TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 /// Unicode 17.0, DerivedGeneralCategory.txt: Cc, Cf, Zl and Zp. Line ends and tabs stand first.
 const STEERING: [(u32, u32); 24] = [
@@ -117,21 +117,12 @@ fn write(path: &Path) -> std::io::Result<()> {
     });
     writer.image_part(&image, 1_000)?;
     for round in 0..40 {
-        writer.sample(&Sample {
-            time_ns: 2_000 + round * 10_000_000,
-            task: Task {
-                vcpu: 300 + round as u32 % 2,
-                ..TASK
-            },
-            state: State::Running,
-            chain: &[Frame::exact(0x40_1010), Frame::return_address(0x40_9020)],
-            stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
-        })?;
+        let task = Task {
+            vcpu: 300 + round as u32 % 2,
+            ..TASK
+        };
+        let chain = [Frame::exact(0x40_1010), Frame::return_address(0x40_9020)];
+        writer.sample(&Sample::bare(2_000 + round * 10_000_000, task, &chain))?;
     }
     writer.finish(&End {
         time_ns: 500_000_000,

@@ -302,3 +302,21 @@ pub struct Sample<'a> {
     /// For how long the task was off the processor; `None` for a sample.
     pub wait: Option<Wait>,
 }
+
+impl<'a> Sample<'a> {
+    /// A sample of which no more is known than where a running task was: its chain is whole.
+    pub fn bare(time_ns: u64, task: Task, chain: &'a [Frame]) -> Self {
+        Sample {
+            time_ns,
+            task,
+            state: State::Running,
+            chain,
+            stop: Stop::Complete,
+            cost_ns: None,
+            late_ns: None,
+            registers: None,
+            stack: None,
+            wait: None,
+        }
+    }
+}

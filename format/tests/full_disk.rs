@@ -7,7 +7,7 @@ mod fixture;
 use fixture::end;
 use std::io::{self, Write};
 use uprof::cold::Metadata;
-use uprof::{Frame, Item, Recording, Sample, State, Stop, Task, Writer};
+use uprof::{Frame, Item, Recording, Sample, Task, Writer};
 
 /// A disk that has room up to a byte, and again after it was asked in vain a number of times.
 struct Disk {
@@ -48,19 +48,9 @@ fn a_full_disk_costs_the_blocks_that_did_not_fit() {
         let mut writer = Writer::create(disk, [1; 16], &Metadata::default(), 0).unwrap();
         let mut refused = 0;
         for number in 0..SAMPLES {
-            let sample = Sample {
-                time_ns: number,
-                task: Task { space: 0, vcpu: 0 },
-                state: State::Running,
-                chain: &[Frame::exact(number)],
-                stop: Stop::NotWalked,
-                cost_ns: None,
-                late_ns: None,
-                registers: None,
-                stack: None,
-                wait: None,
-            };
-            writer.sample(&sample).unwrap();
+            let task = Task { space: 0, vcpu: 0 };
+            let chain = [Frame::exact(number)];
+            writer.sample(&Sample::bare(number, task, &chain)).unwrap();
             refused += u64::from(writer.flush().is_err());
         }
         let Ok(disk) = writer.finish(&end()) else {

@@ -7,9 +7,7 @@ use fixture::end;
 use uprof::cold::{Metadata, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::layout::{MAX_INDEX_ENTRIES, MAX_PAYLOAD_BYTES, MAX_RECORDS_BYTES};
-use uprof::{
-    Arch, Block, Frame, Item, Payload, RawStack, Recording, Sample, State, Stop, Task, Writer,
-};
+use uprof::{Arch, Block, Frame, Item, Payload, RawStack, Recording, Sample, Task, Writer};
 
 fn writer() -> Writer<Vec<u8>> {
     Writer::create(Vec::new(), [3; 16], &Metadata::default(), 0).unwrap()
@@ -26,18 +24,7 @@ fn blocks(bytes: &[u8]) -> Vec<Block<'_>> {
 }
 
 fn sample<'a>(time_ns: u64, chain: &'a [Frame]) -> Sample<'a> {
-    Sample {
-        time_ns,
-        task: Task { space: 0, vcpu: 0 },
-        state: State::Running,
-        chain,
-        stop: Stop::Complete,
-        cost_ns: None,
-        late_ns: None,
-        registers: None,
-        stack: None,
-        wait: None,
-    }
+    Sample::bare(time_ns, Task { space: 0, vcpu: 0 }, chain)
 }
 
 #[test]

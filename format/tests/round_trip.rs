@@ -322,20 +322,9 @@ fn cold_records_survive() {
 #[test]
 fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
     let chain: Vec<Frame> = (0..2000).map(Frame::return_address).collect();
-    let sample = Owned {
-        time_ns: 1,
-        task: Task { space: 0, vcpu: 0 },
-        state: State::Running,
-        chain: chain.clone(),
-        stop: Stop::Complete,
-        cost_ns: None,
-        late_ns: None,
-        registers: None,
-        stack: None,
-        wait: None,
-    };
+    let sample = Sample::bare(1, Task { space: 0, vcpu: 0 }, &chain);
     let mut writer = Writer::create(Vec::new(), [0; 16], &Metadata::default(), 0).unwrap();
-    writer.sample(&sample.borrow()).unwrap();
+    writer.sample(&sample).unwrap();
     let bytes = writer.finish(&end()).unwrap();
     let recording = Recording::open(&bytes).unwrap();
     let rows = recording.blocks().find_map(|item| match item {

@@ -103,20 +103,15 @@ fn worked_example() -> Vec<u8> {
     let caller = Frame::return_address(0x40_1190);
     let mut registers = Registers::default();
     registers.set(7, 0x7ffe_0000);
+    let task = Task {
+        space: 300,
+        vcpu: 301,
+    };
+    let chain = [Frame::exact(0x40_1136), caller];
     let mut sample = Sample {
-        time_ns: 1500,
-        task: Task {
-            space: 300,
-            vcpu: 301,
-        },
-        state: State::Running,
-        chain: &[Frame::exact(0x40_1136), caller],
-        stop: Stop::Complete,
         cost_ns: Some(800),
-        late_ns: None,
         registers: Some(&registers),
-        stack: None,
-        wait: None,
+        ..Sample::bare(1500, task, &chain)
     };
     writer.sample(&sample).unwrap();
     sample.time_ns = 2500;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 const STACKS: u64 = 3_800;
 const FUNCTIONS: u64 = 900;
@@ -84,20 +84,13 @@ fn main() -> io::Result<()> {
         // Some stacks are hot, as in any program.
         let draw = mix(number);
         let which = (draw % STACKS).min((draw >> 32) % STACKS);
+        let task = Task {
+            space: 1,
+            vcpu: 1 + (number % 2) as u32,
+        };
         writer.sample(&Sample {
-            time_ns: number * 501_505,
-            task: Task {
-                space: 1,
-                vcpu: 1 + (number % 2) as u32,
-            },
-            state: State::Running,
-            chain: &stacks[which as usize],
-            stop: Stop::Complete,
             cost_ns: Some(1_000 + draw % 500),
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
+            ..Sample::bare(number * 501_505, task, &stacks[which as usize])
         })?;
     }
     let end = End {

@@ -12,7 +12,7 @@ mod xenctx;
 use names::Names;
 use std::io::{self, BufRead, Write};
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
-use uprof::{Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Frame, Sample, Stop, Task, Writer};
 
 /// One format.
 pub struct Import {
@@ -182,20 +182,13 @@ impl<'a> Importer<'a> {
         }
         for _ in 0..count {
             self.time_ns = origin.time_ns.unwrap_or(self.time_ns + 1);
+            let task = Task {
+                space: 0,
+                vcpu: origin.vcpu,
+            };
             let sample = Sample {
-                time_ns: self.time_ns,
-                task: Task {
-                    space: 0,
-                    vcpu: origin.vcpu,
-                },
-                state: State::Running,
-                chain: &chain,
                 stop: origin.stop,
-                cost_ns: None,
-                late_ns: None,
-                registers: None,
-                stack: None,
-                wait: None,
+                ..Sample::bare(self.time_ns, task, &chain)
             };
             self.writer()?.sample(&sample)?;
         }

@@ -5,7 +5,7 @@
 //! sample and 23.5 after `zstd -1` in blocks of 8,192, as in the comparison of layouts that led to
 //! this format.
 
-use uprof::{Frame, Sample, State, Stop, Task};
+use uprof::{Frame, Sample, Task};
 
 /// Samples in the set.
 pub const SAMPLES: usize = 500_000;
@@ -59,20 +59,13 @@ impl Set {
     }
 
     pub fn sample(&self, row: &Row) -> Sample<'_> {
+        let task = Task {
+            space: 0,
+            vcpu: row.vcpu,
+        };
         Sample {
-            time_ns: row.time_ns,
-            task: Task {
-                space: 0,
-                vcpu: row.vcpu,
-            },
-            state: State::Running,
-            chain: &self.stacks[row.stack as usize],
-            stop: Stop::Complete,
             cost_ns: Some(u64::from(row.cost_ns)),
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
+            ..Sample::bare(row.time_ns, task, &self.stacks[row.stack as usize])
         }
     }
 

@@ -7,7 +7,7 @@ use uprof::cold::{
     Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 /// Functions of the made-up program, 0x100 bytes each from here.
 const BASE: u64 = 0x40_1000;
@@ -89,18 +89,7 @@ fn recording(names: &[&str]) -> Vec<u8> {
         for number in 0..names.len() as u64 {
             let address = BASE + 0x100 * number + 8;
             let chain = [Frame::exact(address), Frame::return_address(BASE + 8)];
-            writer.sample(&Sample {
-                time_ns: number * 1_000_000,
-                task,
-                state: State::Running,
-                chain: &chain,
-                stop: Stop::Complete,
-                cost_ns: None,
-                late_ns: None,
-                registers: None,
-                stack: None,
-                wait: None,
-            })?;
+            writer.sample(&Sample::bare(number * 1_000_000, task, &chain))?;
         }
         writer.finish(&end)
     };

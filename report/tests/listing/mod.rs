@@ -10,7 +10,7 @@ use uniprof_report::recording::Recording;
 use uniprof_report::views::annotate::{self, Annotation};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Writer};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 /// A file of corpus/.
 pub fn corpus(name: &str) -> PathBuf {
@@ -150,18 +150,7 @@ pub fn made_of(
             _ => Frame::return_address(MAPPED + offset),
         });
         let chain: Vec<Frame> = frames.collect();
-        let sample = Sample {
-            time_ns: 1,
-            task: Task { space, vcpu: 7 },
-            state: State::Running,
-            chain: &chain,
-            stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
-            registers: None,
-            stack: None,
-            wait: None,
-        };
+        let sample = Sample::bare(1, Task { space, vcpu: 7 }, &chain);
         writer.sample(&sample).unwrap();
     }
     let end = End {

@@ -6,7 +6,7 @@ use uniprof_report::recording::Recording;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Mapping, Metadata};
 use uprof::cold::{ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Stop, Task, Wait, Writer};
+use uprof::{Arch, Frame, Sample, State, Task, Wait, Writer};
 
 /// Where the made-up program's functions are: 0x100 bytes each from here.
 pub const BASE: u64 = 0x40_1000;
@@ -75,20 +75,16 @@ pub fn recording_of(
             };
             chain.push(kind);
         }
+        let task = Task {
+            space: 7,
+            vcpu: made.thread,
+        };
         let sample = Sample {
-            time_ns: 1_000 + made.at_ms * 1_000_000,
-            task: Task {
-                space: 7,
-                vcpu: made.thread,
-            },
             state: made.state,
-            chain: &chain,
-            stop: Stop::Complete,
             cost_ns: Some(1_500),
             late_ns: Some(100),
-            registers: None,
-            stack: None,
             wait: wait(number),
+            ..Sample::bare(1_000 + made.at_ms * 1_000_000, task, &chain)
         };
         writer.sample(&sample).unwrap();
     }
