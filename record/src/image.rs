@@ -66,12 +66,7 @@ impl Image {
         let build_id = build_id::of_elf(&file).unwrap_or_default();
         let mapped = || {
             let contents = Contents::of(file.metadata().ok()?.len(), &file).ok()?;
-            Some(MappedFile {
-                device_major: 0,
-                device_minor: 0,
-                inode: 0,
-                contents: Some(contents),
-            })
+            Some(MappedFile::anywhere(Some(contents)))
         };
         Ok(Image {
             path: path.to_owned(),

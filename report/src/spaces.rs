@@ -30,12 +30,7 @@ impl Module {
             path: mapping.path.clone(),
             build_id: mapping.build_id.clone(),
             file: file.map(|file| match file.contents {
-                Some(_) => MappedFile {
-                    device_major: 0,
-                    device_minor: 0,
-                    inode: 0,
-                    ..file
-                },
+                Some(_) => MappedFile::anywhere(file.contents),
                 None => file,
             }),
         }

@@ -164,12 +164,7 @@ impl<'a> Redactor<'a> {
             ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
                 path: self.name(&mapping.path),
                 // Device and inode say something of the machine; that there was a file stays known.
-                file: mapping.file.map(|file| MappedFile {
-                    device_major: 0,
-                    device_minor: 0,
-                    inode: 0,
-                    contents: file.contents,
-                }),
+                file: mapping.file.map(|file| MappedFile::anywhere(file.contents)),
                 ..mapping
             }),
             ModuleChange::Cleared => ModuleChange::Cleared,

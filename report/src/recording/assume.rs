@@ -191,12 +191,9 @@ fn mapping(image: &Image) -> Mapping {
     Mapping {
         path: image.name().to_owned(),
         build_id,
-        file: contents.and_then(Result::ok).map(|contents| MappedFile {
-            device_major: 0,
-            device_minor: 0,
-            inode: 0,
-            contents: Some(contents),
-        }),
+        file: contents
+            .and_then(Result::ok)
+            .map(|contents| MappedFile::anywhere(Some(contents))),
         ..Mapping::default()
     }
 }
