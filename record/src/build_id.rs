@@ -4,14 +4,13 @@
 //! lengths are bounded. Sources: System V ABI, chapter 5; GNU ld manual, `--build-id`.
 
 use crate::open;
+use crate::program_headers::{self, PT_NOTE, Read};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
-const MOST_HEADERS: u16 = 128;
 const MOST_NOTE_BYTES: u64 = 64 << 10;
 
 /// The build-id of the ELF file at `path`; `None` where it has none.
@@ -34,29 +33,13 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Fills a piece from an offset on.
-type Read<'r> = dyn Fn(&mut [u8], u64) -> io::Result<()> + 'r;
-
 fn of_parts(from: &Read<'_>) -> Option<Vec<u8>> {
-    let header: [u8; 64] = read(from, 0).ok()?;
-    // 64-bit, little-endian.
-    if header[..6] != *b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let headers_at = u64::from_le_bytes(header[32..40].try_into().ok()?);
-    let header_bytes = u64::from(u16::from_le_bytes(header[54..56].try_into().ok()?));
-    let count = u16::from_le_bytes(header[56..58].try_into().ok()?).min(MOST_HEADERS);
-    (0..u64::from(count)).find_map(|index| {
-        let at = headers_at.checked_add(index * header_bytes)?;
-        let program: [u8; 56] = read(from, at).ok()?;
-        let kind = u32::from_le_bytes(program[..4].try_into().ok()?);
-        let offset = u64::from_le_bytes(program[8..16].try_into().ok()?);
-        let bytes = u64::from_le_bytes(program[32..40].try_into().ok()?);
-        if kind != PT_NOTE || bytes > MOST_NOTE_BYTES {
+    program_headers::read(from)?.flatten().find_map(|header| {
+        if header.kind != PT_NOTE || header.file_bytes > MOST_NOTE_BYTES {
             return None;
         }
-        let mut notes = vec![0; bytes as usize];
-        from(&mut notes, offset).ok()?;
+        let mut notes = vec![0; header.file_bytes as usize];
+        from(&mut notes, header.offset).ok()?;
         of_notes(&notes)
     })
 }
@@ -81,12 +64,6 @@ pub fn of_notes(mut notes: &[u8]) -> Option<Vec<u8>> {
             .unwrap_or(&[]);
     }
     None
-}
-
-fn read<const N: usize>(from: &Read<'_>, at: u64) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    from(&mut bytes, at)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]

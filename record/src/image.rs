@@ -4,16 +4,13 @@
 //! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
 //! chapter 5 ("Program Loading").
 
+use crate::program_headers::{self, PF_X, PT_LOAD};
 use crate::{build_id, open};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
 use uprof::image::lowest_page;
-
-const PT_LOAD: u32 = 1;
-const PF_X: u32 = 1;
-const MOST_HEADERS: u16 = 128;
 
 /// An ELF image.
 #[derive(Debug)]
@@ -148,28 +145,16 @@ impl Image {
 }
 
 fn read_segments(file: &File) -> Option<Vec<Segment>> {
-    let mut header = [0; 64];
-    file.read_exact_at(&mut header, 0).ok()?;
-    if header[..6] != *b"\x7fELF\x02\x01" {
-        return None;
-    }
-    let start = u64::from_le_bytes(header[32..40].try_into().ok()?);
-    let entry_bytes = u64::from(u16::from_le_bytes(header[54..56].try_into().ok()?));
-    let count = u16::from_le_bytes(header[56..58].try_into().ok()?).min(MOST_HEADERS);
     let mut segments = Vec::new();
-    for index in 0..u64::from(count) {
-        let mut program = [0; 56];
-        let at = start.checked_add(index * entry_bytes)?;
-        file.read_exact_at(&mut program, at).ok()?;
-        let half = |at: usize| Some(u32::from_le_bytes(program[at..at + 4].try_into().ok()?));
-        let word = |at: usize| Some(u64::from_le_bytes(program[at..at + 8].try_into().ok()?));
-        if half(0)? == PT_LOAD {
+    for header in program_headers::read(&|into, at| file.read_exact_at(into, at))? {
+        let header = header?;
+        if header.kind == PT_LOAD {
             segments.push(Segment {
-                executable: half(4)? & PF_X != 0,
-                offset: word(8)?,
-                address: word(16)?,
-                file_bytes: word(32)?,
-                memory_bytes: word(40)?,
+                address: header.address,
+                memory_bytes: header.memory_bytes,
+                file_bytes: header.file_bytes,
+                offset: header.offset,
+                executable: header.flags & PF_X != 0,
             });
         }
     }

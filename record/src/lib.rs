@@ -25,6 +25,7 @@ pub mod output;
 pub mod pace;
 pub mod page_tables;
 pub mod process;
+pub mod program_headers;
 pub mod qemu;
 pub mod ring;
 pub mod sampler;
