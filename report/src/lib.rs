@@ -15,6 +15,7 @@ pub mod tasks;
 pub mod processes;
 pub mod images;
 pub mod unwind;
+mod hypercalls;
 pub mod symbols;
 pub mod embedded;
 pub mod library;

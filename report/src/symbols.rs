@@ -18,8 +18,10 @@ pub use demangle::demangle;
 pub use lines::{Line, LineStore, Lines};
 pub use text::TextError;
 
+use crate::hypercalls;
 use crate::images::ImageAddress;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use uprof::alias::{Alias, Binding, Kind};
 
 /// A function without a size that nothing follows can't go on for ever: it is given the rest of
@@ -158,7 +160,7 @@ impl SymbolTable {
     /// `borders` are addresses at which a function without a size ends even though no function
     /// starts there (data symbols).
     fn build(candidates: Vec<Candidate<'_>>, mut borders: Vec<u64>) -> SymbolTable {
-        let candidates = one_for_each_address(candidates);
+        let candidates = one_for_each_address(with_hypercalls(candidates));
         borders.sort_unstable();
         let mut table = SymbolTable::default();
         let mut sized_until = 0;
@@ -210,6 +212,28 @@ impl SymbolTable {
         });
         true
     }
+}
+
+/// Names the stubs of Xen's hypercall page, if there is one, that have no names of their own.
+fn with_hypercalls(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
+    let mut all = candidates.iter();
+    let page = all.find(|one| one.name == hypercalls::SYMBOL && hypercalls::is_page(one.address));
+    let Some(page) = page.cloned() else {
+        return candidates;
+    };
+    let end = page.address + hypercalls::PAGE_BYTES;
+    let inside = candidates.iter().map(|one| one.address);
+    let named: HashSet<u64> = inside
+        .filter(|address| (page.address + 1..end).contains(address))
+        .collect();
+    let stubs = hypercalls::stubs(page.address).filter(|(start, _)| !named.contains(start));
+    candidates.extend(stubs.map(|(address, name)| Candidate {
+        address,
+        size_bytes: hypercalls::STUB_BYTES,
+        name: Cow::Owned(name),
+        ..page.clone()
+    }));
+    candidates
 }
 
 /// The best name of each address, ascending, without local labels.
@@ -297,6 +321,32 @@ mod tests {
         assert_eq!(name_at(&table, 0x2fff), Some("last"));
         assert_eq!(name_at(&table, 0x3000), None);
         assert_eq!(table.address_of("inner"), Some(ImageAddress(0x140)));
+    }
+
+    #[test]
+    fn stubs_of_a_hypercall_page_have_names() {
+        let mut candidates = vec![
+            candidate(0x1000, 0, Kind::Label, "hypercall_page"),
+            candidate(0x1000 + 32 * 32, 0, Kind::Label, "its_own"),
+            candidate(0x2000, 0, Kind::Label, "next"),
+        ];
+        let table = SymbolTable::build(candidates.clone(), vec![]);
+        assert_eq!(
+            name_at(&table, 0x1000 + 29 * 32 + 10),
+            Some("xen_hypercall_sched_op")
+        );
+        assert_eq!(name_at(&table, 0x1000 + 32 * 32 + 8), Some("its_own"));
+        assert_eq!(name_at(&table, 0x2000), Some("next"));
+        candidates[0].size_bytes = 4096;
+        let table = SymbolTable::build(candidates.clone(), vec![]);
+        assert_eq!(
+            name_at(&table, 0x1000 + 29 * 32 + 31),
+            Some("xen_hypercall_sched_op")
+        );
+        assert_eq!(name_at(&table, 0x1000 + 11 * 32), Some("xen_hypercall_11"));
+        candidates[0].address = 0x1010;
+        let table = SymbolTable::build(candidates, vec![]);
+        assert_eq!(name_at(&table, 0x1000 + 29 * 32), Some("hypercall_page"));
     }
 
     #[test]

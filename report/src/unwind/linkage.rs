@@ -1,7 +1,8 @@
-//! Rules for the procedure linkage table where the linker gave none: lld, and GNU ld for what it
-//! links statically and for aarch64. The bytes of the sections that hold stubs go in; where the
-//! stack pointer is at each of their instructions comes out.
+//! Rules for stubs that nobody describes: those of the procedure linkage table where the linker gave none (lld,
+//! and GNU ld for what it links statically and for aarch64), and those of Xen's hypercall page. The bytes of the
+//! sections that hold stubs go in; where the stack pointer is at each of their instructions comes out.
 
+use crate::hypercalls;
 use crate::images::Image;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use uprof::Arch;
@@ -36,6 +37,11 @@ pub(super) fn stubs(image: &Image) -> Vec<Stubs> {
             })
         })
         .collect();
+    found.extend(hypercalls::page(image).map(|page| Stubs {
+        start: page,
+        end: page + hypercalls::PAGE_BYTES,
+        rows: hypercalls::depths(page),
+    }));
     found.sort_by_key(|stubs| stubs.start);
     found
 }
