@@ -4,13 +4,14 @@ use crate::terminal::printable_lines;
 use crate::{Outcome, target};
 use std::io::Write;
 use std::path::PathBuf;
-use uniprof_record::xen::doctor::{self, Report, Verdict};
+use uniprof_record::doctor::{self, Report, Verdict};
 
 /// Say whether and how a target can be recorded
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  uniprof doctor                     this machine
+  uniprof doctor                     this machine, and what can be recorded here
+  uniprof doctor pid:1234            a process and all below it
   uniprof doctor 7                   Xen domain 7
   uniprof doctor qemu:/run/qmp.sock  a QEMU guest, and which options would make it cheaper
   uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
@@ -47,6 +48,7 @@ fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
             Verdict::Good => "ok  ",
             Verdict::Poor => "poor",
             Verdict::Bad => "BAD ",
+            Verdict::Absent => "-   ",
         };
         // What a monitor, a stub or a guest said may be quoted in it.
         writeln!(out, "{mark}  {}", printable_lines(&finding.text))?;

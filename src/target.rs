@@ -6,11 +6,12 @@ use crate::record::Args;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
+use uniprof_record::doctor::Report;
 use uniprof_record::gdb;
 use uniprof_record::image::Image;
 use uniprof_record::process::{self, Cgroup, Command, ExitStatus, Process, Whom};
 use uniprof_record::qemu;
-use uniprof_record::xen::doctor::{Report, examine_domain};
+use uniprof_record::xen::doctor::examine_domain;
 use uniprof_record::xen::{self, target as domain};
 use uniprof_record::{Plan, Source};
 
@@ -28,9 +29,8 @@ pub struct Backend {
     pub stack_bytes: u32,
     /// Opens the target whose text behind the prefix is the first argument.
     open: fn(&str, &Args, &Plan) -> anyhow::Result<Source>,
-    /// Looks at the target for `uniprof doctor`, given the image; `None` where there is nothing to
-    /// look at beforehand.
-    examine: Option<fn(&str, Option<&Path>) -> Report>,
+    /// Looks at the target for `uniprof doctor`, given the image.
+    examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
 }
 
 /// The time in which a hypercall or a signal has long been answered.
@@ -52,8 +52,8 @@ pub const BACKENDS: &[Backend] = &[
         what: "processes and all below them",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: open_pid,
-        examine: None,
+        open: |list, args, plan| open_running(args, pids(list)?, plan),
+        examine: |list, elf| examine_processes(pids(list)?, elf),
     },
     Backend {
         prefix: "name:",
@@ -62,7 +62,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |name, args, plan| open_running(args, Whom::named(name)?, plan),
-        examine: None,
+        examine: |name, elf| examine_processes(Whom::named(name)?, elf),
     },
     Backend {
         prefix: "cgroup:",
@@ -71,7 +71,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |path, args, plan| open_running(args, Whom::Cgroup(Cgroup::find(path)?), plan),
-        examine: None,
+        examine: |path, elf| examine_processes(Whom::Cgroup(Cgroup::find(path)?), elf),
     },
     Backend {
         prefix: "gdb:",
@@ -80,7 +80,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_gdb,
-        examine: Some(gdb::doctor::examine),
+        examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
     },
     Backend {
         prefix: "qemu:",
@@ -89,7 +89,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_qemu,
-        examine: Some(|path, elf| qemu::doctor::examine(Path::new(path), elf)),
+        examine: |path, elf| Ok(qemu::doctor::examine(Path::new(path), elf)),
     },
     Backend {
         prefix: "",
@@ -98,7 +98,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_domain,
-        examine: Some(examine_domain),
+        examine: |domain, elf| Ok(examine_domain(domain, elf)),
     },
 ];
 
@@ -133,13 +133,14 @@ pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
 /// Looks at a target for `uniprof doctor`.
 pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
     let (backend, rest) = backend_of(target).context("there is no such target")?;
-    match backend.examine {
-        Some(examine) => Ok(examine(rest, elf)),
-        None => bail!(
-            "{} needs no doctor: `uniprof record {target}` says what is wrong",
-            backend.what
-        ),
+    (backend.examine)(rest, elf)
+}
+
+fn examine_processes(whom: Whom, elf: Option<&Path>) -> anyhow::Result<Report> {
+    if elf.is_some() {
+        bail!("--elf is for guests: a process says itself which files it runs");
     }
+    Ok(process::doctor::examine(whom))
 }
 
 /// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so
@@ -163,7 +164,7 @@ pub fn open(args: &Args, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Sou
     }
 }
 
-fn open_pid(list: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+fn pids(list: &str) -> anyhow::Result<Whom> {
     let pid = |text: &str| text.trim().parse().ok().filter(|&pid: &i32| pid > 0);
     let pids: Option<Vec<i32>> = list.split(',').map(pid).collect();
     let pids = pids.with_context(|| {
@@ -171,7 +172,7 @@ fn open_pid(list: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
             "`pid:{list}` is no target: pid: needs process ids, for example pid:1234 or pid:12,34"
         )
     })?;
-    open_running(args, Whom::processes(pids)?, plan)
+    Ok(Whom::processes(pids)?)
 }
 
 fn open_running(args: &Args, whom: Whom, plan: &Plan) -> anyhow::Result<Source> {

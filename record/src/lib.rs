@@ -13,6 +13,7 @@
 pub mod build_id;
 pub mod codes;
 pub mod control;
+pub mod doctor;
 pub mod encoder;
 pub mod gdb;
 pub mod guardian;

@@ -3,10 +3,11 @@
 //! Enters: a target. Leaves: findings. The guest stands still for a few samples, no more.
 
 use super::open;
+use crate::doctor::{Report, Verdict};
 use crate::image::Image;
 use crate::session::Plan;
 use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
-use crate::xen::doctor::{LOOKS, Looks, PAUSE, Report, Verdict};
+use crate::xen::doctor::{LOOKS, Looks, PAUSE};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use uprof::State;

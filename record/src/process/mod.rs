@@ -6,6 +6,7 @@
 mod census;
 mod cgroup;
 mod command;
+pub mod doctor;
 pub mod images;
 mod events;
 mod executing;

@@ -4,12 +4,15 @@ use super::advice::advice;
 use super::machine::Machine;
 use super::qmp::Qmp;
 use super::source;
+use crate::doctor::{Report, Verdict};
 use crate::gdb::doctor::{examine_source, say_image};
 use crate::image::Image;
 use crate::session::Plan;
 use crate::source::SourceError;
-use crate::xen::doctor::{Report, Verdict};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// More guests are not listed.
+const GUESTS_MAX: usize = 32;
 
 /// Looks at the guest whose monitor listens at `path`.
 pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
@@ -34,7 +37,88 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
     report
 }
 
+/// Looks for QEMU processes, and for how they can be asked.
+pub fn examine_host(report: &mut Report) {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut guests: Vec<(u32, Option<String>)> = pids
+        .filter_map(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+            let words: Vec<_> = words.collect();
+            let program = words.first()?.rsplit('/').next()?;
+            program
+                .starts_with("qemu-system")
+                .then(|| (pid, target_of(&words, &folder_of(pid))))
+        })
+        .collect();
+    guests.sort_unstable();
+    if guests.is_empty() {
+        report.say(Verdict::Absent, "QEMU: no guest runs");
+    }
+    for (pid, target) in guests.into_iter().take(GUESTS_MAX) {
+        match target {
+            Some(target) => report.say(
+                Verdict::Good,
+                format!("QEMU process {pid}: `uniprof doctor {target}`"),
+            ),
+            None => report.say(
+                Verdict::Poor,
+                format!(
+                    "QEMU process {pid} has no monitor for programs and no gdb stub: start it with \
+                     -qmp unix:/run/NAME.qmp,server=on,wait=off"
+                ),
+            ),
+        }
+    }
+}
+
+fn folder_of(pid: u32) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default()
+}
+
+/// The target by which the QEMU with this command line is recorded: its monitor, else its stub.
+/// Its paths begin in its `folder`.
+fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
+    let value = |option: &str| {
+        let mut pairs = words.windows(2);
+        let found = pairs.find(|pair| pair[0].as_ref().trim_start_matches('-') == option);
+        found.map(|pair| pair[1].as_ref())
+    };
+    let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
+    if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
+        return Some(format!("qemu:{}", folder.join(first(path)).display()));
+    }
+    let is_stub = |word: &str| word.trim_start_matches('-') == "s" && word.starts_with('-');
+    if words.iter().any(|word| is_stub(word.as_ref())) {
+        return Some("gdb::1234".into());
+    }
+    let stub = value("gdb")?;
+    let socket = stub.strip_prefix("unix:");
+    let socket = socket.map(|path| format!("gdb:{}", folder.join(first(path)).display()));
+    socket.or_else(|| Some(format!("gdb:{}", first(stub.strip_prefix("tcp:")?))))
+}
+
 fn ask(path: &Path) -> Result<Machine, SourceError> {
     let mut qmp = Qmp::connect(path)?;
     Ok(Machine::ask(&mut qmp)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_command_lines() {
+        let of = |line: &str| target_of(&line.split(' ').collect::<Vec<_>>(), Path::new("/vm"));
+        let monitor = "qemu-system-x86_64 -s -qmp unix:/run/a.qmp,server=on,wait=off";
+        assert_eq!(of(monitor).as_deref(), Some("qemu:/run/a.qmp"));
+        assert_eq!(of("qemu -m 1G -s").as_deref(), Some("gdb::1234"));
+        assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
+        assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
+        assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
+        for other in ["qemu -S -nographic", "qemu -qmp stdio", "qemu -gdb"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
 }

@@ -6,60 +6,56 @@
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, Found};
+use super::xenstore::Xenstore;
+use crate::doctor::{Report, Verdict};
 use crate::image::Image;
 use crate::page_tables::Paging;
 use std::path::Path;
 use std::time::Duration;
 use uprof::{Arch, Registers};
 
-/// One thing that was looked into.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// How it is.
-    pub verdict: Verdict,
-    /// What was found, and what to do about it.
-    pub text: String,
-}
+/// Where dom0 has its way to Xen.
+const PRIVCMD: &str = "/dev/xen/privcmd";
+/// More domains are not listed.
+const DOMAINS_MAX: usize = 64;
 
-/// How something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// As it should be.
-    Good,
-    /// Recording works, but not at its best.
-    Poor,
-    /// Recording can't work.
-    Bad,
-}
-
-/// What the doctor found, and what it would type.
-#[derive(Debug, Default)]
-pub struct Report {
-    /// Findings, in order.
-    pub findings: Vec<Finding>,
-    /// The command that records, if that can work.
-    pub command: Option<String>,
-}
-
-impl Report {
-    pub(crate) fn say(&mut self, verdict: Verdict, text: impl Into<String>) {
-        let text = text.into();
-        self.findings.push(Finding { verdict, text });
-    }
-}
-
-/// Looks at the host: is this dom0, may we ask Xen?
-pub fn examine_host() -> Report {
-    let mut report = Report::default();
-    match Xen::open() {
-        Ok(mut xen) => {
-            say_version(&mut report, &mut xen);
-            report.say(Verdict::Good, "we may control domains");
-            report.command = Some("uniprof doctor DOMAIN, for one of `xl list`".into());
+/// Looks at the host: is this dom0, may we ask Xen, whom can we record?
+pub fn examine_host(report: &mut Report) {
+    let mut xen = match Xen::open() {
+        Ok(xen) => xen,
+        Err(error) if !Path::new(PRIVCMD).exists() => {
+            return report.say(Verdict::Absent, format!("Xen: {error}"));
         }
-        Err(error) => report.say(Verdict::Bad, error.to_string()),
+        Err(error) => return report.say(Verdict::Poor, format!("Xen: {error}")),
+    };
+    say_version(report, &mut xen);
+    report.say(Verdict::Good, "we may control domains");
+    let mut store = Xenstore::connect().ok();
+    let mut next = 1;
+    for _ in 0..DOMAINS_MAX {
+        let Ok(info) = xen.domain_from(next) else {
+            break;
+        };
+        let name = store.as_mut();
+        let name = name.and_then(|store| store.domain_name(info.domain).ok());
+        let state = match (info.is_paused(), info.is_shut_down()) {
+            (_, true) => ", has shut down",
+            (true, _) => ", paused",
+            _ => "",
+        };
+        let id = info.domain;
+        report.say(
+            Verdict::Good,
+            format!(
+                "domain {id} `{}`{state}: `uniprof doctor {id}`",
+                name.unwrap_or_default()
+            ),
+        );
+        next = id.saturating_add(1);
     }
-    report
+    if next == 1 {
+        report.say(Verdict::Absent, "no domain but this one");
+    }
 }
 
 /// Looks at one domain, and at the image that is said to be its kernel.

@@ -98,11 +98,15 @@ impl Xen {
         Domctl::new(command, self.interface_version, domain)
     }
 
+    /// What Xen says about the first domain from number `domain` on.
+    pub fn domain_from(&mut self, domain: u16) -> Result<DomainInfo, XenError> {
+        let question = self.question(domctl::GET_DOMAIN_INFO, domain);
+        Ok(self.domctl("ask about", question)?.answer())
+    }
+
     /// What Xen says about `domain`.
     pub fn domain_info(&mut self, domain: u16) -> Result<DomainInfo, XenError> {
-        let question = self.question(domctl::GET_DOMAIN_INFO, domain);
-        let info: DomainInfo = self.domctl("ask about", question)?.answer();
-        // Asked about a domain that isn't there, Xen tells about the next one that is.
+        let info = self.domain_from(domain)?;
         if info.domain != domain {
             return Err(XenError::new(
                 "ask about",

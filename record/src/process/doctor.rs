@@ -1,0 +1,177 @@
+//! What stands between this machine and a good recording of processes.
+//!
+//! Enters: whom to record. Leaves: findings. Opens what a recording would open, for a moment; no thread is
+//! stopped.
+
+use super::whom::Whom;
+use super::{Process, Refusal, perf, threads};
+use crate::doctor::{Report, Verdict};
+use crate::session::Plan;
+use nix::errno::Errno;
+use nix::unistd::{Pid, Uid};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Processes whose programs can't be read are named up to this many.
+const PROGRAMS_MAX: usize = 8;
+
+/// Looks at what this machine allows.
+pub fn examine_host(report: &mut Report) {
+    match perf::open(&Process::Running(Whom::Machine), &Plan::default()) {
+        Ok(_) => report.say(
+            Verdict::Good,
+            "processes: all of them, by perf events of whole processors: pid:N, name:NAME, cgroup:PATH, \
+             `-a`, or a command",
+        ),
+        Err(Refusal::Failed(error)) => report.say(Verdict::Poor, format!("processes: {error}")),
+        Err(Refusal::Forbidden(_)) => {
+            let ourselves = Whom::Tree(vec![Pid::this().as_raw()]);
+            match perf::open(&Process::Running(ourselves), &Plan::default()) {
+                Ok(_) => report.say(
+                    Verdict::Poor,
+                    format!(
+                        "processes: those of {}, by perf events of their threads, of which short-lived ones are \
+                         missed; {FOR_ALL}",
+                        us()
+                    ),
+                ),
+                Err(refusal) => say_refusal(report, refusal),
+            }
+        }
+    }
+    say_kernel_names(report);
+}
+
+/// Looks at what is to be recorded.
+pub fn examine(whom: Whom) -> Report {
+    let mut report = Report::default();
+    let pids = whom.pids();
+    let threads: usize = pids.iter().map(|&pid| threads::of(pid).len()).sum();
+    let (described, name) = (whom.described(), whom.name());
+    if threads == 0 {
+        report.say(
+            Verdict::Bad,
+            format!("{described}: nothing runs there any more"),
+        );
+        return report;
+    }
+    report.say(
+        Verdict::Good,
+        format!(
+            "{described} `{name}`, with all below and all that they start; processes now: {}, threads: {threads}",
+            pids.len()
+        ),
+    );
+    let hidden = hidden(&pids);
+    say_hidden(&mut report, &hidden, pids.len());
+    let target = match &whom {
+        Whom::Tree(pids) => {
+            let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
+            format!("pid:{}", pids.join(","))
+        }
+        Whom::Cgroup(cgroup) => format!("cgroup:{}", cgroup.path().display()),
+        Whom::Machine => "-a".into(),
+    };
+    report.command = Some(format!("uniprof record -F 99 -d 30s {target}"));
+    match perf::open(&Process::Running(whom), &Plan::default()) {
+        Ok(source) => {
+            let facts = source.hot.facts();
+            for (name, value) in &facts.notes {
+                let is_less =
+                    value.starts_with("not allowed") || facts.per_thread && name == "perf events";
+                let verdict = if is_less {
+                    Verdict::Poor
+                } else {
+                    Verdict::Good
+                };
+                report.say(verdict, format!("{name}: {value}"));
+            }
+            for warning in &facts.warnings {
+                report.say(Verdict::Poor, warning.clone());
+            }
+            if !facts
+                .notes
+                .iter()
+                .any(|(_, value)| value.contains("not allowed"))
+            {
+                say_kernel_names(&mut report);
+            }
+        }
+        Err(Refusal::Forbidden(errno)) if !hidden.is_empty() => {
+            report.command = None;
+            let text = format!(
+                "neither perf events nor ptrace are allowed ({}): root",
+                errno.desc()
+            );
+            report.say(Verdict::Bad, text);
+        }
+        Err(refusal) => say_refusal(&mut report, refusal),
+    }
+    report
+}
+
+const FOR_ALL: &str = "for all: root, or sysctl kernel.perf_event_paranoid=0";
+
+fn us() -> String {
+    format!("user {}", Uid::effective())
+}
+
+fn say_refusal(report: &mut Report, refusal: Refusal) {
+    match refusal {
+        Refusal::Forbidden(errno) => report.say(
+            Verdict::Poor,
+            format!(
+                "perf events are forbidden here ({}): ptrace is used instead, which stops the threads for each sample \
+                 and sees no kernel frames; sysctl kernel.perf_event_paranoid=1, or root",
+                errno.desc()
+            ),
+        ),
+        Refusal::Failed(error) => report.say(Verdict::Bad, error.to_string()),
+    }
+}
+
+/// Whether names come with kernel frames: without the right to, all addresses are 0.
+fn say_kernel_names(report: &mut Report) {
+    let mut line = [0; 16];
+    let read = File::open("/proc/kallsyms").and_then(|mut file| file.read_exact(&mut line));
+    match read {
+        Ok(()) if line.iter().any(|&digit| digit != b'0') => {
+            report.say(Verdict::Good, "kernel functions have names");
+        }
+        _ => report.say(
+            Verdict::Poor,
+            "kernel functions have no names for us: root, or sysctl kernel.kptr_restrict=0",
+        ),
+    }
+}
+
+/// Those of `pids` whose program we may not read.
+fn hidden(pids: &[i32]) -> Vec<i32> {
+    let is_hidden = |pid: &&i32| {
+        let program = File::open(Path::new("/proc").join(pid.to_string()).join("exe"));
+        program.is_err_and(|error| error.raw_os_error() == Some(Errno::EACCES as i32))
+    };
+    pids.iter().filter(is_hidden).copied().collect()
+}
+
+fn say_hidden(report: &mut Report, hidden: &[i32], of: usize) {
+    let named = |pid: &i32| format!("{pid} `{}`", threads::name(*pid, *pid));
+    let some: Vec<String> = hidden.iter().take(PROGRAMS_MAX).map(named).collect();
+    if !some.is_empty() {
+        let more = if hidden.len() > some.len() {
+            " ..."
+        } else {
+            ""
+        };
+        report.say(
+            Verdict::Poor,
+            format!(
+                "not ours, so that their programs can't be read and functions have no names: {} of {of} processes \
+                 ({}{more}); record as their user, or as root",
+                hidden.len(),
+                some.join(", ")
+            ),
+        );
+    }
+}
