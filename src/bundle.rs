@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::elf::Elf;
 use crate::images::{Images, place_given};
 use crate::output::{keep, write_private};
-use crate::selection::say;
+use crate::selection::{inform, say};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 #[cfg(feature = "record")]
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let bundled = write(&recording, &library, args.redact, &output)?;
     let after_bytes = std::fs::metadata(&output).map_or(0, |found| found.len());
     tell(&bundled);
-    say(&format!(
+    inform(&format!(
         "{}: {} KiB, was {} KiB",
         output.display(),
         after_bytes.div_ceil(1024),
@@ -118,7 +118,7 @@ fn tell(bundled: &Bundled) {
         say(&format!("warning: {warning}"));
     }
     for image in &bundled.images {
-        say(&format!(
+        inform(&format!(
             "{}: {} functions, {} addresses with lines, {} unwind rules, {} KiB",
             image.path,
             image.symbols,
@@ -132,7 +132,7 @@ fn tell(bundled: &Bundled) {
     }
     for (title, lines) in [("removed", &bundled.removed), ("left", &bundled.left)] {
         for line in lines {
-            say(&format!("{title}: {line}"));
+            inform(&format!("{title}: {line}"));
         }
     }
 }

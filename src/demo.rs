@@ -34,7 +34,7 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "workload",
         "10",
     ];
-    terminal::say(format_args!(
+    terminal::inform(format_args!(
         "$ uniprof record -F 997 -d 3s --stack=8K -o demo.uprof -- uniprof workload"
     ));
     let flags = RecordFlags::try_parse_from(words)?;
@@ -54,7 +54,7 @@ struct ReportFlags {
 /// Draws demo.svg and prints the top table, then what to try next.
 #[cfg(feature = "report")]
 fn show() -> anyhow::Result<()> {
-    terminal::say(format_args!(
+    terminal::inform(format_args!(
         "\n$ uniprof report demo.uprof --flame --top --rows 15 --no-inlines"
     ));
     // Inlined functions of a standard library say little to someone who sees this first.
@@ -81,9 +81,9 @@ fn show() -> anyhow::Result<()> {
             "a program of your own",
         ),
     ];
-    terminal::say(format_args!("\nOpen demo.svg in a browser. Then try:"));
+    terminal::inform(format_args!("\nOpen demo.svg in a browser. Then try:"));
     for (command, what) in next {
-        terminal::say(format_args!("  {command:<52}{what}"));
+        terminal::inform(format_args!("  {command:<52}{what}"));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::images::place_given;
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
 use crate::quantity::parse_share;
-use crate::selection::{Selecting, say};
+use crate::selection::{Selecting, inform, say};
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let mut missing = None;
     for rule in &args.fail_if {
         match rule.verdict(&found) {
-            RuleVerdict::Passed(how) => say(&how),
+            RuleVerdict::Passed(how) => inform(&how),
             RuleVerdict::Broken(why) => {
                 say(&why);
                 outcome = Outcome::Lossy;
@@ -141,7 +141,7 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
             least_share: 0.0,
         };
         write_to(path, |out| flame::write(found, widths, &options, out))?;
-        say(&format!("{} written", path.display()));
+        inform(&format!("{} written", path.display()));
     }
     Ok(())
 }

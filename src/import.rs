@@ -1,7 +1,7 @@
 //! `uniprof import`: another tool's output becomes a recording.
 
 use crate::output::{keep, write_to};
-use crate::selection::say;
+use crate::selection::{inform, say};
 use crate::{Outcome, memory};
 use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
     .with_context(describe)?;
     let imported = imported.unwrap_or_default();
-    say(&format!(
+    inform(&format!(
         "{} samples of {} lines imported to {}",
         imported.samples,
         imported.lines,

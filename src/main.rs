@@ -43,6 +43,8 @@ mod recover;
 mod report;
 #[cfg(feature = "report")]
 mod selection;
+#[cfg(feature = "report")]
+mod status;
 #[cfg(feature = "record")]
 mod target;
 mod terminal;
@@ -51,6 +53,7 @@ mod workload;
 
 #[cfg(feature = "report")]
 use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -63,6 +66,9 @@ use std::process::ExitCode;
     arg_required_else_help = true
 )]
 struct Cli {
+    /// Say only what is wrong
+    #[arg(short, long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -130,7 +136,10 @@ pub enum Outcome {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    if cli.quiet {
+        terminal::be_quiet();
+    }
     #[cfg(feature = "report")]
     if cli.command.reads() {
         memory::limit();
@@ -176,6 +185,51 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Ends with what clap says of the arguments; where only one half of the program was built, with a word on the
+/// other.
+fn refuse(error: &clap::Error) -> ! {
+    let Some(half) = missing_half(error) else {
+        error.exit()
+    };
+    terminal::say(format_args!("uniprof: {half}"));
+    std::process::exit(2)
+}
+
+/// What to say of a subcommand that is not in this build.
+fn missing_half(error: &clap::Error) -> Option<String> {
+    const RECORD: [&str; 3] = ["record", "demo", "doctor"];
+    const REPORT: [&str; 10] = [
+        "report",
+        "diff",
+        "export",
+        "import",
+        "info",
+        "bundle",
+        "dump",
+        "recover",
+        "completions",
+        "man",
+    ];
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let name = name.as_str();
+    if RECORD.contains(&name) {
+        return Some(format!(
+            "this build of uniprof doesn't record: `{name}` needs one with the feature `record`, on Linux"
+        ));
+    }
+    REPORT.contains(&name).then(|| {
+        format!(
+            "this build of uniprof only records: `{name}` is in the whole program, which reads recordings on any \
+             machine (cargo install uniprof)"
+        )
+    })
 }
 
 /// The error and its causes, each told once: many name their cause themselves.

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::write_to;
+use crate::status;
 use std::path::{Path, PathBuf};
 
 /// Write manual pages, one for each subcommand.
@@ -32,8 +33,18 @@ fn write(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write(below.clone(), folder)?;
     }
+    let meanings = status::meanings(command.get_name());
     let page = clap_mangen::Man::new(command);
     write_to(&folder.join(page.get_filename()), |out| {
-        page.render(&mut &mut *out)
+        page.render(&mut &mut *out)?;
+        writeln!(out, ".SH \"EXIT STATUS\"")?;
+        for (status, meaning) in &meanings {
+            writeln!(
+                out,
+                ".TP\n\\fB{status}\\fR\n{}",
+                meaning.replace('-', "\\-")
+            )?;
+        }
+        Ok(())
     })
 }

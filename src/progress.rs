@@ -1,8 +1,8 @@
 //! A progress bar for work that takes longer than a second, on a terminal only.
 
+use crate::terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::OnceCell;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// Shows how far a report has got.
@@ -21,7 +21,7 @@ impl Progress {
         Progress {
             started: Instant::now(),
             bar: OnceCell::new(),
-            is_terminal: std::io::stderr().is_terminal(),
+            is_terminal: terminal::is_watched(),
         }
     }
 

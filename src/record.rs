@@ -266,7 +266,7 @@ fn embed(args: &Args, summary: &Summary) {
     match bundled {
         Ok(bundled) => {
             let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
-            terminal::say(format_args!(
+            terminal::inform(format_args!(
                 "Embedded {} KiB of symbols, lines and unwind rules of {} images.",
                 size_bytes.div_ceil(1024),
                 bundled.images.len()
@@ -365,7 +365,7 @@ fn say_summary(summary: &Summary, args: &Args) {
         Some("-") => "standard output".to_string(),
         _ => args.output.display().to_string(),
     };
-    terminal::say(format_args!(
+    terminal::inform(format_args!(
         "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
          thread) to {output}, {}; {}.",
         summary.samples,
@@ -381,7 +381,7 @@ fn say_summary(summary: &Summary, args: &Args) {
             "The recorder worked"
         };
         let share = summary.cost.total_ns() as f64 / summary.passed_ns.max(1) as f64;
-        terminal::say(format_args!(
+        terminal::inform(format_args!(
             "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
             quantity::duration(summary.cost.percentile_ns(0.5)),
             quantity::duration(summary.cost.percentile_ns(0.99)),
@@ -400,7 +400,7 @@ fn say_summary(summary: &Summary, args: &Args) {
         let counted: Vec<String> = counted
             .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
             .collect();
-        terminal::say(format_args!("The source counted {}.", counted.join(", ")));
+        terminal::inform(format_args!("The source counted {}.", counted.join(", ")));
     }
     for (reason, count) in &summary.lost {
         terminal::say(format_args!("Lost: {count} {}.", reason.describe()));

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{keep, write_private};
-use crate::terminal::say;
+use crate::terminal::{inform, say};
 use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -73,12 +73,12 @@ fn tell(recovered: &Recovered, args: &Args) {
         ));
     }
     let (blocks, samples) = (recovered.blocks, recovered.samples);
-    say(format_args!(
+    inform(format_args!(
         "uniprof: {blocks} blocks with {samples} samples are in {}",
         args.output.display()
     ));
     if recovered.is_whole() {
-        say(format_args!(
+        inform(format_args!(
             "uniprof: nothing was wrong with {}",
             args.file.display()
         ));

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::{write_to, write_to_stdout};
 use crate::quantity::parse_share;
-use crate::selection::{ProcessesFlag, Selection, say};
+use crate::selection::{ProcessesFlag, Selection, inform, say};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::code::Codes;
@@ -97,8 +97,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if let Some(path) = args.flame_path() {
         write_picture(&path, |out| flame::write(&profile, &drawing, out))?;
     }
-    write_texts(&args, &recordings, &profile)?;
-    Ok(match profile.account.is_incomplete() {
+    let found = write_texts(&args, &recordings, &profile)?;
+    Ok(match !found || profile.account.is_incomplete() {
         true => Outcome::Lossy,
         false => Outcome::Done,
     })
@@ -174,8 +174,10 @@ impl Watched {
     }
 }
 
-fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyhow::Result<()> {
+/// Says whether all functions asked for were found.
+fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyhow::Result<bool> {
     let mut form = args.tree_options();
+    let mut all_found = true;
     if args.tree {
         write_to_stdout(|out| tree::write(profile, form, out))?;
     }
@@ -186,10 +188,10 @@ fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyh
             found = callers::write(profile, function, form, out)?;
             Ok(())
         })?;
-        unless_found(found, function);
+        all_found &= is_found(found, function);
     }
     if let Some(function) = &args.annotate {
-        write_annotated(args, function, recordings, profile)?;
+        all_found &= write_annotated(args, function, recordings, profile)?;
     }
     let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
     let pictures = args.flame.is_some() || args.heatmap.is_some() || args.html.is_some();
@@ -200,7 +202,7 @@ fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyh
         };
         write_to_stdout(|out| top::write(profile, form, out))?;
     }
-    Ok(())
+    Ok(all_found)
 }
 
 fn write_annotated(
@@ -208,7 +210,7 @@ fn write_annotated(
     function: &str,
     recordings: &[Recording],
     profile: &Profile,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let selecting = &args.selection.selecting;
     let library = selecting.images.library()?;
     let recordings: Vec<&Recording> = recordings.iter().collect();
@@ -223,16 +225,16 @@ fn write_annotated(
         found = annotate::write(profile, &what, out)?;
         Ok(())
     })?;
-    unless_found(found, function);
-    Ok(())
+    Ok(is_found(found, function))
 }
 
-fn unless_found(found: bool, function: &str) {
+fn is_found(found: bool, function: &str) -> bool {
     if !found {
         say(&format!(
             "warning: no sample has {function} in its stack; see --top for names"
         ));
     }
+    found
 }
 
 fn write_picture(
@@ -241,7 +243,7 @@ fn write_picture(
 ) -> anyhow::Result<()> {
     write_to(path, write)?;
     if path != Path::new("-") {
-        say(&format!("{} written", path.display()));
+        inform(&format!("{} written", path.display()));
     }
     Ok(())
 }

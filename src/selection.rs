@@ -318,9 +318,19 @@ pub fn say(line: &str) {
     terminal::say(format_args!("uniprof: {line}"));
 }
 
+/// A line on standard error that nothing depends on.
+pub fn inform(line: &str) {
+    terminal::inform(format_args!("uniprof: {line}"));
+}
+
 /// Says on standard error what an output without room for it can't: what the counts rest on.
 pub fn say_account(profile: &Profile) {
-    profile.account.lines().iter().for_each(|line| say(line));
+    let lines = profile.account.lines();
+    let Some((counted, missing)) = lines.split_first() else {
+        return;
+    };
+    inform(counted);
+    missing.iter().for_each(|line| say(line));
 }
 
 fn parse_regex(text: &str) -> Result<Regex, regex::Error> {

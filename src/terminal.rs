@@ -1,6 +1,21 @@
 //! Messages to the person at the terminal: always on stderr, so that stdout stays data.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// From now on, only what is wrong is said.
+pub fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Writes a message that nothing depends on, unless only what is wrong is to be said.
+pub fn inform(message: std::fmt::Arguments<'_>) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        say(message);
+    }
+}
 
 /// Writes a message; a stderr that is gone is nobody's error. Messages quote guests, stubs and
 /// recordings: what could steer the terminal or turn a line's direction is replaced.
@@ -18,5 +33,5 @@ pub fn printable_lines(text: &str) -> String {
 /// Whether someone watches stderr: only then is there progress to show.
 #[cfg_attr(not(feature = "record"), allow(dead_code))] // reports leave it to their progress bar
 pub fn is_watched() -> bool {
-    std::io::stderr().is_terminal()
+    std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }

@@ -66,6 +66,8 @@ fn each_subcommand_has_a_manual_page() {
     for name in subcommands() {
         let page = folder.path().join(format!("uniprof-{name}.1"));
         let page = std::fs::read_to_string(page).unwrap();
-        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+        for part in [".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "\\fB2\\fR\nfailed"] {
+            assert!(page.contains(part), "no {part} in {name}");
+        }
     }
 }

@@ -53,6 +53,37 @@ fn a_recording_from_a_pipe_gives_the_same_report() {
 }
 
 #[test]
+fn a_function_that_is_in_no_sample_is_status_1() {
+    for view in ["--callers", "--annotate"] {
+        let mut command = uniprof(&["report", view, "no_such_function"]);
+        let (status, _, said) = output(with_images(command.arg(corpus("calls.uprof"))));
+        assert_eq!(status, 1, "{view}: {said}");
+        assert!(said.contains("no sample has no_such_function"), "{said}");
+    }
+}
+
+#[test]
+fn quiet_says_only_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawing = folder.path().join("flame.svg");
+    let flag = format!("--flame={}", drawing.display());
+    for (words, said) in [
+        (&["report", &flag][..], "flame.svg written"),
+        (&["export", "-f", "folded"], "samples in"),
+    ] {
+        let mut command = uniprof(words);
+        let whole = output(with_images(command.arg(corpus("calls.uprof"))));
+        assert!(whole.2.contains(said), "{words:?}: {}", whole.2);
+        let quiet = output(command.arg("-q"));
+        assert_eq!((quiet.0, quiet.1), (whole.0, whole.1), "{words:?}");
+        assert!(!quiet.2.contains(said), "{words:?}: {}", quiet.2);
+    }
+    let mut failing = uniprof(&["-q", "report", "no-such-file"]);
+    let (status, _, said) = output(&mut failing);
+    assert!(status == 2 && said.contains("no-such-file"), "{said}");
+}
+
+#[test]
 fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     let path = corpus("calls.uprof");
     let views: [&[&str]; 9] = [

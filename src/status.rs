@@ -1,0 +1,53 @@
+//! What the exit status of each subcommand means, for its `--help` and its manual page.
+
+/// Of every subcommand.
+const FAILED: &str = "failed, or not understood: a message says what, why and what to do";
+
+/// What status 1 means for a subcommand; `None` where there is none.
+fn in_part(subcommand: &str) -> Option<&'static str> {
+    Some(match subcommand {
+        "record" | "demo" => {
+            "recorded, but samples, tables or the rest of the output are lost (deadlines missed only from 5 % of them \
+             on), or there is no sample"
+        }
+        "report" => {
+            "shown, but of a recording that is not whole, or a function asked for is in no sample"
+        }
+        "export" | "info" | "dump" | "bundle" => "written, but of a recording that is not whole",
+        "recover" => "recovered, but not everything",
+        "diff" => "compared, but a rule of --fail-if is broken, or a recording is not whole",
+        "doctor" => "recording works, but could be better",
+        _ => return None,
+    })
+}
+
+/// The statuses and their meanings.
+pub fn meanings(subcommand: &str) -> Vec<(&'static str, &'static str)> {
+    let mut all = vec![("0", "done")];
+    all.extend(in_part(subcommand).map(|what| ("1", what)));
+    all.push(("2", FAILED));
+    if subcommand == "record" {
+        all.push((
+            "other",
+            "with --exit-status, that of the command that was recorded",
+        ));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn subcommands_that_can_end_with_1_say_so() {
+        let without: Vec<String> = crate::Cli::command()
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(|command| command.get_name().to_owned())
+            .filter(|name| in_part(name).is_none())
+            .collect();
+        assert_eq!(without, ["import", "completions", "man"]);
+    }
+}
