@@ -7,7 +7,10 @@ use super::paths::Paths;
 use super::units::{self, Units};
 use crate::images::{BuildId, Image, ImageAddress};
 use addr2line::{Context, Frame, LookupContinuation, LookupResult, SplitDwarfLoad};
-use gimli::{Dwarf, DwarfFileType, DwarfPackage, EndianSlice, LittleEndian, SectionId};
+use gimli::{
+    AbbreviationsCacheStrategy, Dwarf, DwarfFileType, DwarfPackage, EndianSlice, LittleEndian,
+    SectionId,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -68,6 +71,8 @@ impl<'a> DwarfLines<'a> {
         let mut dwarf = Dwarf::load(load).ok()?;
         // Units say their addresses themselves; a second table could lead to one that isn't looked at.
         dwarf.debug_aranges = Default::default();
+        // Units are read more than once: by us, and by the addr2line of each thread.
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
         let shared_missing = share(store, holder, search, &mut dwarf).err();
         let path = image.path().filter(|_| search);
         let package = path.and_then(|path| package(store, path));

@@ -44,12 +44,12 @@ impl Units {
                 header.type_(),
                 UnitType::Type { .. } | UnitType::SplitType { .. } | UnitType::Partial
             );
-            let Ok(unit) = dwarf.unit(header) else {
-                continue;
-            };
             if skipped {
                 continue;
             }
+            let Ok(unit) = dwarf.unit(header) else {
+                continue;
+            };
             let number = found.units.len() as u32;
             if let Ok(mut ranges) = dwarf.unit_ranges(&unit) {
                 while let Ok(Some(range)) = ranges.next() {
@@ -60,7 +60,8 @@ impl Units {
             left.take_lines(&unit)?;
             found.units.push((offset, OnceLock::new()));
         }
-        found.ranges.sort_unstable();
+        // Measured: takes fewer instructions than the unstable sort.
+        found.ranges.sort_by_key(|range| range.0);
         let mut largest = 0;
         for range in &mut found.ranges {
             largest = largest.max(range.1);
@@ -194,7 +195,15 @@ fn has_sane_functions(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> Optio
                 return None;
             }
         }
-        for specification in abbreviation.attributes() {
+        let attributes = abbreviation.attributes();
+        // Most have none, and to skip is quicker than to read.
+        if attributes.iter().all(|it| it.name() != dw::DW_AT_ranges) {
+            if raw.skip_attributes(attributes).is_err() {
+                return Some(());
+            }
+            continue;
+        }
+        for specification in attributes {
             let Ok(attribute) = raw.read_attribute(*specification) else {
                 return Some(());
             };
