@@ -237,6 +237,51 @@ fn inlined_functions_that_nest_without_end_are_left_out() {
     }
 }
 
+/// `units` units, of which each names another abbreviation of a table of as many as the one that its own begins
+/// with; apart, each has a table for itself.
+fn long_abbreviations(path: &Path, units: u32, are_apart: bool) {
+    let (mut table, mut info) = (Vec::new(), Vec::new());
+    for number in 0..units {
+        let start = table.len() as u32;
+        // The number in three bytes, DW_TAG_compile_unit, no children, DW_AT_low_pc address.
+        let code = [
+            0x80 | number as u8,
+            0x80 | (number >> 7) as u8,
+            1 + (number >> 14) as u8,
+        ];
+        table.extend(code);
+        table.extend([0x11, 0, 0x11, 1, 0, 0]);
+        if are_apart {
+            table.push(0);
+        }
+        let mut one = [&code[..], &TEXT.to_le_bytes()].concat();
+        one = unit(&one);
+        one[6..10].copy_from_slice(&start.to_le_bytes());
+        info.extend(one);
+    }
+    table.push(0);
+    image(path, &[(".debug_abbrev", &table), (".debug_info", &info)]);
+}
+
+#[test]
+fn tables_of_abbreviations_that_lie_over_one_another_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for are_apart in [true, false] {
+        long_abbreviations(&folder.join("image"), 10_000, are_apart);
+        for (code, said) in all_commands(folder, "--elf image") {
+            assert!(code < 2, "apart: {are_apart}: {said}");
+        }
+        let (_, said) = uniprof(folder, "report --elf image run.uprof");
+        assert_eq!(
+            said.contains("nests or repeats itself"),
+            !are_apart,
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn names_of_source_files_that_grow_without_end_are_left_out() {
     let folder = tempfile::tempdir().unwrap();

@@ -71,16 +71,25 @@ impl<'a> DwarfLines<'a> {
         let mut dwarf = Dwarf::load(load).ok()?;
         // Units say their addresses themselves; a second table could lead to one that isn't looked at.
         dwarf.debug_aranges = Default::default();
-        // Units are read more than once: by us, and by the addr2line of each thread.
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
         let shared_missing = share(store, holder, search, &mut dwarf).err();
         let path = image.path().filter(|_| search);
         let package = path.and_then(|path| package(store, path));
         let folder = path.map(|path| path.parent().unwrap_or(Path::new("/")).to_owned());
+        let mut units = None;
+        let shared = dwarf.sup();
+        if [Some(&dwarf), shared]
+            .into_iter()
+            .flatten()
+            .all(units::have_sane_abbreviations)
+        {
+            // Units are read more than once: by us, and by the addr2line of each thread.
+            dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
+            units = Units::of(&dwarf);
+        }
         Some(DwarfLines {
             name: image.name().to_owned(),
             store,
-            units: Units::of(&dwarf),
+            units,
             dwarf: Arc::new(dwarf),
             package,
             folder,
