@@ -381,7 +381,8 @@ mod tests {
     #[test]
     fn a_burst_waits_for_slots_but_not_for_ever() {
         let (mut sink, mut drain) = ring_of(1, 0);
-        let mut patience = PATIENCE;
+        // Long enough for a thread that gets no processor for a while.
+        let mut patience = PATIENCE * 200;
         assert!(!wait_for_room(&mut sink, &mut patience), "there is a slot");
         let slot = sink.take(1).unwrap();
         sink.put(slot);
@@ -395,6 +396,7 @@ mod tests {
         let _drain = freed.join();
         let slot = sink.take(2).unwrap();
         sink.put(slot);
+        patience = PATIENCE;
         assert!(wait_for_room(&mut sink, &mut patience));
         assert!(!sink.has_room() && patience.is_zero());
     }
