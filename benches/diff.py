@@ -83,12 +83,10 @@ def path(name, side, number, folder):
 
 
 def compare(one, other):
-    """What `uniprof diff` finds of functions, not of call paths."""
+    """What `uniprof diff` finds."""
     done = subprocess.run([UNIPROF, "diff", "--json", ",".join(one), ",".join(other)], check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    found = json.loads(done.stdout)
-    found["changes"] = [change for change in found["changes"] if change["of"] != "path"]
-    return found
+    return json.loads(done.stdout)
 
 
 def planted(found, function):

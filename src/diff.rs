@@ -22,7 +22,11 @@ use uniprof_report::views::flame::FlameOptions;
 Examples:
   uniprof diff before.uprof after.uprof
   uniprof diff a1.uprof,a2.uprof b1.uprof,b2.uprof --flame=change.svg
-  uniprof diff main.uprof branch.uprof --fail-if 'netfront_rx>+5%'   exit status 1 if so")]
+  uniprof diff main.uprof branch.uprof --fail-if 'netfront_rx>+5%'   exit status 1 if so
+
+A change is certain if it is larger than --min-change in all likelihood: of all changes that are called certain, at most
+--false-discoveries are not. Its interval has the confidence of that test, and leaves out 0; the intervals of other changes
+have 95 %, each for itself. The table, JSON and `--fail-if any` go by this one list; --paths adds call paths, which are judged apart.")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
     #[arg(value_name = "A")]
@@ -75,7 +79,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let tell = |done, total| progress.tell(done, total);
     let found = diff(&a, &b, &library, &options, &tell);
     match args.json {
-        true => write_to_stdout(|out| json::write(&found, out))?,
+        true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
         false => {
             let form = table::TableOptions {
                 rows: args.rows,

@@ -87,6 +87,24 @@ tags! {
     }
 }
 
+impl Stop {
+    /// The same for people, behind a number of stacks.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Stop::Complete => "whole",
+            Stop::NotWalked => "of which only the innermost address was asked for",
+            Stop::Depth => "with more frames than are kept",
+            Stop::Window => "beyond the recorded stack bytes",
+            Stop::Budget => "for which the freeze had no time left",
+            Stop::Cycle => "that lead back to themselves",
+            Stop::BadPointer => "where a frame pointer leads to no return address",
+            Stop::Unreadable => "in memory that can't be read",
+            Stop::Unsaid => "without a word why",
+            Stop::BadRule => "at code that no unwind rule covers, or a wrong one",
+        }
+    }
+}
+
 tags! {
     /// What the address of a frame is.
     FrameKind: u8 {

@@ -254,7 +254,7 @@ impl Account {
             let parts = self
                 .cut
                 .iter()
-                .map(|(stop, n)| format!("{} {}", stop.name(), self.unit.amount(*n)));
+                .map(|(stop, n)| format!("{} {}", self.unit.amount(*n), stop.describe()));
             let parts: Vec<String> = parts.collect();
             let (share, cut) = (share(cut, self.counted), self.unit.amount(cut));
             let parts = parts.join(", ");

@@ -91,6 +91,15 @@ pub struct Diff {
     pub options: DiffOptions,
 }
 
+impl Diff {
+    /// The changes that outputs list, those that are certain first; of call paths only if `paths` says so.
+    pub fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
+        let counted = |change: &Change| self.series.items[change.item].counted;
+        let changes = self.verdicts.changes.iter();
+        changes.filter(move |change| paths || counted(change) != Counted::Path)
+    }
+}
+
 /// Compares `b` with `a`.
 pub fn diff(
     a: &[&Recording],

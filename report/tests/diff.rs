@@ -146,7 +146,7 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
                 paths: true,
             };
             table::write(&found, form, &mut out).unwrap();
-            json::write(&found, &mut out).unwrap();
+            json::write(&found, true, &mut out).unwrap();
             let drawing = FlameOptions {
                 title: "diff".into(),
                 subtitle: String::new(),
@@ -173,34 +173,40 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
     let sides = [30, 33].map(|slow| [1, 2, 3].map(|seed| recorded(seed * slow, slow, &NAMES)));
     let [a, b] = sides.each_ref().map(|side| side.iter().collect::<Vec<_>>());
     let found = compare(&a, &b);
-    let mut out = Vec::new();
-    json::write(&found, &mut out).unwrap();
-    let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
-    let changes = told["changes"].as_array().unwrap();
-    let in_json: Vec<&str> = changes
-        .iter()
-        .filter(|change| change["certain"] == true)
-        .filter_map(|change| change["name"].as_str())
-        .collect();
-    assert_eq!(in_json, certain(&found));
-    assert!(in_json.contains(&"hash"), "{in_json:?}");
-    for change in changes.iter().filter(|change| change["certain"] == true) {
-        let edge = |at: usize| change["interval"][at].as_f64().unwrap();
-        assert!(edge(0) * edge(1) > 0.0, "{change}");
+    for paths in [false, true] {
+        let mut out = Vec::new();
+        json::write(&found, paths, &mut out).unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let changes = told["changes"].as_array().unwrap();
+        assert_eq!(paths, changes.iter().any(|change| change["of"] == "path"));
+        let certain: Vec<_> = changes.iter().filter(|it| it["certain"] == true).collect();
+        assert_eq!(told["certain"], certain.len());
+        for change in &certain {
+            let edge = |at: usize| change["interval"][at].as_f64().unwrap();
+            assert!(edge(0) * edge(1) > 0.0, "{change}");
+            let level = change["interval_confidence"].as_f64().unwrap();
+            assert!(change["p"].as_f64().unwrap() <= 1.0 - level, "{change}");
+        }
+        let names: Vec<&str> = certain
+            .iter()
+            .filter_map(|it| it["name"].as_str())
+            .collect();
+        assert!(names.contains(&"hash"), "{names:?}");
+        // What only made room for `hash` is told as such.
+        assert!(
+            !names.contains(&"parse") && !names.contains(&"walk"),
+            "{names:?}"
+        );
+        let mut out = Vec::new();
+        let form = table::TableOptions { rows: 0, paths };
+        table::write(&found, form, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let starred = text.lines().filter(|line| line.starts_with("* "));
+        assert_eq!(starred.count(), certain.len());
+        assert!(
+            text.contains(&format!("Certain changes: {}\n", certain.len())),
+            "{text}"
+        );
+        assert!(text.contains("Next: to show"), "{text}");
     }
-    let mut out = Vec::new();
-    let form = table::TableOptions {
-        rows: 0,
-        paths: true,
-    };
-    table::write(&found, form, &mut out).unwrap();
-    let text = String::from_utf8(out).unwrap();
-    let starred: Vec<&str> = text.lines().filter(|line| line.starts_with("* ")).collect();
-    assert_eq!(starred.len(), in_json.len());
-    assert!(text.contains("Next: to show"), "{text}");
-    // What only made room for `hash` is told as such.
-    assert!(
-        !in_json.contains(&"parse") && !in_json.contains(&"walk"),
-        "{in_json:?}"
-    );
 }

@@ -7,19 +7,16 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Counts up when the meaning of a field changes.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
-/// Writes the object. Shares and changes are between 0 and 1.
+/// Writes the object, with call paths only if `paths` says so: the list is that of the table. Shares and changes are
+/// between 0 and 1.
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
-    let changes: Vec<Value> = diff
-        .verdicts
-        .changes
-        .iter()
-        .map(|change| value(diff, change))
-        .collect();
+pub fn write(diff: &Diff, paths: bool, out: &mut dyn Write) -> io::Result<()> {
+    let listed = || diff.listed(paths);
+    let changes: Vec<Value> = listed().map(|change| value(diff, change)).collect();
     let detectable = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
     let detectable = detectable.map(|(share, change)| json!({"share": share, "change": change}));
     let series = &diff.series;
@@ -31,7 +28,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         "unit": series.unit.name(),
         "samples": diff.accounts.each_ref().map(|account| account.counted),
         "warnings": diff.warnings,
-        "certain": diff.verdicts.certain,
+        "certain": listed().filter(|change| change.certain).count(),
         "false_discovery_rate": diff.options.false_discoveries,
         "least_change": diff.options.least_change,
         "runs_measured": diff.verdicts.runs_measured,
@@ -65,7 +62,7 @@ fn value(diff: &Diff, change: &Change) -> Value {
         "shift": change.estimate.shift,
         "interval": [change.interval.0, change.interval.1],
         "relative_interval": change.relative.map(|(low, high)| [low, high]),
-        "confidence": change.confidence,
+        "interval_confidence": change.confidence,
         "p": change.estimate.p,
         "certain": change.certain,
         "pushed": change.pushed,

@@ -3,7 +3,6 @@
 use super::Diff;
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
-use super::series::Counted;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::unit::Unit;
 use std::io::{self, Write};
@@ -36,10 +35,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     could_have_shown(diff, out)?;
     what_next(diff, out)?;
     writeln!(out)?;
-    let items = &diff.series.items;
-    let changes = diff.verdicts.changes.iter();
-    let wanted = |change: &&Change| options.paths || items[change.item].counted != Counted::Path;
-    let changes: Vec<&Change> = changes.filter(wanted).collect();
+    let changes: Vec<&Change> = diff.listed(options.paths).collect();
     let certain = changes.iter().filter(|change| change.certain).count();
     match certain {
         0 => writeln!(out, "No change is certain.")?,

@@ -51,8 +51,6 @@ pub struct Change {
 pub struct Verdicts {
     /// One for each item.
     pub changes: Vec<Change>,
-    /// How many are certain.
-    pub certain: usize,
     /// Whether what runs differ by was measured.
     pub runs_measured: bool,
     /// For shares of 1 %, 10 % and 50 %: the change that these recordings could have shown.
@@ -103,7 +101,6 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
         false => typical.plans(options.least_change, |leeway| functions.allowed(leeway, 1)),
     };
     Verdicts {
-        certain: changes.iter().filter(|change| change.certain).count(),
         runs_measured: runs.is_measured,
         detectable,
         plans,

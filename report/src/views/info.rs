@@ -287,7 +287,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     page.line("lost", lost);
     let cut = survey.stops.iter().filter(|(stop, _)| is_cut(**stop));
     let cut: Vec<String> = cut
-        .map(|(stop, n)| format!("{n} {}", stop.name()))
+        .map(|(stop, n)| format!("{n} {}", stop.describe()))
         .collect();
     let cut = if cut.is_empty() {
         "none".to_owned()
