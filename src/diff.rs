@@ -1,6 +1,7 @@
 //! `uniprof diff`: is B slower than A, where, and how sure is that?
 
 use crate::Outcome;
+use crate::form::Form;
 use crate::images::place_given;
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
@@ -15,6 +16,8 @@ use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
+use uniprof_report::views::markdown;
+use uniprof_report::views::workflow::{self, Level};
 
 /// Compare two recordings, or two sets, and say which changes are certain
 #[derive(Debug, clap::Args)]
@@ -24,9 +27,10 @@ Examples:
   uniprof diff a1.uprof,a2.uprof b1.uprof,b2.uprof --flame=change.svg
   uniprof diff main.uprof branch.uprof --fail-if 'netfront_rx>+5%'   exit status 1 if so
 
-A change is certain if it is larger than --min-change in all likelihood: of all changes that are called certain, at most
---false-discoveries are not. Its interval has the confidence of that test, and leaves out 0; the intervals of other changes
-have 95 %, each for itself. The table, JSON and `--fail-if any` go by this one list; --paths adds call paths, which are judged apart.")]
+A change is certain if it is larger than --min-change in all likelihood: of all changes that are \
+called certain, at most --false-discoveries are not. Its interval has the confidence of that test, \
+and leaves out 0; the intervals of other changes have 95 %, each for itself. The table, JSON and \
+`--fail-if any` go by this one list; --paths adds call paths, which are judged apart.")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
     #[arg(value_name = "A")]
@@ -42,6 +46,9 @@ pub struct Args {
     /// JSON instead of a table
     #[arg(long)]
     json: bool,
+    /// In which form to write the table
+    #[arg(long, value_enum, default_value_t = Form::Text, conflicts_with = "json")]
+    format: Form,
     /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp';
     /// may be repeated
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
@@ -81,11 +88,16 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     match args.json {
         true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
         false => {
-            let form = table::TableOptions {
+            let options = table::TableOptions {
                 rows: args.rows,
                 paths: args.paths,
             };
-            write_to_stdout(|out| table::write(&found, form, out))?;
+            let write = match args.format {
+                Form::Text => table::write,
+                Form::Markdown => markdown::write_diff,
+                Form::Github => workflow::write_diff,
+            };
+            write_to_stdout(|out| write(&found, options, out))?;
         }
     }
     if let Some(path) = &args.flame {
@@ -101,6 +113,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             RuleVerdict::Passed(how) => inform(&how),
             RuleVerdict::Broken(why) => {
                 say(&why);
+                if args.format == Form::Github {
+                    write_to_stdout(|out| workflow::annotate(Level::Error, &why, out))?;
+                }
                 outcome = Outcome::Lossy;
             }
             RuleVerdict::Missing(why) if args.allow_missing => say(&why),

@@ -21,6 +21,8 @@ mod elf;
 #[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]
+mod form;
+#[cfg(feature = "report")]
 mod images;
 #[cfg(feature = "report")]
 mod import;

@@ -1,6 +1,7 @@
 //! `uniprof report`: what is in a recording, for people.
 
 use crate::Outcome;
+use crate::form::Form;
 use crate::output::{write_to, write_to_stdout};
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};
@@ -16,7 +17,7 @@ use uniprof_report::views::chart::Chart;
 use uniprof_report::views::flame::{self, FlameOptions};
 use uniprof_report::views::heatmap::Heatmap;
 use uniprof_report::views::html::{self, Tally};
-use uniprof_report::views::{annotate, callers, top, tree};
+use uniprof_report::views::{annotate, callers, markdown, top, tree, workflow};
 
 /// Show where the time went: tables, trees and flame graphs
 #[derive(Debug, clap::Args)]
@@ -71,6 +72,15 @@ pub struct Args {
     /// Lines of --top; 0 for all
     #[arg(long, value_name = "N", default_value_t = 30, help_heading = "Form")]
     rows: usize,
+    /// In which form to write --top
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Form::Text,
+        conflicts_with_all = ["tree", "callers", "annotate", "flame", "heatmap", "html"],
+        help_heading = "Form"
+    )]
+    format: Form,
     /// Levels of --tree; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Form")]
     depth: usize,
@@ -196,11 +206,16 @@ fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyh
     let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
     let pictures = args.flame.is_some() || args.heatmap.is_some() || args.html.is_some();
     if args.top || !texts && !pictures {
-        let form = top::TopOptions {
+        let options = top::TopOptions {
             rows: args.rows,
             least_share: args.min_share.unwrap_or(0.0),
         };
-        write_to_stdout(|out| top::write(profile, form, out))?;
+        let write = match args.format {
+            Form::Text => top::write,
+            Form::Markdown => markdown::write_top,
+            Form::Github => workflow::write_top,
+        };
+        write_to_stdout(|out| write(profile, options, out))?;
     }
     Ok(all_found)
 }

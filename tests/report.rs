@@ -86,8 +86,10 @@ fn quiet_says_only_what_is_wrong() {
 #[test]
 fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     let path = corpus("calls.uprof");
-    let views: [&[&str]; 9] = [
+    let views: [&[&str]; 11] = [
         &["report", "--top"],
+        &["report", "--format", "markdown"],
+        &["report", "--format", "github"],
         &["report", "--tree", "--reverse", "--min-share", "1%"],
         &["report", "--callers", "steps"],
         &["report", "--annotate", "steps"],

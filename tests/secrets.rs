@@ -237,12 +237,16 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
     let path = folder.join("run.uprof");
     let path = path.to_str().unwrap();
     let parent = folder.file_name().unwrap().to_str().unwrap();
-    let outputs: [&[&str]; 14] = [
+    let outputs: [&[&str]; 18] = [
         &["report", "--html=-", path],
         &["report", "--flame=-", path],
         &["report", "--flame=chart=-", path],
         &["report", "--heatmap=-", path],
         &["report", "--top", path],
+        &["report", "--format", "markdown", path],
+        &["report", "--format", "github", path],
+        &["diff", "--format", "markdown", path, path],
+        &["diff", "--format", "github", path, path],
         &["report", "--tree", "--by-thread", path],
         &["export", "-f", "json", path],
         &["export", "-f", "firefox", path],

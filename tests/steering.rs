@@ -174,6 +174,8 @@ fn no_character_steers_whoever_reads_an_output() {
     let outputs: &[&[&str]] = &[
         &["report", path],
         &["report", "--identify", path],
+        &["report", "--format", "markdown", "--identify", path],
+        &["report", "--format", "github", "--identify", path],
         &["report", "--tree", "--by-thread", path],
         &["report", "--callers", "function", path],
         &["report", "--annotate", "function", path],
@@ -194,6 +196,8 @@ fn no_character_steers_whoever_reads_an_output() {
         &["export", "-f", "folded", "-o", out, path, path],
         &["diff", "--identify", path, path],
         &["diff", "--json", "--identify", path, path],
+        &["diff", "--format", "markdown", "--identify", path, path],
+        &["diff", "--format", "github", "--identify", path, path],
         &["diff", "--flame=/dev/stdout", "--identify", path, path],
         &["dump", path],
         &["info", path],

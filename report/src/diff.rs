@@ -39,6 +39,7 @@ use crate::filter::Filter;
 use crate::gather::Options;
 use crate::library::Library;
 use crate::recording::Recording;
+use std::collections::HashSet;
 
 /// What to compare, and how sure to be.
 #[derive(Debug, Clone)]
@@ -112,6 +113,9 @@ pub fn diff(
     let verdicts = judge(&series, options);
     warnings.extend(notes::warnings(a, b, &accounts, options.identify));
     warnings.extend(notes::unmatched(&series));
+    // Each recording has its own, and they may be the same.
+    let mut told = HashSet::new();
+    warnings.retain(|warning| told.insert(warning.clone()));
     let describe = |one: &&Recording| notes::describe(one, options.identify);
     let names = [a, b].map(|side| side.iter().map(describe).collect());
     Diff {

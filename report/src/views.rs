@@ -11,5 +11,7 @@ pub mod flame;
 pub mod heatmap;
 pub mod html;
 pub mod info;
+pub mod markdown;
 pub mod top;
 pub mod tree;
+pub mod workflow;

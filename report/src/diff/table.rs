@@ -32,15 +32,13 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     for warning in &diff.warnings {
         writeln!(out, "warning: {}", crate::labels::printable(warning))?;
     }
-    could_have_shown(diff, out)?;
-    what_next(diff, out)?;
+    for line in advice(diff) {
+        writeln!(out, "{line}")?;
+    }
     writeln!(out)?;
     let changes: Vec<&Change> = diff.listed(options.paths).collect();
     let certain = changes.iter().filter(|change| change.certain).count();
-    match certain {
-        0 => writeln!(out, "No change is certain.")?,
-        _ => writeln!(out, "Certain changes: {certain}")?,
-    }
+    writeln!(out, "{}", verdict(certain))?;
     writeln!(
         out,
         "\n  {:>8}  {:>17}  {:>7}  {:>7}  {:>8}  {:<5}  function",
@@ -67,9 +65,21 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
             "… and {left} more, {sure} certain (--rows 0 shows all)"
         )?;
     }
-    writeln!(
-        out,
-        "\nShares of {} in percent, changes in points. Certain: false discoveries \
+    writeln!(out, "\n{}", legend(diff))
+}
+
+/// How many changes are certain, in words.
+pub(crate) fn verdict(certain: usize) -> String {
+    match certain {
+        0 => "No change is certain.".to_owned(),
+        _ => format!("Certain changes: {certain}"),
+    }
+}
+
+/// What the numbers of a table are.
+pub(crate) fn legend(diff: &Diff) -> String {
+    format!(
+        "Shares of {} in percent, changes in points. Certain: false discoveries \
          held below {}%, change more than {} points, and not only because others changed.",
         match diff.series.unit {
             Unit::Samples => "on-CPU samples",
@@ -80,7 +90,15 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     )
 }
 
-fn could_have_shown(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+/// What the recordings could have shown, and what would show more.
+pub(crate) fn advice(diff: &Diff) -> Vec<String> {
+    [Some(could_have_shown(diff)), what_next(diff)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn could_have_shown(diff: &Diff) -> String {
     let parts = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
     let parts = parts.map(|(share, change)| {
         let (percent, points) = (share * 100.0, change * 100.0);
@@ -90,25 +108,22 @@ fn could_have_shown(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         )
     });
     let parts: Vec<String> = parts.collect();
-    writeln!(
-        out,
+    format!(
         "Changes that these recordings would have shown with a probability of 80%: {}.",
         parts.join(", ")
     )
 }
 
 /// How many recordings would show a slowdown.
-fn what_next(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
+fn what_next(diff: &Diff) -> Option<String> {
     let verdicts = &diff.verdicts;
-    let Some(plan) = verdicts.plans.first() else {
-        return Ok(());
-    };
+    let plan = verdicts.plans.first()?;
     let slower = plan.slower * 100.0;
     if !verdicts.runs_measured {
-        return writeln!(
-            out,
+        return Some(
             "Next: how much runs of this program differ can't be told from one recording of each side, so \
              only large changes are certain. Record two or more a side, in turns: A B A B."
+                .to_owned(),
         );
     }
     let have = diff
@@ -131,47 +146,78 @@ fn what_next(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         true => "",
         false => " Recorded in turns, A B A B, they may tell more.",
     };
-    writeln!(
-        out,
+    Some(format!(
         "Next: to show a slowdown of {slower}% with a probability of 80%, record {}.{turns}",
         parts.join("; ")
-    )
+    ))
+}
+
+/// A change in words and numbers: shares in percent, changes in points.
+pub(crate) struct Cells {
+    pub(crate) change: String,
+    pub(crate) interval: String,
+    /// Shares of A and B.
+    pub(crate) shares: [String; 2],
+    pub(crate) relative: String,
+    /// What is counted of the function.
+    pub(crate) of: &'static str,
+    pub(crate) function: String,
+    /// The image in brackets, and what else is to be said, or nothing.
+    pub(crate) notes: String,
+}
+
+impl Cells {
+    pub(crate) fn of(diff: &Diff, change: &Change) -> Cells {
+        let series = &diff.series;
+        let item = &series.items[change.item];
+        let function = &series.functions[item.function as usize];
+        let estimate = &change.estimate;
+        let (low, high) = change.interval;
+        let mut notes = match function.module.as_str() {
+            "" => String::new(),
+            module => format!("[{}]", module.trim_matches(['[', ']'])),
+        };
+        let kind = match function.kind {
+            Kind::Same => "",
+            Kind::Unmatched => "unmatched: it can't be told whether the other side has it",
+            kind => kind.name(),
+        };
+        let pushed = match change.pushed {
+            true => "pushed: others changed",
+            false => "",
+        };
+        for note in [kind, pushed].iter().filter(|note| !note.is_empty()) {
+            let apart = if notes.is_empty() { "" } else { "  " };
+            notes += &format!("{apart}({note})");
+        }
+        Cells {
+            change: format!("{:+.2}", estimate.change() * 100.0),
+            interval: format!("{:+.2} to {:+.2}", low * 100.0, high * 100.0),
+            shares: [estimate.a, estimate.b].map(|share| format!("{:.2}", share * 100.0)),
+            relative: match estimate.relative() {
+                Some(relative) => format!("{:+.1}%", relative * 100.0),
+                None => "new".to_owned(),
+            },
+            of: item.counted.name(),
+            function: crate::labels::short(&series.item_name(item)).into_owned(),
+            notes,
+        }
+    }
 }
 
 fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()> {
-    let series = &diff.series;
-    let item = &series.items[change.item];
-    let function = &series.functions[item.function as usize];
-    let estimate = &change.estimate;
-    let (low, high) = change.interval;
-    let interval = format!("{:+.2} to {:+.2}", low * 100.0, high * 100.0);
-    let relative = match estimate.relative() {
-        Some(relative) => format!("{:+.1}%", relative * 100.0),
-        None => "new".to_owned(),
-    };
-    let pushed = match change.pushed {
-        true => "  (pushed: others changed)",
-        false => "",
-    };
-    let kind = match function.kind {
-        Kind::Same => String::new(),
-        Kind::Unmatched => {
-            "  (unmatched: it can't be told whether the other side has it)".to_owned()
-        }
-        kind => format!("  ({})", kind.name()),
-    };
-    let module = match function.module.as_str() {
-        "" => String::new(),
-        module => format!("  [{}]", module.trim_matches(['[', ']'])),
-    };
+    let cells = Cells::of(diff, change);
+    let [a, b] = &cells.shares;
+    let apart = if cells.notes.is_empty() { "" } else { "  " };
     writeln!(
         out,
-        "{} {:>+8.2}  {interval:>17}  {:>7.2}  {:>7.2}  {relative:>8}  {:<5}  {}{module}{kind}{pushed}",
+        "{} {:>8}  {:>17}  {a:>7}  {b:>7}  {:>8}  {:<5}  {}{apart}{}",
         if change.certain { "*" } else { " " },
-        estimate.change() * 100.0,
-        estimate.a * 100.0,
-        estimate.b * 100.0,
-        item.counted.name(),
-        crate::labels::short(&series.item_name(item))
+        cells.change,
+        cells.interval,
+        cells.relative,
+        cells.of,
+        cells.function,
+        cells.notes
     )
 }

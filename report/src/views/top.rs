@@ -55,6 +55,19 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
     rows
 }
 
+/// How many functions there are, and those that are shown.
+pub fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
+    let all = rows(profile);
+    let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
+    let most = match options.rows {
+        0 => usize::MAX,
+        rows => rows,
+    };
+    let count = all.len();
+    let shown = all.into_iter().filter(|row| row.total >= least).take(most);
+    (count, shown.collect())
+}
+
 /// Writes the table.
 ///
 /// # Errors
@@ -63,18 +76,11 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
     for line in profile.account.lines() {
         writeln!(out, "{line}")?;
     }
-    let all = rows(profile);
+    let (all, shown) = shown(profile, options);
     let (counted, unit) = (profile.account.counted, profile.unit());
-    let least = (options.least_share * counted as f64).ceil() as u64;
-    let most = match options.rows {
-        0 => usize::MAX,
-        rows => rows,
-    };
-    let shown = all.iter().filter(|row| row.total >= least).take(most);
     writeln!(out)?;
     writeln!(out, "     self        %      total        %  function")?;
-    let mut lines = 0;
-    for row in shown {
+    for row in &shown {
         let labels = &profile.labels;
         let module = labels.module_suffix(row.label);
         let (own, total) = (share(row.own, counted), share(row.total, counted));
@@ -90,10 +96,9 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
             unit.amount(row.own),
             unit.amount(row.total)
         )?;
-        lines += 1;
     }
-    if lines < all.len() {
-        writeln!(out, "… and {} more (--rows 0 shows all)", all.len() - lines)?;
+    match all - shown.len() {
+        0 => Ok(()),
+        more => writeln!(out, "… and {more} more (--rows 0 shows all)"),
     }
-    Ok(())
 }

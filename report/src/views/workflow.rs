@@ -1,0 +1,113 @@
+//! Annotations for a workflow of GitHub Actions: functions by their samples, and comparisons, as lines that the runner
+//! takes for commands.
+//!
+//! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
+
+use super::top::{self, TopOptions};
+use crate::account::share;
+use crate::diff::table::{Cells, TableOptions, verdict};
+use crate::diff::{Change, Diff};
+use crate::gather::Profile;
+use crate::labels::{printable, short};
+use std::io::{self, Write};
+
+/// Annotations of one level that are shown.
+const SHOWN: usize = 10;
+
+/// How loud an annotation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// To know.
+    Notice,
+    /// To look at.
+    Warning,
+    /// Why it fails.
+    Error,
+}
+
+/// Writes an annotation. `text` may have several lines; nothing in it is taken for a command.
+///
+/// # Errors
+/// What `out` returns.
+pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()> {
+    let level = match level {
+        Level::Notice => "notice",
+        Level::Warning => "warning",
+        Level::Error => "error",
+    };
+    let lines: Vec<_> = text.lines().map(printable).collect();
+    let text = lines.join("\n").replace('%', "%25").replace('\n', "%0A");
+    writeln!(out, "::{level} title=uniprof::{text}")
+}
+
+/// Writes the functions of a profile.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
+    let (_, shown) = top::shown(profile, options);
+    let lines = profile.account.lines();
+    let Some((counted, missing)) = lines.split_first() else {
+        return Ok(());
+    };
+    let mut text = counted.clone();
+    for row in shown.iter().take(SHOWN) {
+        let own = share(row.own, profile.account.counted);
+        text += &format!("\n{own:>7}  {}", short(profile.labels.name(row.label)));
+    }
+    annotate(Level::Notice, &text, out)?;
+    match missing {
+        [] => Ok(()),
+        lines => annotate(Level::Warning, &lines.join("\n"), out),
+    }
+}
+
+/// Writes a comparison: a warning for each function that certainly takes more, a notice for each that takes less.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write_diff(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+    let certain: Vec<&Change> = diff
+        .listed(options.paths)
+        .filter(|change| change.certain)
+        .collect();
+    let mut summary = vec![verdict(certain.len())];
+    summary.extend(diff.warnings.iter().cloned());
+    annotate(Level::Notice, &summary.join("\n"), out)?;
+    for (level, grows) in [(Level::Warning, true), (Level::Notice, false)] {
+        let changes = certain
+            .iter()
+            .filter(|change| (change.estimate.change() > 0.0) == grows);
+        for change in changes.take(SHOWN) {
+            let cells = Cells::of(diff, change);
+            let [a, b] = &cells.shares;
+            let text = format!(
+                "{} ({}): {a}% to {b}% of the {}, change {} points ({}) {}",
+                cells.function,
+                cells.of,
+                diff.series.unit.what(),
+                cells.change,
+                cells.interval,
+                cells.notes
+            );
+            annotate(level, text.trim_end(), out)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_no_command() {
+        let mut out = Vec::new();
+        annotate(Level::Warning, "a%b\n::error::x\u{1b}", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "::warning title=uniprof::a%25b%0A::error::x\u{fffd}\n"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! The steps of the workflow in docs/, in a shell as GitHub's runner starts it, on a repository with a pull request
+//! that makes one function slower.
+
+#![cfg(all(feature = "record", feature = "report"))]
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const WORKFLOW: &str = include_str!("../docs/pull-request.yml");
+
+/// Four functions, of which one does `times` as much. By shares alone it can't be told which of two changed.
+fn source(times: u32) -> String {
+    let function = |name: &str, rounds: u32| {
+        format!("PLAIN uint64_t {name}(uint64_t n) {{ return mix(n, {rounds}) + 1; }}\n")
+    };
+    let functions = [
+        ("parse", 20_000),
+        ("check", 15_000),
+        ("sort", 15_000),
+        ("store", 10_000 * times),
+    ];
+    let functions = functions
+        .map(|(name, rounds)| function(name, rounds))
+        .concat();
+    format!(
+        "#include <stdint.h>\n\
+         #define PLAIN __attribute__((noinline, noclone))\n\
+         PLAIN uint64_t mix(uint64_t n, int rounds) {{\n\
+         for (int i = 0; i < rounds; i++) n ^= n << 13, n ^= n >> 7;\n\
+         return n; }}\n{functions}\
+         int main(void) {{\n\
+         uint64_t n = 88172645463325252u;\n\
+         for (int i = 0; i < 8000; i++) n = store(sort(check(parse(n))));\n\
+         return n == 0; }}\n"
+    )
+}
+
+/// Names and scripts of the steps that run something.
+fn steps() -> Vec<(String, String)> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    for line in WORKFLOW.lines() {
+        if let Some(name) = line.strip_prefix("      - name: ") {
+            steps.push((name.to_owned(), String::new()));
+        } else if let Some(command) = line.strip_prefix("          ")
+            && let Some((_, script)) = steps.last_mut()
+        {
+            script.push_str(command);
+            script.push('\n');
+        }
+    }
+    steps
+}
+
+fn run(folder: &Path, script: &str) -> Output {
+    let programs = cargo_bin("uniprof");
+    let programs = programs.parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    Command::new("bash")
+        .args(["--noprofile", "--norc", "-eo", "pipefail", "-c", script])
+        .current_dir(folder.join("repository"))
+        .env(
+            "PATH",
+            format!(
+                "{}:{}:{path}",
+                folder.join("bin").display(),
+                programs.display()
+            ),
+        )
+        .env("RUNNER_TEMP", folder.join("temp"))
+        .env("GITHUB_BASE_REF", "main")
+        .env("GITHUB_STEP_SUMMARY", folder.join("summary.md"))
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_pull_request_that_makes_a_function_slower_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["repository", "temp", "bin"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    // The machine's settings are not the test's to change.
+    let sudo = folder.join("bin/sudo");
+    std::fs::write(&sudo, "#!/bin/sh\necho \"would run: $*\"\n").unwrap();
+    let made = run(
+        folder,
+        &format!(
+            "chmod +x ../bin/sudo; git init -q -b main .; git config user.name t; git config user.email t@t\n\
+             printf 'bench: bench.c\\n\\tgcc -g -O1 -fno-omit-frame-pointer -o $@ $<\\n' >Makefile\n\
+             cat >bench.c <<'EOF'\n{}EOF\n\
+             git add . && git commit -qm base && git update-ref refs/remotes/origin/main HEAD\n\
+             git checkout -qb change\ncat >bench.c <<'EOF'\n{}EOF\n\
+             git commit -qam change",
+            source(1),
+            source(2)
+        ),
+    );
+    assert!(made.status.success(), "{made:?}");
+    let mut compared = None;
+    for (name, script) in steps() {
+        let output = run(folder, &script);
+        if name == "Compare" {
+            compared = Some(output);
+        } else {
+            assert!(output.status.success(), "{name}: {output:?}");
+        }
+    }
+    let compared = compared.expect("a step that compares");
+    let said = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert_eq!(compared.status.code(), Some(1), "{compared:?}");
+    let starts = |line: &str| said.lines().any(|told| told.starts_with(line));
+    assert!(starts("::warning title=uniprof::store (total): "), "{said}");
+    assert!(
+        starts("::error title=uniprof::any>+5%25 is broken by "),
+        "{said}"
+    );
+    assert!(!starts("::warning title=uniprof::parse"), "{said}");
+    let summary = std::fs::read_to_string(folder.join("summary.md")).unwrap();
+    let certain = summary.split("<details>").next().unwrap();
+    assert!(certain.contains("**Certain changes: "), "{summary}");
+    assert!(
+        certain.contains("| total | `store  [bench]` |"),
+        "{summary}"
+    );
+}
