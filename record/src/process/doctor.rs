@@ -3,8 +3,9 @@
 //! Enters: whom to record. Leaves: findings. Opens what a recording would open, for a moment; no thread is
 //! stopped.
 
+use super::perf::NO_KERNEL;
 use super::whom::Whom;
-use super::{Process, Refusal, perf, threads};
+use super::{Process, Refusal, by_ptrace, perf, threads};
 use crate::doctor::{Report, Verdict};
 use crate::session::Plan;
 use nix::errno::Errno;
@@ -31,9 +32,9 @@ pub fn examine_host(report: &mut Report) {
                 Ok(_) => report.say(
                     Verdict::Poor,
                     format!(
-                        "processes: those of {}, by perf events of their threads, of which short-lived ones are \
-                         missed; {FOR_ALL}",
-                        us()
+                        "processes: those of user {}, by perf events of their threads, of which short-lived ones \
+                         are missed; for all: root, or sysctl kernel.perf_event_paranoid=0",
+                        Uid::effective()
                     ),
                 ),
                 Err(refusal) => say_refusal(report, refusal),
@@ -77,31 +78,27 @@ pub fn examine(whom: Whom) -> Report {
     match perf::open(&Process::Running(whom), &Plan::default()) {
         Ok(source) => {
             let facts = source.hot.facts();
+            let mut has_kernel = true;
             for (name, value) in &facts.notes {
-                let is_less =
-                    value.starts_with("not allowed") || facts.per_thread && name == "perf events";
-                let verdict = if is_less {
-                    Verdict::Poor
-                } else {
-                    Verdict::Good
+                let is_kernels_lack = value == NO_KERNEL;
+                has_kernel &= !is_kernels_lack;
+                let verdict = match is_kernels_lack || facts.per_thread && name == "perf events" {
+                    true => Verdict::Poor,
+                    false => Verdict::Good,
                 };
                 report.say(verdict, format!("{name}: {value}"));
             }
             for warning in &facts.warnings {
                 report.say(Verdict::Poor, warning.clone());
             }
-            if !facts
-                .notes
-                .iter()
-                .any(|(_, value)| value.contains("not allowed"))
-            {
+            if has_kernel {
                 say_kernel_names(&mut report);
             }
         }
         Err(Refusal::Forbidden(errno)) if !hidden.is_empty() => {
             report.command = None;
             let text = format!(
-                "neither perf events nor ptrace are allowed ({}): root",
+                "neither perf events nor ptrace are allowed ({}): run as their user, or as root",
                 errno.desc()
             );
             report.say(Verdict::Bad, text);
@@ -111,22 +108,9 @@ pub fn examine(whom: Whom) -> Report {
     report
 }
 
-const FOR_ALL: &str = "for all: root, or sysctl kernel.perf_event_paranoid=0";
-
-fn us() -> String {
-    format!("user {}", Uid::effective())
-}
-
 fn say_refusal(report: &mut Report, refusal: Refusal) {
     match refusal {
-        Refusal::Forbidden(errno) => report.say(
-            Verdict::Poor,
-            format!(
-                "perf events are forbidden here ({}): ptrace is used instead, which stops the threads for each sample \
-                 and sees no kernel frames; sysctl kernel.perf_event_paranoid=1, or root",
-                errno.desc()
-            ),
-        ),
+        Refusal::Forbidden(errno) => report.say(Verdict::Poor, by_ptrace(errno)),
         Refusal::Failed(error) => report.say(Verdict::Bad, error.to_string()),
     }
 }

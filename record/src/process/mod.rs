@@ -25,7 +25,7 @@ mod stopped;
 mod switches;
 mod threads;
 mod tracees;
-mod tree;
+pub(crate) mod tree;
 mod waits;
 mod watch;
 mod whom;
@@ -64,16 +64,20 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
                 let advice = "run as root, or sysctl kernel.perf_event_paranoid=0";
                 return Err(SourceError::system(doing, errno, advice));
             }
-            let warning = format!(
-                "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
-                 the threads for each sample and sees no kernel frames; to allow perf events: \
-                 sysctl kernel.perf_event_paranoid=1, or run as root",
-                errno.desc()
-            );
-            stopped::open(process, vec![warning])
+            stopped::open(process, vec![by_ptrace(errno)])
         }
         Err(Refusal::Failed(error)) => Err(error),
     }
+}
+
+/// What is said where perf events are forbidden.
+fn by_ptrace(errno: Errno) -> String {
+    format!(
+        "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
+         the threads for each sample and sees no kernel frames; to allow perf events: \
+         sysctl kernel.perf_event_paranoid=1, or run as root",
+        errno.desc()
+    )
 }
 
 /// A process as a recording names it.

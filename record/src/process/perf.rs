@@ -29,6 +29,9 @@ const MOST_STACK_BYTES: u32 = 65_528;
 /// samples as there are slots, and what isn't read meanwhile is safe in them.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// What a recording says of kernel frames where there are none.
+pub const NO_KERNEL: &str = "not allowed: time in the kernel is not sampled";
+
 /// Waits until a slot is free or `patience` is used up; says whether it had to.
 pub fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
     const NAP: Duration = Duration::from_micros(500);
@@ -110,7 +113,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         modules,
         images: Default::default(),
     };
-    // Events of its own begin when it executes.
+    // Events of threads begin when the child executes; those of processors see it before.
     let before_exec = match events.reach() {
         Reach::Threads => None,
         _ => child.as_ref().map(|child| child.pid() as u32),
@@ -203,10 +206,9 @@ fn notes(events: &Events, plan: &Plan) -> Vec<(String, String)> {
 }
 
 fn kernel_note(settings: &Settings) -> &'static str {
-    if settings.kernel {
-        "recorded"
-    } else {
-        "not allowed: time in the kernel is not sampled"
+    match settings.kernel {
+        true => "recorded",
+        false => NO_KERNEL,
     }
 }
 

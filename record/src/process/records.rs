@@ -125,7 +125,7 @@ impl Reader {
         let ip = fields.u64()?;
         let task = fields.task()?;
         slot.reset(fields.u64()?, task, state);
-        let whole = self.fill(slot, ip, task.space, &mut fields);
+        let whole = self.fill(slot, ip, &mut fields);
         if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
@@ -136,8 +136,8 @@ impl Reader {
         whole
     }
 
-    fn fill(&mut self, slot: &mut Slot, ip: u64, pid: u32, fields: &mut Fields<'_>) -> Option<()> {
-        let User::Frames(has_user) = self.chain(slot, pid, fields)? else {
+    fn fill(&mut self, slot: &mut Slot, ip: u64, fields: &mut Fields<'_>) -> Option<()> {
+        let User::Frames(has_user) = self.chain(slot, fields)? else {
             return Some(());
         };
         let registers_abi = fields.u64()?;
@@ -166,7 +166,7 @@ impl Reader {
     }
 
     /// The kernel's chain: contexts, each followed by an exact address and return addresses.
-    fn chain(&mut self, slot: &mut Slot, pid: u32, fields: &mut Fields<'_>) -> Option<User> {
+    fn chain(&mut self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<User> {
         let count = fields.u64()?;
         let (mut first, mut has_user) = (true, false);
         for _ in 0..count {
@@ -176,7 +176,7 @@ impl Reader {
                 has_user |= address == abi::PERF_CONTEXT_USER;
                 continue;
             }
-            let in_kernel = !slot.chain().is_empty();
+            let (pid, in_kernel) = (slot.task.space, !slot.chain().is_empty());
             if first && has_user && self.executing.is_gone(pid, address, in_kernel) {
                 return Some(User::Gone);
             }

@@ -7,6 +7,7 @@ use super::source;
 use crate::doctor::{Report, Verdict};
 use crate::gdb::doctor::{examine_source, say_image};
 use crate::image::Image;
+use crate::process::tree;
 use crate::session::Plan;
 use crate::source::SourceError;
 use std::path::{Path, PathBuf};
@@ -39,9 +40,8 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
 
 /// Looks for QEMU processes, and for how they can be asked.
 pub fn examine_host(report: &mut Report) {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut guests: Vec<(u32, Option<String>)> = pids
+    let guests: Vec<(i32, Option<String>)> = tree::all()
+        .into_iter()
         .filter_map(|pid| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
@@ -52,7 +52,6 @@ pub fn examine_host(report: &mut Report) {
                 .then(|| (pid, target_of(&words, &folder_of(pid))))
         })
         .collect();
-    guests.sort_unstable();
     if guests.is_empty() {
         report.say(Verdict::Absent, "QEMU: no guest runs");
     }
@@ -73,24 +72,28 @@ pub fn examine_host(report: &mut Report) {
     }
 }
 
-fn folder_of(pid: u32) -> PathBuf {
+fn folder_of(pid: i32) -> PathBuf {
     std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default()
 }
 
 /// The target by which the QEMU with this command line is recorded: its monitor, else its stub.
 /// Its paths begin in its `folder`.
 fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
+    // QEMU takes one hyphen or two.
+    let is_option = |word: &str, option: &str| {
+        let named = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+        named == Some(option)
+    };
     let value = |option: &str| {
         let mut pairs = words.windows(2);
-        let found = pairs.find(|pair| pair[0].as_ref().trim_start_matches('-') == option);
+        let found = pairs.find(|pair| is_option(pair[0].as_ref(), option));
         found.map(|pair| pair[1].as_ref())
     };
     let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
     if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
         return Some(format!("qemu:{}", folder.join(first(path)).display()));
     }
-    let is_stub = |word: &str| word.trim_start_matches('-') == "s" && word.starts_with('-');
-    if words.iter().any(|word| is_stub(word.as_ref())) {
+    if words.iter().any(|word| is_option(word.as_ref(), "s")) {
         return Some("gdb::1234".into());
     }
     let stub = value("gdb")?;
@@ -117,7 +120,12 @@ mod tests {
         assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
         assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
         assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
-        for other in ["qemu -S -nographic", "qemu -qmp stdio", "qemu -gdb"] {
+        for other in [
+            "qemu -S -nographic",
+            "qemu -qmp stdio",
+            "qemu -gdb",
+            "qemu -name qmp unix:/a",
+        ] {
             assert_eq!(of(other), None, "{other}");
         }
     }

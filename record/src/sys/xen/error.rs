@@ -34,10 +34,15 @@ impl XenError {
         self.errno == libc::ESRCH
     }
 
+    /// Whether there is no Xen here, or no way to it.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.errno, libc::ENOENT | libc::ENODEV | libc::ENXIO)
+    }
+
     fn remedy(&self) -> &'static str {
         match self.errno {
             libc::EPERM | libc::EACCES => "; run in dom0, as root",
-            libc::ENOENT | libc::ENODEV | libc::ENXIO => {
+            _ if self.is_elsewhere() => {
                 "; run in dom0 of a Xen host, with the kernel module xen_privcmd loaded"
             }
             libc::ESRCH => "; see `xl list` for the domains that there are",
