@@ -7,8 +7,10 @@
 
 use crate::images::Image;
 use object::read::elf::Sym;
-use object::{LittleEndian, Object, SymbolIndex};
+use object::{LittleEndian, Object, elf};
 use uprof::Arch;
+
+type Symbol = elf::Sym64<LittleEndian>;
 
 /// What Mini-OS, Unikraft, Linux and others call the page.
 pub(crate) const SYMBOL: &str = "hypercall_page";
@@ -111,16 +113,10 @@ pub(crate) fn page(image: &Image) -> Option<u64> {
         return None;
     }
     let symbols = elf.elf_symbol_table();
-    let mut all = symbols
-        .iter()
-        .enumerate()
-        .map(|(index, _)| SymbolIndex(index));
-    let found = all.find_map(|index| {
-        let symbol = symbols.symbol(index).ok()?;
-        let name = symbol.name(LittleEndian, symbols.strings()).ok()?;
-        (name == SYMBOL.as_bytes()).then(|| symbol.st_value.get(LittleEndian))
-    })?;
-    is_page(found).then_some(found)
+    let name = |symbol: &Symbol| symbol.name(LittleEndian, symbols.strings());
+    let mut all = symbols.iter();
+    let found = all.find(|symbol| name(symbol) == Ok(SYMBOL.as_bytes()))?;
+    Some(found.st_value.get(LittleEndian)).filter(|address| is_page(*address))
 }
 
 /// Whether a hypercall page may begin at `address`.

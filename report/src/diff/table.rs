@@ -4,6 +4,7 @@ use super::Diff;
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
+use crate::account::Account;
 use crate::unit::Unit;
 use std::io::{self, Write};
 
@@ -16,12 +17,28 @@ pub struct TableOptions {
     pub paths: bool,
 }
 
+impl TableOptions {
+    /// Most lines, in a number.
+    pub(crate) fn most(self) -> usize {
+        match self.rows {
+            0 => usize::MAX,
+            rows => rows,
+        }
+    }
+}
+
+/// The letters of both sides, with their recordings and what these rest on.
+pub(crate) fn sides(diff: &Diff) -> impl Iterator<Item = (&'static str, &[String], &Account)> {
+    let sides = ["A", "B"].into_iter().zip(&diff.names).zip(&diff.accounts);
+    sides.map(|((letter, names), account)| (letter, &names[..], account))
+}
+
 /// Writes the table: certain changes first, by how much of them is certain.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
-    for (letter, (names, account)) in ["A", "B"].iter().zip(diff.names.iter().zip(&diff.accounts)) {
+    for (letter, names, account) in sides(diff) {
         for name in names {
             writeln!(out, "{letter}  {}", crate::labels::printable(name))?;
         }
@@ -44,10 +61,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
         "\n  {:>8}  {:>17}  {:>7}  {:>7}  {:>8}  {:<5}  function",
         "change", "interval", "A", "B", "relative", "of"
     )?;
-    let most = match options.rows {
-        0 => usize::MAX,
-        rows => rows,
-    };
+    let most = options.most();
     for (index, change) in changes.iter().take(most).enumerate() {
         if index == certain && certain > 0 {
             writeln!(out, "  not certain:")?;
@@ -203,21 +217,27 @@ impl Cells {
             notes,
         }
     }
+
+    /// The function with its notes.
+    pub(crate) fn named(&self) -> String {
+        match self.notes.as_str() {
+            "" => self.function.clone(),
+            notes => format!("{}  {notes}", self.function),
+        }
+    }
 }
 
 fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()> {
     let cells = Cells::of(diff, change);
     let [a, b] = &cells.shares;
-    let apart = if cells.notes.is_empty() { "" } else { "  " };
     writeln!(
         out,
-        "{} {:>8}  {:>17}  {a:>7}  {b:>7}  {:>8}  {:<5}  {}{apart}{}",
+        "{} {:>8}  {:>17}  {a:>7}  {b:>7}  {:>8}  {:<5}  {}",
         if change.certain { "*" } else { " " },
         cells.change,
         cells.interval,
         cells.relative,
         cells.of,
-        cells.function,
-        cells.notes
+        cells.named()
     )
 }

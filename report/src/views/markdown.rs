@@ -4,10 +4,10 @@
 
 use super::top::{self, TopOptions};
 use crate::account::share;
-use crate::diff::table::{Cells, TableOptions, advice, legend, verdict};
+use crate::diff::table::{Cells, TableOptions, advice, legend, sides, verdict};
 use crate::diff::{Change, Diff};
 use crate::gather::Profile;
-use crate::labels::{printable, short};
+use crate::labels::printable;
 use std::io::{self, Write};
 
 /// `text` as a code span in a cell of a table: in backticks of which it has none as many, without what would end the
@@ -26,8 +26,8 @@ fn code(text: &str) -> String {
 }
 
 /// A list of lines, each a code span.
-fn list<'l>(lines: impl IntoIterator<Item = &'l str>, out: &mut dyn Write) -> io::Result<()> {
-    let mut lines = lines.into_iter();
+fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
+    let mut lines = lines.iter();
     lines.try_for_each(|line| writeln!(out, "- {}", code(line)))
 }
 
@@ -36,22 +36,15 @@ fn list<'l>(lines: impl IntoIterator<Item = &'l str>, out: &mut dyn Write) -> io
 /// # Errors
 /// What `out` returns.
 pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
-    let lines = profile.account.lines();
     let (all, shown) = top::shown(profile, options);
-    list(lines.iter().map(String::as_str), out)?;
+    list(&profile.account.lines(), out)?;
     writeln!(out, "\n| self | % | total | % | function |")?;
     writeln!(out, "|---:|---:|---:|---:|:---|")?;
     let (counted, unit) = (profile.account.counted, profile.unit());
     for row in &shown {
-        let labels = &profile.labels;
-        let name = format!(
-            "{}{}",
-            short(labels.name(row.label)),
-            labels.module_suffix(row.label)
-        );
         let (own, total) = (share(row.own, counted), share(row.total, counted));
         let [own_amount, total_amount] = [row.own, row.total].map(|amount| unit.amount(amount));
-        let name = code(&name);
+        let name = code(&top::named(profile, row));
         writeln!(
             out,
             "| {own_amount} | {own} | {total_amount} | {total} | {name} |"
@@ -71,24 +64,21 @@ pub fn write_diff(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io
     let listed: Vec<&Change> = diff.listed(options.paths).collect();
     let certain = listed.iter().filter(|change| change.certain).count();
     let (certain, others) = listed.split_at(certain);
-    let most = match options.rows {
-        0 => usize::MAX,
-        rows => rows,
-    };
+    let most = options.most();
     writeln!(out, "**{}**\n", verdict(certain.len()))?;
     write_changes(diff, certain, most, out)?;
     writeln!(
         out,
         "<details><summary>What is compared, and what is not certain</summary>\n"
     )?;
-    for (letter, (names, account)) in ["A", "B"].iter().zip(diff.names.iter().zip(&diff.accounts)) {
+    for (letter, names, account) in sides(diff) {
         let lines = account.lines();
         let lines = names.iter().chain(&lines);
         let lines: Vec<String> = lines.map(|line| format!("{letter}  {line}")).collect();
-        list(lines.iter().map(String::as_str), out)?;
+        list(&lines, out)?;
     }
-    list(diff.warnings.iter().map(String::as_str), out)?;
-    list(advice(diff).iter().map(String::as_str), out)?;
+    list(&diff.warnings, out)?;
+    list(&advice(diff), out)?;
     writeln!(out)?;
     write_changes(diff, others, most.saturating_sub(certain.len()), out)?;
     writeln!(out, "{}\n\n</details>", legend(diff))
@@ -111,10 +101,6 @@ fn write_changes(
     for change in changes.iter().take(most) {
         let cells = Cells::of(diff, change);
         let [a, b] = &cells.shares;
-        let function = match cells.notes.as_str() {
-            "" => cells.function,
-            notes => format!("{}  {notes}", cells.function),
-        };
         writeln!(
             out,
             "| {} | {} | {a} | {b} | {} | {} | {} |",
@@ -122,7 +108,7 @@ fn write_changes(
             cells.interval,
             cells.relative,
             cells.of,
-            code(&function)
+            code(&cells.named())
         )?;
     }
     match changes.len().saturating_sub(most) {

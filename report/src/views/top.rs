@@ -68,6 +68,17 @@ pub fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
     (count, shown.collect())
 }
 
+/// What a row is called: its function, and where that is.
+pub(crate) fn named(profile: &Profile, row: &TopRow) -> String {
+    let labels = &profile.labels;
+    let name = short(labels.name(row.label));
+    let mark = match labels.get(row.label).inlined {
+        true => " (inlined)",
+        false => "",
+    };
+    format!("{name}{mark}{}", labels.module_suffix(row.label))
+}
+
 /// Writes the table.
 ///
 /// # Errors
@@ -81,20 +92,13 @@ pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io:
     writeln!(out)?;
     writeln!(out, "     self        %      total        %  function")?;
     for row in &shown {
-        let labels = &profile.labels;
-        let module = labels.module_suffix(row.label);
         let (own, total) = (share(row.own, counted), share(row.total, counted));
-        let name = short(labels.name(row.label));
-        let mark = if labels.get(row.label).inlined {
-            " (inlined)"
-        } else {
-            ""
-        };
         writeln!(
             out,
-            "{:>9} {own:>8}  {:>9} {total:>8}  {name}{mark}{module}",
+            "{:>9} {own:>8}  {:>9} {total:>8}  {}",
             unit.amount(row.own),
-            unit.amount(row.total)
+            unit.amount(row.total),
+            named(profile, row)
         )?;
     }
     match all - shown.len() {
