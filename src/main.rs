@@ -199,21 +199,23 @@ fn refuse(error: &clap::Error) -> ! {
     std::process::exit(2)
 }
 
+/// Subcommands of each half of the program.
+const RECORD: [&str; 3] = ["record", "demo", "doctor"];
+const REPORT: [&str; 10] = [
+    "report",
+    "diff",
+    "export",
+    "import",
+    "info",
+    "bundle",
+    "dump",
+    "recover",
+    "completions",
+    "man",
+];
+
 /// What to say of a subcommand that is not in this build.
 fn missing_half(error: &clap::Error) -> Option<String> {
-    const RECORD: [&str; 3] = ["record", "demo", "doctor"];
-    const REPORT: [&str; 10] = [
-        "report",
-        "diff",
-        "export",
-        "import",
-        "info",
-        "bundle",
-        "dump",
-        "recover",
-        "completions",
-        "man",
-    ];
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -253,4 +255,18 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         let cause = cause.downcast_ref::<std::io::Error>();
         cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(all(test, feature = "record", feature = "report"))]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_subcommand_is_of_one_half() {
+        let whole = Cli::command();
+        let all = whole.get_subcommands().filter(|it| !it.is_hide_set());
+        let all: BTreeSet<&str> = all.map(clap::Command::get_name).collect();
+        assert_eq!(all, RECORD.into_iter().chain(REPORT).collect());
+    }
 }

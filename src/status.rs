@@ -1,4 +1,4 @@
-//! What the exit status of each subcommand means, for its `--help` and its manual page.
+//! What the exit status of each subcommand means, for its manual page.
 
 /// Of every subcommand.
 const FAILED: &str = "failed, or not understood: a message says what, why and what to do";

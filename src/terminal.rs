@@ -31,7 +31,6 @@ pub fn printable_lines(text: &str) -> String {
 }
 
 /// Whether someone watches stderr: only then is there progress to show.
-#[cfg_attr(not(feature = "record"), allow(dead_code))] // reports leave it to their progress bar
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }

@@ -1,7 +1,10 @@
 //! `uniprof doctor` without a target, and on processes; guests have theirs in `tests/xen` and `tests/qemu`.
 
+mod busy;
+
 use assert_cmd::cargo::cargo_bin;
-use std::process::{Child, Command, Output, Stdio};
+use busy::Busy;
+use std::process::{Command, Output, Stdio};
 
 fn doctor(words: &[&str]) -> Output {
     let mut command = Command::new(cargo_bin("uniprof"));
@@ -12,21 +15,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Killed on drop.
-struct Busy(Child);
-
 impl Busy {
     fn new() -> Self {
         let mut shell = Command::new("sh");
         let shell = shell.args(["-c", "while :; do :; done"]);
         Busy(shell.stdout(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

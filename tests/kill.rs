@@ -2,21 +2,14 @@
 //!
 //! In a file of its own, so that no other live test takes the processors meanwhile.
 
+mod busy;
+
 use assert_cmd::cargo::cargo_bin;
+use busy::Busy;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uprof::{Item, Recording};
-
-/// A process that works until it is killed.
-struct Busy(Child);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// The latest time in the sound blocks of a recording.
 fn last_ns(path: &Path) -> u64 {

@@ -1,10 +1,13 @@
 //! Live processes, end to end: the built program records real ones, and what it wrote is read back.
 
+mod busy;
+
 use assert_cmd::cargo::cargo_bin;
+use busy::Busy;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason};
 use uprof::{Item, Payload, Recording};
@@ -97,9 +100,6 @@ fn folded(file: &Path) -> String {
     )
 }
 
-/// A process that works until it is killed.
-struct Busy(Child);
-
 impl Busy {
     fn new() -> Self {
         let child = Command::new("bash")
@@ -112,13 +112,6 @@ impl Busy {
 
     fn target(&self) -> String {
         format!("pid:{}", self.0.id())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -2,10 +2,13 @@
 //! docs/security.md names these tests.
 #![cfg(all(feature = "record", feature = "report"))]
 
+mod busy;
+
 use assert_cmd::cargo::cargo_bin;
+use busy::Busy;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
@@ -296,16 +299,6 @@ fn a_source_file_that_is_too_large_is_not_read() {
         let shown = text(&command.output().unwrap().stdout);
         assert_eq!(shown.contains("int evil;"), is_read, "{shown}");
         assert_eq!(shown.contains("not readable here"), !is_read);
-    }
-}
-
-/// A process that works until it is killed.
-struct Busy(Child);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
