@@ -1,6 +1,7 @@
 //! `uniprof bundle`: makes a recording that needs no image, or tells no secrets.
 
 use crate::Outcome;
+use crate::candidates::recordings;
 #[cfg(feature = "record")]
 use crate::elf::Elf;
 use crate::images::{Images, place_given};
@@ -32,7 +33,7 @@ Examples:
   uniprof bundle run.uprof --redact -o public.uprof")]
 pub struct Args {
     /// The recording
-    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     file: PathBuf,
     /// Where to write [default: the recording itself; with --redact FILE.redacted.uprof]
     #[arg(short, long, value_name = "FILE")]

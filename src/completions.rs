@@ -1,10 +1,16 @@
-//! `uniprof completions`: what a shell needs to complete our flags.
+//! `uniprof completions`: what a shell needs to complete our words. Its script asks this program itself
+//! at each TAB, so that recordings, functions and targets are those that are there.
 
 use crate::Outcome;
 use anyhow::Context;
+use clap::error::Result;
+use clap::{Command, CommandFactory};
+use clap_complete::env::{self, Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 
-/// Print completions for a shell.
+/// Print completions for a shell
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -15,12 +21,103 @@ pub struct Args {
     shell: clap_complete::Shell,
 }
 
+/// The variable by which a shell's script asks for words.
+const ASKED: &str = "UNIPROF_COMPLETE";
+const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
+
 /// Prints them.
-pub fn run(args: Args, mut command: clap::Command) -> anyhow::Result<Outcome> {
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let name = args.shell.to_string();
+    let shell = SHELLS.completer(&name);
+    let shell = shell.with_context(|| format!("there are no completions for {name}"))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "uniprof", &mut script);
+    shell.write_registration(ASKED, "uniprof", "uniprof", "uniprof", &mut script)?;
     std::io::stdout()
         .write_all(&script)
         .context("cannot write to standard output")?;
     Ok(Outcome::Done)
+}
+
+/// Prints words and says so, if a shell's script asks.
+///
+/// # Errors
+/// The script is none that we know.
+pub fn answer<C: CommandFactory>() -> Result<bool> {
+    let asked = env::CompleteEnv::with_factory(C::command);
+    let folder = std::env::current_dir().ok();
+    asked
+        .var(ASKED)
+        .shells(SHELLS)
+        .try_complete(std::env::args_os(), folder.as_deref())
+}
+
+/// Bash, which splits words at colons and equals signs, and takes candidates as they would be typed:
+/// names of files and functions come from strangers.
+struct Bash;
+
+impl EnvCompleter for Bash {
+    fn name(&self) -> &'static str {
+        "bash"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        env::Bash.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        write!(
+            buf,
+            r#"_{name}() {{
+    # Words are split at colons and equals signs, which stand within ours.
+    local words=() word joins=0 at=$((COMP_CWORD + 1))
+    for word in "${{COMP_WORDS[@]:0:at}}"; do
+        if ((joins)) || [[ $word == [:=]* && ${{#words[@]}} -gt 1 ]]; then
+            words[-1]+=$word
+        else
+            words+=("$word")
+        fi
+        [[ $word == [:=]* ]] && joins=1 || joins=0
+    done
+    local current=${{words[-1]}} index=$((${{#words[@]}} - 1))
+    words+=("${{COMP_WORDS[@]:at}}")
+    mapfile -t COMPREPLY < <({var}=bash _CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$index \
+        {completer} -- "${{words[@]}}" 2>/dev/null)
+    # What stands before the last of them stays.
+    COMPREPLY=("${{COMPREPLY[@]#"${{current%"${{current##*[:=]}}"}}"}}")
+    [[ ${{COMPREPLY-}} == *[=/:,] ]] && compopt -o nospace
+    return 0
+}}
+complete -o bashdefault -o default -F _{name} {bin}
+"#
+        )
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut Command,
+        words: Vec<OsString>,
+        folder: Option<&Path>,
+        buf: &mut dyn Write,
+    ) -> std::io::Result<()> {
+        let mut all = Vec::new();
+        env::Bash.write_complete(command, words, folder, &mut all)?;
+        let all = String::from_utf8_lossy(&all);
+        for word in all.split('\n').filter(|word| is_plain(word)) {
+            writeln!(buf, "{word}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a shell takes a word as it stands.
+pub fn is_plain(word: &str) -> bool {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_-./:=@,+%".contains(letter);
+    !word.is_empty() && word.chars().all(is_plain)
 }

@@ -1,6 +1,7 @@
 //! `uniprof diff`: is B slower than A, where, and how sure is that?
 
 use crate::Outcome;
+use crate::candidates::recordings;
 use crate::form::Form;
 use crate::images::place_given;
 use crate::output::{keep, write_to, write_to_stdout};
@@ -33,10 +34,10 @@ and leaves out 0; the intervals of other changes have 95 %, each for itself. The
 `--fail-if any` go by this one list; --paths adds call paths, which are judged apart.")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
-    #[arg(value_name = "A")]
+    #[arg(value_name = "A", add = recordings())]
     a: String,
     /// After: a recording, or several with commas between them
-    #[arg(value_name = "B")]
+    #[arg(value_name = "B", add = recordings())]
     b: String,
     #[command(flatten)]
     selecting: Selecting,

@@ -22,6 +22,7 @@ pub struct Args {
 
     /// As for `uniprof record`; nothing: this machine
     #[arg(value_name = "TARGET")]
+    #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
     target: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! `uniprof dump`: every record of a recording, one line each.
 
 use crate::Outcome;
+use crate::candidates::recordings;
 use crate::output::write_to_stdout;
 use anyhow::Context;
 use std::fs::File;
@@ -17,7 +18,7 @@ Examples:
   uniprof dump run.uprof | grep ^damage")]
 pub struct Args {
     /// The recording; `-` is standard input
-    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     file: PathBuf,
     /// Lines of samples only
     #[arg(long)]

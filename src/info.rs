@@ -1,6 +1,7 @@
 //! `uniprof info`: what was recorded, where, when and how well.
 
 use crate::Outcome;
+use crate::candidates::recordings;
 use crate::output::write_to_stdout;
 use crate::progress::Progress;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ Examples:
   ssh dom0 uniprof record -d 5s -o - 7 | uniprof info -")]
 pub struct Args {
     /// The recording; `-` is standard input
-    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     file: PathBuf,
 }
 

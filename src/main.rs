@@ -6,6 +6,8 @@
 #[cfg(feature = "report")]
 mod bundle;
 #[cfg(feature = "report")]
+mod candidates;
+#[cfg(feature = "report")]
 mod completions;
 #[cfg(feature = "record")]
 mod demo;
@@ -138,6 +140,10 @@ pub enum Outcome {
 }
 
 fn main() -> ExitCode {
+    #[cfg(feature = "report")]
+    if completions::answer::<Cli>().unwrap_or_else(|error| refuse(&error)) {
+        return ExitCode::SUCCESS;
+    }
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     if cli.quiet {
         terminal::be_quiet();
@@ -170,7 +176,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "record")]
         Command::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "report")]
-        Command::Completions(args) => completions::run(args, Cli::command()),
+        Command::Completions(args) => completions::run(&args),
         #[cfg(feature = "report")]
         Command::Man(args) => man::run(args, Cli::command()),
         #[cfg(feature = "record")]

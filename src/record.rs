@@ -123,6 +123,7 @@ pub struct Args {
         required_unless_present_any = ["command", "all"],
         conflicts_with_all = ["command", "all"]
     )]
+    #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
     pub target: Option<String>,
 
     /// A command to start and record

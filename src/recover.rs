@@ -1,6 +1,7 @@
 //! `uniprof recover`: what is sound of a damaged recording, as a new one.
 
 use crate::Outcome;
+use crate::candidates::recordings;
 use crate::output::{keep, write_private};
 use crate::terminal::{inform, say};
 use anyhow::Context;
@@ -19,7 +20,7 @@ Examples:
   uniprof recover cut.uprof -o sound.uprof")]
 pub struct Args {
     /// The damaged recording; `-` is standard input
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", add = recordings())]
     file: PathBuf,
     /// The new recording; `-` is standard output
     #[arg(short, long, value_name = "FILE")]

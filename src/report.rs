@@ -1,6 +1,7 @@
 //! `uniprof report`: what is in a recording, for people.
 
 use crate::Outcome;
+use crate::candidates::functions;
 use crate::form::Form;
 use crate::output::{write_to, write_to_stdout};
 use crate::quantity::parse_share;
@@ -46,13 +47,14 @@ pub struct Args {
     #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, help_heading = "Views")]
     html: Option<Option<PathBuf>>,
     /// From where a function is called: its name, or a part of it
-    #[arg(long, value_name = "FUNCTION", help_heading = "Views")]
+    #[arg(long, value_name = "FUNCTION", add = functions(), help_heading = "Views")]
     callers: Option<String>,
     /// The lines of a function with their samples, its instructions where no line is known: its
     /// name, or a part of it
     #[arg(
         long,
         value_name = "FUNCTION",
+        add = functions(),
         conflicts_with_all = ["top", "tree", "flame", "callers", "html"],
         help_heading = "Views"
     )]

@@ -1,5 +1,6 @@
 //! Flags that all views and exports share: which recordings, samples and frames.
 
+use crate::candidates::recordings;
 use crate::images::{Images, place_given};
 use crate::output::keep;
 use crate::progress::Progress;
@@ -59,7 +60,7 @@ pub enum ProcessesFlag {
 #[derive(Debug, clap::Args)]
 pub struct Selection {
     /// Recordings; `-` is standard input. Several are added up
-    #[arg(value_name = "FILE", default_value = "run.uprof")]
+    #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     pub files: Vec<PathBuf>,
     #[command(flatten)]
     pub selecting: Selecting,

@@ -33,6 +33,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The command that records, if that can work.
     pub command: Option<String>,
+    /// Guests that can be recorded, as `uniprof record` takes them.
+    pub targets: Vec<String>,
 }
 
 impl Report {

@@ -57,10 +57,11 @@ pub fn examine_host(report: &mut Report) {
     }
     for (pid, target) in guests.into_iter().take(GUESTS_MAX) {
         match target {
-            Some(target) => report.say(
-                Verdict::Good,
-                format!("QEMU process {pid}: `uniprof doctor {target}`"),
-            ),
+            Some(target) => {
+                let text = format!("QEMU process {pid}: `uniprof doctor {target}`");
+                report.say(Verdict::Good, text);
+                report.targets.push(target);
+            }
             None => report.say(
                 Verdict::Poor,
                 format!(

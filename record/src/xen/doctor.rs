@@ -42,6 +42,7 @@ pub fn examine_host(report: &mut Report) {
             _ => "",
         };
         let id = info.domain;
+        report.targets.push(id.to_string());
         report.say(
             Verdict::Good,
             format!(

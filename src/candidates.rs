@@ -1,0 +1,147 @@
+//! What may stand for a word on the command line: recordings, functions, targets.
+
+use crate::completions::is_plain;
+use crate::memory;
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use uniprof_report::gather::{Options, gather};
+use uniprof_report::library::Library;
+use uniprof_report::recording::Recording;
+use uniprof_report::views::top;
+
+/// Nobody waits for the functions of a larger recording (bytes).
+const RECORDING_BYTES_MAX: u64 = 16 << 20;
+/// More functions than these nobody reads; they have the most samples.
+const FUNCTIONS_MAX: usize = 200;
+
+/// Recordings, the last of several with commas between them.
+pub fn recordings() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let current = current.to_string_lossy();
+        let begin = current.rfind(',').map_or(0, |comma| comma + 1);
+        let (before, last) = current.split_at(begin);
+        let files = PathCompleter::file().filter(is_recording);
+        let found = files.complete(OsStr::new(last)).into_iter();
+        let found = found.map(|one| one.add_prefix(before));
+        found.collect::<Vec<_>>()
+    })
+}
+
+fn is_recording(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "uprof") && path.is_file()
+}
+
+/// Functions of the recordings that the command line names, of `run.uprof` if it names none. Words that a
+/// shell would take for something else end where that begins: a part of a name will do.
+pub fn functions() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        memory::limit();
+        let words = std::env::args_os().map(PathBuf::from);
+        let mut files: Vec<PathBuf> = words.filter(|word| is_recording(word)).collect();
+        if files.is_empty() {
+            files.push(PathBuf::from("run.uprof"));
+        }
+        let is_small = |file: &&PathBuf| {
+            std::fs::metadata(file).is_ok_and(|found| found.len() <= RECORDING_BYTES_MAX)
+        };
+        let small = files.iter().filter(is_small);
+        let opened: Vec<Recording> = small.filter_map(|it| Recording::open(it).ok()).collect();
+        let opened: Vec<&Recording> = opened.iter().collect();
+        let library = Library::default();
+        let profile = gather(&opened, &library, &Options::default(), &|_, _| (), None);
+        let rows = top::rows(&profile).into_iter().take(FUNCTIONS_MAX);
+        let names = rows.filter_map(|row| plain_part(profile.labels.name(row.label)));
+        let mut told = HashSet::new();
+        let names = names.filter(|name| told.insert(name.clone()));
+        names.map(CompletionCandidate::new).collect()
+    })
+}
+
+/// As much of a name as a shell takes as it stands.
+fn plain_part(name: &str) -> Option<String> {
+    if name.contains("+0x") {
+        return None; // a place that has no name
+    }
+    let end = name.find(|letter: char| !is_plain(letter.encode_utf8(&mut [0; 4])));
+    let part = name[..end.unwrap_or(name.len())].trim_end_matches(':');
+    (part.len() > 1).then(|| part.to_owned())
+}
+
+/// Targets: the forms that they have, and those of this machine that are there.
+#[cfg(feature = "record")]
+pub fn targets() -> ArgValueCompleter {
+    use crate::target::BACKENDS;
+    ArgValueCompleter::new(|current: &OsStr| {
+        let current = current.to_string_lossy();
+        let mut all: Vec<CompletionCandidate> = Vec::new();
+        let forms = BACKENDS.iter().filter(|backend| !backend.prefix.is_empty());
+        let forms = forms.filter(|backend| !current.starts_with(backend.prefix));
+        all.extend(forms.map(|backend| described(backend.prefix, backend.what)));
+        let guests = uniprof_record::doctor::examine_host().targets;
+        all.extend(guests.into_iter().map(CompletionCandidate::new));
+        if current.starts_with("pid:") || current.starts_with("name:") {
+            for (pid, name) in processes() {
+                all.push(described(&format!("pid:{pid}"), &name));
+                all.push(CompletionCandidate::new(format!("name:{name}")));
+            }
+        }
+        if let Some(path) = current.strip_prefix("qemu:") {
+            let paths = PathCompleter::any().complete(OsStr::new(path));
+            all.extend(paths.into_iter().map(|one| one.add_prefix("qemu:")));
+        }
+        all.retain(|one| one.get_value().to_string_lossy().starts_with(&*current));
+        all.sort();
+        all.dedup_by(|one, other| one.get_value() == other.get_value());
+        all
+    })
+}
+
+#[cfg(feature = "record")]
+fn described(value: &str, what: &str) -> CompletionCandidate {
+    let what = crate::terminal::printable_lines(what);
+    CompletionCandidate::new(value).help(Some(what.into()))
+}
+
+/// All processes with their names.
+#[cfg(feature = "record")]
+fn processes() -> Vec<(u32, String)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let named = pids.filter_map(|pid: u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        Some((pid, name.trim_end().to_owned()))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_names_only_what_no_shell_takes_for_something_else_is_offered() {
+        assert_eq!(
+            plain_part("core::iter::fold<u8, u64>").as_deref(),
+            Some("core::iter::fold")
+        );
+        assert_eq!(plain_part("price(Order&)").as_deref(), Some("price"));
+        assert_eq!(plain_part("naïve").as_deref(), Some("naïve"));
+        for hostile in [
+            "$(touch x)",
+            "`x`",
+            "<T as X>::f",
+            ";x",
+            "",
+            "a;b\u{1b}",
+            "~x",
+            "\n",
+            "libc+0x12",
+        ] {
+            assert_eq!(plain_part(hostile), None, "{hostile}");
+        }
+    }
+}
