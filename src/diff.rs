@@ -159,6 +159,7 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
             reverse: false,
             icicle: false,
             least_share: 0.0,
+            fold: false,
         };
         write_to(path, |out| flame::write(found, widths, &options, out))?;
         inform(&format!("{} written", path.display()));

@@ -1,6 +1,7 @@
 //! `uniprof export`: a recording in the format of another program.
 
 use crate::Outcome;
+use crate::form::RecursionFlag;
 use crate::output::write_to;
 use crate::progress::Progress;
 use crate::selection::{Selection, say_account, say_warnings};
@@ -29,6 +30,9 @@ pub struct Args {
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)
     #[arg(long)]
     marks: bool,
+    /// A chain of calls that follows upon itself once, or each frame (folded)
+    #[arg(long, value_name = "HOW", default_value = "whole")]
+    recursion: RecursionFlag,
 }
 
 fn formats() -> PossibleValuesParser {
@@ -48,6 +52,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "{name} is binary: not for a terminal; add -o FILE or pipe it on"
         ));
     }
+    if args.recursion == RecursionFlag::Folded && format.name != "folded" {
+        return Err(anyhow!("--recursion folded is for -f folded alone"));
+    }
     let recordings = args.selection.recordings()?;
     let recordings: Vec<_> = recordings.iter().collect();
     let progress = Progress::new();
@@ -57,6 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options: &args.selection.selecting.options(recordings.len()),
         progress: &|done, total| progress.tell(done, total),
         marks: args.marks,
+        fold: args.recursion == RecursionFlag::Folded,
         identify: args.selection.selecting.identify,
     };
     let mut gathered = None;

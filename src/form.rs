@@ -1,4 +1,4 @@
-//! `--format` of tables: for a terminal, a pull request or a workflow.
+//! `--format` of tables: for a terminal, a pull request or a workflow; and `--recursion` of stacks.
 
 /// In which form a table is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -9,4 +9,13 @@ pub enum Form {
     Markdown,
     /// Annotations for a workflow of GitHub Actions
     Github,
+}
+
+/// How recursion is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum RecursionFlag {
+    /// Calls that follow upon themselves are told once
+    Folded,
+    /// Every frame
+    Whole,
 }

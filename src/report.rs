@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::candidates::functions;
-use crate::form::Form;
+use crate::form::{Form, RecursionFlag};
 use crate::output::{write_to, write_to_stdout};
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};
@@ -68,6 +68,10 @@ pub struct Args {
     /// Callers instead of callees: innermost frames first
     #[arg(long, help_heading = "Form")]
     reverse: bool,
+    /// A chain of calls that follows upon itself once, or each frame (default: folded in --tree and
+    /// --callers, whole in --flame and --html; charts are whole)
+    #[arg(long, value_name = "HOW", help_heading = "Form")]
+    recursion: Option<RecursionFlag>,
     /// Leave out what has a smaller share, such as 0.5%
     #[arg(long, value_name = "SHARE", value_parser = parse_share, help_heading = "Form")]
     min_share: Option<f64>,
@@ -177,7 +181,10 @@ impl Watched {
                 chosen: args.chosen(),
                 drawing,
                 least_share: args.min_share.unwrap_or(0.0),
-                calls: args.tree_options(),
+                calls: tree::TreeOptions {
+                    fold: drawing.fold,
+                    ..args.tree_options()
+                },
                 identify: args.selection.selecting.identify,
             };
             write_picture(&path, |out| html::write(&page, out))?;
@@ -300,6 +307,9 @@ impl Args {
         if self.reverse {
             flags.push("--reverse".to_owned());
         }
+        if self.recursion == Some(RecursionFlag::Folded) {
+            flags.push("--recursion folded".to_owned());
+        }
         let share = self
             .min_share
             .map(|share| format!("--min-share {}%", share * 100.0));
@@ -315,6 +325,7 @@ impl Args {
             least_share: self.min_share.unwrap_or(0.005),
             depth: self.depth,
             reverse: self.reverse,
+            fold: self.recursion != Some(RecursionFlag::Whole),
         }
     }
 
@@ -344,5 +355,6 @@ fn flame_options(args: &Args, recordings: &[Recording], profile: &Profile) -> Fl
         reverse: args.reverse,
         icicle: args.reverse,
         least_share: args.min_share.unwrap_or(0.0),
+        fold: args.recursion == Some(RecursionFlag::Folded),
     }
 }

@@ -93,6 +93,8 @@ pub struct Request<'a> {
     pub progress: &'a Progress<'a>,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows.
     pub marks: bool,
+    /// Tell recursion once, in folded stacks.
+    pub fold: bool,
     /// Tell the command line's and the host's names too.
     pub identify: bool,
 }

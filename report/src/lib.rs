@@ -29,6 +29,7 @@ pub mod bundle;
 pub mod filter;
 pub mod labels;
 pub mod tree;
+pub mod recursion;
 pub mod gather;
 pub mod account;
 pub mod advice;

@@ -80,7 +80,12 @@ impl StackTree {
 
     /// Samples that end at or below each node, by node number.
     pub fn totals(&self) -> Vec<u64> {
-        let mut totals: Vec<u64> = self.nodes.iter().map(|node| node.count).collect();
+        self.sums(self.nodes.iter().map(|node| node.count).collect())
+    }
+
+    /// For each node, the sum of `counts`, which has one for each node, at and below it.
+    pub fn sums(&self, counts: Vec<u64>) -> Vec<u64> {
+        let mut totals = counts;
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
             totals[node.parent as usize] += totals[number];
         }

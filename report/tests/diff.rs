@@ -153,6 +153,7 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
                 reverse: false,
                 icicle: false,
                 least_share: 0.0,
+                fold: false,
             };
             flame::write(&found, Widths::A, &drawing, &mut out).unwrap();
             flame::write(&found, Widths::B, &drawing, &mut out).unwrap();

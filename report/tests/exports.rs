@@ -48,6 +48,7 @@ fn export(name: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
         options,
         progress: &|_, _| {},
         marks: false,
+        fold: false,
         identify: false,
     };
     let mut out = Vec::new();

@@ -42,10 +42,12 @@ fn page_with(recording: &Recording, least_share: f64, options: &Options) -> Stri
             reverse: false,
             icicle: false,
             least_share: 0.0,
+            fold: false,
         },
         least_share: 0.0,
         calls: TreeOptions {
             least_share,
+            fold: false,
             ..TreeOptions::default()
         },
     };

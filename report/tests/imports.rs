@@ -24,6 +24,7 @@ fn export(name: &str, recording: &Recording) -> String {
         options: &Options::default(),
         progress: &|_, _| {},
         marks: false,
+        fold: false,
         identify: false,
     };
     let mut out = Vec::new();

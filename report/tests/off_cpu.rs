@@ -163,6 +163,7 @@ fn exports_say_their_unit() {
             options: &in_unit(Some(Unit::OffCpu)),
             progress: &|_, _| {},
             marks: false,
+            fold: false,
             identify: false,
         };
         let mut out = Vec::new();
@@ -275,6 +276,7 @@ fn waits_of_any_length_are_survived() {
         reverse: false,
         icicle: false,
         least_share: 0.0,
+        fold: false,
     };
     let mut out = Vec::new();
     flame::write(&found, &drawing, &mut out).unwrap();
@@ -300,6 +302,7 @@ fn waits_of_any_length_are_survived() {
             options: &Options::default(),
             progress: &|_, _| {},
             marks: false,
+            fold: false,
             identify: false,
         };
         let _ = (format.write)(&request, &mut Vec::new());

@@ -86,6 +86,150 @@ fn a_recursive_function_counts_each_sample_once() {
     assert_eq!(main.map(|row| (row.own, row.total)), Some((0, 7)));
 }
 
+/// A recursive function, and two that call each other.
+fn recursive() -> Vec<u8> {
+    let made = |at_ms, stack| made::Made {
+        at_ms,
+        thread: 1,
+        state: uprof::State::Running,
+        stack,
+    };
+    made::recording(
+        &["main", "walk", "eval", "apply", "leaf"],
+        &[],
+        &[
+            made(1, &[1, 0]),
+            made(2, &[1, 1, 1, 0]),
+            made(3, &[4, 1, 1, 0]),
+            made(4, &[2, 3, 2, 3, 2, 0]),
+            made(5, &[3, 2, 3, 2, 0]),
+            made(6, &[4, 3, 2, 0]),
+            made(7, &[0]),
+        ],
+    )
+}
+
+/// Samples in whose stack a function is, and those in which it is the innermost, by hand from folded stacks.
+fn counted(folded: &str, function: &str) -> (u64, u64) {
+    let stacks = folded.lines().map(|line| line.rsplit_once(' ').unwrap());
+    let mut counts = (0, 0);
+    for (stack, count) in stacks {
+        let (frames, count): (Vec<&str>, u64) =
+            (stack.split(';').collect(), count.parse().unwrap());
+        counts.0 += if frames.contains(&function) { count } else { 0 };
+        counts.1 += if frames.last() == Some(&function) {
+            count
+        } else {
+            0
+        };
+    }
+    counts
+}
+
+/// Total and self of each line of a tree, with what stands behind them.
+fn tree_lines(text: &str) -> Vec<(u64, u64, &str)> {
+    let lines = text.lines().skip_while(|line| !line.contains("total"));
+    let lines = lines.skip(1).filter(|line| line.contains('%'));
+    let parsed = lines.filter_map(|line| {
+        let (total, rest) = line.trim_start().split_once(' ')?;
+        let (_, rest) = rest.split_once('%')?;
+        let (own, name) = rest.trim_start().split_once("  ")?;
+        Some((total.parse().ok()?, own.parse().ok()?, name))
+    });
+    parsed.collect()
+}
+
+#[test]
+fn callers_tell_what_was_in_the_function_itself() {
+    for bytes in [small(), recursive()] {
+        let recording = open(bytes);
+        let profile = profile(&recording, &Options::default());
+        for function in ["main", "walk", "eval", "apply", "leaf", "hash", "parse"] {
+            let (total, own) = counted(&folded(&profile), function);
+            for fold in [false, true] {
+                let form = tree::TreeOptions {
+                    fold,
+                    ..tree::TreeOptions::default()
+                };
+                let mut out = Vec::new();
+                let found = callers::write(&profile, function, form, &mut out).unwrap();
+                assert_eq!(found, total > 0, "{function}");
+                let text = String::from_utf8(out).unwrap();
+                let first = tree_lines(&text).first().map(|line| (line.0, line.1));
+                assert_eq!(
+                    first.unwrap_or_default(),
+                    (total, own),
+                    "{function}:\n{text}"
+                );
+            }
+        }
+    }
+    // Each line has the part that came that way.
+    let recording = open(recursive());
+    let profile = profile(&recording, &Options::default());
+    let mut out = Vec::new();
+    callers::write(&profile, "eval", tree::TreeOptions::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let expected = [
+        (3, 1, "eval  [app]  ↻ 2 (2 functions)"),
+        (2, 1, "├ apply  [app]"),
+        (2, 1, "│ eval  [app]"),
+        (2, 1, "│ main  [app]"),
+        (1, 0, "└ main  [app]"),
+    ];
+    assert_eq!(tree_lines(&text), expected, "{text}");
+}
+
+#[test]
+fn trees_tell_recursion_once_and_indent_branches_only() {
+    let recording = open(recursive());
+    let profile = profile(&recording, &Options::default());
+    let written = |fold| {
+        let form = tree::TreeOptions {
+            fold,
+            ..tree::TreeOptions::default()
+        };
+        let mut out = Vec::new();
+        tree::write(&profile, form, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let folded = written(true);
+    let expected = [
+        (7, 1, "main  [app]"),
+        (3, 0, "├ eval  [app]  ↻ 2 (2 functions)"),
+        (3, 1, "│ apply  [app]"),
+        (1, 1, "│ ├ eval  [app]"),
+        (1, 1, "│ └ leaf  [app]"),
+        (3, 2, "└ walk  [app]  ↻ 3"),
+        (1, 1, "  leaf  [app]"),
+    ];
+    assert_eq!(tree_lines(&folded), expected, "{folded}");
+    assert!(
+        folded.ends_with("(--recursion whole shows each)\n"),
+        "{folded}"
+    );
+    let whole = written(false);
+    assert_eq!(whole.matches("walk").count(), 3, "{whole}");
+    assert!(!whole.contains('↻'), "{whole}");
+}
+
+/// Two outermost functions: what stands below the first was called by it.
+#[test]
+fn several_outermost_functions_are_branches() {
+    let options = Options {
+        by_task: true,
+        ..Options::default()
+    };
+    let recording = open(small());
+    let profile = profile(&recording, &options);
+    let mut out = Vec::new();
+    tree::write(&profile, tree::TreeOptions::default(), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let lines = tree_lines(&text);
+    assert_eq!(lines[0], (4, 0, "├ worker-8"), "{text}");
+    assert_eq!(lines[1], (4, 0, "│ main  [app]"), "{text}");
+}
+
 #[test]
 fn text_views_show_what_they_rest_on() {
     let recording = open(small());
@@ -155,6 +299,7 @@ fn hostile_names_stay_text() {
         reverse: false,
         icicle: false,
         least_share: 0.0,
+        fold: false,
     };
     let mut svg = Vec::new();
     flame::write(&profile, &drawing, &mut svg).unwrap();
@@ -179,6 +324,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             reverse: false,
             icicle: false,
             least_share: 0.0,
+            fold: false,
         };
         let mut out = Vec::new();
         for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {

@@ -286,6 +286,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
         reverse: options.by_task,
         icicle: options.by_task,
         least_share: 0.0,
+        fold: false,
     };
     markup::check_drawn(|out| flame::write(&profile, &drawing, out));
     markup::check_drawn(|out| chart.write(&profile, 1_000_000, &drawing, out));
@@ -316,6 +317,7 @@ fn export_all(recording: &Recording, library: &Library, options: &Options) {
             progress: &|_, _| (),
             identify: false,
             marks: true,
+            fold: false,
         };
         let mut out = Vec::new();
         (format.write)(&request, &mut out).expect("memory takes all");

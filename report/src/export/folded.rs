@@ -4,6 +4,7 @@
 use crate::export::Request;
 use crate::gather::Profile;
 use crate::labels::{LabelId, Labels};
+use crate::recursion::folded;
 use crate::tree::{NodeId, ROOT, StackTree};
 use crate::unit::Unit;
 use std::io::{self, Write};
@@ -20,7 +21,10 @@ pub struct FoldedOptions {
 /// # Errors
 /// What `out` returns.
 pub fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let profile = request.gather(request.options, None);
+    let mut profile = request.gather(request.options, None);
+    if request.fold {
+        profile.tree = folded(&profile.tree).tree;
+    }
     let options = FoldedOptions {
         marks: request.marks,
     };

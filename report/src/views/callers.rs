@@ -1,6 +1,7 @@
-//! `--callers FN`: from where a function is called, as a tree with the function at its root.
+//! `--callers FN`: from where a function is called, as a tree with the function at its root. Under `self`
+//! stands on each line how many of its samples were in the function itself.
 
-use super::tree::{TreeOptions, write_tree};
+use super::tree::{Calls, Own, TreeOptions, write_calls};
 use crate::gather::Profile;
 use crate::labels::LabelId;
 use crate::tree::{NodeId, ROOT, StackTree};
@@ -33,6 +34,7 @@ pub fn write(
     let wanted = matching(profile, function);
     let is_wanted = |label: &LabelId| wanted.get(*label as usize) == Some(&true);
     let mut callers = StackTree::default();
+    let mut own = vec![0];
     for (number, node) in profile.tree.nodes().iter().enumerate() {
         if node.count == 0 {
             continue;
@@ -41,8 +43,12 @@ pub fn write(
         let path = profile.tree.outwards(number as NodeId);
         let from = path.skip_while(|label| !is_wanted(label));
         let end = from.fold(ROOT, |at, label| callers.child(at, label));
+        own.resize(callers.nodes().len(), 0);
         if end != ROOT {
             callers.add(end, node.count);
+        }
+        if is_wanted(&node.label) {
+            own[end as usize] += node.count;
         }
     }
     for line in profile.account.lines() {
@@ -55,6 +61,6 @@ pub fn write(
         "{} of them ({share}) have {function} in their stack; by callers:\n",
         profile.unit().amount(found)
     )?;
-    write_tree(profile, &callers, options, out)?;
+    write_calls(profile, Calls::of(callers, Own::Of(own)), options, out)?;
     Ok(found > 0)
 }

@@ -1,8 +1,9 @@
 //! `--flame`: the stack tree as a flame graph, drawn by inferno. Kernel frames are orange, inlined
 //! ones aqua, C++'s and Rust's yellow, C's red and others green, the same in every run.
 
-use crate::export::folded;
+use crate::export::folded::{FoldedOptions, lines};
 use crate::gather::Profile;
+use crate::recursion::shown;
 use crate::tree::StackTree;
 use crate::views::caption;
 use inferno::flamegraph::color::{MultiPalette, Palette};
@@ -22,6 +23,8 @@ pub struct FlameOptions {
     pub icicle: bool,
     /// Least share of the samples, 0 to 1, that a box must have.
     pub least_share: f64,
+    /// Recursion is drawn once.
+    pub fold: bool,
 }
 
 /// Draws `profile` as SVG.
@@ -29,10 +32,8 @@ pub struct FlameOptions {
 /// # Errors
 /// What `out` returns, or that there is no sample to draw.
 pub fn write(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
-    match options.reverse {
-        true => write_tree(profile, &profile.tree.reversed(), options, out),
-        false => write_tree(profile, &profile.tree, options, out),
-    }
+    let tree = shown(&profile.tree, options.reverse, options.fold);
+    write_tree(profile, &tree, options, out)
 }
 
 fn write_tree(
@@ -41,8 +42,7 @@ fn write_tree(
     options: &FlameOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let marked = folded::FoldedOptions { marks: true };
-    let lines = folded::lines(tree, profile, marked);
+    let lines = lines(tree, profile, FoldedOptions { marks: true });
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }

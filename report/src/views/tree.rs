@@ -3,6 +3,7 @@
 use crate::account::share;
 use crate::gather::Profile;
 use crate::labels::short;
+use crate::recursion::{self, Rounds};
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::io::{self, Write};
 
@@ -15,6 +16,8 @@ pub struct TreeOptions {
     pub depth: usize,
     /// Innermost frames first: who called this?
     pub reverse: bool,
+    /// Recursion is told once.
+    pub fold: bool,
 }
 
 impl Default for TreeOptions {
@@ -23,6 +26,7 @@ impl Default for TreeOptions {
             least_share: 0.005,
             depth: 0,
             reverse: false,
+            fold: true,
         }
     }
 }
@@ -36,9 +40,71 @@ pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io
         writeln!(out, "{line}")?;
     }
     writeln!(out)?;
-    match options.reverse {
-        true => write_tree(profile, &profile.tree.reversed(), options, out),
-        false => write_tree(profile, &profile.tree, options, out),
+    let calls = match options.reverse {
+        true => Calls::of(profile.tree.reversed(), Own::Unsaid),
+        false => Calls::of(profile.tree.clone(), Own::Ends),
+    };
+    write_calls(profile, calls, options, out)
+}
+
+/// What stands under `self`.
+#[derive(Debug)]
+pub(super) enum Own {
+    /// What ends at the node itself.
+    Ends,
+    /// Nothing: the tree begins with innermost functions.
+    Unsaid,
+    /// A number for each node of its own, to be summed up from below.
+    Of(Vec<u64>),
+}
+
+/// A tree to write, whose labels are those of a profile.
+#[derive(Debug)]
+pub(super) struct Calls {
+    tree: StackTree,
+    own: Own,
+    rounds: Vec<Rounds>,
+}
+
+impl Calls {
+    pub fn of(tree: StackTree, own: Own) -> Calls {
+        Calls {
+            tree,
+            own,
+            rounds: Vec::new(),
+        }
+    }
+
+    fn folded(self) -> Calls {
+        let folded = recursion::folded(&self.tree);
+        let own = match self.own {
+            Own::Of(counts) => {
+                let mut sums = vec![0; folded.tree.nodes().len()];
+                for (place, count) in folded.places.iter().zip(counts) {
+                    sums[*place as usize] += count;
+                }
+                Own::Of(sums)
+            }
+            other => other,
+        };
+        Calls {
+            tree: folded.tree,
+            own,
+            rounds: folded.rounds,
+        }
+    }
+
+    /// What stands under `self` at each node, if anything does.
+    fn own(&self) -> Option<Vec<u64>> {
+        match &self.own {
+            Own::Ends => Some(self.tree.nodes().iter().map(|node| node.count).collect()),
+            Own::Unsaid => None,
+            Own::Of(counts) => Some(self.tree.sums(counts.clone())),
+        }
+    }
+
+    fn rounds(&self, node: NodeId) -> Rounds {
+        self.rounds.get(node as usize).copied().unwrap_or_default()
     }
 }
 
@@ -51,108 +117,130 @@ struct Line {
     branch: &'static str,
 }
 
-/// Deeper lines are not indented further: nobody follows them, and each costs its depth in spaces.
-const INDENT_MAX: usize = 120;
+/// Deeper branches are not indented further: nobody follows them, and each costs its depth in spaces.
+const INDENT_COLUMNS_MAX: usize = 240;
 
-/// Writes `tree`, whose labels are those of `profile`.
+/// What is to be written, and what was left out.
+struct Walk<'a> {
+    profile: &'a Profile,
+    calls: &'a Calls,
+    totals: Vec<u64>,
+    children: Vec<Vec<NodeId>>,
+    least: u64,
+    /// A list instead of recursion: stacks may be as deep as the guest likes.
+    lines: Vec<Line>,
+    left_out: usize,
+    has_rounds: bool,
+}
+
+/// Writes `calls`, whose labels are those of `profile`.
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write_tree(
+pub(super) fn write_calls(
     profile: &Profile,
-    tree: &StackTree,
+    mut calls: Calls,
     options: TreeOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let totals = tree.totals();
-    let children = tree.sorted_children(&totals, &profile.labels);
+    if options.fold {
+        calls = calls.folded();
+    }
+    let totals = calls.tree.totals();
     let (whole, unit) = (totals[ROOT as usize], profile.unit());
-    let least = (options.least_share * whole as f64).ceil().max(1.0) as u64;
-    writeln!(out, "    total        %       self  function")?;
-    // A list instead of recursion: stacks may be as deep as the guest likes.
-    let mut lines: Vec<Line> = Vec::new();
-    let mut left_out = 0;
-    push_children(
-        &mut lines,
-        &children[ROOT as usize],
-        &totals,
-        least,
-        0,
-        "",
-        &mut left_out,
-    );
-    while let Some(line) = lines.pop() {
+    let mut walk = Walk {
+        profile,
+        children: calls.tree.sorted_children(&totals, &profile.labels),
+        least: (options.least_share * whole as f64).ceil().max(1.0) as u64,
+        calls: &calls,
+        totals,
+        lines: Vec::new(),
+        left_out: 0,
+        has_rounds: false,
+    };
+    let own = calls.own();
+    let heading = if own.is_some() { "       self" } else { "" };
+    writeln!(out, "    total        %{heading}  function")?;
+    walk.push_children(ROOT, 0, "");
+    while let Some(line) = walk.lines.pop() {
         let node = line.node as usize;
-        let label = tree.label(line.node);
-        let labels = &profile.labels;
-        let module = labels.module_suffix(label);
-        writeln!(
-            out,
-            "{:>9} {:>8}  {:>9}  {}{}{}{module}",
-            unit.amount(totals[node]),
-            share(totals[node], whole),
-            unit.amount(tree.nodes()[node].count),
-            line.prefix,
-            line.branch,
-            short(labels.name(label)),
-        )?;
-        let below = match (line.branch, line.depth >= INDENT_MAX) {
-            (_, true) => line.prefix,
-            ("", _) => line.prefix,
-            ("└ ", _) => line.prefix + "  ",
-            _ => line.prefix + "│ ",
+        let (total, share) = (
+            unit.amount(walk.totals[node]),
+            share(walk.totals[node], whole),
+        );
+        let own = own.as_ref().map_or(String::new(), |own| {
+            format!("  {:>9}", unit.amount(own[node]))
+        });
+        let (prefix, branch, name) = (&line.prefix, line.branch, walk.name(line.node));
+        writeln!(out, "{total:>9} {share:>8}{own}  {prefix}{branch}{name}")?;
+        let is_narrow = line.prefix.chars().count() < INDENT_COLUMNS_MAX;
+        let below = match line.branch {
+            "" => line.prefix,
+            "└ " if is_narrow => line.prefix + "  ",
+            _ if is_narrow => line.prefix + "│ ",
+            _ => line.prefix,
         };
         let depth = line.depth + 1;
         if options.depth == 0 || depth < options.depth {
-            let list = &children[node];
-            push_children(
-                &mut lines,
-                list,
-                &totals,
-                least,
-                depth,
-                &below,
-                &mut left_out,
-            );
+            walk.push_children(line.node, depth, &below);
         } else {
-            left_out += children[node].len();
+            walk.left_out += walk.children[node].len();
         }
     }
-    if left_out > 0 {
-        let percent = options.least_share * 100.0;
+    if walk.left_out > 0 {
+        let (left_out, percent) = (walk.left_out, options.least_share * 100.0);
         writeln!(
             out,
             "… {left_out} branches below {percent}% or too deep are not shown"
         )?;
     }
+    if walk.has_rounds {
+        writeln!(
+            out,
+            "↻ recursion, and its most rounds (--recursion whole shows each)"
+        )?;
+    }
     Ok(())
 }
 
-fn push_children(
-    lines: &mut Vec<Line>,
-    list: &[NodeId],
-    totals: &[u64],
-    least: u64,
-    depth: usize,
-    prefix: &str,
-    left_out: &mut usize,
-) {
-    let shown = list.iter().filter(|node| totals[**node as usize] >= least);
-    let shown: Vec<NodeId> = shown.copied().collect();
-    *left_out += list.len() - shown.len();
-    let alone = shown.len() == 1;
-    for (index, node) in shown.iter().enumerate().rev() {
-        // A chain of only children goes straight down: no line to draw.
-        let branch = match (depth, alone, index + 1 == shown.len()) {
-            (0, ..) | (_, true, _) => "",
-            (_, _, true) => "└ ",
-            _ => "├ ",
+impl Walk<'_> {
+    /// What a line says behind its numbers.
+    fn name(&mut self, node: NodeId) -> String {
+        let labels = &self.profile.labels;
+        let label = self.calls.tree.label(node);
+        let (name, module) = (short(labels.name(label)), labels.module_suffix(label));
+        let Rounds { functions, most } = self.calls.rounds(node);
+        let rounds = match functions {
+            0 => String::new(),
+            1 => format!("  ↻ {most}"),
+            _ => format!("  ↻ {most} ({functions} functions)"),
         };
-        lines.push(Line {
-            node: *node,
-            depth,
-            prefix: prefix.to_owned(),
-            branch,
-        });
+        self.has_rounds |= functions > 0;
+        format!("{name}{module}{rounds}")
+    }
+
+    fn push_children(&mut self, node: NodeId, depth: usize, prefix: &str) {
+        let list = &self.children[node as usize];
+        let totals = &self.totals;
+        let shown = list
+            .iter()
+            .filter(|node| totals[**node as usize] >= self.least);
+        let shown: Vec<NodeId> = shown.copied().collect();
+        self.left_out += list.len() - shown.len();
+        let alone = shown.len() == 1;
+        for (index, node) in shown.iter().enumerate().rev() {
+            // A chain of only children goes straight down: no line to draw.
+            let branch = match (alone, index + 1 == shown.len()) {
+                (true, _) => "",
+                (_, true) => "└ ",
+                _ => "├ ",
+            };
+            self.lines.push(Line {
+                node: *node,
+                depth,
+                prefix: prefix.to_owned(),
+                branch,
+            });
+        }
     }
 }

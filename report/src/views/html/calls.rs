@@ -3,6 +3,7 @@
 use super::{Page, shown, text};
 use crate::account::share;
 use crate::labels::short;
+use crate::recursion;
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::io::{self, Write};
 
@@ -66,15 +67,9 @@ pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
          <span>{own}</span></p>",
         page.profile.unit().what()
     )?;
-    let turned;
-    let tree = match page.calls.reverse {
-        true => {
-            turned = page.profile.tree.reversed();
-            &turned
-        }
-        false => &page.profile.tree,
-    };
-    let mut walk = Walk::new(page, tree);
+    let form = page.calls;
+    let tree = recursion::shown(&page.profile.tree, form.reverse, form.fold);
+    let mut walk = Walk::new(page, &tree);
     walk.write(out)?;
     writeln!(out, "</div></div>")?;
     if let Some(left_out) = walk.left_out() {

@@ -4,6 +4,7 @@
 use super::{NAME_COLUMNS, Page, shown};
 use crate::export::folded::{self, FoldedOptions};
 use crate::gather::Profile;
+use crate::recursion;
 use crate::tree::{ROOT, StackTree};
 use crate::unit::Unit;
 use crate::views::caption;
@@ -33,17 +34,11 @@ pub(super) fn write_flame(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()
          its share of the {what}: {order}. <span class=\"control\">Click on a box to widen it. \
          <button type=\"button\" id=\"whole\" disabled=\"\">Show all</button></span></p>"
     )?;
-    let turned;
-    let tree = match page.drawing.reverse {
-        true => {
-            turned = page.profile.tree.reversed();
-            &turned
-        }
-        false => &page.profile.tree,
-    };
+    let form = page.drawing;
+    let tree = recursion::shown(&page.profile.tree, form.reverse, form.fold);
     let totals = tree.totals();
     let kept = shown(&totals, page.drawing.least_share, BOXES_MAX);
-    let (svg, drawn) = draw(page.profile, &pruned(tree, &kept), page.drawing)?;
+    let (svg, drawn) = draw(page.profile, &pruned(&tree, &kept), page.drawing)?;
     let side = usize::from(page.drawing.icicle);
     let picture = Picture::of(&svg).ok_or_else(|| {
         io::Error::other("the flame graph's drawing has another form than expected")
