@@ -58,7 +58,7 @@ impl Events {
     /// # Errors
     /// What `perf_event_open` or `mmap` return for the first event.
     pub fn open(wanted: Settings, whom: &Whom, per_thread: bool) -> Result<Events, Errno> {
-        let cpus = online_cpus();
+        let cpus = online_cpus()?;
         let mut last = Errno::ENOENT;
         for reach in reaches(whom, per_thread) {
             let tid = whom.id();
@@ -235,20 +235,49 @@ fn map_ring(event: &Event, pages: usize) -> Result<RingBuffer, Errno> {
     }
 }
 
-/// Numbers of the processors online, by `/sys/devices/system/cpu/online`.
-fn online_cpus() -> Vec<i32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus: Vec<i32> = text
-        .trim()
-        .split(',')
-        .filter_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(first.parse().ok()?..=last.parse::<i32>().ok()?.min(8191))
-        })
-        .flatten()
-        .collect();
+/// Numbers of the processors online, by sysfs, or by /proc where that is not mounted, as in a bare chroot.
+fn online_cpus() -> Result<Vec<i32>, Errno> {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let mut cpus = listed_cpus(&read("/sys/devices/system/cpu/online"));
     if cpus.is_empty() {
-        cpus.push(0);
+        cpus = counted_cpus(&read("/proc/stat"));
     }
-    cpus
+    // Not the first alone: what ran on the others would be missing.
+    if cpus.is_empty() {
+        return Err(Errno::ENODEV);
+    }
+    Ok(cpus)
+}
+
+/// The processors of a list as `0-3,8`.
+fn listed_cpus(text: &str) -> Vec<i32> {
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse().ok()?..=last.parse::<i32>().ok()?.min(8191))
+    });
+    ranges.flatten().collect()
+}
+
+/// The processors that have a line in /proc/stat.
+fn counted_cpus(text: &str) -> Vec<i32> {
+    let numbers = text.lines().filter_map(|line| {
+        let (number, _) = line.strip_prefix("cpu")?.split_once(' ')?;
+        number.parse().ok()
+    });
+    numbers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_online_by_either_list() {
+        assert_eq!(listed_cpus("0-1,3\n"), [0, 1, 3]);
+        assert!(listed_cpus("").is_empty());
+        let stat = "cpu  9 0 9\ncpu0 5 0 5\ncpu3 4 0 4\nintr 7 0\nctxt 5\n";
+        assert_eq!(counted_cpus(stat), [0, 3]);
+        let here = std::fs::read_to_string("/proc/stat").unwrap();
+        assert_eq!(counted_cpus(&here), online_cpus().unwrap());
+    }
 }
