@@ -88,3 +88,57 @@ fn every_test_and_constant_named_in_a_table_exists() {
         }
     }
 }
+
+/// The form for issues asks for a redacted bundle; what it says of one is what the program says.
+#[test]
+fn the_issue_form_tells_what_a_redacted_bundle_holds() {
+    let form = std::fs::read_to_string(root().join(".github/ISSUE_TEMPLATE/bug.yml")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run.uprof");
+    std::fs::copy(root().join("corpus/calls-stack.uprof"), &run).unwrap();
+    let output = std::process::Command::new(assert_cmd::cargo::cargo_bin("uniprof"))
+        .args(["bundle", "--redact"])
+        .arg(&run)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(folder.path().join("run.redacted.uprof").exists(), "{said}");
+    assert!(form.contains("`uniprof bundle --redact run.uprof` writes `run.redacted.uprof`"));
+    let flat = form.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, told) = flat.split_once("It holds: ").unwrap();
+    let (holds, lacks) = told.split_once("It does not hold: ").unwrap();
+    // A word of the program's, and of the form's.
+    for (left, word) in [
+        ("left: target:", "process ids"),
+        ("processors of type", "processor model"),
+        ("left: host: Linux", "system and its version"),
+        ("names of threads", "names of threads"),
+        ("times;", "times"),
+        ("addresses of code", "addresses"),
+        ("build-ids", "build-ids"),
+        ("names of images", "names and build-ids of images"),
+        (
+            "names of functions and source files",
+            "names of functions, source file names",
+        ),
+    ] {
+        assert!(
+            said.contains(left) && holds.contains(word),
+            "{left}, {word}: {said}"
+        );
+    }
+    for (removed, word) in [
+        ("removed: raw stack bytes", "memory"),
+        ("removed: registers", "registers"),
+        ("removed: folders", "folders"),
+        ("removed: host name", "host name"),
+        ("command lines", "command line"),
+        ("notes", "notes"),
+        ("names of guests", "names of guests"),
+    ] {
+        assert!(
+            said.contains(removed) && lacks.contains(word),
+            "{removed}, {word}: {said}"
+        );
+    }
+}
