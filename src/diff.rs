@@ -8,6 +8,7 @@ use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
 use crate::quantity::parse_share;
 use crate::selection::{Selecting, inform, say};
+use crate::showing::Showing;
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
@@ -69,6 +70,8 @@ pub struct Args {
     /// Most false discoveries among the changes called certain
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     false_discoveries: f64,
+    #[command(flatten)]
+    showing: Showing,
 }
 
 /// Runs the subcommand.
@@ -92,13 +95,14 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             let options = table::TableOptions {
                 rows: args.rows,
                 paths: args.paths,
+                screen: args.showing.screen(),
             };
             let write = match args.format {
                 Form::Text => table::write,
                 Form::Markdown => markdown::write_diff,
                 Form::Github => workflow::write_diff,
             };
-            write_to_stdout(|out| write(&found, options, out))?;
+            args.showing.write(|out| write(&found, options, out))?;
         }
     }
     if let Some(path) = &args.flame {

@@ -1,6 +1,6 @@
 //! `uniprof doctor`: what stands in the way of a good recording, and what to type.
 
-use crate::terminal::printable_lines;
+use crate::terminal::{columns, has_colors, in_columns, printable_lines};
 use crate::{Outcome, target};
 use std::io::Write;
 use std::path::PathBuf;
@@ -44,18 +44,31 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
+    let colors = has_colors();
     for finding in &report.findings {
-        let mark = match finding.verdict {
-            Verdict::Good => "ok  ",
-            Verdict::Poor => "poor",
-            Verdict::Bad => "BAD ",
-            Verdict::Absent => "-   ",
+        let (mark, color) = match finding.verdict {
+            Verdict::Good => ("ok  ", 32),
+            Verdict::Poor => ("poor", 33),
+            Verdict::Bad => ("BAD ", 31),
+            Verdict::Absent => ("-   ", 39),
+        };
+        let mark = if colors {
+            format!("\x1b[{color}m{mark}\x1b[m")
+        } else {
+            mark.to_owned()
         };
         // What a monitor, a stub or a guest said may be quoted in it.
-        writeln!(out, "{mark}  {}", printable_lines(&finding.text))?;
+        let text = in_columns(&printable_lines(&finding.text), 6, columns());
+        writeln!(out, "{mark}  {text}")?;
     }
     match &report.command {
-        Some(command) => writeln!(out, "\nTry: {}", printable_lines(command)),
+        Some(command) => {
+            let command = printable_lines(command);
+            // Broken as a shell reads it, unless something in it is quoted.
+            let room = columns().filter(|_| !command.contains(['\'', '"']));
+            let lines = in_columns(&command, 5, room.map(|columns| columns.saturating_sub(2)));
+            writeln!(out, "\nTry: {}", lines.replace('\n', " \\\n"))
+        }
         None => Ok(()),
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::candidates::recordings;
-use crate::output::write_to_stdout;
 use crate::progress::Progress;
+use crate::showing::Showing;
 use std::path::PathBuf;
 use uniprof_report::account::Account;
 use uniprof_report::recording::Recording;
@@ -21,6 +21,8 @@ pub struct Args {
     /// The recording; `-` is standard input
     #[arg(value_name = "FILE", default_value = "run.uprof", add = recordings())]
     file: PathBuf,
+    #[command(flatten)]
+    showing: Showing,
 }
 
 /// Runs the subcommand.
@@ -28,7 +30,8 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let recording = Recording::open(&args.file)?;
     let progress = Progress::new();
     let found = survey(&recording, &|done, total| progress.tell(done, total));
-    write_to_stdout(|out| info::write(&recording, &found, out))?;
+    let showing = &args.showing;
+    showing.write(|out| info::write(&recording, &found, showing.screen(), out))?;
     let damaged = !recording.damages().is_none() || found.undecoded > 0;
     let mut account = Account::default();
     account.add_recording(&recording);

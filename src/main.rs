@@ -37,6 +37,8 @@ mod memory;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]
+mod pager;
+#[cfg(feature = "report")]
 mod progress;
 mod quantity;
 #[cfg(feature = "record")]
@@ -47,6 +49,8 @@ mod recover;
 mod report;
 #[cfg(feature = "report")]
 mod selection;
+#[cfg(feature = "report")]
+mod showing;
 #[cfg(feature = "report")]
 mod status;
 #[cfg(feature = "record")]

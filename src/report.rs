@@ -3,9 +3,10 @@
 use crate::Outcome;
 use crate::candidates::functions;
 use crate::form::{Form, RecursionFlag};
-use crate::output::{write_to, write_to_stdout};
+use crate::output::write_to;
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};
+use crate::showing::Showing;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::code::Codes;
@@ -90,6 +91,8 @@ pub struct Args {
     /// Levels of --tree; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Form")]
     depth: usize,
+    #[command(flatten)]
+    showing: Showing,
 }
 
 /// Runs the subcommand.
@@ -195,70 +198,64 @@ impl Watched {
 
 /// Says whether all functions asked for were found.
 fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyhow::Result<bool> {
-    let mut form = args.tree_options();
-    let mut all_found = true;
-    if args.tree {
-        write_to_stdout(|out| tree::write(profile, form, out))?;
-    }
-    if let Some(function) = &args.callers {
-        form.reverse = false;
-        let mut found = false;
-        write_to_stdout(|out| {
-            found = callers::write(profile, function, form, out)?;
-            Ok(())
-        })?;
-        all_found &= is_found(found, function);
-    }
-    if let Some(function) = &args.annotate {
-        all_found &= write_annotated(args, function, recordings, profile)?;
-    }
     let texts = args.tree || args.callers.is_some() || args.annotate.is_some();
     let pictures = args.flame.is_some() || args.heatmap.is_some() || args.html.is_some();
-    if args.top || !texts && !pictures {
-        let options = top::TopOptions {
-            rows: args.rows,
-            least_share: args.min_share.unwrap_or(0.0),
-        };
-        let write = match args.format {
-            Form::Text => top::write,
-            Form::Markdown => markdown::write_top,
-            Form::Github => workflow::write_top,
-        };
-        write_to_stdout(|out| write(profile, options, out))?;
+    let has_top = args.top || !texts && !pictures;
+    if !texts && !has_top {
+        return Ok(true);
     }
-    Ok(all_found)
-}
-
-fn write_annotated(
-    args: &Args,
-    function: &str,
-    recordings: &[Recording],
-    profile: &Profile,
-) -> anyhow::Result<bool> {
     let selecting = &args.selection.selecting;
     let library = selecting.images.library()?;
     let recordings: Vec<&Recording> = recordings.iter().collect();
-    let what = Annotation {
-        function,
-        assembly: args.asm,
-        sources: !selecting.images.no_search,
-        codes: &Codes::new(&recordings, &library, !selecting.no_demangle),
-    };
-    let mut found = false;
-    write_to_stdout(|out| {
-        found = annotate::write(profile, &what, out)?;
-        Ok(())
+    let codes = Codes::new(&recordings, &library, !selecting.no_demangle);
+    let mut form = args.tree_options();
+    let mut missing: Vec<&str> = Vec::new();
+    args.showing.write(|out| {
+        if args.tree {
+            tree::write(profile, form, out)?;
+        }
+        if let Some(function) = &args.callers {
+            form.reverse = false;
+            if !callers::write(profile, function, form, out)? {
+                missing.push(function);
+            }
+        }
+        if let Some(function) = &args.annotate {
+            let what = Annotation {
+                function,
+                assembly: args.asm,
+                sources: !selecting.images.no_search,
+                codes: &codes,
+                screen: form.screen,
+            };
+            if !annotate::write(profile, &what, out)? {
+                missing.push(function);
+            }
+        }
+        match has_top {
+            true => write_top(args, profile, out),
+            false => Ok(()),
+        }
     })?;
-    Ok(is_found(found, function))
-}
-
-fn is_found(found: bool, function: &str) -> bool {
-    if !found {
+    for function in &missing {
         say(&format!(
             "warning: no sample has {function} in its stack; see --top for names"
         ));
     }
-    found
+    Ok(missing.is_empty())
+}
+
+fn write_top(args: &Args, profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let options = top::TopOptions {
+        rows: args.rows,
+        least_share: args.min_share.unwrap_or(0.0),
+        screen: args.showing.screen(),
+    };
+    match args.format {
+        Form::Text => top::write(profile, options, out),
+        Form::Markdown => markdown::write_top(profile, options, out),
+        Form::Github => workflow::write_top(profile, options, out),
+    }
 }
 
 fn write_picture(
@@ -326,6 +323,7 @@ impl Args {
             depth: self.depth,
             reverse: self.reverse,
             fold: self.recursion != Some(RecursionFlag::Whole),
+            screen: self.showing.screen(),
         }
     }
 

@@ -30,7 +30,74 @@ pub fn printable_lines(text: &str) -> String {
     text.replace(steers, "\u{fffd}")
 }
 
+/// `text` broken at spaces, where lines have so many columns and each but the first stands `indent` to the right; the
+/// first one begins there already. Letters count, which is what our own words need.
+#[cfg(feature = "record")]
+pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(20));
+    let mut broken = String::new();
+    for (number, line) in text.lines().enumerate() {
+        if number > 0 {
+            broken.push('\n');
+        }
+        let mut used = 0;
+        for (place, word) in line.split(' ').enumerate() {
+            let letters = word.chars().count();
+            if used > 0 && used + 1 + letters > room {
+                broken.push('\n');
+                broken.extend(std::iter::repeat_n(' ', indent));
+                used = 0;
+            } else if place > 0 {
+                broken.push(' ');
+                used += 1;
+            }
+            broken.push_str(word);
+            used += letters;
+        }
+    }
+    broken
+}
+
+/// Columns of the terminal that standard output is; COLUMNS says otherwise, as in a shell.
+pub fn columns() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
+    let told = std::env::var("COLUMNS").ok();
+    let told = told.and_then(|columns| columns.parse().ok());
+    Some(
+        told.filter(|columns| *columns > 0)
+            .unwrap_or(usize::from(width.0)),
+    )
+}
+
+/// Lines of that terminal.
+#[cfg(feature = "report")]
+pub fn rows() -> Option<usize> {
+    let (_, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some(usize::from(height.0))
+}
+
+/// Whether standard output has colours, and they are wanted (no-color.org).
+pub fn has_colors() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
+}
+
 /// Whether someone watches stderr: only then is there progress to show.
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
+}
+
+#[cfg(all(test, feature = "record"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_break_at_spaces() {
+        let text = "one two three four five six seven eight";
+        let expected = "one two three four\n    five six seven eight";
+        assert_eq!(in_columns(text, 4, Some(24)), expected);
+        assert_eq!(in_columns("a b\n  c d", 4, Some(24)), "a b\n  c d");
+        assert_eq!(in_columns(text, 4, None), text);
+    }
 }

@@ -2,6 +2,7 @@
 //! it rests on: how many samples, and what was lost, late or cut.
 
 pub mod caption;
+pub mod screen;
 
 pub mod annotate;
 pub mod callers;

@@ -8,6 +8,7 @@ use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, d
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::flame::FlameOptions;
+use uniprof_report::views::screen::Screen;
 
 /// 10 s at 1000 Hz; of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`.
 /// A simple generator shuffles them.
@@ -144,6 +145,7 @@ fn all_outputs_are_the_same_with_one_thread_and_with_two() {
             let form = table::TableOptions {
                 rows: 0,
                 paths: true,
+                screen: Screen::default(),
             };
             table::write(&found, form, &mut out).unwrap();
             json::write(&found, true, &mut out).unwrap();
@@ -199,7 +201,11 @@ fn table_and_json_have_the_same_certain_changes_and_say_what_to_do_next() {
             "{names:?}"
         );
         let mut out = Vec::new();
-        let form = table::TableOptions { rows: 0, paths };
+        let form = table::TableOptions {
+            rows: 0,
+            paths,
+            screen: Screen::default(),
+        };
         table::write(&found, form, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let starred = text.lines().filter(|line| line.starts_with("* "));

@@ -11,6 +11,7 @@ use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
 use uniprof_report::unit::Unit;
 use uniprof_report::views::flame::FlameOptions;
+use uniprof_report::views::screen::Screen;
 use uniprof_report::views::{chart, flame, heatmap, html, top, tree};
 use uprof::{State, Wait};
 
@@ -225,6 +226,7 @@ fn diffs_compare_shares_of_time() {
     let form = table::TableOptions {
         rows: 0,
         paths: false,
+        screen: Screen::default(),
     };
     table::write(&found, form, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();

@@ -9,6 +9,7 @@ use uniprof_report::gather::{By, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::survey::survey;
+use uniprof_report::views::screen::Screen;
 use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {
@@ -237,7 +238,14 @@ fn text_views_show_what_they_rest_on() {
     let mut out = Vec::new();
     top::write(&profile, top::TopOptions::default(), &mut out).unwrap();
     tree::write(&profile, tree::TreeOptions::default(), &mut out).unwrap();
-    info::write(&recording, &survey(&recording, &|_, _| {}), &mut out).unwrap();
+    let screen = Screen::default();
+    info::write(
+        &recording,
+        &survey(&recording, &|_, _| {}),
+        screen,
+        &mut out,
+    )
+    .unwrap();
     let text = String::from_utf8(out).unwrap();
     println!("{text}");
     for part in [
@@ -364,6 +372,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 assembly: false,
                 sources: true,
                 codes: &Codes::new(&[recording], &library, true),
+                screen: Screen::default(),
             };
             annotate::write(&found, &annotation, &mut out).unwrap();
             flame::write(&found, &drawing, &mut out).unwrap();

@@ -19,10 +19,17 @@ use uniprof_report::views::dump::{self, DumpOptions};
 use uniprof_report::views::flame::{self, FlameOptions};
 use uniprof_report::views::heatmap::Heatmap;
 use uniprof_report::views::html::{self, Tally};
+use uniprof_report::views::screen::Screen;
 use uniprof_report::views::{annotate, callers, info, top, tree};
 use uprof::image::{ImageIdentity, ImagePart};
 use uprof::layout::ImageSection;
 use uprof::{Arch, Block, BlockType, Item, Payload, Registers, StreamReader, recover};
+
+/// A terminal on which little has room.
+const NARROW: Screen = Screen {
+    columns: Some(60),
+    colors: false,
+};
 
 /// A file as it is.
 pub fn reader(bytes: &[u8]) {
@@ -254,7 +261,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
     library.only_given = true;
     recording.assume_images(&library);
     let found = survey(&recording, &|_, _| ());
-    markup::check_written(|out| info::write(&recording, &found, out));
+    markup::check_written(|out| info::write(&recording, &found, NARROW, out));
     let length_ns = recording.end_ns() - recording.start_ns();
     let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
     let mut tally = Tally::new(length_ns);
@@ -275,6 +282,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
                 assembly,
                 sources: false,
                 codes: &Codes::new(&[&recording], &library, true),
+                screen: NARROW,
             };
             annotate::write(&profile, &what, out)?;
         }

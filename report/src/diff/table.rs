@@ -6,6 +6,7 @@ use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::account::Account;
 use crate::unit::Unit;
+use crate::views::screen::{Color, Notes, Screen, width};
 use std::io::{self, Write};
 
 /// What to show.
@@ -15,6 +16,8 @@ pub struct TableOptions {
     pub rows: usize,
     /// Call paths too.
     pub paths: bool,
+    /// What the table is written on.
+    pub screen: Screen,
 }
 
 impl TableOptions {
@@ -38,35 +41,37 @@ pub(crate) fn sides(diff: &Diff) -> impl Iterator<Item = (&'static str, &[String
 /// # Errors
 /// What `out` returns.
 pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+    let screen = options.screen;
     for (letter, names, account) in sides(diff) {
         for name in names {
-            writeln!(out, "{letter}  {}", crate::labels::printable(name))?;
+            let name = crate::labels::printable(name).into_owned();
+            writeln!(out, "{letter}  {}", screen.ends(&name, 3))?;
         }
         for line in account.lines() {
-            writeln!(out, "   {line}")?;
+            screen.write_prose("   ", &line, 5, out)?;
         }
     }
     for warning in &diff.warnings {
-        writeln!(out, "warning: {}", crate::labels::printable(warning))?;
+        let warning = crate::labels::printable(warning);
+        screen.write_prose("warning: ", &warning, 2, out)?;
     }
     for line in advice(diff) {
-        writeln!(out, "{line}")?;
+        screen.write_prose("", &line, 2, out)?;
     }
     writeln!(out)?;
     let changes: Vec<&Change> = diff.listed(options.paths).collect();
     let certain = changes.iter().filter(|change| change.certain).count();
-    writeln!(out, "{}", verdict(certain))?;
-    writeln!(
-        out,
-        "\n  {:>8}  {:>17}  {:>7}  {:>7}  {:>8}  {:<5}  function",
-        "change", "interval", "A", "B", "relative", "of"
-    )?;
+    writeln!(out, "{}\n", verdict(certain))?;
     let most = options.most();
-    for (index, change) in changes.iter().take(most).enumerate() {
+    let shown = changes.iter().take(most);
+    let rows: Vec<Cells> = shown.map(|change| Cells::of(diff, change)).collect();
+    let columns = Columns::of(&rows, screen);
+    columns.write_heading(out)?;
+    for (index, (change, cells)) in changes.iter().zip(&rows).enumerate() {
         if index == certain && certain > 0 {
             writeln!(out, "  not certain:")?;
         }
-        write_row(diff, change, out)?;
+        columns.write_row(change, cells, out)?;
     }
     if changes.len() > most {
         let left = changes.len() - most;
@@ -74,12 +79,11 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
             0 => "none".to_owned(),
             sure => format!("{sure} of them"),
         };
-        writeln!(
-            out,
-            "… and {left} more, {sure} certain (--rows 0 shows all)"
-        )?;
+        let note = format!("… and {left} more, {sure} certain (--rows 0 shows all)");
+        screen.write_prose("", &note, 2, out)?;
     }
-    writeln!(out, "\n{}", legend(diff))
+    writeln!(out)?;
+    screen.write_prose("", &legend(diff), 0, out)
 }
 
 /// How many changes are certain, in words.
@@ -166,6 +170,9 @@ fn what_next(diff: &Diff) -> Option<String> {
     ))
 }
 
+/// What is to be said of a function that has no counterpart.
+const UNMATCHED: &str = "unmatched: it can't be told whether the other side has it";
+
 /// A change in words and numbers: shares in percent, changes in points.
 pub(crate) struct Cells {
     pub(crate) change: String,
@@ -193,7 +200,7 @@ impl Cells {
         };
         let kind = match function.kind {
             Kind::Same => "",
-            Kind::Unmatched => "unmatched: it can't be told whether the other side has it",
+            Kind::Unmatched => UNMATCHED,
             kind => kind.name(),
         };
         let pushed = match change.pushed {
@@ -213,31 +220,107 @@ impl Cells {
                 None => "new".to_owned(),
             },
             of: item.counted.name(),
-            function: crate::labels::short(&series.item_name(item)).into_owned(),
+            function: series.item_name(item),
             notes,
         }
     }
 
-    /// The function with its notes.
-    pub(crate) fn named(&self) -> String {
-        match self.notes.as_str() {
-            "" => self.function.clone(),
-            notes => format!("{}  {notes}", self.function),
-        }
+    /// The function with its notes, behind `used` columns.
+    pub(crate) fn named(&self, screen: Screen, used: usize) -> String {
+        let apart = if self.notes.is_empty() { "" } else { "  " };
+        // The word does where there is little room.
+        let text = match screen.columns {
+            Some(_) => self.notes.replace(UNMATCHED, Kind::Unmatched.name()),
+            None => self.notes.clone(),
+        };
+        let notes = Notes {
+            module: format!("{apart}{text}"),
+            ..Notes::default()
+        };
+        screen.name(&self.function, &notes, used)
+    }
+
+    /// What stands in front of it.
+    fn numbers(&self) -> [&str; 6] {
+        let [a, b] = &self.shares;
+        [&self.change, &self.interval, a, b, &self.relative, self.of]
     }
 }
 
-fn write_row(diff: &Diff, change: &Change, out: &mut dyn Write) -> io::Result<()> {
-    let cells = Cells::of(diff, change);
-    let [a, b] = &cells.shares;
-    writeln!(
-        out,
-        "{} {:>8}  {:>17}  {a:>7}  {b:>7}  {:>8}  {:<5}  {}",
-        if change.certain { "*" } else { " " },
-        cells.change,
-        cells.interval,
-        cells.relative,
-        cells.of,
-        cells.named()
-    )
+const HEADINGS: [&str; 6] = ["change", "interval", "A", "B", "relative", "of"];
+/// How wide the columns are where there is room for everything.
+const WIDTHS: [usize; 6] = [8, 17, 7, 7, 8, 5];
+/// What a narrow screen goes without, the first one first: the change and B tell both.
+const LEFT_OUT: [usize; 2] = [4, 2];
+/// What names need at least, or columns are left out.
+const NAME_COLUMNS: usize = 32;
+
+/// The columns in front of functions.
+struct Columns {
+    /// Those that are left out have no width.
+    widths: [Option<usize>; 6],
+    screen: Screen,
+}
+
+impl Columns {
+    fn of(rows: &[Cells], screen: Screen) -> Columns {
+        let mut columns = Columns {
+            widths: WIDTHS.map(Some),
+            screen,
+        };
+        let Some(all) = screen.columns else {
+            return columns;
+        };
+        for (index, column) in columns.widths.iter_mut().enumerate() {
+            let cells = rows.iter().map(|row| width(row.numbers()[index]));
+            *column = Some(cells.fold(width(HEADINGS[index]), usize::max));
+        }
+        for index in LEFT_OUT {
+            if columns.used() + NAME_COLUMNS > all {
+                columns.widths[index] = None;
+            }
+        }
+        columns
+    }
+
+    /// Where functions stand in a line.
+    fn used(&self) -> usize {
+        let widths = self.widths.iter().flatten();
+        2 + widths.map(|width| width + 2).sum::<usize>()
+    }
+
+    /// `cells` in their columns, the first one in a colour.
+    fn row(&self, cells: [&str; 6], color: Option<Color>) -> String {
+        let mut row = String::new();
+        for (index, cell) in cells.into_iter().enumerate() {
+            let Some(width) = self.widths[index] else {
+                continue;
+            };
+            let cell = match index {
+                5 => format!("{cell:<width$}"),
+                _ => format!("{cell:>width$}"),
+            };
+            row += &match color.filter(|_| index == 0) {
+                Some(color) => self.screen.colored(cell, color),
+                None => cell,
+            };
+            row += "  ";
+        }
+        row
+    }
+
+    fn write_heading(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "  {}function", self.row(HEADINGS, None))
+    }
+
+    fn write_row(&self, change: &Change, cells: &Cells, out: &mut dyn Write) -> io::Result<()> {
+        let mark = if change.certain { "*" } else { " " };
+        let color = match change.estimate.change() > 0.0 {
+            true => Color::Red,
+            false => Color::Green,
+        };
+        let numbers = self.row(cells.numbers(), change.certain.then_some(color));
+        let name = cells.named(self.screen, self.used());
+        writeln!(out, "{mark} {numbers}{name}")
+    }
 }

@@ -6,6 +6,7 @@ mod assembly;
 mod source;
 
 use super::callers::matching;
+use super::screen::Screen;
 use crate::code::Codes;
 use crate::gather::Profile;
 use crate::unit::Unit;
@@ -32,6 +33,8 @@ pub struct Annotation<'a, 'c> {
     pub sources: bool,
     /// Where instructions are from.
     pub codes: &'a Codes<'c>,
+    /// What is written on.
+    pub screen: Screen,
 }
 
 /// Writes the annotated function of a profile gathered by [`By::Place`](crate::gather::By::Place);
@@ -47,16 +50,26 @@ pub fn write(
     let wanted = matching(profile, what.function);
     let spots = Spots::of(profile, &wanted, what);
     let counts = spots.count(profile);
+    let screen = what.screen;
     for line in profile.account.lines() {
-        writeln!(out, "{line}")?;
+        screen.write_prose("", &line, 2, out)?;
     }
     let own: u64 = counts.values().map(|count| count.0).sum();
     let unit = profile.unit();
-    writeln!(out, "{} in {} itself", unit.phrase(own), what.function)?;
+    let found = format!("{} in {} itself", unit.phrase(own), what.function);
+    screen.write_prose("", &found, 2, out)?;
     for (module, why) in &spots.missing {
-        writeln!(out, "no instructions of {}: {why}", module_name(module))?;
+        let note = format!("no instructions of {}: {why}", module_name(module));
+        screen.write_prose("", &note, 2, out)?;
     }
-    writeln!(out, "\n     self     total")?;
+    let amounts = screen.number_columns(unit, profile.account.counted).0;
+    let form = Form {
+        unit,
+        screen,
+        own,
+        amounts,
+    };
+    writeln!(out, "\n{:>amounts$} {:>amounts$}", "self", "total")?;
     let mut files: BTreeMap<&str, BTreeMap<u32, Counts>> = BTreeMap::new();
     let mut listed: BTreeMap<usize, BTreeMap<usize, Counts>> = BTreeMap::new();
     for (spot, count) in &counts {
@@ -71,11 +84,11 @@ pub fn write(
         }
     }
     for (file, lines) in &files {
-        source::write_file(file, what.sources, lines, unit, out)?;
+        source::write_file(file, what.sources, lines, form, out)?;
     }
     for (listing, instructions) in &listed {
         let (module, listing) = &spots.listings[*listing];
-        assembly::write_listing((module, listing), what, instructions, unit, out)?;
+        assembly::write_listing((module, listing), what, instructions, form, out)?;
     }
     let mut module_before = None;
     for (spot, count) in &counts {
@@ -84,11 +97,11 @@ pub fn write(
         };
         if module_before != Some(place.module) {
             let module = module_name(place.module);
-            writeln!(out, "                    instructions in {module}")?;
+            form.write_heading(&format!("instructions in {module}"), out)?;
             module_before = Some(place.module);
         }
         let places = format!("{:#x}  +{own_into_bytes:#x}", place.offset);
-        writeln!(out, "{}  {places}", columns(*count, unit))?;
+        form.write_row(*count, &places, out)?;
     }
     Ok(!counts.is_empty())
 }
@@ -100,11 +113,44 @@ fn module_name(path: &str) -> &str {
     }
 }
 
-/// The columns of own and total samples; what has none has blanks.
-fn columns((own, total): Counts, unit: Unit) -> String {
-    let number = |count: u64| match count {
-        0 => format!("{:>9}", ""),
-        _ => format!("{:>9}", unit.amount(count)),
-    };
-    format!("{} {}", number(own), number(total))
+/// How lines are written.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    unit: Unit,
+    screen: Screen,
+    /// What the function has of its own: the weight of a line is its part of that.
+    own: u64,
+    /// How wide numbers are.
+    amounts: usize,
+}
+
+impl Form {
+    /// Where lines and instructions stand; headings stand a column to the left.
+    fn column(self) -> usize {
+        2 * self.amounts + 3
+    }
+
+    /// Writes what the lines below are of.
+    fn write_heading(self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+        let column = self.column() - 1;
+        writeln!(out, "{:column$}{}", "", self.screen.ends(text, column))
+    }
+
+    /// Writes what is no row of its own.
+    fn write_between(self, text: &str, out: &mut dyn Write) -> io::Result<()> {
+        let column = self.column();
+        writeln!(out, "{:column$}{}", "", self.screen.start(text, column))
+    }
+
+    /// Writes a line or an instruction; what has no samples has blanks.
+    fn write_row(self, (own, total): Counts, text: &str, out: &mut dyn Write) -> io::Result<()> {
+        let amounts = self.amounts;
+        let number = |count: u64| match count {
+            0 => " ".repeat(amounts),
+            _ => format!("{:>amounts$}", self.unit.amount(count)),
+        };
+        let weighed = self.screen.weighed(number(own), own, self.own);
+        let (total, text) = (number(total), self.screen.start(text, self.column()));
+        writeln!(out, "{weighed} {total}  {text}")
+    }
 }

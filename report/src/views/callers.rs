@@ -52,15 +52,15 @@ pub fn write(
         }
     }
     for line in profile.account.lines() {
-        writeln!(out, "{line}")?;
+        options.screen.write_prose("", &line, 2, out)?;
     }
     let found: u64 = callers.totals()[ROOT as usize];
     let share = crate::account::share(found, profile.account.counted);
-    writeln!(
-        out,
-        "{} of them ({share}) have {function} in their stack; by callers:\n",
-        profile.unit().amount(found)
-    )?;
+    let amount = profile.unit().amount(found);
+    let found_in =
+        format!("{amount} of them ({share}) have {function} in their stack; by callers:");
+    options.screen.write_prose("", &found_in, 2, out)?;
+    writeln!(out)?;
     write_calls(profile, Calls::of(callers, Own::Of(own)), options, out)?;
     Ok(found > 0)
 }

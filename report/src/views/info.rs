@@ -1,5 +1,6 @@
 //! `info`: what was recorded, where, when and how, and how well that went.
 
+use super::screen::Screen;
 use crate::account::{Account, is_cut, share};
 use crate::labels::printable;
 use crate::processes::{self, Balance};
@@ -15,11 +16,15 @@ use uprof::cold::{Metadata, TargetKind};
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(recording: &Recording, survey: &Survey, out: &mut dyn Write) -> io::Result<()> {
-    for (name, value) in lines(recording, survey, true) {
-        writeln!(out, "{name:<16}{value}")?;
-    }
-    Ok(())
+pub fn write(
+    recording: &Recording,
+    survey: &Survey,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let lines = lines(recording, survey, true);
+    let mut lines = lines.iter();
+    lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<16}"), value, 18, out))
 }
 
 /// The same as names and values, both printable; a line without a name belongs to the one before.

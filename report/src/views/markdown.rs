@@ -2,6 +2,7 @@
 //!
 //! Names are a stranger's. They stand in code spans, in which nothing is markup, a link or a mention.
 
+use super::screen::Screen;
 use super::top::{self, TopOptions};
 use crate::account::share;
 use crate::diff::table::{Cells, TableOptions, advice, legend, sides, verdict};
@@ -44,7 +45,7 @@ pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) ->
     for row in &shown {
         let (own, total) = (share(row.own, counted), share(row.total, counted));
         let [own_amount, total_amount] = [row.own, row.total].map(|amount| unit.amount(amount));
-        let name = code(&top::named(profile, row));
+        let name = code(&top::named(profile, row, Screen::default(), 0));
         writeln!(
             out,
             "| {own_amount} | {own} | {total_amount} | {total} | {name} |"
@@ -108,7 +109,7 @@ fn write_changes(
             cells.interval,
             cells.relative,
             cells.of,
-            code(&cells.named())
+            code(&cells.named(Screen::default(), 0))
         )?;
     }
     match changes.len().saturating_sub(most) {

@@ -1,8 +1,9 @@
 //! `--top`: functions by the samples, or the time, that were in them.
 
+use super::screen::{Notes, Screen};
 use crate::account::share;
 use crate::gather::Profile;
-use crate::labels::{LabelId, short};
+use crate::labels::LabelId;
 use std::io::{self, Write};
 
 /// What to show.
@@ -12,6 +13,8 @@ pub struct TopOptions {
     pub rows: usize,
     /// Least share of the samples, 0 to 1, that a function must have in its stacks.
     pub least_share: f64,
+    /// What the table is written on.
+    pub screen: Screen,
 }
 
 impl Default for TopOptions {
@@ -19,6 +22,7 @@ impl Default for TopOptions {
         TopOptions {
             rows: 30,
             least_share: 0.0,
+            screen: Screen::default(),
         }
     }
 }
@@ -68,15 +72,19 @@ pub fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
     (count, shown.collect())
 }
 
-/// What a row is called: its function, and where that is.
-pub(crate) fn named(profile: &Profile, row: &TopRow) -> String {
+/// What a row is called: its function, and where that is, behind `used` columns.
+pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize) -> String {
     let labels = &profile.labels;
-    let name = short(labels.name(row.label));
     let mark = match labels.get(row.label).inlined {
         true => " (inlined)",
         false => "",
     };
-    format!("{name}{mark}{}", labels.module_suffix(row.label))
+    let notes = Notes {
+        mark,
+        module: labels.module_suffix(row.label),
+        more: String::new(),
+    };
+    screen.name(labels.name(row.label), &notes, used)
 }
 
 /// Writes the table.
@@ -84,22 +92,25 @@ pub(crate) fn named(profile: &Profile, row: &TopRow) -> String {
 /// # Errors
 /// What `out` returns.
 pub fn write(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
+    let screen = options.screen;
     for line in profile.account.lines() {
-        writeln!(out, "{line}")?;
+        screen.write_prose("", &line, 2, out)?;
     }
     let (all, shown) = shown(profile, options);
     let (counted, unit) = (profile.account.counted, profile.unit());
     writeln!(out)?;
-    writeln!(out, "     self        %      total        %  function")?;
+    let (amounts, shares) = screen.number_columns(unit, counted);
+    let heading = |what| format!("{what:>amounts$} {:>shares$}", "%");
+    writeln!(out, "{}  {}  function", heading("self"), heading("total"))?;
+    let used = 2 * (amounts + 1 + shares + 2);
     for row in &shown {
-        let (own, total) = (share(row.own, counted), share(row.total, counted));
-        writeln!(
-            out,
-            "{:>9} {own:>8}  {:>9} {total:>8}  {}",
-            unit.amount(row.own),
-            unit.amount(row.total),
-            named(profile, row)
-        )?;
+        let [own, total] = [row.own, row.total].map(|part| {
+            let share = format!("{:>shares$}", share(part, counted));
+            let share = screen.weighed(share, part, counted);
+            format!("{:>amounts$} {share}", unit.amount(part))
+        });
+        let name = named(profile, row, screen, used);
+        writeln!(out, "{own}  {total}  {name}")?;
     }
     match all - shown.len() {
         0 => Ok(()),

@@ -1,8 +1,8 @@
 //! `--tree`: who called whom, as an indented text.
 
+use super::screen::{Notes, Screen, width};
 use crate::account::share;
 use crate::gather::Profile;
-use crate::labels::short;
 use crate::recursion::{self, Rounds};
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::io::{self, Write};
@@ -18,6 +18,8 @@ pub struct TreeOptions {
     pub reverse: bool,
     /// Recursion is told once.
     pub fold: bool,
+    /// What the tree is written on.
+    pub screen: Screen,
 }
 
 impl Default for TreeOptions {
@@ -27,6 +29,7 @@ impl Default for TreeOptions {
             depth: 0,
             reverse: false,
             fold: true,
+            screen: Screen::default(),
         }
     }
 }
@@ -37,7 +40,7 @@ impl Default for TreeOptions {
 /// What `out` returns.
 pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io::Result<()> {
     for line in profile.account.lines() {
-        writeln!(out, "{line}")?;
+        options.screen.write_prose("", &line, 2, out)?;
     }
     writeln!(out)?;
     let calls = match options.reverse {
@@ -119,6 +122,8 @@ struct Line {
 
 /// Deeper branches are not indented further: nobody follows them, and each costs its depth in spaces.
 const INDENT_COLUMNS_MAX: usize = 240;
+/// What indentation leaves of a line for the name.
+const NAME_COLUMNS: usize = 24;
 
 /// What is to be written, and what was left out.
 struct Walk<'a> {
@@ -159,21 +164,32 @@ pub(super) fn write_calls(
         has_rounds: false,
     };
     let own = calls.own();
-    let heading = if own.is_some() { "       self" } else { "" };
-    writeln!(out, "    total        %{heading}  function")?;
+    let screen = options.screen;
+    let (amounts, shares) = screen.number_columns(unit, whole);
+    let own_heading = own.as_ref().map(|_| format!("  {:>amounts$}", "self"));
+    let own_heading = own_heading.unwrap_or_default();
+    let heading = format!("{:>amounts$} {:>shares$}{own_heading}  ", "total", "%");
+    // Where functions without a branch stand in a line.
+    let column = heading.len();
+    let indent_max = screen.columns.map_or(INDENT_COLUMNS_MAX, |columns| {
+        columns
+            .saturating_sub(column + NAME_COLUMNS)
+            .clamp(8, INDENT_COLUMNS_MAX)
+    });
+    writeln!(out, "{heading}function")?;
     walk.push_children(ROOT, 0, "");
     while let Some(line) = walk.lines.pop() {
         let node = line.node as usize;
-        let (total, share) = (
-            unit.amount(walk.totals[node]),
-            share(walk.totals[node], whole),
-        );
+        let total = walk.totals[node];
+        let share = format!("{:>shares$}", share(total, whole));
+        let (share, total) = (screen.weighed(share, total, whole), unit.amount(total));
         let own = own.as_ref().map_or(String::new(), |own| {
-            format!("  {:>9}", unit.amount(own[node]))
+            format!("  {:>amounts$}", unit.amount(own[node]))
         });
-        let (prefix, branch, name) = (&line.prefix, line.branch, walk.name(line.node));
-        writeln!(out, "{total:>9} {share:>8}{own}  {prefix}{branch}{name}")?;
-        let is_narrow = line.prefix.chars().count() < INDENT_COLUMNS_MAX;
+        let lead = format!("{}{}", line.prefix, line.branch);
+        let name = walk.name(line.node, screen, column + width(&lead));
+        writeln!(out, "{total:>amounts$} {share}{own}  {lead}{name}")?;
+        let is_narrow = width(&line.prefix) < indent_max;
         let below = match line.branch {
             "" => line.prefix,
             "└ " if is_narrow => line.prefix + "  ",
@@ -189,26 +205,22 @@ pub(super) fn write_calls(
     }
     if walk.left_out > 0 {
         let (left_out, percent) = (walk.left_out, options.least_share * 100.0);
-        writeln!(
-            out,
-            "… {left_out} branches below {percent}% or too deep are not shown"
-        )?;
+        let note = format!("… {left_out} branches below {percent}% or too deep are not shown");
+        screen.write_prose("", &note, 2, out)?;
     }
     if walk.has_rounds {
-        writeln!(
-            out,
-            "↻ recursion, and its most rounds (--recursion whole shows each)"
-        )?;
+        let note = "↻ recursion, and its most rounds (--recursion whole shows each)";
+        screen.write_prose("", note, 2, out)?;
     }
     Ok(())
 }
 
 impl Walk<'_> {
     /// What a line says behind its numbers.
-    fn name(&mut self, node: NodeId) -> String {
+    fn name(&mut self, node: NodeId, screen: Screen, used: usize) -> String {
         let labels = &self.profile.labels;
         let label = self.calls.tree.label(node);
-        let (name, module) = (short(labels.name(label)), labels.module_suffix(label));
+        let module = labels.module_suffix(label);
         let Rounds { functions, most } = self.calls.rounds(node);
         let rounds = match functions {
             0 => String::new(),
@@ -216,7 +228,12 @@ impl Walk<'_> {
             _ => format!("  ↻ {most} ({functions} functions)"),
         };
         self.has_rounds |= functions > 0;
-        format!("{name}{module}{rounds}")
+        let notes = Notes {
+            mark: "",
+            module,
+            more: rounds,
+        };
+        screen.name(labels.name(label), &notes, used)
     }
 
     fn push_children(&mut self, node: NodeId, depth: usize, prefix: &str) {

@@ -83,7 +83,7 @@ pub fn write_diff(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io
             let [a, b] = &cells.shares;
             let text = format!(
                 "{} ({}): {a}% to {b}% of the {}, change {} points ({}) {}",
-                cells.function,
+                short(&cells.function),
                 cells.of,
                 diff.series.unit.what(),
                 cells.change,

@@ -8,6 +8,7 @@ use uniprof_report::gather::{By, Options, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::annotate::{self, Annotation};
+use uniprof_report::views::screen::Screen;
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer};
@@ -41,6 +42,7 @@ pub fn annotated(
         assembly,
         sources: true,
         codes: &Codes::new(recordings, &library, true),
+        screen: Screen::default(),
     };
     let mut out = Vec::new();
     annotate::write(&profile, &what, &mut out).unwrap();

@@ -1,11 +1,10 @@
 //! The instructions of a function with their samples.
 
 use super::source::{self, SourceLine};
-use super::{AROUND, Annotation, Counts, LINES_MAX, columns, module_name};
+use super::{AROUND, Annotation, Counts, Form, LINES_MAX, module_name};
 use crate::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
 use crate::disassembly::{self, Instruction};
 use crate::labels::printable;
-use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
@@ -50,7 +49,7 @@ pub(super) fn write_listing(
     (module, listing): (&str, &Listing<'_>),
     what: &Annotation<'_, '_>,
     counts: &BTreeMap<usize, Counts>,
-    unit: Unit,
+    form: Form,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let codes = what.codes;
@@ -62,7 +61,7 @@ pub(super) fn write_listing(
     let syntax = disassembly::syntax(function.arch);
     let syntax = syntax.map_or(String::new(), |syntax| format!("  ({syntax})"));
     let module = module_name(module);
-    writeln!(out, "                    {name} in {module}{syntax}")?;
+    form.write_heading(&format!("{name} in {module}{syntax}"), out)?;
     let shown = shown(counts, listing.starts.len());
     let lines = shown.iter().map(|index| {
         let line = codes.line(function, listing.starts[*index] as u64)?;
@@ -77,7 +76,7 @@ pub(super) fn write_listing(
     let (mut before, mut line_before) = (None, None);
     for (index, line) in shown.iter().copied().zip(&lines) {
         if before.is_some_and(|before: usize| before + 1 != index) {
-            writeln!(out, "                         …")?;
+            form.write_between("    …", out)?;
         }
         before = Some(index);
         if let Some(line) = line
@@ -86,23 +85,16 @@ pub(super) fn write_listing(
             let text = texts.get(line).map_or("", |text| text.trim());
             let place = format!("{}:{}", line.short_file(), line.line);
             let heading = printable(&format!("{place}  {text}")).into_owned();
-            writeln!(out, "                     {}", heading.trim_end())?;
+            form.write_between(heading.trim_end(), out)?;
         }
         line_before = line.as_ref().or(line_before);
         let count = counts.get(&index).copied().unwrap_or_default();
-        writeln!(
-            out,
-            "{}  {}",
-            columns(count, unit),
-            row(listing, codes, index)
-        )?;
+        form.write_row(count, &row(listing, codes, index), out)?;
     }
     let left_out = counts.keys().filter(|index| !shown.contains(index)).count();
     if left_out > 0 {
-        writeln!(
-            out,
-            "                    {left_out} more instructions with samples are not shown"
-        )?;
+        let note = format!("{left_out} more instructions with samples are not shown");
+        form.write_heading(&note, out)?;
     }
     writeln!(out)
 }

@@ -1,9 +1,8 @@
 //! Source files, as far as they are at hand: whole with their samples, or single lines.
 
-use super::{AROUND, Counts, LINES_MAX, columns};
+use super::{AROUND, Counts, Form, LINES_MAX};
 use crate::labels::printable;
 use crate::mapped::{open_named, read_at_most};
-use crate::unit::Unit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
@@ -56,7 +55,7 @@ pub(super) fn write_file(
     file: &str,
     opens: bool,
     lines: &BTreeMap<u32, Counts>,
-    unit: Unit,
+    form: Form,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let source = opens.then(|| read_source(Path::new(file)));
@@ -66,7 +65,7 @@ pub(super) fn write_file(
         Some(Some(_)) => "",
     };
     let source = source.flatten();
-    writeln!(out, "                    {file}{note}")?;
+    form.write_heading(&format!("{file}{note}"), out)?;
     let source: Vec<&str> = source
         .as_deref()
         .map_or(Vec::new(), |text| text.lines().collect());
@@ -87,13 +86,13 @@ pub(super) fn write_file(
             continue;
         }
         if before.is_some_and(|before: u32| before + 1 != line) {
-            writeln!(out, "                         …")?;
+            form.write_between("    …", out)?;
         }
         before = Some(line);
         let count = lines.get(&line).copied().unwrap_or_default();
         // A tab is no danger, and keeps its meaning at the start of a line.
-        let text = printable(&text.replace('\t', "    ")).into_owned();
-        writeln!(out, "{}  {line:>6}  {text}", columns(count, unit))?;
+        let text = text.replace('\t', "    ");
+        form.write_row(count, &format!("{line:>6}  {}", printable(&text)), out)?;
     }
     writeln!(out)
 }
