@@ -1,5 +1,6 @@
 //! What a run may take of memory: an amount that does for any sound recording, and more for each byte of
-//! the files that are read. What asks for more was made to.
+//! the files that are read. What asks for more was made to. What it may do is counted by the report
+//! (`uniprof_report::work`), and past it ends in the same way.
 //!
 //! Every allocation goes through here. Where the budget is used up, or the system gives nothing more, the
 //! program ends with a message and status 2, instead of an abort or of swapping the machine to death. Files
@@ -8,6 +9,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use uniprof_report::work;
 
 /// What any run may take (bytes).
 const BASE_BYTES: usize = 224 << 20;
@@ -73,7 +75,7 @@ fn take(bytes: usize) {
 
 fn given(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
-        end(None);
+        end(Why::System);
     }
     memory
 }
@@ -90,14 +92,27 @@ fn over_budget(wanted: usize) {
     let start = START.load(Ordering::Relaxed);
     let budget = start.saturating_add(budget());
     match wanted > budget {
-        true => end(Some(budget - start)),
+        true => end(Why::Memory(budget - start)),
         false => BUDGET.store(budget, Ordering::Relaxed),
     }
 }
 
-/// Ends the program; `budget`: what was not enough, `None` if the system gives nothing more.
+fn over_steps() {
+    end(Why::Steps);
+}
+
+/// Why the program ends.
+enum Why {
+    /// This was not enough (bytes).
+    Memory(usize),
+    /// The system gives nothing more.
+    System,
+    /// It asks for more work than is reasonable.
+    Steps,
+}
+
 #[cold]
-fn end(budget: Option<usize>) {
+fn end(why: Why) {
     // What ending takes is let pass, in this thread and others.
     if ENDING.swap(true, Ordering::SeqCst) {
         return;
@@ -105,15 +120,21 @@ fn end(budget: Option<usize>) {
     let mut text = [0; 512];
     let mut rest = &mut text[..];
     let mib = |bytes: usize| bytes >> 20;
-    let _ = match budget {
-        Some(bytes) => write!(
+    let _ = match why {
+        Why::Steps => write!(
+            rest,
+            "uniprof: what is read asks for more work than any sound file of its size does: it is damaged, or \
+             made to; choose less of it (--from, --to), and if an image is (--elf, or one that was found), leave \
+             it out (--no-search)"
+        ),
+        Why::Memory(bytes) => write!(
             rest,
             "uniprof: what is read asks for more than {} MiB of memory, which no sound file of its size \
              does: it is damaged, or made to; if an image is (--elf, or one that was found), leave it out \
              (--no-search)",
             mib(bytes)
         ),
-        None => write!(
+        Why::System => write!(
             rest,
             "uniprof: the system gives no more memory; {} MiB are in use: raise the limit (ulimit -v), or \
              choose less (--from, --to, --no-inlines)",
@@ -137,6 +158,7 @@ fn end(budget: Option<usize>) {
 pub fn limit() {
     let start = USED.load(Ordering::Relaxed);
     START.store(start, Ordering::Relaxed);
+    work::limit(over_steps);
     BUDGET.store(start.saturating_add(budget()), Ordering::Relaxed);
 }
 
@@ -152,6 +174,7 @@ pub fn limit_embedding() {
 pub fn unlimit() {
     EMBEDS.store(false, Ordering::Relaxed);
     BUDGET.store(usize::MAX, Ordering::Relaxed);
+    work::unlimit();
 }
 
 /// Takes note that so many bytes were read from elsewhere than a file.

@@ -1,5 +1,6 @@
-//! Small files that ask for much memory or a deep stack: every command ends with a message and a status,
-//! in 200 MiB of address space, where Rust's own answer would be an abort.
+//! Small files that ask for much memory, a deep stack or hours of work: every command ends with a message and a
+//! status, in 200 MiB of address space, where Rust's own answer would be an abort, and in a minute of processor
+//! time (without optimisation; seconds with it).
 
 #![cfg(feature = "report")]
 
@@ -69,16 +70,24 @@ fn image(path: &Path, sections: &[(&str, &[u8])]) {
         } else {
             *content
         };
-        let kind = if *name == ".shstrtab" { 3 } else { 1 };
+        // Type, flags, and whether it is a table to which the next section belongs, of entries of 24 bytes.
+        let (kind, flags, is_table) = match *name {
+            ".symtab" => (2, 0, true),
+            ".shstrtab" | ".strtab" => (3, 0, false),
+            ".rela" => (4, 2, true),
+            ".dynsym" => (11, 2, true),
+            _ => (1, 0, false),
+        };
+        let next = headers.len() as u64 + 1;
         headers.push([
             name_at | kind << 32,
-            0,
+            flags,
             0,
             bytes.len() as u64,
             content.len() as u64,
-            0,
+            next * u64::from(is_table),
             1,
-            0,
+            24 * u64::from(is_table),
         ]);
         bytes.extend_from_slice(content);
     }
@@ -171,7 +180,7 @@ fn long_names(path: &Path, files: usize, name_bytes: usize) {
 
 /// Status and messages in 200 MiB of address space.
 fn uniprof(folder: &Path, words: &str) -> (i32, String) {
-    let script = format!("ulimit -v 204800; exec \"$0\" {words}");
+    let script = format!("ulimit -v 204800; ulimit -t 60; exec \"$0\" {words}");
     let output = Command::new("sh")
         .args(["-c", &script])
         .arg(cargo_bin("uniprof"))
@@ -279,6 +288,145 @@ fn tables_of_abbreviations_that_lie_over_one_another_are_left_out() {
             !are_apart,
             "{said}"
         );
+    }
+}
+
+/// Units that all have all addresses.
+fn overlapping_units(path: &Path, units: usize) {
+    let abbreviations = [1, 0x11, 0, 0x11, 1, 0x12, 7, 0, 0, 0];
+    let info = unit(&entry(1)).repeat(units);
+    image(
+        path,
+        &[(".debug_abbrev", &abbreviations), (".debug_info", &info)],
+    );
+}
+
+#[test]
+fn units_that_have_the_same_addresses_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for (units, is_read) in [(64, true), (65, false)] {
+        overlapping_units(&folder.join("image"), units);
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert!(code < 2, "{units} units: {said}");
+        assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
+    }
+    // 800 addresses in 50,000 units each: an hour of looking into them, and a second of counting them.
+    recording(&folder.join("run.uprof"), 1, 800);
+    overlapping_units(&folder.join("image"), 50_000);
+    for (code, said) in all_commands(folder, "--elf image") {
+        assert!(code < 2 || said.contains("more work"), "{said}");
+    }
+}
+
+/// A unit of `entries` variables of one byte, each with `attributes` that take none (DW_FORM_flag_present).
+fn wide_abbreviation(path: &Path, attributes: usize, entries: usize) {
+    let mut abbreviations = vec![1, 0x11, 1, 0x11, 1, 0x12, 7, 0, 0, 2, 0x34, 0];
+    abbreviations.extend([0x3c, 0x19].repeat(attributes));
+    abbreviations.extend([0, 0, 0]);
+    let mut all = entry(1);
+    all.extend(std::iter::repeat_n(2, entries));
+    all.push(0);
+    let info = unit(&all);
+    image(
+        path,
+        &[(".debug_abbrev", &abbreviations), (".debug_info", &info)],
+    );
+}
+
+#[test]
+fn abbreviations_of_many_attributes_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    for (attributes, entries, is_read) in
+        [(100, 10, true), (101, 10, false), (100_000, 500_000, false)]
+    {
+        wide_abbreviation(&folder.join("image"), attributes, entries);
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert!(code < 2, "{attributes} attributes: {said}");
+        assert_eq!(said.contains("nests or repeats itself"), !is_read, "{said}");
+    }
+}
+
+/// As [`recording`], of `rows` samples of one stack, 8 KiB long, in which word after word is a return address.
+fn recording_of_stacks(path: &Path, rows: u64) {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    metadata.sampling.rate_millihertz = 99_000;
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
+    let task = Task { space: 1, vcpu: 1 };
+    let mapping = Mapping {
+        start: TEXT,
+        length: 0x10_0000,
+        path: "/image".into(),
+        ..Mapping::default()
+    };
+    let mapped = ModuleEvent {
+        time_ns: 1_000,
+        space: 1,
+        what: ModuleChange::Mapped(mapping),
+    };
+    writer.modules(&[mapped]).unwrap();
+    let address = 0x7fff_0000;
+    let mut registers = uprof::Registers::default();
+    registers.set(7, address);
+    registers.set(16, TEXT + 0x1005);
+    let bytes = (TEXT + 0x1005).to_le_bytes().repeat(1024);
+    for row in 0..rows {
+        let chain = [Frame::exact(TEXT + 0x1005)];
+        let mut sample = Sample::bare(2_000 + row, task, &chain);
+        sample.registers = Some(&registers);
+        sample.stack = Some(uprof::RawStack {
+            address,
+            bytes: &bytes,
+        });
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::TargetEnded,
+        message: "it ended".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap();
+}
+
+/// Call frame information of one function, whose frame is 16 bytes, told by an expression of `steps`.
+fn slow_rules(path: &Path, steps: usize) {
+    // DW_OP_breg7 16, and then DW_OP_nop.
+    let mut expression = vec![0x77, 16];
+    expression.resize(steps, 0x96);
+    let common = [1, 0, 1, 0x78, 16, 0, 0, 0];
+    let mut frame = (common.len() as u32 + 4).to_le_bytes().to_vec();
+    frame.extend([0; 4]);
+    frame.extend(common);
+    let mut one = (frame.len() as u32 + 4).to_le_bytes().to_vec();
+    one.extend(TEXT.to_le_bytes());
+    one.extend(0x10_0000u64.to_le_bytes());
+    // DW_CFA_def_cfa_expression, and the return address at CFA - 8.
+    one.push(0x0f);
+    one.extend([steps as u8 | 0x80, (steps >> 7) as u8]);
+    one.extend(expression);
+    one.extend([0x90, 1]);
+    frame.extend((one.len() as u32).to_le_bytes());
+    frame.extend(one);
+    frame.extend([0; 4]);
+    image(path, &[(".eh_frame", &frame)]);
+}
+
+#[test]
+fn rules_of_unwinding_that_take_hours_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    slow_rules(&folder.join("image"), 500);
+    for (rows, is_done) in [(1, true), (10_000, false)] {
+        recording_of_stacks(&folder.join("run.uprof"), rows);
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert_eq!(code < 2, is_done, "{said}");
+        assert_eq!(said.contains("more work"), !is_done, "{said}");
     }
 }
 

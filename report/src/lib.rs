@@ -3,6 +3,7 @@
 //! no guest; same input, same bytes out.
 
 pub mod mapped;
+pub mod work;
 mod words;
 mod json_writer;
 mod arena;

@@ -3,6 +3,7 @@
 //! classes and functions around it. DWARF links entries to what they are inside of only downwards,
 //! so that a unit is read once from its start when its first function is asked for.
 
+use crate::work;
 use gimli::constants as dw;
 use gimli::{
     AttributeValue, DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Unit, UnitOffset, UnitRef,
@@ -20,6 +21,8 @@ const HOPS_MAX: usize = 16;
 const LEVELS_MAX: usize = 64;
 /// Entries before a nameless one beyond this many are not looked at to number it.
 const SIBLINGS_MAX: usize = 4096;
+/// What looking at one costs of what a run may do.
+const STEPS_PER_ENTRY: u64 = 32;
 /// No name with its path is longer (bytes): what is around it is left out.
 const PATH_BYTES_MAX: usize = 16 << 10;
 
@@ -320,6 +323,7 @@ impl<'a> Scopes<'a> {
         let before = self.entries[..number as usize].iter().rev();
         let siblings = before.take(SIBLINGS_MAX).filter(|entry| entry.1 == outer);
         let nameless = siblings.filter(|(offset, _)| {
+            work::take(STEPS_PER_ENTRY);
             let said = self.said(dwarf, *offset);
             said.is_some_and(|said| said.name.is_none() && said.origin.is_none())
         });

@@ -2,6 +2,7 @@
 //! keeps each range, row and file name as often as a unit says it. What a compiler writes is small beside
 //! its sections; what nests or repeats itself beyond that is not read.
 
+use crate::work;
 use gimli::constants as dw;
 use gimli::{DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Reader, Section, Unit, UnitType};
 use std::sync::OnceLock;
@@ -11,6 +12,12 @@ type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Functions inlined into one another; compilers stop far below.
 const NESTED_MAX: usize = 512;
+/// Units that have the same address; of a sound image it is one, and some that the linker dropped.
+const SHARED_MAX: u64 = 64;
+/// What looking into a unit costs of what a run may do.
+const STEPS_PER_UNIT: u64 = 64;
+/// Attributes of an abbreviation; compilers write up to 30.
+const ATTRIBUTES_MAX: usize = 100;
 /// What tables of small files may have beside what their sections justify: ranges, and bytes of lines.
 const SLACK: usize = 1 << 16;
 /// Names of the files of a unit, with their folders, may be so much longer than the table they are from.
@@ -74,15 +81,24 @@ impl Units {
     pub fn may_read(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let before = self.ranges[..after].iter().rev();
+        let (mut near_count, mut mine_count) = (0, 0);
         let near = before.take_while(|range| range.2 > address);
-        let mut mine = near.filter(|range| address < range.1);
+        let mut mine = near
+            .inspect(|_| near_count += 1)
+            .filter(|range| address < range.1);
         let may = mine.all(|range| {
+            mine_count += 1;
+            if mine_count > SHARED_MAX {
+                return false;
+            }
             let (offset, known) = &self.units[range.3 as usize];
             *known.get_or_init(|| {
                 let unit = dwarf.unit_header(*offset).and_then(|it| dwarf.unit(it));
                 unit.is_ok_and(|unit| is_tame(dwarf, &unit))
             })
         });
+        // addr2line goes through them again.
+        work::take(2 * near_count + STEPS_PER_UNIT * mine_count);
         if !may {
             self.refused.store(true, Ordering::Relaxed);
         }
@@ -96,7 +112,8 @@ impl Units {
 }
 
 /// Whether no table of abbreviations lies over another: of a section of a megabyte, each of 50,000 units could
-/// name all but the first few bytes, and every one is read and kept.
+/// name all but the first few bytes, and every one is read and kept. Nor has an abbreviation attributes without
+/// end: there are some that take no byte of an entry, and each entry is read with all of them.
 pub(super) fn have_sane_abbreviations(dwarf: &Dwarf<Bytes<'_>>) -> bool {
     let mut starts = Vec::new();
     let mut headers = dwarf.units();
@@ -110,24 +127,28 @@ pub(super) fn have_sane_abbreviations(dwarf: &Dwarf<Bytes<'_>>) -> bool {
     starts.into_iter().all(|start| {
         let is_apart = start >= end;
         let table = section.get(start..).unwrap_or_default();
-        if is_apart {
-            end = start + abbreviations_bytes(table);
-        }
-        is_apart
+        let bytes = is_apart.then(|| abbreviations_bytes(table)).flatten();
+        end = start.saturating_add(bytes.unwrap_or(0));
+        bytes.is_some()
     })
 }
 
 /// Bytes of the table of abbreviations that `section` begins with; where it is damaged, those before (DWARF 5,
-/// 7.5.3).
-fn abbreviations_bytes(section: &[u8]) -> usize {
+/// 7.5.3). `None` if one has more attributes than any compiler gives.
+fn abbreviations_bytes(section: &[u8]) -> Option<usize> {
     let mut rest = Bytes::new(section, LittleEndian);
+    let mut is_sane = true;
     let mut one = || -> gimli::Result<bool> {
         if rest.read_uleb128()? == 0 {
             return Ok(false);
         }
         rest.read_uleb128()?; // the tag
         rest.read_u8()?; // whether there are children
-        loop {
+        for number in 0.. {
+            if number > ATTRIBUTES_MAX {
+                is_sane = false;
+                break;
+            }
             let (name, form) = (rest.read_uleb128()?, rest.read_uleb128()?);
             if form == u64::from(dw::DW_FORM_implicit_const.0) {
                 rest.read_sleb128()?;
@@ -136,9 +157,10 @@ fn abbreviations_bytes(section: &[u8]) -> usize {
                 return Ok(true);
             }
         }
+        Ok(false)
     };
     while one().unwrap_or(false) {}
-    section.len() - rest.len()
+    is_sane.then(|| section.len() - rest.len())
 }
 
 /// What the sections of an image have room for.

@@ -5,10 +5,11 @@
 
 use super::memory::Memory;
 use super::registers::Registers;
+use crate::work;
 use gimli::constants as op;
 
 /// Operations that one evaluation may carry out; real ones have fewer than 20.
-const STEPS_MAX: usize = 512;
+const STEPS_MAX: u64 = 512;
 /// Values on the stack; real expressions need four.
 const DEPTH_MAX: usize = 32;
 
@@ -123,6 +124,20 @@ pub(super) fn evaluate(
     registers: &Registers,
     memory: &(impl Memory + ?Sized),
 ) -> Option<u64> {
+    let mut steps = 0;
+    let value = run(expression, initial, registers, memory, &mut steps);
+    work::take(steps);
+    value
+}
+
+/// As [`evaluate`]; counts `steps`.
+fn run(
+    expression: &[u8],
+    initial: Option<u64>,
+    registers: &Registers,
+    memory: &(impl Memory + ?Sized),
+    steps: &mut u64,
+) -> Option<u64> {
     let mut values = Values {
         slots: [0; DEPTH_MAX],
         depth: 0,
@@ -134,7 +149,8 @@ pub(super) fn evaluate(
         bytes: expression,
         at: 0,
     };
-    for _ in 0..STEPS_MAX {
+    while *steps < STEPS_MAX {
+        *steps += 1;
         if operations.at == expression.len() {
             return values.pop();
         }

@@ -10,6 +10,7 @@ use super::registers::Registers;
 use super::returns::may_be_scanned;
 use super::rule::{Cfa, Place, Save};
 use super::table::RuleTable;
+use crate::work;
 use uprof::{Found, FrameKind, Stop};
 
 /// Words up the stack that a scan looks at.
@@ -118,6 +119,7 @@ pub(super) fn full<C: Cpu>(
     let mut caller = *registers;
     caller.set(C::STACK_POINTER, cfa);
     let mut return_address_saved = false;
+    work::take(table.saves(rule).len() as u64);
     for save in table.saves(rule) {
         let expression = |offset| evaluate(table.expression(offset), Some(cfa), registers, memory);
         let saved_at = match save.place {

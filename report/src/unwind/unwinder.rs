@@ -12,12 +12,16 @@ use super::registers::Registers;
 use super::returns::{Landing, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
+use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may move down while unwinding: once for each change between
 /// stacks of a kernel. More is a loop.
 const STACK_CHANGES_MAX: u32 = 8;
+
+/// What a frame costs of what a run may do.
+const STEPS_PER_FRAME: u64 = 4;
 
 /// How far to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +167,7 @@ impl Unwinder {
         frames: &mut Vec<Frame>,
     ) -> End {
         cache.serve(self.number);
+        let before = frames.len();
         let mut walk = Walk {
             unwinder: self,
             cache,
@@ -170,10 +175,12 @@ impl Unwinder {
             options,
             frames,
         };
-        match self.arch {
+        let end = match self.arch {
             Arch::X86_64 => walk.run::<X86_64>(Registers::select(registers, self.needed)),
             Arch::Aarch64 => walk.run::<Aarch64>(Registers::select(registers, self.needed)),
-        }
+        };
+        work::take(STEPS_PER_FRAME * (frames.len() - before) as u64);
+        end
     }
 
     /// What to do at `address`; the slow way, through the table.
