@@ -350,6 +350,71 @@ fn abbreviations_of_many_attributes_are_left_out() {
     }
 }
 
+fn symbol(name: u32, address: u64, section: u16) -> Vec<u8> {
+    let mut bytes = name.to_le_bytes().to_vec();
+    // A global function.
+    bytes.extend([0x12, 0]);
+    bytes.extend(section.to_le_bytes());
+    bytes.extend(address.to_le_bytes());
+    bytes.extend(16u64.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn names_of_symbols_that_are_one_name_are_read_as_often_as_the_file_is_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(&folder.join("run.uprof"), 1, 3);
+    let names = [&[0][..], &[b'n'; 1_000_000], &[0]].concat();
+    // Absolute: of no section.
+    for apart in [0, 16] {
+        let mut symbols = vec![0; 24];
+        symbols
+            .extend((0..60_000).flat_map(|index| symbol(1, TEXT + 0x1000 + apart * index, 0xfff1)));
+        image(
+            &folder.join("image"),
+            &[(".symtab", &symbols), (".strtab", &names)],
+        );
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert!(code < 2, "{apart} bytes apart: {said}");
+    }
+}
+
+#[test]
+fn relocations_that_are_in_many_sections_are_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = folder.join("image");
+    recording(&folder.join("run.uprof"), 1, 3);
+    // R_X86_64_JUMP_SLOT of symbol 1.
+    let relocation = [TEXT + 0x8000, 1 << 32 | 7, 0]
+        .map(u64::to_le_bytes)
+        .concat();
+    let symbols = [vec![0; 24], symbol(1, 0, 0)].concat();
+    for name_bytes in [1, 1_000_000] {
+        let names = [&[0][..], &vec![b'n'; name_bytes], &[0]].concat();
+        let relocations = relocation.repeat(30_000);
+        image(
+            &path,
+            &[
+                (".rela", &relocations),
+                (".dynsym", &symbols),
+                (".strtab", &names),
+            ],
+        );
+        // Its header, which is the one after the empty one, again and again.
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = usize::try_from(u64::from_le_bytes(*bytes[40..].first_chunk().unwrap())).unwrap();
+        let header = bytes[at + 64..at + 128].to_vec();
+        bytes.extend(header.repeat(16_000));
+        let count = u16::from_le_bytes(*bytes[60..].first_chunk().unwrap()) + 16_000;
+        bytes[60..62].copy_from_slice(&count.to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert!(code < 2, "{name_bytes} bytes: {said}");
+    }
+}
+
 /// As [`recording`], of `rows` samples of one stack, 8 KiB long, in which word after word is a return address.
 fn recording_of_stacks(path: &Path, rows: u64) {
     let mut metadata = Metadata::default();

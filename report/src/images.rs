@@ -9,6 +9,7 @@ mod error;
 
 pub use error::ImageError;
 pub use segments::Segments;
+pub(crate) use stubs::relocations_of;
 pub use stubs::{Stub, Stubs, Target};
 
 use crate::mapped::{Mapped, map, map_named, map_opened};

@@ -11,6 +11,8 @@ use uprof::Arch;
 /// Relocations of functions of an image beyond this many are ignored; libLLVM has 30,000 functions
 /// to find.
 const RELOCATIONS_MAX: usize = 1 << 17;
+/// Names of the functions together are no longer than the file this many times; many relocations may name one.
+const NAMES_PER_FILE: usize = 64;
 /// What is looked at to know a stub (bytes).
 const STUB_BYTES: u64 = 16;
 /// No stub is longer (bytes): those of aarch64 with branch protection.
@@ -39,6 +41,11 @@ pub struct Stub<'i> {
     pub target: Target<'i>,
 }
 
+/// How many relocations a file of so many bytes has room for.
+pub(crate) fn relocations_of(file_bytes: usize) -> usize {
+    file_bytes / size_of::<elf::Rela64<LittleEndian>>()
+}
+
 /// The stubs of one image.
 #[derive(Debug, Clone)]
 pub struct Stubs<'i> {
@@ -56,6 +63,10 @@ impl<'i> Stubs<'i> {
         };
         let Some(elf) = image.elf() else { return stubs };
         let symbols = elf.elf_dynamic_symbol_table();
+        let file_bytes = image.bytes().len();
+        let mut left_bytes = file_bytes.saturating_mul(NAMES_PER_FILE);
+        // Sections may lie over one another.
+        let mut left = relocations_of(file_bytes);
         for section in elf.elf_section_table().iter() {
             let flags = section.sh_flags.get(LittleEndian);
             // Those of a static program are for its own functions, and name another table.
@@ -67,10 +78,18 @@ impl<'i> Stubs<'i> {
                 .iter()
                 .filter(|_| flags.contains(elf::SHF_ALLOC))
             {
+                if left == 0 {
+                    return stubs;
+                }
+                left -= 1;
                 let number = relocation.r_sym(LittleEndian, false);
                 let target = if number != 0 {
                     let symbol = symbols.symbol(SymbolIndex(number as usize)).ok();
                     let name = symbol.and_then(|it| it.name(LittleEndian, symbols.strings()).ok());
+                    left_bytes = match left_bytes.checked_sub(name.map_or(0, <[u8]>::len)) {
+                        Some(left) => left,
+                        None => return stubs,
+                    };
                     name.and_then(|name| std::str::from_utf8(name).ok())
                         .map(Target::Named)
                 } else if is_chosen(image.arch(), relocation.r_type(LittleEndian, false)) {

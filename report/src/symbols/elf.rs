@@ -19,6 +19,10 @@ type Header = elf::FileHeader64<LittleEndian>;
 /// Symbols of one image beyond this many are ignored; Chromium has 1.5 million.
 const SYMBOLS_MAX: usize = 16_000_000;
 
+/// Names of an image's symbols together are no longer than its file this many times: linkers write each once, or
+/// as the end of another. More is not read.
+const NAMES_PER_FILE: usize = 4;
+
 /// The last function that gcc's crtbegin.o puts before the program's own, a jump on x86 and a branch on Arm. It
 /// has no size: what the program's linker left without a name must not be called so (GHC's code, 45 % of a
 /// program's samples).
@@ -120,6 +124,7 @@ fn collect<'data>(
     candidates: &mut Vec<Candidate<'data>>,
 ) {
     let sections = file.elf_section_table();
+    let mut left_bytes = file.data().len().saturating_mul(NAMES_PER_FILE);
     for (index, symbol) in symbols.iter().enumerate() {
         if candidates.len() >= SYMBOLS_MAX {
             break;
@@ -154,6 +159,10 @@ fn collect<'data>(
         let Ok(name) = symbol.name(LittleEndian, symbols.strings()) else {
             continue;
         };
+        let Some(left) = left_bytes.checked_sub(name.len()) else {
+            break;
+        };
+        left_bytes = left;
         let Ok(name) = std::str::from_utf8(name) else {
             continue;
         };

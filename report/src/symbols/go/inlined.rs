@@ -3,7 +3,7 @@
 //! the program is stripped: it is known by its first words, which point to parts of the table.
 
 use super::tables::{Tables, Version, u32_at, u64_at};
-use crate::images::{Image, ImageAddress};
+use crate::images::{Image, ImageAddress, relocations_of};
 use object::elf;
 use object::read::elf::SectionHeader;
 use object::{LittleEndian, Object, ObjectSection};
@@ -150,12 +150,14 @@ impl<'i> Words<'i> {
     fn of(image: &'i Image) -> Words<'i> {
         let mut filled = BTreeMap::new();
         let elf = image.elf().filter(|_| image.is_position_independent());
+        // Sections may lie over one another.
+        let mut left = relocations_of(image.bytes().len());
         let sections = elf.iter().flat_map(|elf| elf.elf_section_table().iter());
         for section in sections {
             let Ok(Some((relocations, _))) = section.rela(LittleEndian, image.bytes()) else {
                 continue;
             };
-            for relocation in relocations {
+            for relocation in relocations.iter().take(left) {
                 let kind = relocation.r_type(LittleEndian, false);
                 let known = [elf::R_X86_64_RELATIVE, elf::R_AARCH64_RELATIVE];
                 if known.contains(&kind) && filled.len() < FILLED_MAX {
@@ -163,6 +165,7 @@ impl<'i> Words<'i> {
                     filled.insert(relocation.r_offset.get(LittleEndian), value);
                 }
             }
+            left = left.saturating_sub(relocations.len());
         }
         Words { image, filled }
     }
