@@ -38,6 +38,8 @@ pub enum By {
     Address,
     /// Instructions, with function and line kept apart: for exports.
     Place,
+    /// As [`By::Place`], and on which lines functions are declared.
+    Declared,
 }
 
 /// What to gather.

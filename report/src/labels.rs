@@ -22,6 +22,8 @@ pub struct Label {
     pub file: TextId,
     /// Line in it, from 1; 0 if unknown or not asked for.
     pub line: u32,
+    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    pub start_line: u32,
     /// Offset in the image's file, or address without an image; 0 unless asked for.
     pub offset: u64,
     /// Bytes of the frame's own address from the start of its function; 0 unless asked for.

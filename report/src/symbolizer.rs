@@ -7,7 +7,7 @@ use crate::library::{ImageFound, Library};
 use crate::recording::Recording;
 use crate::runtimes;
 use crate::spaces::{Module, Place};
-use crate::symbols::{FoundSymbol, Line, Lines, SymbolTable, demangle};
+use crate::symbols::{FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared};
 use crate::unwind::RuleTable;
 use std::sync::{Arc, OnceLock};
 
@@ -22,6 +22,8 @@ pub struct Named {
     pub file: Option<String>,
     /// Line in it, from 1; 0 if unknown.
     pub line: u32,
+    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    pub start_line: u32,
     /// Inlined into the function before it.
     pub inlined: bool,
 }
@@ -107,10 +109,25 @@ impl<'a> Symbolizer<'a> {
 
     /// The functions at `place`, outermost first; at least one.
     pub fn name(&self, place: Place) -> Vec<Named> {
+        self.named(place, self.lines(place))
+    }
+
+    /// The functions at `place` as [`Symbolizer::name`] gives them, with the lines on which they are declared.
+    /// These are only in images: what travels with a recording has no place for them.
+    pub fn name_declared(&self, place: Place) -> Vec<Named> {
+        let mut lines = self.lines(place);
+        if has_undeclared(&lines)
+            && let Some((of_image, address)) = self.lines_in_image(place)
+        {
+            declare(&mut lines, &of_image.find_declared(address));
+        }
+        self.named(place, lines)
+    }
+
+    fn named(&self, place: Place, lines: Vec<Line>) -> Vec<Named> {
         let symbol = self.find(place).map(Found::symbol);
         let into_bytes = symbol.map_or(0, |symbol| symbol.offset_bytes);
         let symbol = symbol.filter(|symbol| !symbol.name.is_empty());
-        let lines = self.lines(place);
         if lines.is_empty() {
             let function = symbol.map(|symbol| self.readable(symbol.name));
             return vec![Named {
@@ -129,6 +146,7 @@ impl<'a> Symbolizer<'a> {
                 into_bytes,
                 file: line.file,
                 line: line.line,
+                start_line: line.start_line,
                 inlined: number > 0,
             }
         });
@@ -148,16 +166,23 @@ impl<'a> Symbolizer<'a> {
             .iter()
             .find_map(|embedded| embedded.lines.find(self.embedded_address(embedded, place)?));
         let in_image = || {
-            let image = self.image(place)?;
-            let address = self.address(image.segments(), place)?;
-            let lines = symbols.lines.get_or_init(|| {
-                let found = symbols.found.get()?;
-                let (store, search) = (self.library.line_store(), !self.library.only_given);
-                Lines::new(store, image, found.debug.as_ref(), search)
-            });
-            Some(lines.as_ref()?.find(address))
+            let (lines, address) = self.lines_in_image(place)?;
+            Some(lines.find(address))
         };
         embedded.or_else(in_image).unwrap_or_default()
+    }
+
+    /// What the image of `place` says of lines, and where in it the place is.
+    fn lines_in_image(&self, place: Place) -> Option<(&Lines<'a>, ImageAddress)> {
+        let symbols = self.modules.get(place.module? as usize)?;
+        let image = self.image(place)?;
+        let address = self.address(image.segments(), place)?;
+        let lines = symbols.lines.get_or_init(|| {
+            let found = symbols.found.get()?;
+            let (store, search) = (self.library.line_store(), !self.library.only_given);
+            Lines::new(store, image, found.debug.as_ref(), search)
+        });
+        Some((lines.as_ref()?, address))
     }
 
     pub(crate) fn readable(&self, name: &str) -> String {

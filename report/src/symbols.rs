@@ -16,6 +16,7 @@ mod text;
 
 pub use demangle::demangle;
 pub use lines::{Line, LineStore, Lines};
+pub(crate) use lines::{declare, has_undeclared};
 pub use text::TextError;
 
 use crate::hypercalls;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::gather::{Options, Profile, gather};
+use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::top;
@@ -88,29 +89,115 @@ fn count(stacks: &[(Vec<String>, u64)]) -> BTreeMap<String, (u64, u64)> {
     counts
 }
 
-#[test]
-fn go_tool_pprof_counts_as_we_do() {
+/// What `go tool pprof` prints of an export with these flags. `None` if there is no go here.
+fn pprof(recording: &Recording, flags: &[&str]) -> Option<String> {
     if Command::new("go").arg("version").output().is_err() {
         println!("skipped: no go here to run `go tool pprof` (Debian's golang-go has it)");
-        return;
+        return None;
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made.pb.gz");
+    std::fs::write(&path, export("pprof", &[recording], &Options::default())).unwrap();
+    let mut go = Command::new("go");
+    go.args(["tool", "pprof"]).args(flags);
+    let output = go.arg(&path).env("HOME", folder.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    Some(text)
+}
+
+#[test]
+fn pprof_takes_the_program_for_the_main_binary() {
+    for (name, program) in [
+        ("calls.uprof", "calls"),
+        ("calls-stack.uprof", "calls"),
+        ("xz-stack.uprof", "xz"),
+    ] {
+        let recording = Recording::open(&corpus(name)).unwrap();
+        let Some(text) = pprof(&recording, &["-symbolize=none", "-top"]) else {
+            return;
+        };
+        assert_eq!(
+            text.lines().next(),
+            Some(&*format!("File: {program}")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn pprof_is_told_on_which_lines_functions_begin() {
+    let source = std::fs::read_to_string(corpus("calls.c")).unwrap();
+    let source: Vec<&str> = source.lines().collect();
+    let recording = Recording::open(&corpus("calls.uprof")).unwrap();
+    let Some(text) = pprof(&recording, &["-symbolize=none", "-raw"]) else {
+        return;
+    };
+    let place = regex::Regex::new(r"(\w+) \S*calls\.c:(\d+)(?::\d+)? s=(\d+)").unwrap();
+    let mut found = 0;
+    for place in place.captures_iter(&text) {
+        let (line, start): (usize, usize) = (place[2].parse().unwrap(), place[3].parse().unwrap());
+        let declared = source[start.checked_sub(1).expect(&place[0])];
+        assert!(
+            declared.contains(&format!("{}(", &place[1])),
+            "{}: {declared}",
+            &place[0]
+        );
+        assert!(start <= line, "{}", &place[0]);
+        found += 1;
+    }
+    assert!(found >= 3, "{text}");
+}
+
+/// A quotation mark in a thread's or an image's name ended Graphviz's reading of pprof's text.
+#[test]
+fn pprof_draws_names_with_quotation_marks() {
+    let script = "wo\"rk\\er 7/7 1.000000: 1 cycles: \n\t401000 operator\"\"_km+0x1 (/tmp/a\"b\\c)\n\
+                  \t401100 <T as \"C\">::f\\+0x1 (/tmp/a\"b\\c)\n\n";
+    let format = IMPORTS
+        .iter()
+        .find(|format| format.name == "perf-script")
+        .unwrap();
+    let mut bytes = Vec::new();
+    import(format, "in", [1; 16], &mut script.as_bytes(), &mut bytes).unwrap();
+    let recording = open(bytes);
+    let Some(text) = pprof(&recording, &["-dot"]) else {
+        return;
+    };
+    let escaped = regex::Regex::new(r"\\.").unwrap();
+    for line in text.lines() {
+        let quotes = escaped.replace_all(line, "").matches('"').count();
+        assert!(quotes.is_multiple_of(2), "{line}");
+    }
+    let text = text.replace("\\n", "");
+    let parts = [
+        r#"operator\"\"_km"#,
+        r#"<T as \"C\">"#,
+        "thread:wo'rk_er",
+        "File: a'b_c",
+    ];
+    for part in parts {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    if Command::new("dot").arg("-V").output().is_ok() {
+        let picture = pprof(&recording, &["-svg", "-output", "/dev/stdout"]).unwrap();
+        assert!(picture.contains("</svg>"), "{picture}");
+    }
+}
+
+#[test]
+fn go_tool_pprof_counts_as_we_do() {
     let run = |recording: &Recording, flags: &[&str]| {
-        std::fs::write(&path, export("pprof", &[recording], &Options::default())).unwrap();
-        let mut go = Command::new("go");
-        go.args(["tool", "pprof", "-symbolize=none"]).args(flags);
-        let output = go.arg(&path).env("HOME", folder.path()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{errors}");
-        text
+        let flags = [&["-symbolize=none"], flags].concat();
+        pprof(recording, &flags)
     };
     for recording in recordings() {
         let top = run(
             &recording,
             &["-top", "-nodecount=100000", "-nodefraction=0"],
         );
+        let Some(top) = top else { return };
         let mut found = BTreeMap::new();
         for line in top
             .lines()
@@ -130,7 +217,7 @@ fn go_tool_pprof_counts_as_we_do() {
         }
         assert_eq!(found, truth(&recording), "{}: {top}", recording.name());
     }
-    let traces = run(&open(small()), &["-traces"]);
+    let traces = run(&open(small()), &["-traces"]).unwrap();
     assert!(traces.contains("worker-8"), "{traces}");
     let deep: Vec<&str> = traces.lines().map(str::trim).collect();
     let stack = ["1   copy", "sys_read", "parse", "main"];

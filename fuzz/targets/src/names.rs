@@ -17,7 +17,7 @@ const MOST_NAMES: usize = 64;
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let names: Vec<&str> = text.split('\n').take(MOST_NAMES).collect();
-    let by = [By::Function, By::Place, By::Module];
+    let by = [By::Function, By::Declared, By::Module];
     let options = Options {
         by: by[bytes.len() % by.len()],
         by_task: bytes.len() & 4 != 0,

@@ -36,6 +36,8 @@ impl LineTable {
             function: text(entry.function),
             file: text(entry.file),
             line: entry.line,
+            // The section has no place for it.
+            start_line: 0,
         });
         Some(lines.collect())
     }
@@ -153,6 +155,7 @@ mod tests {
             function: Some(function.to_owned()),
             file: file.map(str::to_owned),
             line,
+            start_line: 0,
         };
         let mut table = LineTable::default();
         let inlined = [line("f", Some("/home/me/a.c"), 3), line("g", None, 0)];

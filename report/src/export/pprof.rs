@@ -4,7 +4,7 @@
 mod message;
 
 use crate::export::Request;
-use crate::gather::{Profile, Sampled, task_name};
+use crate::gather::{By, Options, Profile, Sampled, task_name};
 use crate::labels::{Label, LabelId, printable};
 use crate::recording::Recording;
 use crate::tree::NodeId;
@@ -12,6 +12,7 @@ use crate::unit::Unit;
 use flate2::{Compression, GzBuilder};
 use message as pb;
 use prost::Message;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use uprof::Task;
@@ -26,9 +27,14 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
         let key = (sampled.recording, sampled.task, sampled.node);
         *counts.entry(key).or_default() += sampled.weight.amount;
     };
-    let profile = request.gather(&request.placed(), Some(&mut take));
+    let options = Options {
+        by: By::Declared,
+        ..request.placed()
+    };
+    let profile = request.gather(&options, Some(&mut take));
     let mut builder = Builder::new(request, &profile);
     builder.head();
+    builder.program();
     for ((recording, task, node), count) in counts {
         builder.sample(recording, task, node, count as i64);
     }
@@ -49,7 +55,7 @@ struct Builder<'a> {
     strings: HashMap<String, i64>,
     functions: HashMap<(i64, i64), u64>,
     locations: HashMap<Group, u64>,
-    mappings: HashMap<u32, u64>,
+    mappings: HashMap<&'a str, u64>,
 }
 
 impl<'a> Builder<'a> {
@@ -111,6 +117,14 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// The mapping of the program, before all others: pprof takes the first for the main binary.
+    fn program(&mut self) {
+        let recordings = self.request.recordings.iter();
+        if let Some(path) = recordings.filter_map(|one| program_of(one)).next() {
+            self.mapping(path);
+        }
+    }
+
     fn sample(&mut self, recording: usize, task: Task, node: NodeId, count: i64) {
         let mut locations = Vec::new();
         for group in self.groups(node) {
@@ -137,9 +151,10 @@ impl<'a> Builder<'a> {
     }
 
     fn text_label(&mut self, key: &str, text: &str) -> pb::Label {
+        let text = drawable(text);
         pb::Label {
             key: self.text(key),
-            str: self.text(text),
+            str: self.text(&text),
             num: 0,
         }
     }
@@ -177,7 +192,7 @@ impl<'a> Builder<'a> {
             return number;
         }
         let (module, offset, is_return, labels) = &group;
-        let mapping_id = self.mapping(*module);
+        let mapping_id = self.mapping(self.profile.labels.text(*module));
         let mut lines = Vec::new();
         for id in labels {
             let label = self.profile.labels.get(*id);
@@ -217,22 +232,28 @@ impl<'a> Builder<'a> {
             self.made.function.push(pb::Function {
                 id: number,
                 name,
-                system_name: name,
+                // With a second name that is the same, pprof takes ours for one to demangle, and leaves out what
+                // is between angle brackets.
+                system_name: 0,
                 filename: file,
                 start_line: 0,
             });
+        }
+        // Not each of its places may tell.
+        let function = self.made.function.get_mut(number as usize - 1);
+        if let Some(function) = function.filter(|function| function.start_line == 0) {
+            function.start_line = i64::from(label.start_line);
         }
         number
     }
 
     /// The mapping of a module, where it was first seen; 0 for code of no module.
-    fn mapping(&mut self, module: u32) -> u64 {
-        if let Some(&number) = self.mappings.get(&module) {
+    fn mapping(&mut self, path: &'a str) -> u64 {
+        if let Some(&number) = self.mappings.get(path) {
             return number;
         }
-        let path = self.profile.labels.text(module).to_owned();
         let mut recordings = self.request.recordings.iter();
-        let found = recordings.find_map(|recording| find_region(recording, &path));
+        let found = recordings.find_map(|recording| find_region(recording, path));
         let Some((region, build_id)) = found else {
             return 0;
         };
@@ -242,7 +263,7 @@ impl<'a> Builder<'a> {
             memory_start: region.start,
             memory_limit: region.end,
             file_offset: region.file_offset,
-            filename: self.text(&path),
+            filename: self.text(&drawable(path)),
             build_id: self.text(&build_id),
             has_functions: true,
             has_filenames: true,
@@ -250,7 +271,7 @@ impl<'a> Builder<'a> {
             has_inline_frames: true,
         };
         self.made.mapping.push(mapping);
-        self.mappings.insert(module, number);
+        self.mappings.insert(path, number);
         number
     }
 }
@@ -266,4 +287,35 @@ fn find_region(recording: &Recording, path: &str) -> Option<(crate::spaces::Regi
         .into_iter()
         .find(|(_, region)| region.module as usize == number)?;
     Some((region, build_id))
+}
+
+/// `text` as it can stand in what pprof has Graphviz draw: pprof quotes names of functions, but no labels and
+/// no names of files, and one quotation mark in these ends the whole picture.
+fn drawable(text: &str) -> Cow<'_, str> {
+    match text.contains(['"', '\\']) {
+        true => Cow::Owned(text.replace('"', "'").replace('\\', "_")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// The path of the program that was recorded: of the target's name, or what is mapped lowest in the target's
+/// process. `None` where there are many, or where only the kernel is known.
+fn program_of(recording: &Recording) -> Option<&str> {
+    let spaces = recording.spaces();
+    let target = &recording.metadata().target;
+    let mut files = Vec::new();
+    for (space, region) in spaces.regions() {
+        let module = &spaces.modules()[region.module as usize];
+        if !module.path.starts_with('[') {
+            files.push((space, module));
+        }
+    }
+    let mut named = files.iter();
+    let named = named.find(|(_, module)| module.short_name() == recording.subject());
+    let own = || {
+        files
+            .iter()
+            .find(|(space, _)| u64::from(*space) == target.id)
+    };
+    Some(&named.or_else(own)?.1.path)
 }

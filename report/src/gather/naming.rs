@@ -57,7 +57,10 @@ impl<'a, 's> Naming<'a, 's> {
         let symbolizer = self.symbolizer;
         let named: Vec<Vec<Named>> = new
             .par_iter()
-            .map(|place| symbolizer.name(*place))
+            .map(|place| match self.by {
+                By::Declared => symbolizer.name_declared(*place),
+                _ => symbolizer.name(*place),
+            })
             .collect();
         for (place, functions) in new.iter().zip(&named) {
             let start = self.labels.len() as u32;
@@ -101,7 +104,7 @@ impl<'a, 's> Naming<'a, 's> {
             (None, _) => name.to_owned(),
         };
         let name = match self.by {
-            By::Function | By::Place => function.unwrap_or(&bare).to_owned(),
+            By::Function | By::Place | By::Declared => function.unwrap_or(&bare).to_owned(),
             By::Line => with_line(function.unwrap_or(&bare)),
             By::Module => module.map_or("[unknown]", Module::short_name).to_owned(),
             By::Address => match function {
@@ -109,7 +112,7 @@ impl<'a, 's> Naming<'a, 's> {
                 None => bare.clone(),
             },
         };
-        let exact = self.by == By::Place;
+        let exact = matches!(self.by, By::Place | By::Declared);
         let file = named
             .file
             .as_deref()
@@ -121,6 +124,7 @@ impl<'a, 's> Naming<'a, 's> {
             module: labels.text_id(path),
             file: file_id,
             line: file.map_or(0, |_| named.line),
+            start_line: named.start_line,
             offset: if exact { place.offset } else { 0 },
             into_bytes: if exact { into_bytes } else { 0 },
             is_return: exact && place.is_return,

@@ -100,8 +100,9 @@ impl<'a> DwarfLines<'a> {
         })
     }
 
-    /// The functions at `address`, outermost first; empty if DWARF says nothing.
-    pub fn find(&self, address: ImageAddress) -> Vec<Line> {
+    /// The functions at `address`, outermost first; empty if DWARF says nothing. `declared`: with the lines
+    /// that they begin on, for which whole units are read.
+    pub fn find(&self, address: ImageAddress, declared: bool) -> Vec<Line> {
         // addr2line looks for the range up to the next address, and here there is none.
         if address.0 == u64::MAX {
             return Vec::new();
@@ -119,7 +120,9 @@ impl<'a> DwarfLines<'a> {
         let Some(context) = pooled.or_else(made) else {
             return Vec::new();
         };
-        let mut lines = self.find_with(&context, address).unwrap_or_default();
+        let mut lines = self
+            .find_with(&context, address, declared)
+            .unwrap_or_default();
         lines.reverse();
         self.contexts
             .lock()
@@ -129,7 +132,12 @@ impl<'a> DwarfLines<'a> {
     }
 
     /// Innermost first.
-    fn find_with(&self, context: &Context<Bytes<'a>>, address: ImageAddress) -> Option<Vec<Line>> {
+    fn find_with(
+        &self,
+        context: &Context<Bytes<'a>>,
+        address: ImageAddress,
+        declared: bool,
+    ) -> Option<Vec<Line>> {
         let mut lookup = context.find_frames(address.0);
         let mut frames = loop {
             match lookup {
@@ -143,6 +151,10 @@ impl<'a> DwarfLines<'a> {
         while let Ok(Some(frame)) = frames.next() {
             let location = frame.location.as_ref();
             lines.push(Line {
+                start_line: match declared {
+                    true => self.start_line(context, address, &frame),
+                    false => 0,
+                },
                 function: self.function(context, address, &frame),
                 file: location
                     .and_then(|location| location.file)
@@ -154,6 +166,20 @@ impl<'a> DwarfLines<'a> {
             }
         }
         Some(lines)
+    }
+
+    /// The line on which the function is declared; 0 if that isn't said.
+    fn start_line(
+        &self,
+        context: &Context<Bytes<'a>>,
+        address: ImageAddress,
+        frame: &Frame<'_, Bytes<'a>>,
+    ) -> u32 {
+        let line = frame.dw_die_offset.and_then(|offset| {
+            let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
+            self.paths.start_line(unit, offset)
+        });
+        line.unwrap_or(0)
     }
 
     /// The linkage name, or the name with its path.

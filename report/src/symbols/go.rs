@@ -98,6 +98,7 @@ impl<'i> GoFunctions<'i> {
                 function: self.tables.name(inlined.name).map(str::to_owned),
                 file,
                 line,
+                start_line: inlined.start_line,
             });
             match inlined.parent {
                 inlined::Parent::At(into_bytes) => {
@@ -117,6 +118,7 @@ impl<'i> GoFunctions<'i> {
             function: self.name(function).map(str::to_owned),
             file,
             line,
+            start_line: self.tables.start_line(function.at),
         });
         lines.reverse();
         Some(lines)

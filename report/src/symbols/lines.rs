@@ -20,6 +20,8 @@ pub struct Line {
     pub file: Option<String>,
     /// Line in it, from 1; 0 if unknown.
     pub line: u32,
+    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    pub start_line: u32,
 }
 
 /// Owns images and unpacked sections for as long as lines are asked for.
@@ -42,7 +44,11 @@ impl LineStore {
 
 /// The lines of one image.
 #[derive(Debug)]
-pub struct Lines<'a>(Source<'a>);
+pub struct Lines<'a> {
+    source: Source<'a>,
+    /// Go's own table, where the DWARF is Go's: up to 1.20 that doesn't say where functions begin.
+    go: Option<GoFunctions<'a>>,
+}
 
 #[derive(Debug)]
 enum Source<'a> {
@@ -59,26 +65,56 @@ impl<'a> Lines<'a> {
         debug: Option<&Arc<Image>>,
         search: bool,
     ) -> Option<Lines<'a>> {
-        if let Some(dwarf) = DwarfLines::new(store, image, debug, search) {
-            return Some(Lines(Source::Dwarf(Box::new(dwarf))));
-        }
+        let dwarf = DwarfLines::new(store, image, debug, search);
         let image: &'a Image = store.images.keep(Arc::clone(image));
-        GoFunctions::of(image).map(|functions| Lines(Source::Go(functions)))
+        let go = GoFunctions::of(image);
+        let Some(dwarf) = dwarf else {
+            let source = Source::Go(go?);
+            return Some(Lines { source, go: None });
+        };
+        let source = Source::Dwarf(Box::new(dwarf));
+        Some(Lines { source, go })
     }
 
     /// The functions at `address`, outermost first; empty if nothing is known there.
     pub fn find(&self, address: ImageAddress) -> Vec<Line> {
-        match &self.0 {
-            Source::Dwarf(dwarf) => dwarf.find(address),
+        match &self.source {
+            Source::Dwarf(dwarf) => dwarf.find(address, false),
             Source::Go(functions) => functions.find(address),
         }
     }
 
+    /// The functions at `address` as [`Lines::find`] gives them, with the lines on which they are declared,
+    /// as far as that is known. It takes longer.
+    pub fn find_declared(&self, address: ImageAddress) -> Vec<Line> {
+        let mut lines = match &self.source {
+            Source::Dwarf(dwarf) => dwarf.find(address, true),
+            Source::Go(functions) => functions.find(address),
+        };
+        if let Some(go) = self.go.as_ref().filter(|_| has_undeclared(&lines)) {
+            declare(&mut lines, &go.find(address));
+        }
+        lines
+    }
+
     /// What isn't here of the lines, in words; of split files only those that were asked for.
     pub fn missing(&self) -> Vec<String> {
-        match &self.0 {
+        match &self.source {
             Source::Dwarf(dwarf) => dwarf.missing(),
             Source::Go(_) => Vec::new(),
         }
+    }
+}
+
+/// Whether it isn't known of all functions where they begin.
+pub(crate) fn has_undeclared(lines: &[Line]) -> bool {
+    lines.iter().any(|line| line.start_line == 0)
+}
+
+/// Takes from `known`, functions of the same address, where those of `lines` begin.
+pub(crate) fn declare(lines: &mut [Line], known: &[Line]) {
+    for line in lines.iter_mut().filter(|line| line.start_line == 0) {
+        let mut same = known.iter().filter(|one| one.function == line.function);
+        line.start_line = same.next().map_or(0, |one| one.start_line);
     }
 }

@@ -70,20 +70,15 @@ struct Said<'a> {
     name: Option<Bytes<'a>>,
     /// The entry that says more.
     origin: Option<AttributeValue<Bytes<'a>>>,
-    /// Whether it says where in the source the function is.
-    has_place: bool,
+    /// The line of the source on which the function is.
+    line: Option<u32>,
 }
 
 impl<'a> Paths<'a> {
     /// The whole name of the function whose entry is at `offset` of `unit`. `None` if there is
     /// none, or if the DWARF is damaged.
     pub fn name(&self, unit: UnitRef<'_, Bytes<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
-        let (part, start) = match (unit.dwo_id, unit.header.offset()) {
-            (Some(id), start) if unit.dwarf.file_type == gimli::DwarfFileType::Dwo => {
-                (Part::Split(id.0), start.0)
-            }
-            (_, start) => (Part::Main, start.0),
-        };
+        let (part, start) = key(&unit);
         let key = (part, start, offset);
         let known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = known.get(&key) {
@@ -95,6 +90,22 @@ impl<'a> Paths<'a> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names.insert(key, found.clone());
         found
+    }
+
+    /// The line on which the function whose entry is at `offset` of `unit` is declared, as the entry nearest
+    /// to its code says: that of a definition, before that of the declaration in its class.
+    pub fn start_line(&self, unit: UnitRef<'_, Bytes<'a>>, offset: UnitOffset) -> Option<u32> {
+        let (part, start) = key(&unit);
+        let mut scopes = self.scopes(unit.dwarf, part, start)?;
+        let mut at = offset;
+        for _ in 0..HOPS_MAX {
+            let said = scopes.said(unit.dwarf, at)?;
+            if said.line.is_some() {
+                return said.line;
+            }
+            (scopes, at) = self.follow(unit.dwarf, scopes, said.origin?)?;
+        }
+        None
     }
 
     /// Whether functions that were asked for have no path because there are line tables only.
@@ -114,7 +125,7 @@ impl<'a> Paths<'a> {
         let (mut name, mut has_place) = (None, false);
         for _ in 0..HOPS_MAX {
             let said = scopes.said(dwarf, at)?;
-            has_place |= said.has_place;
+            has_place |= said.line.is_some();
             if let Some(linkage_name) = said.linkage_name {
                 return text(linkage_name);
             }
@@ -183,6 +194,16 @@ impl<'a> Paths<'a> {
     }
 }
 
+/// The part that a unit is of, and where it starts there.
+fn key(unit: &UnitRef<'_, Bytes<'_>>) -> (Part, usize) {
+    match (unit.dwo_id, unit.header.offset()) {
+        (Some(id), start) if unit.dwarf.file_type == gimli::DwarfFileType::Dwo => {
+            (Part::Split(id.0), start.0)
+        }
+        (_, start) => (Part::Main, start.0),
+    }
+}
+
 fn dwarf_of<'d, 'a>(dwarf: &'d Dwarf<Bytes<'a>>, part: Part) -> Option<&'d Dwarf<Bytes<'a>>> {
     match part {
         Part::Shared => dwarf.sup(),
@@ -236,7 +257,7 @@ impl<'a> Scopes<'a> {
             linkage_name: None,
             name: None,
             origin: None,
-            has_place: false,
+            line: None,
         };
         let mut raw = self.unit.entries_raw(Some(offset)).ok()?;
         let abbreviation = raw.read_abbreviation().ok()??;
@@ -251,7 +272,10 @@ impl<'a> Scopes<'a> {
                 dw::DW_AT_abstract_origin | dw::DW_AT_specification => {
                     said.origin = Some(attribute.value());
                 }
-                dw::DW_AT_decl_line => said.has_place = true,
+                dw::DW_AT_decl_line => {
+                    let line = attribute.udata_value().unwrap_or(0);
+                    said.line = Some(u32::try_from(line).unwrap_or(0));
+                }
                 _ => {}
             }
         }

@@ -27,6 +27,8 @@ const DATA_WORD: [(Version, u64); 2] = [(Version::Go118, 38), (Version::Go120, 4
 pub(super) struct Call {
     /// Offset of the function's name.
     pub name: usize,
+    /// The line on which that function starts; 0 before Go 1.20.
+    pub start_line: u32,
     pub parent: Parent,
 }
 
@@ -115,6 +117,7 @@ impl<'i> Calls<'i> {
                 let call = call(16)?;
                 Some(Call {
                     name: u32_at(call, 4)? as usize,
+                    start_line: u32_at(call, 12)?,
                     parent: Parent::At(u32_at(call, 8)?),
                 })
             }
@@ -124,6 +127,7 @@ impl<'i> Calls<'i> {
                 let (file, line) = (u32_at(call, 4)? as i32, u32_at(call, 8)?);
                 Some(Call {
                     name: u32_at(call, 12)? as usize,
+                    start_line: 0,
                     parent: Parent::Call(i32::from(parent), (file, line)),
                 })
             }

@@ -42,6 +42,7 @@ impl<'i> Tables<'i> {
     /// How many tables of values it has besides.
     pub const VALUES: usize = 6;
     pub const UNIT: usize = 7;
+    const START_LINE: usize = 8;
 
     pub fn read(bytes: &'i [u8]) -> Option<Tables<'i>> {
         let version = match u32_at(bytes, 0)? {
@@ -135,6 +136,13 @@ impl<'i> Tables<'i> {
     pub fn field(&self, at: usize, number: usize) -> Option<u32> {
         let into = self.address_bytes().checked_add(number.checked_mul(4)?)?;
         u32_at(self.bytes, at.checked_add(into)?)
+    }
+
+    /// The line on which the function that is described at `at` starts; 0 before Go 1.20.
+    pub fn start_line(&self, at: usize) -> u32 {
+        let told = self.version >= Version::Go120;
+        let line = told.then(|| self.field(at, Self::START_LINE)).flatten();
+        line.unwrap_or(0)
     }
 
     /// The name at `offset` of the names.

@@ -85,6 +85,8 @@ fn made(magic: u32, version: Version) -> Vec<u8> {
             tables + 5,
             0,
             0,
+            // Only Go 1.20 puts a first line here.
+            5 + number,
         ];
         fields
             .iter()
@@ -129,6 +131,11 @@ fn tables_of_every_layout_are_read() {
             function: Some(function.to_owned()),
             file: Some("/a.go".to_owned()),
             line,
+            start_line: match version {
+                Version::Go120 if function == "main.main" => 5,
+                Version::Go120 => 6,
+                _ => 0,
+            },
         };
         let at = |address| functions.find(ImageAddress(address));
         assert_eq!(at(FIRST + 15), [line("main.main", 7)], "{version:?}");
