@@ -34,7 +34,7 @@ export async function serve(folders) {
   return { url: `http://127.0.0.1:${server.address().port}`, close: () => server.close() }
 }
 
-/** Starts the browser, which talks with nobody else. In `still`, no page's script runs. */
+/** Starts the browser, which talks with nobody else. In `still`, no page's script runs; `dark` is a dark screen. */
 export async function launch() {
   const browser = await chromium.launch({
     executablePath: PROGRAM,
@@ -52,6 +52,7 @@ export async function launch() {
   const viewport = { width: 1300, height: 1000 }
   const context = await browser.newContext({ viewport })
   const still = await browser.newContext({ viewport, javaScriptEnabled: false })
-  for (const one of [context, still]) one.setDefaultTimeout(PATIENCE_MS)
-  return { context, still, close: () => browser.close() }
+  const dark = await browser.newContext({ viewport, colorScheme: 'dark' })
+  for (const one of [context, still, dark]) one.setDefaultTimeout(PATIENCE_MS)
+  return { context, still, dark, close: () => browser.close() }
 }

@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test'
 import { MISSING, launch, serve } from './browser.mjs'
 import { OUT, hostile, recordings, uniprof } from './uniprof.mjs'
 
-/** Everything that a picture may consist of; there is one script, which is inferno's. */
+/** Everything that a picture may consist of; there are two scripts, inferno's and one that cuts names. */
 const ELEMENTS = ['defs', 'g', 'linearGradient', 'rect', 'stop', 'style', 'svg', 'text', 'title']
 
 const drawn = name => join(OUT, `${name}.svg`)
@@ -88,7 +88,7 @@ describe('pictures', { skip: MISSING }, () => {
         ),
       }))
       strictEqual(found.pwned, undefined)
-      strictEqual(found.scripts, moves ? 1 : 0)
+      strictEqual(found.scripts, moves ? 2 : 0)
       deepStrictEqual(found.elements.filter(one => ![...ELEMENTS, 'script'].includes(one)), [])
       deepStrictEqual(found.handlers, moves ? ['init(evt)'] : [])
       const foreign = events.requests.filter(path => path !== `/out/${name}.svg`)
@@ -97,6 +97,69 @@ describe('pictures', { skip: MISSING }, () => {
       await page.close()
     })
   }
+})
+
+describe('a flame graph of long names', { skip: MISSING }, () => {
+  let browser, server
+  const NAME =
+    'std::_Hashtable<std::string, std::pair<std::string const, Order>>::_M_find_node(unsigned long) const'
+  before(async () => {
+    const stacks = join(OUT, 'long.folded')
+    const run = join(OUT, 'long.uprof')
+    writeFileSync(stacks, `main;f;${NAME} 4\nmain;g;${NAME} 30\nmain;h;${NAME} 90\nmain;i;${NAME} 900\n`)
+    uniprof('import', '-f', 'folded', '-o', run, stacks)
+    uniprof('report', `--flame=${drawn('long')}`, run)
+    server = await serve({ '/out': OUT })
+    browser = await launch()
+  })
+  after(async () => {
+    await browser?.close()
+    server?.close()
+  })
+
+  /** Texts in the boxes of the long name, the narrowest one first. */
+  const labels = page =>
+    page.evaluate(name => {
+      const boxes = [...document.querySelectorAll('#frames > *')]
+      const named = boxes.filter(one => one.querySelector('title').textContent.startsWith(name))
+      const width = one => one.querySelector('rect').width.baseVal.value
+      named.sort((a, b) => width(a) - width(b))
+      return named.map(one => one.querySelector('text').textContent)
+    }, NAME)
+
+  test('keeps what tells most, with its script and without', async () => {
+    for (const context of [browser.still, browser.context]) {
+      const page = await context.newPage()
+      await page.goto(`${server.url}/out/long.svg`)
+      if (context === browser.context)
+        await page.waitForFunction(() => !document.documentElement.hasAttribute('width'))
+      const found = await labels(page)
+      strictEqual(found.length, 4)
+      strictEqual(found[0], '')
+      match(found[1], /^_M.*…$/)
+      strictEqual(found[2], '_M_find_node')
+      strictEqual(found[3], NAME)
+      await page.close()
+    }
+  })
+
+  test('can be read on a dark screen', async () => {
+    for (const [context, isDark] of [[browser.context, false], [browser.dark, true]]) {
+      const page = await context.newPage()
+      await page.goto(`${server.url}/out/long.svg`)
+      await page.waitForFunction(() => !document.documentElement.hasAttribute('width'))
+      const colors = await page.evaluate(() => {
+        const of = (query, what) => getComputedStyle(document.querySelector(query))[what]
+        const free = ['#title', '#subtitle', '#details', '#unzoom', '#search', '#matched']
+        return { behind: of('#background stop', 'stopColor'), free: free.map(one => of(one, 'fill')) }
+      })
+      const light = color => color.match(/\d+/g).slice(0, 3).every(part => Number(part) > 150)
+      strictEqual(light(colors.behind), !isDark)
+      deepStrictEqual(colors.free.map(light), colors.free.map(() => isDark))
+      await look(page, isDark ? 'long-dark' : 'long-light')
+      await page.close()
+    }
+  })
 })
 
 /** Keeps the picture, for people to look at. */

@@ -2,7 +2,7 @@
 //! shrank. Drawn both ways, since what is gone has no width in B, and what is new has none in A.
 
 use super::Diff;
-use crate::views::flame::{FlameOptions, inferno_options};
+use crate::views::flame::{FlameOptions, draw, inferno_options};
 use inferno::flamegraph;
 use std::io::{self, Write};
 
@@ -34,7 +34,7 @@ pub fn write(
     if lines.is_empty() {
         return crate::views::flame::write_nothing(options, &diff.warnings, out);
     }
-    flamegraph::from_lines(&mut drawing, lines.iter().map(String::as_str), out)
+    draw(&mut drawing, lines.iter().map(String::as_str), out)
 }
 
 fn lines(diff: &Diff, widths: Widths) -> Vec<String> {

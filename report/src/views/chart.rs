@@ -1,13 +1,12 @@
 //! `--flame=chart`: stacks in time order, thread after thread. A box's width is time, as far as
 //! the sampling rate tells it, or the time of a wait; gaps are times without either.
 
-use super::flame::{FlameOptions, inferno_options, write_nothing};
+use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use crate::export::folded::{FoldedOptions, frame_names};
 use crate::gather::{Profile, Sampled};
 use crate::labels::printable;
 use crate::tree::NodeId;
 use crate::unit::Unit;
-use inferno::flamegraph;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -97,7 +96,7 @@ impl Chart {
         drawing.flame_chart = true;
         // inferno wants the latest first.
         let lines = lines.iter().rev().map(String::as_str);
-        flamegraph::from_lines(&mut drawing, lines, out)
+        draw(&mut drawing, lines, out)
     }
 }
 

@@ -1,6 +1,8 @@
 //! `--flame`: the stack tree as a flame graph, drawn by inferno. Kernel frames are orange, inlined
 //! ones aqua, C++'s and Rust's yellow, C's red and others green, the same in every run.
 
+mod boxes;
+
 use crate::export::folded::{FoldedOptions, lines};
 use crate::gather::Profile;
 use crate::recursion::shown;
@@ -51,8 +53,21 @@ fn write_tree(
     // They become an XML comment, which two hyphens would end (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
-    let lines = lines.iter().map(String::as_str);
-    flamegraph::from_lines(&mut drawing, lines, out)
+    draw(&mut drawing, lines.iter().map(String::as_str), out)
+}
+
+/// Draws `lines` with inferno, and finishes the picture.
+pub(crate) fn draw<'l>(
+    drawing: &mut flamegraph::Options<'_>,
+    lines: impl Iterator<Item = &'l str>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut svg = Vec::new();
+    flamegraph::from_lines(drawing, lines, &mut svg)?;
+    let svg = String::from_utf8(svg).map_err(io::Error::other)?;
+    let svg = boxes::finished(&svg, drawing.font_width)
+        .ok_or_else(|| io::Error::other("inferno's drawing has another form than expected"))?;
+    out.write_all(svg.as_bytes())
 }
 
 /// The notes are a comment in the file.
@@ -114,6 +129,7 @@ pub(crate) fn write_nothing(
         out,
         "<svg version=\"1.1\" xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" \
          height=\"{height}\" font-family=\"monospace\" font-size=\"16\">\n\
+         <style>@media (prefers-color-scheme: dark) {{ rect {{ fill:#1b1d22 }} text {{ fill:#e6e6e6 }} }}</style>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>"
     )?;
     for (number, line) in lines.iter().enumerate() {

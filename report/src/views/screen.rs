@@ -214,7 +214,8 @@ pub(crate) fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head}…{tail}"))
 }
 
-fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
+/// `text` in so many columns, without its end.
+pub(crate) fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
     }

@@ -1,0 +1,227 @@
+//! What is added to inferno's drawing: its SVG goes in; the same with names that are cut where it hurts least, and
+//! with colours for dark screens, comes out. inferno cuts names at their ends, and of C++ and Rust these tell most.
+
+use super::escape;
+use crate::labels::{bare, unparenthesized};
+use crate::views::screen::{cut_end, width};
+use std::borrow::Cow;
+
+/// Colours for dark screens.
+const DARK: &str = include_str!("dark.css");
+/// The cutting for whatever width a window has, and a box that is zoomed.
+const NAMES: &str = include_str!("names.js");
+/// What inferno's pictures are wide before a script runs, and the size of their letters: pixels.
+const WIDTH: f64 = 1200.0;
+const LETTER_SIZE: f64 = 12.0;
+
+/// The drawing with names and colours of ours, where a letter is `letter_width` of its size; `None` if it isn't one
+/// of inferno's.
+pub(super) fn finished(svg: &str, letter_width: f64) -> Option<String> {
+    let (head, rest) = svg.split_once("<svg id=\"frames\"")?;
+    let (frames, rest) = rest.split_once('>')?;
+    let boxes = rest.strip_suffix("</svg></svg>")?;
+    let mut drawing = String::with_capacity(svg.len() + 8192);
+    drawing.push_str(head);
+    // Before the boxes, so that inferno's script is there already; it runs when all is loaded.
+    drawing.push_str(&format!(
+        "<style type=\"text/css\">\n{DARK}</style><script type=\"text/ecmascript\"><![CDATA[\n{NAMES}]]></script>\
+         <svg id=\"frames\"{frames}>"
+    ));
+    for group in boxes.split_inclusive("</g>") {
+        match labelled(group, LETTER_SIZE * letter_width) {
+            Some(group) => drawing.push_str(&group),
+            None => drawing.push_str(group),
+        }
+    }
+    drawing.push_str("</svg></svg>");
+    Some(drawing)
+}
+
+/// A box with its name in it, and the shorter forms of the name beside it.
+fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
+    let inner = group.strip_prefix("<g><title>")?;
+    let (title, rest) = inner.split_once("</title>")?;
+    let (rect, rest) = rest.split_once("<text")?;
+    let place = rest.split_once('>')?.0;
+    let percent = rect.split_once(" width=\"")?.1.split_once('%')?.0;
+    let room = percent.parse::<f64>().ok()? / 100.0 * WIDTH;
+    let whole = unescaped(title.rsplit_once(" (")?.0);
+    let forms = forms(&whole);
+    let label = match room < 2.0 * LETTER_SIZE {
+        true => Cow::Borrowed(""),
+        // Three pixels are left free before a name.
+        false => fit(&whole, &forms, ((room - 3.0) / letter_pixels) as usize),
+    };
+    // No name has a semicolon: it would end the frame.
+    let attribute = match forms.is_empty() {
+        true => String::new(),
+        false => format!(" fg:forms=\"{}\"", escape(&forms.join(";"))),
+    };
+    let label = escape(&label);
+    Some(format!(
+        "<g{attribute}><title>{title}</title>{rect}<text{place}>{label}</text></g>"
+    ))
+}
+
+/// The first form that has room, or what has room of the last.
+fn fit<'n>(whole: &'n str, forms: &'n [String], columns: usize) -> Cow<'n, str> {
+    let mut all = [whole].into_iter().chain(forms.iter().map(String::as_str));
+    let found = all.clone().find(|form| width(form) <= columns);
+    match found {
+        Some(form) => Cow::Borrowed(form),
+        None => cut_end(all.next_back().unwrap_or(whole), columns),
+    }
+}
+
+/// Shorter forms of a name: without the arguments of templates and parameters, the last two parts of that path, and
+/// the last one.
+fn forms(whole: &str) -> Vec<String> {
+    let templates = bare(whole);
+    let short = unparenthesized(&templates);
+    let mut forms = vec![short.to_string()];
+    let parts = parts(&short);
+    // What says nothing by itself goes with what stands before it: arguments, closures, operators.
+    let is_alone = |part: &&str| !part.starts_with(['<', '{']) && !part.starts_with("operator");
+    let last = parts.iter().rposition(is_alone).unwrap_or(0);
+    for first in [last.saturating_sub(1), last] {
+        forms.push(without_parameters(&parts[first..].join("::")));
+    }
+    forms.dedup();
+    forms.retain(|form| form != whole && !form.is_empty());
+    forms
+}
+
+/// The parts of a path: what stands between its colons, outside of brackets.
+fn parts(path: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut open) = (Vec::new(), 0, 0_usize);
+    for (at, letter) in path.char_indices() {
+        match letter {
+            '<' | '(' | '{' => open += 1,
+            '>' | ')' | '}' => open = open.saturating_sub(1),
+            ':' if open == 0 && at >= start && path[at..].starts_with("::") => {
+                parts.push(&path[start..at]);
+                start = at + 2;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&path[start..]);
+    parts
+}
+
+/// `find(…) const` is `find`; `operator()` stays.
+fn without_parameters(name: &str) -> String {
+    let end = match name.split_once("(…)") {
+        Some((before, _)) if !before.contains('{') => before,
+        _ => name,
+    };
+    let end = end.strip_suffix("::<…>").unwrap_or(end);
+    match end.strip_suffix("()") {
+        Some(before) if !before.ends_with("operator") => before.to_owned(),
+        _ => end.to_owned(),
+    }
+}
+
+/// The text of an XML element, as inferno escapes it.
+fn unescaped(text: &str) -> String {
+    let text = text.replace("&lt;", "<").replace("&gt;", ">");
+    let text = text.replace("&quot;", "\"").replace("&apos;", "'");
+    text.replace("&amp;", "&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inferno::flamegraph;
+
+    fn drawn(lines: &[&str]) -> String {
+        let mut svg = Vec::new();
+        let mut options = flamegraph::Options::default();
+        flamegraph::from_lines(&mut options, lines.iter().copied(), &mut svg).unwrap();
+        finished(&String::from_utf8(svg).unwrap(), 0.62).unwrap()
+    }
+
+    #[test]
+    fn names_are_cut_where_it_hurts_least() {
+        let long = "std::map<std::string, std::vector<std::pair<int, Order&&>>>::find(std::string const&) const";
+        let plain = "a_function_of_c_whose_name_is_long_and_which_ends_with_what_tells";
+        let svg = drawn(&[
+            &format!("{long};x 1"),
+            &format!("{long};y 20"),
+            &format!("{plain} 4"),
+            &format!("wide;{long} 100"),
+        ]);
+        let find = "fg:forms=\"std::map&lt;…&gt;::find(…) const;map&lt;…&gt;::find;find\"";
+        assert_eq!(svg.matches(find).count(), 2, "{svg}");
+        assert!(
+            svg.contains(">std::map&lt;…&gt;::find(…) const</text>"),
+            "{svg}"
+        );
+        // A hundred columns have room for all of it.
+        assert!(svg.contains(&format!(">{}</text>", escape(long))));
+        assert!(svg.contains(">a_f…</text>"), "{svg}");
+        // What is searched, and shown below, is whole.
+        assert_eq!(
+            svg.matches(&format!("<title>{} (", escape(long))).count(),
+            2
+        );
+    }
+
+    #[test]
+    fn forms_end_with_what_tells_most() {
+        let cases = [
+            ("memcpy", ""),
+            ("price(Order&)", "price(…);price"),
+            ("receive()", "receive"),
+            (
+                "<alloc::vec::IntoIter<u8> as core::iter::Iterator>::fold::<usize>",
+                "<alloc::vec::IntoIter<…> as core::iter::Iterator>::fold::<…>;\
+                 <alloc::vec::IntoIter<…> as core::iter::Iterator>::fold;fold",
+            ),
+            (
+                "core::iter::Map<A, B>::next",
+                "core::iter::Map<…>::next;Map<…>::next;next",
+            ),
+            ("app::run::{closure#0}", "run::{closure#0}"),
+            (
+                "void std::loop<A>(A, int)",
+                "void std::loop<…>(…);void std::loop<…>;loop<…>",
+            ),
+            (
+                "std::less<A>::operator()(A const&) const",
+                "std::less<…>::operator()(…) const;std::less<…>::operator();less<…>::operator()",
+            ),
+            ("odd<", ""),
+        ];
+        for (whole, expected) in cases {
+            assert_eq!(forms(whole).join(";"), expected, "{whole}");
+        }
+    }
+
+    #[test]
+    fn inferno_still_writes_what_is_taken_apart() {
+        let svg = drawn(&["main;f 3", "main;g 5"]);
+        assert_eq!(svg.matches("</text></g>").count(), 4);
+        for label in ["all", "main", "f", "g"] {
+            assert!(
+                svg.contains(&format!(">{label}</text></g>")),
+                "{label}: {svg}"
+            );
+        }
+        // Ours replaces its function of the same name, and styles what has these names.
+        let theirs = svg.find("function update_text_for_elements").unwrap();
+        assert!(theirs < svg.rfind("function update_text_for_elements").unwrap());
+        for name in [
+            "background",
+            "title",
+            "details",
+            "unzoom",
+            "search",
+            "matched",
+        ] {
+            assert!(svg.contains(&format!("id=\"{name}\"")), "{name}: {svg}");
+        }
+        assert!(svg.contains("prefers-color-scheme: dark"));
+        assert_eq!(finished("<svg></svg>", 0.62), None);
+    }
+}
