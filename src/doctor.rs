@@ -1,10 +1,11 @@
 //! `uniprof doctor`: what stands in the way of a good recording, and what to type.
 
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
-use crate::{Outcome, target};
+use crate::{Outcome, target, terminal};
 use std::io::Write;
 use std::path::PathBuf;
-use uniprof_record::doctor::{self, Report, Verdict};
+use uniprof_record::doctor::{self, Finding, Report, Verdict};
+use uniprof_record::standing::Standing;
 
 /// Say whether and how a target can be recorded
 #[derive(clap::Args, Debug)]
@@ -20,6 +21,11 @@ pub struct Args {
     #[arg(long, value_name = "IMAGE")]
     elf: Option<PathBuf>,
 
+    /// Let guests run that a recorder left standing: it was killed in the middle of a sample, and its
+    /// guardian with it
+    #[arg(long, conflicts_with_all = ["target", "elf"])]
+    resume: bool,
+
     /// As for `uniprof record`; nothing: this machine
     #[arg(value_name = "TARGET")]
     #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
@@ -28,10 +34,20 @@ pub struct Args {
 
 /// Runs the subcommand: 0 if all is well, 1 if something could be better, 2 if recording can't work.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let report = match &args.target {
+    if args.resume {
+        return resume();
+    }
+    let mut report = match &args.target {
         Some(target) => target::examine(target, args.elf.as_deref())?,
         None => doctor::examine_host(),
     };
+    for standing in Standing::all() {
+        let finding = Finding {
+            verdict: Verdict::Poor,
+            text: standing.to_string(),
+        };
+        report.findings.insert(0, finding);
+    }
     let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error
     let worst = |verdict| report.findings.iter().any(|found| found.verdict == verdict);
     if worst(Verdict::Bad) {
@@ -41,6 +57,23 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         true => Outcome::Lossy,
         false => Outcome::Done,
     })
+}
+
+/// Lets guests run; 1 if one doesn't.
+fn resume() -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Done;
+    let standing = Standing::all();
+    if standing.is_empty() {
+        terminal::inform(format_args!("uniprof: no guest was left standing"));
+    }
+    for one in standing {
+        let (runs, text) = one.resume();
+        if !runs {
+            outcome = Outcome::Lossy;
+        }
+        terminal::say(format_args!("uniprof: {text}"));
+    }
+    Ok(outcome)
 }
 
 fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {

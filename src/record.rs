@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::process::ExitStatus;
 use uniprof_record::session::LEAF_STACK_BYTES;
+use uniprof_record::standing::Standing;
 use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
@@ -157,6 +158,9 @@ impl Args {
 
 /// Records, and says in a paragraph what came of it.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    for standing in Standing::all() {
+        terminal::say(format_args!("uniprof: warning: {standing}"));
+    }
     let status = ExitStatus::default();
     let summary = record(&args, &status)?;
     say_summary(&summary, &args);

@@ -327,6 +327,106 @@ fn record(fault: Fault, output: &Path) -> (Option<i32>, String, bool) {
     (ended.status.code(), said, running.load(Ordering::SeqCst))
 }
 
+/// The guardian of a recorder, as soon as there is one.
+fn guardian_of(recorder: u32) -> String {
+    let children = format!("/proc/{recorder}/task/{recorder}/children");
+    let began = Instant::now();
+    loop {
+        let children = std::fs::read_to_string(&children).unwrap();
+        let named = |pid: &&str| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name == "uniprof-guard\n")
+        };
+        if let Some(pid) = children.split_whitespace().find(named) {
+            return pid.to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "no guardian");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn kill(signal: &str, pids: &[&str]) {
+    let sent = Command::new("kill").arg(signal).args(pids).status();
+    assert!(sent.unwrap().success());
+}
+
+/// `doctor` with these words; what it says in both streams.
+fn doctor(words: &[&str], runtime: &Path) -> (Option<i32>, String) {
+    let ended = Command::new(cargo_bin("uniprof"))
+        .arg("doctor")
+        .args(words)
+        .env("XDG_RUNTIME_DIR", runtime)
+        .output()
+        .unwrap();
+    let said = [ended.stdout, ended.stderr].concat();
+    (
+        ended.status.code(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stub");
+    let listener = UnixListener::bind(&path).unwrap();
+    let running = Arc::new(AtomicBool::new(true));
+    let shared = Arc::clone(&running);
+    std::thread::spawn(move || serve::<false>(listener, Fault::Hangs, shared));
+    let mut recorder = Command::new(cargo_bin("uniprof"))
+        .args(["record", "-F", "200", "-d", "20s", "-o"])
+        .arg(folder.path().join("out.uprof"))
+        .arg(format!("gdb:{}", path.display()))
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let guardian = guardian_of(recorder.id());
+    // Else it would end the freeze, as it should.
+    kill("-STOP", &[&guardian]);
+    let said = |words: &[&str]| doctor(words, folder.path());
+    let (_, alive) = said(&[]);
+    assert!(
+        !alive.contains("still"),
+        "a recorder at work is no news: {alive}"
+    );
+    let began = Instant::now();
+    let mut still_since = Instant::now();
+    while still_since.elapsed() < Duration::from_millis(300) {
+        assert!(
+            began.elapsed() < Duration::from_secs(15),
+            "the stub never hung"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+        if running.load(Ordering::SeqCst) {
+            still_since = Instant::now();
+        }
+    }
+    kill("-KILL", &[&guardian, &recorder.id().to_string()]);
+    recorder.wait().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(
+        !running.load(Ordering::SeqCst),
+        "nobody is left to let it run"
+    );
+
+    let place = format!("the gdb stub at {}", path.display());
+    let (status, said_of_it) = said(&[]);
+    assert!(
+        said_of_it.contains(&place) && said_of_it.contains("--resume"),
+        "{said_of_it}"
+    );
+    assert_eq!(status, Some(1), "{said_of_it}");
+    let (status, resumed) = said(&["--resume"]);
+    assert!(
+        resumed.contains("runs again") && status == Some(0),
+        "{resumed}"
+    );
+    assert!(running.load(Ordering::SeqCst));
+    let (_, after) = said(&["--resume"]);
+    assert!(after.contains("no guest was left standing"), "{after}");
+}
+
 #[test]
 fn a_sound_stub_of_another_make_is_sampled() {
     let folder = tempfile::tempdir().unwrap();

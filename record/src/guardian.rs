@@ -4,13 +4,15 @@
 //! pause a guardian is forked. Recorder and guardian share one word that says where in a freeze the
 //! recorder is; a pipe tells the guardian when the recorder is gone. It also steps in when a freeze
 //! lasts far too long (the recorder was stopped, or its machine swaps); the recorder then finds the
-//! word changed and does not resume a second time.
+//! word changed and does not resume a second time. Where both are killed at once, the word stays in a
+//! [`mark`](crate::mark), and [`standing`](crate::standing) finds the guest.
 //!
 //! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
 
+use crate::mark::Mark;
 use crate::source::SourceError;
 use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,6 +41,10 @@ pub trait Rescuer {
 
     /// The recorder is gone, in the middle of a freeze if `frozen`: leave the guest running.
     fn release(&mut self, frozen: bool);
+
+    /// Which guest, for whoever finds it standing when recorder and guardian are gone: what
+    /// [`crate::standing`] reads.
+    fn guest(&self) -> String;
 }
 
 /// The recorder's side. Dropping it ends the guardian.
@@ -47,6 +53,13 @@ pub struct Guardian {
     shared: Arc<SharedWords>,
     freeze_number: u64,
     _child: ChildProcess,
+    /// Goes last.
+    _mark: Option<Mark>,
+}
+
+/// Whether a shared word was left in the middle of a freeze.
+pub(crate) fn is_amid_freeze(state: u64) -> bool {
+    state != DISMISSED && matches!(state & 3, FROZEN | RESUMING)
 }
 
 impl Guardian {
@@ -61,12 +74,23 @@ impl Guardian {
                 "cannot start the guardian process that resumes the guest after an accident";
             SourceError::system(doing, errno, "")
         };
-        let shared = Arc::new(SharedWords::new().map_err(failed)?);
-        let child = ChildProcess::start(kept, |lifeline| stand_by(&shared, &mut rescuer, lifeline));
+        let mark = Mark::leave(&rescuer.guest());
+        let file = mark.as_ref().map(Mark::file);
+        let shared = Arc::new(SharedWords::new(file).map_err(failed)?);
+        let kept: Vec<RawFd> = kept
+            .iter()
+            .copied()
+            .chain(file.map(AsRawFd::as_raw_fd))
+            .collect();
+        let child = ChildProcess::start(&kept, |lifeline| {
+            stand_by(&shared, &mut rescuer, lifeline);
+            mark.iter().for_each(Mark::remove);
+        });
         Ok(Guardian {
             shared,
             freeze_number: 0,
             _child: child.map_err(failed)?,
+            _mark: mark,
         })
     }
 
@@ -131,7 +155,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
     }
     match state.load(Ordering::SeqCst) {
         DISMISSED => {}
-        last => rescuer.release(matches!(last & 3, FROZEN | RESUMING)),
+        last => rescuer.release(is_amid_freeze(last)),
     }
 }
 
@@ -142,12 +166,13 @@ mod tests {
     #[test]
     fn a_freeze_that_was_ended_by_the_guardian_is_not_resumed_twice() {
         let mut guardian = Guardian {
-            shared: Arc::new(SharedWords::new().unwrap()),
+            shared: Arc::new(SharedWords::new(None).unwrap()),
             freeze_number: 0,
             _child: ChildProcess::start(&[], |lifeline| {
                 wait_for_end(lifeline, 10_000);
             })
             .unwrap(),
+            _mark: None,
         };
         guardian.freezing();
         assert!(guardian.may_resume());
@@ -169,6 +194,10 @@ mod tests {
 
         fn release(&mut self, frozen: bool) {
             let _ = std::io::Write::write_all(&mut self.0, if frozen { b"F" } else { b"n" });
+        }
+
+        fn guest(&self) -> String {
+            "nobody".into()
         }
     }
 

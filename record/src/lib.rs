@@ -21,6 +21,7 @@ pub mod histogram;
 pub mod image;
 pub mod lockdown;
 pub mod lookout;
+pub mod mark;
 pub mod open;
 pub mod output;
 pub mod pace;
@@ -33,6 +34,7 @@ pub mod sampler;
 pub mod session;
 pub mod slot;
 pub mod source;
+pub mod standing;
 #[allow(unsafe_code)]
 pub mod sys;
 pub mod walk;

@@ -43,6 +43,15 @@ impl Rescuer for StubRescuer {
         // Whether frozen or not: a stub may take a connection that just closes amiss.
         release(&self.connection, &self.endpoint);
     }
+
+    fn guest(&self) -> String {
+        // Whoever reads it may be in another folder.
+        let endpoint = match &self.endpoint {
+            Endpoint::Unix(path) => std::path::absolute(path).map(Endpoint::Unix),
+            endpoint => Ok(endpoint.clone()),
+        };
+        format!("gdb {}", endpoint.as_ref().unwrap_or(&self.endpoint))
+    }
 }
 
 impl Guard {

@@ -21,9 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lets the guest go over `connection`, or where that is broken over a new one. Says whether the
 /// stub confirmed it.
 pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
-    if detach(connection).is_ok() {
-        return true;
-    }
+    detach(connection).is_ok() || release_anew(endpoint)
+}
+
+/// Lets the guest go over a connection of our own.
+pub fn release_anew(endpoint: &Endpoint) -> bool {
     endpoint
         .connect(PATIENCE)
         .is_ok_and(|fresh| detach(&fresh).is_ok())

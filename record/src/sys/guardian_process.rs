@@ -1,7 +1,8 @@
-//! What the guardian needs of the system: a shared page, a fork, and a pipe whose end says that the
-//! recorder is gone, however it went.
+//! What the guardian needs of the system: a shared page, a fork, a pipe whose end says that the recorder
+//! is gone, however it went, and a lock that ends with the last of both.
 
 use nix::errno::Errno;
+use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -12,8 +13,10 @@ pub struct SharedWords {
     base: NonNull<AtomicU64>,
 }
 
-/// Atomics on the page.
+/// Atomics on the page, from its start.
 pub const SHARED_WORDS: usize = 8;
+/// Bytes of the page.
+pub const PAGE_BYTES: usize = 4096;
 
 // SAFETY: the page is only ever used as atomics, which any thread may touch.
 unsafe impl Send for SharedWords {}
@@ -21,22 +24,20 @@ unsafe impl Send for SharedWords {}
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// A zeroed page, shared with children forked later.
+    /// A page that is shared with children forked later: zeros, or the first of `file`, which must have
+    /// one and keep it.
     ///
     /// # Errors
     /// What `mmap` returns.
-    pub fn new() -> nix::Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
+    pub fn new(file: Option<&File>) -> nix::Result<Self> {
+        let (flags, descriptor) = match file {
+            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
+            None => (libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1),
         };
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let anywhere = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let base = unsafe { libc::mmap(anywhere, PAGE_BYTES, access, flags, descriptor, 0) };
         NonNull::new(base.cast::<AtomicU64>())
             .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
             .map(|base| SharedWords { base })
@@ -60,7 +61,7 @@ impl SharedWords {
 impl Drop for SharedWords {
     fn drop(&mut self) {
         // SAFETY: the page is the mapping made in new(), and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), 4096) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), PAGE_BYTES) };
     }
 }
 
@@ -162,6 +163,13 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
         }
         first = spare.map_or(u32::MAX, |spare| spare + 1);
     }
+}
+
+/// Locks `file` for this process and the children that keep it open, until the last of them has ended;
+/// says whether nobody else has.
+pub fn hold(file: &File) -> bool {
+    // SAFETY: a descriptor that is open as long as `file`.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
 /// Waits until `lifeline` is at its end (true) or `timeout_ms` have passed (false).

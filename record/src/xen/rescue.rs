@@ -31,4 +31,8 @@ impl Rescuer for DomainRescuer {
             self.resume();
         }
     }
+
+    fn guest(&self) -> String {
+        format!("xen {}", self.domain)
+    }
 }

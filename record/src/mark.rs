@@ -1,0 +1,201 @@
+//! What tells of a freeze when nobody is left to end it: a file under `/run` for each recorder of a guest.
+//!
+//! Its first page is the one that recorder and guardian share, so that it says at any moment whether
+//! the guest is frozen; behind their words stands which guest that is. Both keep the file locked; the
+//! one that ends last removes it. So a file that nobody locks is that of a recorder and a guardian that
+//! were killed together, and what its words say is how they left their guest. Like `/run`, it is gone
+//! when the machine starts again.
+
+use crate::guardian;
+use crate::sys::clock::monotonic_ns;
+use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
+use nix::unistd::geteuid;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where the text begins, which ends with a line feed.
+const TEXT_AT: usize = SHARED_WORDS * 8;
+
+/// A recorder's own mark.
+#[derive(Debug)]
+pub struct Mark {
+    path: PathBuf,
+    file: File,
+}
+
+impl Mark {
+    /// Leaves one for `guest`; `None` where there is no place for it: then nobody can tell later.
+    pub fn leave(guest: &str) -> Option<Mark> {
+        Mark::leave_in(&folder()?, guest)
+    }
+
+    fn leave_in(folder: &Path, guest: &str) -> Option<Mark> {
+        let _ = DirBuilder::new().mode(0o700).create(folder);
+        if !is_ours(&std::fs::symlink_metadata(folder).ok()?) || guest.contains('\n') {
+            return None;
+        }
+        let text = format!("{guest}\n");
+        let path = folder.join(format!("{}-{}", std::process::id(), monotonic_ns()));
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(&path).ok()?;
+        let mark = Mark { path, file };
+        let mut page = vec![0; PAGE_BYTES];
+        page.get_mut(TEXT_AT..TEXT_AT + text.len())?
+            .copy_from_slice(text.as_bytes());
+        (hold(&mark.file) && (&mark.file).write_all(&page).is_ok()).then_some(mark)
+    }
+
+    /// Whose first page is to be shared.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The guest needs nobody any more.
+    pub fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// The mark of a recorder and a guardian that are gone, in the middle of a freeze.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Abandoned {
+    /// The guest, as its [`guardian::Rescuer`] named it.
+    pub guest: String,
+    path: PathBuf,
+}
+
+impl Abandoned {
+    /// All of them. Marks that tell nothing are removed.
+    pub fn all() -> Vec<Abandoned> {
+        folder().map_or_else(Vec::new, |folder| Abandoned::all_in(&folder))
+    }
+
+    fn all_in(folder: &Path) -> Vec<Abandoned> {
+        let is_safe = std::fs::symlink_metadata(folder).is_ok_and(|found| is_ours(&found));
+        let entries = std::fs::read_dir(folder).ok().filter(|_| is_safe);
+        let entries = entries.into_iter().flatten().flatten();
+        let all = entries.filter_map(|entry| Abandoned::at(entry.path()));
+        all.collect()
+    }
+
+    fn at(path: PathBuf) -> Option<Abandoned> {
+        let mut options = OpenOptions::new();
+        let options = options.read(true);
+        let options = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(&path).ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || !is_ours(&found) || !hold(&file) {
+            return None; // somebody who holds it is still there
+        }
+        match read(&file) {
+            Some(guest) => Some(Abandoned { guest, path }),
+            None => {
+                let _ = std::fs::remove_file(path);
+                None
+            }
+        }
+    }
+
+    /// The mark's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// To be called once the guest runs, or is gone.
+    pub fn settle(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The guest of a mark, if it was left frozen.
+fn read(mut file: &File) -> Option<String> {
+    let mut page = [0; PAGE_BYTES];
+    file.read_exact(&mut page).ok()?;
+    let (words, text) = page.split_at(TEXT_AT);
+    let state = u64::from_ne_bytes(*words.first_chunk()?);
+    let guest = text.split(|byte| *byte == b'\n').next()?;
+    let guest = String::from_utf8(guest.to_vec()).ok()?;
+    guardian::is_amid_freeze(state).then_some(guest)
+}
+
+/// Where marks are: of the machine's administrator, or of a user who has such a folder.
+fn folder() -> Option<PathBuf> {
+    let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let run = match geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => of_user().filter(|path| path.is_absolute())?,
+    };
+    Some(run.join("uniprof"))
+}
+
+/// Whether nobody else can have written it.
+fn is_ours(found: &Metadata) -> bool {
+    found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::guardian_process::SharedWords;
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::Ordering;
+
+    /// A mark of a recorder whose word is `state`.
+    fn left(folder: &Path, state: u64) -> Mark {
+        let mark = Mark::leave_in(folder, "xen 7").unwrap();
+        let words = SharedWords::new(Some(mark.file())).unwrap();
+        words.word(0).store(state, Ordering::SeqCst);
+        mark
+    }
+
+    /// As when whoever held it is killed.
+    fn abandon(mark: Mark) {
+        let mark = std::mem::ManuallyDrop::new(mark);
+        nix::unistd::close(mark.file.as_raw_fd()).unwrap();
+    }
+
+    #[test]
+    fn only_a_freeze_that_nobody_holds_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("uniprof");
+        assert_eq!(Abandoned::all_in(&folder), []);
+        let alive = left(&folder, 1 << 2 | 1);
+        assert_eq!(Abandoned::all_in(&folder), []);
+        abandon(left(&folder, 0));
+        abandon(left(&folder, u64::MAX));
+        assert_eq!(Abandoned::all_in(&folder), []);
+        assert_eq!(
+            std::fs::read_dir(&folder).unwrap().count(),
+            1,
+            "stale ones go"
+        );
+        abandon(alive);
+        let [found] = &Abandoned::all_in(&folder)[..] else {
+            panic!("not one")
+        };
+        assert_eq!(found.guest, "xen 7");
+        found.settle();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_not_believed() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        abandon(left(folder.path(), 1 << 2 | 1));
+        assert_eq!(Abandoned::all_in(folder.path()).len(), 1);
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        assert_eq!(Abandoned::all_in(folder.path()), []);
+        assert!(Mark::leave_in(folder.path(), "xen 8").is_none());
+    }
+}
