@@ -331,6 +331,12 @@ fn what_is_longer_than_the_screen_goes_to_a_pager() {
     let (_, screen) = on_terminal(80, 10, uniprof(info).env("PAGER", less));
     assert_eq!(screen, "FRX");
     std::fs::remove_file(&paged).unwrap();
+    // An interrupt is the pager's affair: whoever started it stays until it ends.
+    let interrupted = format!("kill -INT $PPID; sleep 0.1; {pager}");
+    let (status, _) = on_terminal(80, 10, uniprof(info).env("PAGER", interrupted));
+    assert_eq!(status, 0);
+    assert_eq!(std::fs::read_to_string(&paged).unwrap(), plain.1);
+    std::fs::remove_file(&paged).unwrap();
     // Ours goes first.
     let both = [("PAGER", "false"), ("UNIPROF_PAGER", &pager)];
     on_terminal(80, 10, uniprof(info).envs(both));
