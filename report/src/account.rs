@@ -113,6 +113,8 @@ pub struct Account {
     pub counted_ns: u64,
     /// Lengths of the recordings, in seconds, added up.
     pub seconds: f64,
+    /// Of some recordings nobody knows how long they are.
+    pub untimed: bool,
     /// Deadlines that there were in them.
     pub deadlines: f64,
 }
@@ -161,6 +163,7 @@ impl Account {
         self.damaged = self.damaged.saturating_add(damages.samples);
         self.unfinished += u64::from(recording.end().is_none());
         self.seconds += recording.seconds();
+        self.untimed |= !recording.is_timed();
         self.deadlines +=
             recording.seconds() * recording.metadata().sampling.rate_millihertz as f64 / 1e3;
         let totals = recording.end().map_or(&[][..], |end| &end.totals);
@@ -196,6 +199,7 @@ impl Account {
         self.damages += other.damages;
         self.unfinished += other.unfinished;
         self.seconds += other.seconds;
+        self.untimed |= other.untimed;
         self.deadlines += other.deadlines;
         for (sum, more) in self.untold.iter_mut().zip(other.untold) {
             *sum = sum.saturating_add(more);
@@ -335,6 +339,9 @@ impl Account {
                 "{} samples in {:.1} s ({per_second:.1} a second)",
                 self.counted, self.seconds
             ),
+            false if self.untimed => {
+                format!("{} samples, no times in what was imported", self.counted)
+            }
             false => format!("{} samples", self.counted),
         }
     }

@@ -9,6 +9,7 @@ mod perf_script;
 mod uniprof_text;
 mod xenctx;
 
+use crate::recording::UNTIMED;
 use names::Names;
 use std::io::{self, BufRead, Write};
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
@@ -113,7 +114,9 @@ pub fn import(
         uuid,
         realtime_ns: None,
         names: Names::default(),
-        time_ns: 0,
+        first_ns: None,
+        end_ns: 0,
+        untimed: 0,
         imported: Imported::default(),
         chain: Vec::new(),
     };
@@ -130,8 +133,12 @@ pub(crate) struct Importer<'a> {
     /// Start of the recording, in nanoseconds since 1970, where the input says.
     realtime_ns: Option<i64>,
     names: Names,
-    /// Latest time, for inputs that have none.
-    time_ns: u64,
+    /// The first time of the input, with which the recording begins.
+    first_ns: Option<u64>,
+    /// Where the recording ends: after the latest time, or a nanosecond for each sample that has none.
+    end_ns: u64,
+    /// Samples that have none.
+    untimed: u64,
     imported: Imported,
     chain: Vec<Frame>,
 }
@@ -148,7 +155,7 @@ pub(crate) enum Found<'a> {
 /// Where a stack is from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin {
-    /// When; the next nanosecond where the input has no times.
+    /// When, by the input's clock; `None` where the input has no times.
     pub time_ns: Option<u64>,
     pub vcpu: u32,
     pub stop: Stop,
@@ -181,14 +188,21 @@ impl<'a> Importer<'a> {
             });
         }
         for _ in 0..count {
-            self.time_ns = origin.time_ns.unwrap_or(self.time_ns + 1);
+            let time_ns = match origin.time_ns {
+                Some(time_ns) => self.since_first(time_ns),
+                None => {
+                    self.untimed += 1;
+                    self.end_ns
+                }
+            };
+            self.end_ns = self.end_ns.max(time_ns.saturating_add(1));
             let task = Task {
                 space: 0,
                 vcpu: origin.vcpu,
             };
             let sample = Sample {
                 stop: origin.stop,
-                ..Sample::bare(self.time_ns, task, &chain)
+                ..Sample::bare(time_ns, task, &chain)
             };
             self.writer()?.sample(&sample)?;
         }
@@ -196,10 +210,15 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
+    /// A time of the input as nanoseconds from its first one.
+    fn since_first(&mut self, time_ns: u64) -> u64 {
+        time_ns.saturating_sub(*self.first_ns.get_or_insert(time_ns))
+    }
+
     /// Names a vCPU or thread.
     fn name_task(&mut self, vcpu: u32, time_ns: u64, name: &str) -> Result<(), ImportError> {
         let event = TaskEvent {
-            time_ns,
+            time_ns: self.since_first(time_ns),
             task: Task { space: 0, vcpu },
             what: TaskChange::Named(name.to_owned()),
         };
@@ -232,15 +251,19 @@ impl<'a> Importer<'a> {
             });
         }
         let names = std::mem::take(&mut self.names);
-        let end_ns = self.time_ns.saturating_add(1);
+        let (end_ns, untimed) = (self.end_ns, self.untimed);
         let imported = self.imported;
         let writer = self.writer()?;
         names.write(writer)?;
+        let mut totals = vec![("lines_skipped".to_owned(), imported.skipped)];
+        if untimed > 0 {
+            totals.push((UNTIMED.to_owned(), untimed));
+        }
         let end = End {
             time_ns: end_ns,
             reason: EndReason::InputEnded,
             message: "the end of the input was reached".to_owned(),
-            totals: vec![("lines skipped".to_owned(), imported.skipped)],
+            totals,
         };
         if let Some(writer) = self.writer.take() {
             writer.finish(&end)?;

@@ -24,6 +24,9 @@ use uprof::cold::{
 use uprof::image::ImagePart;
 use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
 
+/// The total of the end record that counts imported samples without a time (format-spec.md, section 6.8).
+pub(crate) const UNTIMED: &str = "samples_without_a_time";
+
 /// An opened recording.
 #[derive(Debug)]
 pub struct Recording {
@@ -274,9 +277,18 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// How long was recorded, in seconds.
+    /// How long was recorded, in seconds; 0 where nobody knows, as [`Recording::is_timed`] says.
     pub fn seconds(&self) -> f64 {
-        (self.end_ns() - self.start_ns) as f64 / 1e9
+        match self.is_timed() {
+            true => (self.end_ns() - self.start_ns) as f64 / 1e9,
+            false => 0.0,
+        }
+    }
+
+    /// Whether its times are times: what was imported may have had none, and its samples are only in order.
+    pub fn is_timed(&self) -> bool {
+        let totals = self.end.as_ref().map_or(&[][..], |end| &end.totals);
+        !totals.iter().any(|(name, _)| name == UNTIMED)
     }
 
     /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, where a clock pair says.

@@ -5,10 +5,12 @@ mod made;
 use made::{open, small};
 use std::io::BufReader;
 use uniprof_report::export::{FORMATS, Request};
-use uniprof_report::gather::{Options, gather};
+use uniprof_report::gather::{Options, Profile, Sampled, gather};
 use uniprof_report::import::{IMPORTS, ImportError, Imported, import};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::survey::survey;
+use uniprof_report::views::info;
 
 fn library() -> Library {
     let mut library = Library::default();
@@ -85,6 +87,63 @@ fn the_original_tool_and_xenctx_are_read() {
         export("folded", &recording),
         "0x73ff;name;Lwt.return_1319 1\n"
     );
+}
+
+/// Times of samples, in nanoseconds from the recording's start.
+fn times(recording: &Recording) -> Vec<u64> {
+    let mut times = Vec::new();
+    let mut take = |sampled: &Sampled, _: &Profile| times.push(sampled.since_ns);
+    let options = Options::default();
+    gather(
+        &[recording],
+        &library(),
+        &options,
+        &|_, _| {},
+        Some(&mut take),
+    );
+    times
+}
+
+#[test]
+fn what_has_no_times_gets_no_rate() {
+    let folded = "main;work 3\nmain 2\n";
+    let text = "#tracing domid 26 on 2017-07-11 09:12:44 UTC (+0000)\n\n0x10\n5\n\n";
+    for (format, text) in [("folded", folded), ("uniprof-text", text)] {
+        let (recording, _) = imported(format, text).unwrap();
+        assert_eq!(
+            (recording.start_ns(), recording.end_ns()),
+            (0, 5),
+            "{format}"
+        );
+        assert_eq!(times(&recording), [0, 1, 2, 3, 4], "{format}");
+        assert!(!recording.is_timed());
+        let options = Options::default();
+        let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
+        let line = "5 samples, no times in what was imported";
+        assert_eq!(profile.account.lines()[0], line, "{format}");
+        let survey = survey(&recording, &|_, _| {});
+        let facts = info::lines(&recording, &survey, false);
+        let fact = |wanted: &str| {
+            let found = facts.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.as_str())
+        };
+        assert_eq!(fact("length"), Some("no times in what was imported"));
+        assert_eq!(fact("rate requested"), Some("not told"));
+        assert_eq!(fact("rate achieved"), None);
+        let json: serde_json::Value = serde_json::from_str(&export("json", &recording)).unwrap();
+        assert!(json["recordings"][0]["seconds"].is_null());
+        assert!(json["account"]["seconds"].is_null());
+    }
+}
+
+#[test]
+fn what_has_times_begins_with_the_first() {
+    let script = "a 7/7 100.000000: 1 cycles: \n\t401000 f+0x1 (/a)\n\n\
+                  a 7/7 100.500000: 1 cycles: \n\t401000 f+0x1 (/a)\n\n";
+    let (recording, _) = imported("perf-script", script).unwrap();
+    assert_eq!(times(&recording), [0, 500_000_000]);
+    assert_eq!((recording.start_ns(), recording.end_ns()), (0, 500_000_001));
+    assert!(recording.is_timed() && (recording.seconds() - 0.5).abs() < 1e-6);
 }
 
 #[test]

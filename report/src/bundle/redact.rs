@@ -23,7 +23,7 @@ const THREAD_NAME_BYTES: usize = 15;
 /// Triggers of samples that are kept; another's name is a stranger's text.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 16] = [
+const TOTALS: [&str; 18] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -40,6 +40,8 @@ const TOTALS: [&str; 16] = [
     "rescues",
     "hypercalls",
     "memory_mapping_calls",
+    "lines_skipped",
+    crate::recording::UNTIMED,
 ];
 /// Origins of embedded tables that are kept.
 const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];

@@ -29,7 +29,10 @@ pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     if identify && !metadata.host.name.is_empty() {
         parts.push(format!("on {}", metadata.host.name));
     }
-    parts.push(format!("{:.1} s", recording.seconds()));
+    parts.push(match recording.is_timed() {
+        true => format!("{:.1} s", recording.seconds()),
+        false => "no times in what was imported".to_owned(),
+    });
     parts.join(", ")
 }
 
@@ -89,7 +92,8 @@ pub(super) fn warnings(
         let seconds: f64 = side.iter().map(|one| one.seconds()).sum();
         seconds / side.len().max(1) as f64
     });
-    if length_a.max(length_b) > 1.5 * length_a.min(length_b) {
+    let is_timed = !accounts.iter().any(|account| account.untimed);
+    if is_timed && length_a.max(length_b) > 1.5 * length_a.min(length_b) {
         warnings.push(format!("lengths differ: {length_a:.1} s / {length_b:.1} s"));
     }
     let [rate_a, rate_b] = accounts
@@ -98,7 +102,7 @@ pub(super) fn warnings(
             true => account.counted as f64 / account.seconds,
             false => 0.0,
         });
-    if rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
+    if is_timed && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
         let unit = accounts[0].unit;
         let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),

@@ -73,7 +73,7 @@ pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
         "host": identify.then_some(&metadata.host.name),
         "architecture": metadata.target.arch.name(),
         "started_ns_since_1970": recording.start_realtime_ns(),
-        "seconds": recording.seconds(),
+        "seconds": recording.is_timed().then(|| recording.seconds()),
         "rate_hz": metadata.sampling.rate_millihertz as f64 / 1000.0,
     })
 }
@@ -108,7 +108,7 @@ pub(crate) fn account(profile: &Profile) -> Value {
         "damaged_places": account.damages,
         "undecodable": account.undecoded,
         "unfinished_recordings": account.unfinished,
-        "seconds": account.seconds,
+        "seconds": (!account.untimed).then_some(account.seconds),
     })
 }
 

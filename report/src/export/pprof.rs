@@ -95,6 +95,7 @@ impl<'a> Builder<'a> {
         let recordings = self.request.recordings;
         let longest = recordings
             .iter()
+            .filter(|one| one.is_timed())
             .map(|one| one.end_ns() - one.start_ns())
             .max();
         self.made.duration_nanos = longest.unwrap_or(0) as i64;

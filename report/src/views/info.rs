@@ -99,7 +99,13 @@ fn what(recording: &Recording, page: &mut Page) {
     if let Some(realtime_ns) = recording.start_realtime_ns() {
         page.line("started", format!("{} UTC", calendar(realtime_ns)));
     }
-    page.line("length", format!("{:.3} s", recording.seconds()));
+    page.line(
+        "length",
+        match recording.is_timed() {
+            true => format!("{:.3} s", recording.seconds()),
+            false => "no times in what was imported".to_owned(),
+        },
+    );
     if page.identify {
         page.some("command", recorder.command_line.join(" "));
     }
@@ -150,15 +156,17 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
         "samples",
         format!("{} ({})", survey.samples, states.join(", ")),
     );
-    let requested = match sampling.rate_millihertz {
-        0 => "not told".to_owned(),
-        rate => format!("{} Hz", rate as f64 / 1000.0),
-    };
     let scope = match sampling.on_cpu_only {
-        true => " per vCPU or thread, while it runs",
-        false => " per vCPU or thread",
+        true => "per vCPU or thread, while it runs",
+        false => "per vCPU or thread",
     };
-    page.line("rate requested", requested + scope);
+    page.line(
+        "rate requested",
+        match sampling.rate_millihertz {
+            0 => "not told".to_owned(),
+            rate => format!("{} Hz {scope}", rate as f64 / 1000.0),
+        },
+    );
     page.some("trigger", &sampling.trigger);
     let seconds = recording.seconds();
     if seconds > 0.0 {
@@ -254,7 +262,7 @@ fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
     let told = |due: &Due| {
         let share = due
             .share()
-            .map_or(String::new(), |share| format!(" ({:.0} %)", share * 100.0));
+            .map_or(String::new(), |share| format!(" ({:.0}%)", share * 100.0));
         let (counted, sampled) = (duration(due.counted_ns), duration(due.sampled_ns()));
         format!("{counted} counted by the kernel, {sampled} sampled{share}")
     };
