@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use uniprof_report::work;
 
 /// Runs `write` on the output at `path`, or on standard output for `-`.
 ///
@@ -73,12 +74,9 @@ fn write_with_mode(
     }
     let is_special = found.is_some_and(|found| !found.is_file());
     if is_special {
-        let mut file = BufWriter::new(
-            fs::OpenOptions::new()
-                .write(true)
-                .open(path)
-                .with_context(describe)?,
-        );
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).open(path).with_context(describe)?;
+        let mut file = Counted(BufWriter::new(file));
         return write(&mut file)
             .and_then(|()| file.flush())
             .with_context(describe);
@@ -90,7 +88,7 @@ fn write_with_mode(
     options.write(true).create_new(true).mode(mode);
     let file = options.open(&part).with_context(describe)?;
     *lock(&UNFINISHED) = Some(part.clone());
-    let mut file = BufWriter::new(file);
+    let mut file = Counted(BufWriter::new(file));
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);
     let done = written.and_then(|()| fs::rename(&part, path));
@@ -102,9 +100,26 @@ fn write_with_mode(
     done.with_context(describe)
 }
 
+/// Counts what is written as work: a few kilobytes of samples can spell terabytes.
+struct Counted<W: Write>(W);
+
+/// What bytes of an output cost of what a run may do.
+const BYTES_PER_STEP: usize = 2;
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        work::take(bytes.len().div_ceil(BYTES_PER_STEP) as u64);
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Runs `write` on standard output, buffered.
 pub fn write_to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
+    let mut out = Counted(BufWriter::with_capacity(64 << 10, io::stdout().lock()));
     write(&mut out)
         .and_then(|()| out.flush())
         .context("cannot write to standard output")

@@ -483,6 +483,112 @@ fn slow_rules(path: &Path, steps: usize) {
 }
 
 #[test]
+fn outputs_that_fill_a_disk_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = folder.join("run.uprof");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = Writer::create(file, [7; 16], &Metadata::default(), 1_000).unwrap();
+    let chain: Vec<Frame> = (0..1000).map(|index| Frame::exact(TEXT + index)).collect();
+    for row in 0..20_000 {
+        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::TargetEnded,
+        message: "it ended".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap();
+    for words in [
+        "export -f perf-script run.uprof -o out",
+        "export -f perf-script run.uprof -o -",
+        "dump run.uprof",
+        "bundle run.uprof -o out",
+    ] {
+        let (code, said) = uniprof(folder, &format!("{words} > /dev/null"));
+        assert_eq!(code, 2, "{words}: {said}");
+        assert!(said.contains("more work"), "{words}: {said}");
+    }
+    let left = std::fs::read_dir(folder).unwrap().count();
+    assert_eq!(left, 1, "half a file is left");
+}
+
+/// As [`recording`], of one process with a sample at each of the `count` addresses up to 0x2000.
+fn recording_of_addresses(path: &Path, count: u64) {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
+    let mapping = Mapping {
+        start: TEXT,
+        length: 0x10_0000,
+        path: "/image".into(),
+        ..Mapping::default()
+    };
+    let mapped = ModuleEvent {
+        time_ns: 1_000,
+        space: 1,
+        what: ModuleChange::Mapped(mapping),
+    };
+    writer.modules(&[mapped]).unwrap();
+    for row in 0..count {
+        let chain = [Frame::exact(TEXT + 0x2000 - count + row)];
+        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::TargetEnded,
+        message: "it ended".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap();
+}
+
+/// A table of Go 1.20 with one function, whose lines change with each of its `steps` bytes. The last of them are
+/// those of [`recording_of_addresses`].
+fn slow_go(path: &Path, steps: u32) {
+    let start = TEXT + 0x2000 - u64::from(steps);
+    // Functions by address, the function, names and paths, values.
+    let (index, described, texts) = (72u64, 88u64, 152u64);
+    let values = texts + 16;
+    let mut table = 0xffff_fff1u32.to_le_bytes().to_vec();
+    table.extend([0, 0, 1, 8]);
+    let behind = values + 2 * u64::from(steps) + 8;
+    for word in [1, 1, start, texts, behind, texts + 10, values, index] {
+        table.extend(word.to_le_bytes());
+    }
+    for word in [0, (described - index) as u32, steps + 0x1000, 0] {
+        table.extend(word.to_le_bytes());
+    }
+    // Start, name, three words, tables of files and of lines, no others, the unit.
+    for word in [0u32, 0, 0, 0, 0, 1, 1, 0, 0] {
+        table.extend(word.to_le_bytes());
+    }
+    table.resize(texts as usize, 0);
+    table.extend(b"main.main\0/a.go\0");
+    table.push(0);
+    table.extend([2, 1].repeat(steps as usize));
+    table.extend([2, 0xff, 0xff, 3, 0, 0, 0, 0, 0, 0, 0]);
+    image(path, &[(".gopclntab", &table)]);
+}
+
+#[test]
+fn steps_of_tables_of_go_that_take_hours_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (steps, is_done) in [(0x1000, true), (30_000, false)] {
+        recording_of_addresses(&folder.join("run.uprof"), if is_done { 10 } else { 4000 });
+        slow_go(&folder.join("image"), steps);
+        let (code, said) = uniprof(folder, "report --elf image run.uprof");
+        assert_eq!(code < 2, is_done, "{steps} steps: {said}");
+        assert_eq!(said.contains("more work"), !is_done, "{steps}: {said}");
+    }
+}
+
+#[test]
 fn rules_of_unwinding_that_take_hours_end_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

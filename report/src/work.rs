@@ -1,7 +1,7 @@
 //! What a run may do for what it reads: an amount of steps that does for any sound recording, and more for
 //! each byte of the files that are read. What asks for more was made to: rules of unwinding that loop, a
 //! stack of a thousand frames in each of a million samples of a few kilobytes, units of DWARF that all
-//! have every address.
+//! have every address, an output of terabytes.
 //!
 //! Whoever repeats work that a stranger chose counts it here. Where nobody has set a limit there is none.
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BASE_STEPS: u64 = if cfg!(debug_assertions) {
     1 << 24
 } else {
-    1 << 30
+    1 << 29
 };
 /// What a byte that is read may cost: stacks of 50 frames that were recorded take less than 50.
 const STEPS_PER_BYTE: u64 = 512;
@@ -51,7 +51,7 @@ fn most() -> u64 {
 
 /// Counts `steps`.
 #[inline]
-pub(crate) fn take(steps: u64) {
+pub fn take(steps: u64) {
     UNTOLD.with(|untold| {
         let sum = untold.get().saturating_add(steps);
         let tells = sum >= UNTOLD_MAX;

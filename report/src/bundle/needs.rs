@@ -11,12 +11,16 @@ use crate::spaces::{ModuleId, Place, is_kernel_address};
 use crate::symbolizer::{Found, Symbolizer};
 use crate::symbols::SymbolTable;
 use crate::unwinders::{Held, Unwinders};
+use crate::work;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::cold::TargetKind;
 use uprof::image::ImageIdentity;
 use uprof::{Frame, FrameKind, SampleBlock, State, Stop};
+
+/// What a frame costs of what a run may do.
+const STEPS_PER_FRAME: u64 = 8;
 
 /// How a table of guest addresses that belong to no module is called.
 const LIST_NAME: &str = "[symbols]";
@@ -99,6 +103,8 @@ fn stacks_of_block(
         }
         let stop = stop.unwrap_or(row.stop);
         stacks.counts.add(&counts_of(counts, stop, kind, whole));
+        let all = chain.len() + frames.len() + held.unwound().len();
+        work::take(STEPS_PER_FRAME * all as u64);
         for frame in chain.iter().chain(&frames).chain(held.unwound()) {
             let address = frame.lookup_address();
             stacks.places.insert(Place {

@@ -1,6 +1,7 @@
 //! The header of Go's function table, and how its parts are reached.
 
 use super::TEXT_BYTES_MAX;
+use crate::work;
 
 /// Steps of one table of values, from the start of a function to an address. A function of a MiB
 /// has less than a hundred thousand.
@@ -167,6 +168,7 @@ impl<'i> Tables<'i> {
         let mut rest = self.bytes.get(self.values.checked_add(table)?..)?;
         let (mut value, mut until) = (-1_i32, 0_u64);
         for step in 0..STEPS_MAX {
+            work::take(1);
             let change = varint(&mut rest)?;
             if change == 0 && step > 0 {
                 return None;
