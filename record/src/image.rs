@@ -53,9 +53,7 @@ impl Image {
             format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf")
         })?;
         if let Some(at) = at {
-            let stated = segments.iter();
-            let lowest = lowest_page(stated.map(|segment| (segment.address, segment.executable)));
-            let bias = at.wrapping_sub(lowest.unwrap_or(0));
+            let bias = at.wrapping_sub(lowest_of(&segments).unwrap_or(0));
             for segment in &mut segments {
                 segment.address = segment.address.wrapping_add(bias);
             }
@@ -128,6 +126,51 @@ impl Image {
         (0..PROBES).map(move |index| start.wrapping_add(bytes / PROBES * index))
     }
 
+    /// The page where its lowest segment begins.
+    pub fn lowest_page(&self) -> Option<u64> {
+        lowest_of(&self.segments)
+    }
+
+    /// Of pieces of code and where they were seen: where each is in the image, if in one place only. Of the
+    /// text the first `most` bytes are searched.
+    pub fn places<const N: usize>(&self, pieces: &[(u64, [u8; N])], most: u64) -> Vec<(u64, u64)> {
+        const CHUNK: usize = 1 << 20;
+        let head = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
+        let mut is_head = vec![false; 1 << 16];
+        pieces
+            .iter()
+            .for_each(|(_, piece)| is_head[head(piece)] = true);
+        let mut found: Vec<Vec<u64>> = vec![Vec::new(); pieces.len()];
+        let mut left = most;
+        for segment in self.segments.iter().filter(|segment| segment.executable) {
+            let mut into = 0;
+            while into < segment.file_bytes && left > 0 && !pieces.is_empty() {
+                let start = segment.address.wrapping_add(into);
+                // A piece may lie across the end of a chunk.
+                let Some(chunk) = self.text_at(start, CHUNK + N - 1) else {
+                    break;
+                };
+                let windows = chunk.windows(N).enumerate();
+                for (at, window) in windows.filter(|(_, window)| is_head[head(window)]) {
+                    for (number, (_, piece)) in pieces.iter().enumerate() {
+                        if window == piece && found[number].len() < 2 {
+                            found[number].push(start.wrapping_add(at as u64));
+                        }
+                    }
+                }
+                into += CHUNK as u64;
+                left = left.saturating_sub(CHUNK as u64);
+            }
+        }
+        let pairs = pieces.iter().zip(&found);
+        pairs
+            .filter_map(|((seen, _), places)| match places[..] {
+                [place] => Some((*seen, place)),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// The bytes that the file has for addresses from `address` on, at most `most`; `None` where it has
     /// none.
     pub fn text_at(&self, address: u64, most: usize) -> Option<Vec<u8>> {
@@ -142,6 +185,11 @@ impl Image {
             .ok()?;
         Some(bytes)
     }
+}
+
+fn lowest_of(segments: &[Segment]) -> Option<u64> {
+    let stated = segments.iter();
+    lowest_page(stated.map(|segment| (segment.address, segment.executable)))
 }
 
 fn read_segments(file: &File) -> Option<Vec<Segment>> {

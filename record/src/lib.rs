@@ -21,6 +21,7 @@ pub mod histogram;
 pub mod image;
 pub mod lockdown;
 pub mod lookout;
+mod looks;
 pub mod mark;
 pub mod open;
 pub mod output;

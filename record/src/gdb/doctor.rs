@@ -5,15 +5,11 @@
 use super::open;
 use crate::doctor::{Report, Verdict};
 use crate::image::Image;
+use crate::looks::Looks;
 use crate::session::Plan;
 use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
-use crate::xen::doctor::{LOOKS, Looks, PAUSE};
 use std::path::Path;
-use std::time::{Duration, Instant};
 use uprof::State;
-
-/// How long to look at a guest behind a slow stub.
-const LOOKING: Duration = Duration::from_secs(2);
 
 /// Looks at the guest behind the stub at `address`.
 pub fn examine(address: &str, elf: Option<&Path>) -> Report {
@@ -55,24 +51,19 @@ pub fn examine_source(
     for (name, value) in &facts.notes {
         report.say(Verdict::Good, format!("{name}: {value}"));
     }
-    let mut looks = Looks::default();
-    let end = Instant::now() + LOOKING;
-    for _ in 0..LOOKS {
-        if Instant::now() > end {
-            break;
-        }
-        if let Err(error) = look(&mut source, image, &mut looks) {
+    let mut looks = Looks::new(image);
+    while looks.go_on() {
+        if let Err(error) = look(&mut source, &mut looks) {
             return report.say(Verdict::Bad, error.to_string());
         }
-        std::thread::sleep(PAUSE);
     }
-    looks.say(report, image.is_some());
+    looks.say(report);
     let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
     let stack = if looks.have_chains() { "" } else { " --stack" };
     report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
 }
 
-fn look(source: &mut Source, image: Option<&Image>, looks: &mut Looks) -> Result<(), SourceError> {
+fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
     let Hot::StopWorld(source) = &mut source.hot else {
         return Ok(());
     };
@@ -81,9 +72,8 @@ fn look(source: &mut Source, image: Option<&Image>, looks: &mut Looks) -> Result
     let mut frozen = Frozen::freeze(&mut **source, &mut vcpus)?;
     for vcpu in vcpus.all() {
         if vcpu.state == State::Running {
-            looks.running += 1;
             let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);
-            looks.compare(arch, &vcpu.registers, image, &mut read);
+            looks.compare(arch, &vcpu.registers, &mut read);
         }
     }
     frozen.resume()

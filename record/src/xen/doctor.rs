@@ -9,10 +9,11 @@ use super::target::{self, Found};
 use super::xenstore::Xenstore;
 use crate::doctor::{Report, Verdict};
 use crate::image::Image;
+use crate::looks::Looks;
 use crate::page_tables::Paging;
 use std::path::Path;
-use std::time::Duration;
-use uprof::{Arch, Registers};
+
+use uprof::Registers;
 
 /// More domains are not listed.
 const DOMAINS_MAX: usize = 64;
@@ -149,30 +150,11 @@ fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<I
     }
 }
 
-/// Times that the doctor looks at the vCPUs.
-pub(crate) const LOOKS: u32 = 20;
-/// Time between looks.
-pub(crate) const PAUSE: Duration = Duration::from_millis(20);
-/// Bytes of text that are compared with the image.
-const TEXT_BYTES: usize = 64;
-
 /// A domain under examination.
 struct Patient {
     domain: Domain,
     memory: GuestMemory,
     registers: Registers,
-}
-
-/// What a few looks at the vCPUs showed.
-#[derive(Default)]
-pub(crate) struct Looks {
-    /// Looks at a vCPU that ran.
-    pub(crate) running: u32,
-    with_chain: u32,
-    text_compared: u32,
-    text_differs: u32,
-    unreadable: u32,
-    untranslatable: u32,
 }
 
 impl Patient {
@@ -186,22 +168,21 @@ impl Patient {
 
     /// Takes a few looks and says what they showed; false if stacks have no frame pointers.
     fn examine(&mut self, report: &mut Report, image: Option<&Image>) -> bool {
-        let mut looks = Looks::default();
-        for _ in 0..LOOKS {
+        let mut looks = Looks::new(image);
+        while looks.go_on() {
             if let Err(error) = self.domain.fetch(false, true) {
                 report.say(Verdict::Bad, error.to_string());
                 return true;
             }
             for vcpu in 0..self.domain.vcpus {
-                self.look(vcpu, image, &mut looks);
+                self.look(vcpu, &mut looks);
             }
-            std::thread::sleep(PAUSE);
         }
-        looks.say(report, image.is_some());
+        looks.say(report);
         looks.have_chains()
     }
 
-    fn look(&mut self, vcpu: u32, image: Option<&Image>, looks: &mut Looks) {
+    fn look(&mut self, vcpu: u32, looks: &mut Looks<'_>) {
         let info = self.domain.vcpu_info(vcpu);
         if !info.is_some_and(|info| info.online != 0 && info.blocked == 0) {
             return;
@@ -209,103 +190,12 @@ impl Patient {
         let Some(paging) = self.domain.vcpu_state(vcpu, &mut self.registers) else {
             return;
         };
-        looks.running += 1;
         if paging == Paging::Unsupported {
-            looks.untranslatable += 1;
-            return;
+            return looks.pass_over();
         }
         let arch = self.domain.kind.arch;
         let (memory, privcmd) = (&mut self.memory, &self.domain.xen.privcmd);
         let mut read = |address, into: &mut [u8]| memory.read(privcmd, &paging, address, into);
-        looks.compare(arch, &self.registers, image, &mut read);
-    }
-}
-
-impl Looks {
-    /// Looks at one running vCPU: is its code the image's, is there a chain of frame pointers?
-    pub(crate) fn compare(
-        &mut self,
-        arch: Arch,
-        registers: &Registers,
-        image: Option<&Image>,
-        read: &mut dyn FnMut(u64, &mut [u8]) -> usize,
-    ) {
-        let (ip, sp, fp) = arch.special_registers();
-        let register = |number| registers.get(number).unwrap_or(0);
-        let (ip, sp, fp) = (register(ip), register(sp), register(fp));
-        let mut seen = [0; TEXT_BYTES];
-        let got = read(ip, &mut seen);
-        self.unreadable += u32::from(got == 0);
-        if let Some(expected) = image.and_then(|image| image.text_at(ip, got)) {
-            self.text_compared += u32::from(got > 0);
-            self.text_differs += u32::from(expected != seen[..expected.len()]);
-        }
-        // The saved frame pointer goes up, and the return address is not data on the stack.
-        let mut frame = [0; 16];
-        let near = fp.is_multiple_of(8) && fp.wrapping_sub(sp) < 1 << 20;
-        if near && read(fp, &mut frame) == frame.len() {
-            let word = u128::from_le_bytes(frame);
-            let (saved, caller) = (word as u64, (word >> 64) as u64);
-            let caller = crate::walk::without_signature(arch, caller);
-            let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
-            self.with_chain += u32::from(plausible);
-        }
-    }
-
-    /// Whether frame pointers will do, as far as was seen.
-    pub(crate) fn have_chains(&self) -> bool {
-        self.running == 0 || self.with_chain * 2 > self.running
-    }
-
-    pub(crate) fn say(&self, report: &mut Report, has_image: bool) {
-        let Looks {
-            running,
-            with_chain,
-            ..
-        } = *self;
-        if running == 0 {
-            report.say(
-                Verdict::Poor,
-                format!("no vCPU ran in {LOOKS} looks: there may be little to sample"),
-            );
-            return;
-        }
-        if self.untranslatable > 0 {
-            report.say(
-                Verdict::Poor,
-                "a vCPU is not in 64-bit mode: its stack can't be read, only its ip is taken",
-            );
-        }
-        if self.unreadable > 0 {
-            let text = "the code at a vCPU's ip can't be read: is the guest in another mode?";
-            report.say(Verdict::Poor, text);
-        }
-        match (self.text_compared, self.text_differs) {
-            (0, _) if has_image => report.say(
-                Verdict::Poor,
-                "no vCPU was seen inside the image: is it the guest's, and not moved (nokaslr)?",
-            ),
-            (0, _) => {}
-            (_, 0) => report.say(Verdict::Good, "the image's text is what the guest runs"),
-            (compared, differs) => report.say(
-                Verdict::Poor,
-                format!(
-                    "the image's text differs from the guest's memory at {differs} of {compared} looks: \
-                     it is not the guest's image; give the right one with --elf"
-                ),
-            ),
-        }
-        if with_chain * 2 > running {
-            let text = format!("frame pointers look plausible ({with_chain} of {running} looks)");
-            report.say(Verdict::Good, text);
-        } else {
-            report.say(
-                Verdict::Poor,
-                format!(
-                    "frame pointers don't look plausible ({with_chain} of {running} looks): build the \
-                     guest with -fno-omit-frame-pointer, or record with --stack and unwind by the image"
-                ),
-            );
-        }
+        looks.compare(arch, &self.registers, &mut read);
     }
 }

@@ -1,0 +1,336 @@
+//! What looks at a guest's vCPUs show before anything is recorded: whether its code is the image's, and
+//! whether its stacks can be followed.
+//!
+//! As many looks as it takes to find the same twice, at moments that nothing in the guest is in step
+//! with.
+
+use crate::doctor::{Report, Verdict};
+use crate::image::Image;
+use crate::sys::clock::monotonic_ns;
+use std::time::{Duration, Instant};
+use uprof::cold::Code;
+use uprof::{Arch, Registers};
+
+/// Looks at a vCPU that ran which are enough: a share is then known to within 15 points.
+const ENOUGH: u32 = 100;
+/// After so long, those that there are must do.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Most time between looks.
+const PAUSE_NS: u64 = 20_000_000;
+/// Bytes of text that are compared with the image.
+const TEXT_BYTES: usize = 64;
+/// Pieces of code that are looked for elsewhere in the image; many may be another image's.
+const PIECES: usize = 128;
+/// Of a larger image not all is searched (bytes).
+const SEARCHED_BYTES: u64 = 64 << 20;
+
+/// What looks at the vCPUs showed.
+pub(crate) struct Looks<'a> {
+    /// The image that is said to be the guest's.
+    image: Option<&'a Image>,
+    moved: Moved,
+    start: Instant,
+    rounds: u32,
+    /// Looks at a vCPU that ran.
+    running: u32,
+    with_chain: u32,
+    text_compared: u32,
+    text_differs: u32,
+    unreadable: u32,
+    /// Looks at a vCPU whose memory can't be read.
+    untranslatable: u32,
+    /// Code that is not the image's where the image was linked.
+    strange: Vec<(u64, [u8; TEXT_BYTES])>,
+}
+
+/// Whether the guest has the image elsewhere than it was linked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    /// Nobody has looked for it yet.
+    Unknown,
+    /// The code that was seen is nowhere in the image, or at several distances.
+    No,
+    /// It may be so far away: in so many further places the guest has the image's code, or other code.
+    By { by: u64, same: u32, other: u32 },
+}
+
+impl Moved {
+    /// By how much, where that is sure.
+    fn by(self) -> Option<u64> {
+        match self {
+            // A kernel writes over some of its code.
+            Moved::By { by, same, other } if same > 0 && same >= other * 3 => Some(by),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Looks<'a> {
+    pub(crate) fn new(image: Option<&'a Image>) -> Self {
+        Looks {
+            image,
+            moved: Moved::Unknown,
+            start: Instant::now(),
+            rounds: 0,
+            running: 0,
+            with_chain: 0,
+            text_compared: 0,
+            text_differs: 0,
+            unreadable: 0,
+            untranslatable: 0,
+            strange: Vec::new(),
+        }
+    }
+
+    /// Whether to look once more; waits a while before.
+    pub(crate) fn go_on(&mut self) -> bool {
+        if self.running >= ENOUGH || self.start.elapsed() >= PATIENCE {
+            // One look more, at the place that those so far hint at.
+            let is_open = self.moved == Moved::Unknown;
+            self.moved = match self.image.filter(|_| is_open) {
+                Some(image) => self.hinted_at(image),
+                None => return false,
+            };
+            return self.moved != Moved::No;
+        }
+        if self.rounds > 0 {
+            // Low bits of the clock are as good as drawn.
+            let drawn = monotonic_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            std::thread::sleep(Duration::from_nanos((drawn * PAUSE_NS) >> 32));
+        }
+        self.rounds += 1;
+        true
+    }
+
+    /// Takes note of a running vCPU whose memory can't be read.
+    pub(crate) fn pass_over(&mut self) {
+        self.running += 1;
+        self.untranslatable += 1;
+    }
+
+    /// Looks at one running vCPU: is its code the image's, is there a chain of frame pointers?
+    pub(crate) fn compare(
+        &mut self,
+        arch: Arch,
+        registers: &Registers,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> usize,
+    ) {
+        if self.moved != Moved::Unknown {
+            return self.look_at_moved(read);
+        }
+        self.running += 1;
+        let (ip, sp, fp) = arch.special_registers();
+        let register = |number| registers.get(number).unwrap_or(0);
+        let (ip, sp, fp) = (register(ip), register(sp), register(fp));
+        let mut seen = [0; TEXT_BYTES];
+        let got = read(ip, &mut seen);
+        self.unreadable += u32::from(got == 0);
+        if let Some(image) = self.image {
+            let expected = image.text_at(ip, got);
+            let differs = expected.as_ref().map(|it| it[..] != seen[..it.len()]);
+            self.text_compared += u32::from(differs.is_some() && got > 0);
+            self.text_differs += u32::from(differs == Some(true));
+            let is_strange = differs != Some(false) && got == TEXT_BYTES && Code::is_telling(&seen);
+            let is_new = self.strange.iter().all(|(address, _)| *address != ip);
+            if is_strange && is_new && self.strange.len() < PIECES {
+                self.strange.push((ip, seen));
+            }
+        }
+        // The saved frame pointer goes up, and the return address is not data on the stack.
+        let mut frame = [0; 16];
+        let near = fp.is_multiple_of(8) && fp.wrapping_sub(sp) < 1 << 20;
+        if near && read(fp, &mut frame) == frame.len() {
+            let word = u128::from_le_bytes(frame);
+            let (saved, caller) = (word as u64, (word >> 64) as u64);
+            let caller = crate::walk::without_signature(arch, caller);
+            let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
+            self.with_chain += u32::from(plausible);
+        }
+    }
+
+    /// Whether frame pointers will do, as far as was seen.
+    pub(crate) fn have_chains(&self) -> bool {
+        self.running == 0 || self.with_chain * 4 > self.running * 3
+    }
+
+    /// How far from where it was linked the guest's code is, if nearly all that is in the image says the same.
+    fn hinted_at(&self, image: &Image) -> Moved {
+        let mut votes: Vec<(u64, usize)> = Vec::new();
+        for (address, place) in image.places(&self.strange, SEARCHED_BYTES) {
+            let by = address.wrapping_sub(place);
+            match votes.iter_mut().find(|(other, _)| *other == by) {
+                Some((_, count)) => *count += 1,
+                None => votes.push((by, 1)),
+            }
+        }
+        let all: usize = votes.iter().map(|(_, count)| count).sum();
+        match votes.iter().max_by_key(|(_, count)| *count) {
+            Some(&(by, count)) if by != 0 && count * 4 >= all * 3 => Moved::By {
+                by,
+                same: 0,
+                other: 0,
+            },
+            _ => Moved::No,
+        }
+    }
+
+    /// Whether further places of the image are there too.
+    fn look_at_moved(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
+        let (Moved::By { by, same, other }, Some(image)) = (&mut self.moved, self.image) else {
+            return;
+        };
+        for probe in image.probes() {
+            let own = image.text_at(probe, TEXT_BYTES).unwrap_or_default();
+            let mut seen = [0; TEXT_BYTES];
+            let got = read(probe.wrapping_add(*by), &mut seen[..own.len()]);
+            if got == own.len() && Code::is_telling(&own) {
+                let equal = seen[..got] == own;
+                *same += u32::from(equal);
+                *other += u32::from(!equal);
+            }
+        }
+    }
+
+    pub(crate) fn say(&self, report: &mut Report) {
+        let Looks {
+            running,
+            with_chain,
+            ..
+        } = *self;
+        if running == 0 {
+            let text = format!(
+                "no vCPU ran in {} looks: there may be little to sample",
+                self.rounds
+            );
+            report.say(Verdict::Poor, text);
+            return;
+        }
+        if self.untranslatable > 0 {
+            report.say(
+                Verdict::Poor,
+                "a vCPU is not in 64-bit mode: its stack can't be read, only its ip is taken",
+            );
+        }
+        if self.unreadable > 0 {
+            let text = "the code at a vCPU's ip can't be read: is the guest in another mode?";
+            report.say(Verdict::Poor, text);
+        }
+        if let Some(image) = self.image {
+            self.say_image(report, image);
+        }
+        let seen = format!("({with_chain} of {running} looks)");
+        if self.have_chains() {
+            let text = format!("frame pointers look plausible {seen}");
+            return report.say(Verdict::Good, text);
+        }
+        let (how, remedy) = match with_chain * 4 < running {
+            true => (
+                "don't look plausible",
+                "build the guest with -fno-omit-frame-pointer",
+            ),
+            false => (
+                "look plausible in a part of the code only",
+                "build the rest with -fno-omit-frame-pointer",
+            ),
+        };
+        let text = format!(
+            "frame pointers {how} {seen}: {remedy}, or record with --stack and unwind by the image"
+        );
+        report.say(Verdict::Poor, text);
+    }
+
+    fn say_image(&self, report: &mut Report, image: &Image) {
+        // A kernel writes over some of its code.
+        if self.text_compared > 0 && self.text_differs * 4 <= self.text_compared {
+            return report.say(Verdict::Good, "the image's text is what the guest runs");
+        }
+        if let Some(by) = self.moved.by() {
+            let lowest = image.lowest_page().unwrap_or(0).wrapping_add(by);
+            let text = format!(
+                "the image's text is what the guest runs, moved to {lowest:#x}: nothing is to be done, recordings find \
+                 it by the guest's code (--elf {}@{lowest:#x} says it)",
+                image.path.display()
+            );
+            return report.say(Verdict::Good, text);
+        }
+        if self.text_compared == 0 {
+            return report.say(
+                Verdict::Poor,
+                "no vCPU was seen inside the image, nor its code elsewhere: is it the guest's? Of a guest with \
+                 several images give each with --elf",
+            );
+        }
+        report.say(
+            Verdict::Poor,
+            format!(
+                "the image's text differs from the guest's memory at {} of {} looks: it is not the guest's image; \
+                 give the right one with --elf",
+                self.text_differs, self.text_compared
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uprof::Arch;
+
+    /// What is said of our own program, which "runs" at `ips` of it, moved by `by`, with frame pointers in so
+    /// many looks.
+    fn said(by: u64, ips: usize, chains: usize) -> String {
+        let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
+        let probes: Vec<u64> = image.probes().skip(1).take(ips).collect();
+        let mut looks = Looks::new(Some(&image));
+        let arch = Arch::X86_64;
+        let (ip, sp, fp) = arch.special_registers();
+        for number in 0..101 {
+            if number >= 100 && !looks.go_on() {
+                break;
+            }
+            let address = probes[number % probes.len()];
+            let mut registers = Registers::default();
+            for (register, value) in [(ip, address.wrapping_add(by)), (sp, 0x8000), (fp, 0x8010)] {
+                registers.set(register, value);
+            }
+            let frame = [0, address.wrapping_add(by)].map(u64::to_le_bytes).concat();
+            let mut read = |at: u64, into: &mut [u8]| {
+                let bytes = match at {
+                    0x8010 if number < chains => frame.clone(),
+                    0x8010 => return 0,
+                    at => image
+                        .text_at(at.wrapping_sub(by), into.len())
+                        .unwrap_or_default(),
+                };
+                into[..bytes.len()].copy_from_slice(&bytes);
+                bytes.len()
+            };
+            looks.compare(arch, &registers, &mut read);
+        }
+        assert!(!looks.go_on());
+        let mut report = Report::default();
+        looks.say(&mut report);
+        let texts = report.findings.iter().map(|finding| finding.text.as_str());
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn an_image_that_was_moved_is_found_and_its_place_is_told() {
+        assert!(said(0, 8, 100).contains("is what the guest runs\n"));
+        let moved = said(0x7f00_0000_0000, 8, 100);
+        assert!(moved.contains("moved to 0x7f00"), "{moved}");
+        // Over its own text: the bytes there are other ones.
+        let near = said(0x1000, 8, 100);
+        assert!(near.contains("moved to 0x"), "{near}");
+    }
+
+    #[test]
+    fn frame_pointers_in_half_of_the_code_have_a_verdict_of_their_own() {
+        assert!(said(0, 8, 90).contains("frame pointers look plausible (90 of 100 looks)"));
+        for chains in [40, 50, 60] {
+            let half = said(0, 8, chains);
+            assert!(half.contains("in a part of the code only"), "{half}");
+        }
+        assert!(said(0, 8, 5).contains("frame pointers don't look plausible (5 of 100 looks)"));
+    }
+}
