@@ -19,6 +19,8 @@ about 10,000 samples each, of a fixed piece of work. Then, with one, two and fiv
   own alarms beside them, since a test that alarms more often than it says finds more, too; and (c) a z test
   that knows how much the planted function's share differs between all runs of a side: what one question
   can find without more alarms than 5 %, if no part of what runs differ by is explained;
+- named: the diff told where to look, as the oracles are: whether the planted function's 95 % interval leaves
+  out zero, which is what `--fail-if 'FUNCTION>+0%'` goes by;
 - the plans: how many recordings a side the diff says would show 5 %.
 
 Sets share recordings, so these are not as many independent trials as there are comparisons.
@@ -147,11 +149,20 @@ def oracle_c(one, other, variance):
     return abs(means[1] - means[0]) > 1.96 * error, means[1] > means[0]
 
 
+def named(change):
+    """Whether a function that was named beforehand changed, and which way: certain changes have intervals
+    of more confidence, so what is certain leaves out zero at 95 % too."""
+    if change is None:
+        return False, False
+    low, high = change["interval"]
+    return low > 0 or high < 0, change["change"] > 0
+
+
 class Tally:
     """How often each test said something."""
 
     def __init__(self):
-        self.trials = self.ours = self.z = self.t = self.c = self.shrank = self.grew = 0
+        self.trials = self.ours = self.named = self.z = self.t = self.c = self.shrank = self.grew = 0
 
 
 def judge(name, count, folder):
@@ -182,6 +193,7 @@ def judge_size(name, size, count, folder, runs):
         halves = [[runs[side][number] for number in half] for half in numbers]
         alike.trials += 1
         alike.ours += any(change["certain"] for change in found["changes"])
+        alike.named += named(planted(found, function))[0]
         alike.z += oracle_z(*halves)[0]
         alike.t += size > 1 and oracle_t(*halves)[0]
         alike.c += oracle_c(*halves, variance)[0]
@@ -193,6 +205,7 @@ def judge_size(name, size, count, folder, runs):
         apart.trials += 1
         change = planted(found, function)
         apart.ours += change is not None and change["certain"] and change["change"] > 0
+        apart.named += all(named(change))
         apart.z += all(oracle_z(*halves))
         apart.t += size > 1 and all(oracle_t(*halves))
         apart.c += all(oracle_c(*halves, variance))
@@ -210,7 +223,8 @@ def report(name, size, alike, apart, plans):
     ratio = f"{apart.ours / better:.2f}" if better else "-"
     enough = sorted(1000 if plan is None else plan for plan in plans)
     plan = enough[len(enough) // 2] if enough else "-"
-    print(f"| {name} | {size} | {part(alike.ours, alike)} | {part(apart.ours, apart)} | {part(alike.z, alike)} | "
+    print(f"| {name} | {size} | {part(alike.ours, alike)} | {part(apart.ours, apart)} | "
+          f"{part(alike.named, alike)} | {part(apart.named, apart)} | {part(alike.z, alike)} | "
           f"{part(apart.z, apart)} | {part(alike.t, alike)} | {part(apart.t, apart)} | {part(alike.c, alike)} | {part(apart.c, apart)} | {ratio} | {apart.shrank} | "
           f"{apart.grew} | {plan} |", flush=True)
     if alike.trials:
@@ -223,7 +237,7 @@ def report(name, size, alike, apart, plans):
 def measure(options, folder):
     names = options.programs.split(",")
     record(names, options.count, folder)
-    print("| program | a side | alarms | found | (a) alarms | (a) found | (b) alarms | (b) found | (c) alarms | (c) found | found to the better "
+    print("| program | a side | alarms | found | named, alarms | named, found | (a) alarms | (a) found | (b) alarms | (b) found | (c) alarms | (c) found | found to the better "
           "oracle's | others that shrank | others that grew | plan for 25 % |")
     for name in names:
         judge(name, options.count, folder)

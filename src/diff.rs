@@ -52,7 +52,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Form::Text, conflicts_with = "json")]
     format: Form,
     /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp';
-    /// may be repeated
+    /// may be repeated. A function that is named is asked about alone, so that smaller changes of it are
+    /// certain than in the table
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     fail_if: Vec<Rule>,
     /// Let a rule pass whose function neither side has
