@@ -515,6 +515,37 @@ fn outputs_that_fill_a_disk_end_with_a_message() {
     assert_eq!(left, 1, "half a file is left");
 }
 
+#[test]
+fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = folder.join("run.uprof");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = Writer::create(file, [7; 16], &Metadata::default(), 1_000).unwrap();
+    for row in 0..1_000_000 {
+        let chain = [Frame::exact(TEXT)];
+        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+        writer.sample(&sample).unwrap();
+    }
+    let end = End {
+        time_ns: 1_000_000_000,
+        reason: EndReason::TargetEnded,
+        message: "it ended".into(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap();
+    let length = std::fs::metadata(&path).unwrap().len();
+    assert!(length < 20_000, "{length}");
+    for view in ["--html=-", "--heatmap=-", "--flame=chart=-"] {
+        let (code, said) = uniprof(folder, &format!("report {view} run.uprof > /dev/null"));
+        assert_eq!(code, 2, "{view}: {said}");
+        assert!(said.contains("more work"), "{view}: {said}");
+    }
+    // Those that are added up cost little.
+    let (code, said) = uniprof(folder, "report run.uprof > /dev/null");
+    assert!(code == 0 && !said.contains("more work"), "{said}");
+}
+
 /// As [`recording`], of one process with a sample at each of the `count` addresses up to 0x2000.
 fn recording_of_addresses(path: &Path, count: u64) {
     let mut metadata = Metadata::default();

@@ -18,6 +18,7 @@ use crate::tree::{NodeId, ROOT, StackTree};
 use crate::unit::{Unit, Weight};
 use crate::unwinders::Unwinders;
 use crate::words::WordMap;
+use crate::work;
 use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
@@ -125,6 +126,9 @@ pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
 /// Is told how many samples are done, of how many.
 pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
 
+/// What a sample that is looked at by itself costs of what a run may do: tens of millions of them may be in
+/// a few kilobytes.
+const STEPS_PER_SAMPLE: u64 = 32;
 /// Blocks that are in memory at one time.
 const BATCH: usize = 16;
 
@@ -292,6 +296,7 @@ impl Gathering<'_, '_> {
             let amount = count(row, &mut profile.account);
             profile.tree.add(node, amount);
             if let Some(each) = each {
+                work::take(STEPS_PER_SAMPLE);
                 let sampled = Sampled {
                     recording: self.number,
                     since_ns: row.time_ns.saturating_sub(self.recording.start_ns()),
