@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const BASE_STEPS: u64 = if cfg!(debug_assertions) {
     1 << 24
 } else {
-    1 << 29
+    3 << 26
 };
 /// What a byte that is read may cost: stacks of 50 frames that were recorded take less than 50.
 const STEPS_PER_BYTE: u64 = 512;
