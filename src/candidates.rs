@@ -75,19 +75,22 @@ fn plain_part(name: &str) -> Option<String> {
 #[cfg(feature = "record")]
 pub fn targets() -> ArgValueCompleter {
     use crate::target::BACKENDS;
+    use uniprof_record::doctor::guests;
+    use uniprof_record::process::running;
     ArgValueCompleter::new(|current: &OsStr| {
         let current = current.to_string_lossy();
         let mut all: Vec<CompletionCandidate> = Vec::new();
         let forms = BACKENDS.iter().filter(|backend| !backend.prefix.is_empty());
         let forms = forms.filter(|backend| !current.starts_with(backend.prefix));
         all.extend(forms.map(|backend| described(backend.prefix, backend.what)));
-        let guests = uniprof_record::doctor::examine_host().targets;
-        all.extend(guests.into_iter().map(CompletionCandidate::new));
-        if current.starts_with("pid:") || current.starts_with("name:") {
-            for (pid, name) in processes() {
-                all.push(described(&format!("pid:{pid}"), &name));
-                all.push(CompletionCandidate::new(format!("name:{name}")));
+        match current.starts_with("pid:") || current.starts_with("name:") {
+            true => {
+                for (pid, name) in running() {
+                    all.push(described(&format!("pid:{pid}"), &name));
+                    all.push(CompletionCandidate::new(format!("name:{name}")));
+                }
             }
+            false => all.extend(guests().into_iter().map(CompletionCandidate::new)),
         }
         if let Some(path) = current.strip_prefix("qemu:") {
             let paths = PathCompleter::any().complete(OsStr::new(path));
@@ -104,18 +107,6 @@ pub fn targets() -> ArgValueCompleter {
 fn described(value: &str, what: &str) -> CompletionCandidate {
     let what = crate::terminal::printable_lines(what);
     CompletionCandidate::new(value).help(Some(what.into()))
-}
-
-/// All processes with their names.
-#[cfg(feature = "record")]
-fn processes() -> Vec<(u32, String)> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let named = pids.filter_map(|pid: u32| {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        Some((pid, name.trim_end().to_owned()))
-    });
-    named.collect()
 }
 
 #[cfg(test)]

@@ -205,9 +205,11 @@ fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyh
         return Ok(true);
     }
     let selecting = &args.selection.selecting;
-    let library = selecting.images.library()?;
+    let asked = args.annotate.as_deref();
+    let library = asked.map(|_| selecting.images.library()).transpose()?;
     let recordings: Vec<&Recording> = recordings.iter().collect();
-    let codes = Codes::new(&recordings, &library, !selecting.no_demangle);
+    let code_of = |library| Codes::new(&recordings, library, !selecting.no_demangle);
+    let codes = library.as_ref().map(code_of);
     let mut form = args.tree_options();
     let mut missing: Vec<&str> = Vec::new();
     args.showing.write(|out| {
@@ -220,12 +222,12 @@ fn write_texts(args: &Args, recordings: &[Recording], profile: &Profile) -> anyh
                 missing.push(function);
             }
         }
-        if let Some(function) = &args.annotate {
+        if let Some((function, codes)) = asked.zip(codes.as_ref()) {
             let what = Annotation {
                 function,
                 assembly: args.asm,
                 sources: !selecting.images.no_search,
-                codes: &codes,
+                codes,
                 screen: form.screen,
             };
             if !annotate::write(profile, &what, out)? {

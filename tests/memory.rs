@@ -5,6 +5,7 @@
 #![cfg(feature = "report")]
 
 use assert_cmd::cargo::cargo_bin;
+use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use uprof::cold::{
@@ -14,39 +15,14 @@ use uprof::{Frame, Sample, Task, Writer};
 
 const TEXT: u64 = 0x40_0000;
 
-/// A recording with one sample of each of `spaces` processes, all with a chain of `frames`.
-fn recording(path: &Path, spaces: u32, frames: u64) {
+/// A recording of a process at 99 Hz, with what `fill` writes into it.
+fn written(path: &Path, fill: impl FnOnce(&mut Writer<File>)) {
     let mut metadata = Metadata::default();
     metadata.target.kind = TargetKind::Process;
     metadata.sampling.rate_millihertz = 99_000;
-    let file = std::fs::File::create(path).unwrap();
+    let file = File::create(path).unwrap();
     let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
-    let chain: Vec<Frame> = (0..frames)
-        .map(|index| Frame::exact(TEXT + 0x1010 + index))
-        .collect();
-    for space in 1..=spaces {
-        let task = Task { space, vcpu: space };
-        let named = TaskEvent {
-            time_ns: 1_000,
-            task,
-            what: TaskChange::Named(format!("p{space}")),
-        };
-        writer.tasks(&[named]).unwrap();
-        let mapping = Mapping {
-            start: TEXT,
-            length: 0x10_0000,
-            path: "/image".into(),
-            ..Mapping::default()
-        };
-        let mapped = ModuleEvent {
-            time_ns: 1_000,
-            space,
-            what: ModuleChange::Mapped(mapping),
-        };
-        writer.modules(&[mapped]).unwrap();
-        let sample = Sample::bare(2_000 + u64::from(space), task, &chain);
-        writer.sample(&sample).unwrap();
-    }
+    fill(&mut writer);
     let end = End {
         time_ns: 1_000_000_000,
         reason: EndReason::TargetEnded,
@@ -54,6 +30,43 @@ fn recording(path: &Path, spaces: u32, frames: u64) {
         totals: Vec::new(),
     };
     writer.finish(&end).unwrap();
+}
+
+/// [`image`]'s file, mapped in `space` where it is linked.
+fn map_image(writer: &mut Writer<File>, space: u32) {
+    let mapping = Mapping {
+        start: TEXT,
+        length: 0x10_0000,
+        path: "/image".into(),
+        ..Mapping::default()
+    };
+    let mapped = ModuleEvent {
+        time_ns: 1_000,
+        space,
+        what: ModuleChange::Mapped(mapping),
+    };
+    writer.modules(&[mapped]).unwrap();
+}
+
+/// A recording with one sample of each of `spaces` processes, all with a chain of `frames`.
+fn recording(path: &Path, spaces: u32, frames: u64) {
+    written(path, |writer| {
+        let chain: Vec<Frame> = (0..frames)
+            .map(|index| Frame::exact(TEXT + 0x1010 + index))
+            .collect();
+        for space in 1..=spaces {
+            let task = Task { space, vcpu: space };
+            let named = TaskEvent {
+                time_ns: 1_000,
+                task,
+                what: TaskChange::Named(format!("p{space}")),
+            };
+            writer.tasks(&[named]).unwrap();
+            map_image(writer, space);
+            let sample = Sample::bare(2_000 + u64::from(space), task, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
 }
 
 /// An ELF image of x86-64 that is loaded at [`TEXT`], with these sections.
@@ -417,46 +430,25 @@ fn relocations_that_are_in_many_sections_are_read_once() {
 
 /// As [`recording`], of `rows` samples of one stack, 8 KiB long, in which word after word is a return address.
 fn recording_of_stacks(path: &Path, rows: u64) {
-    let mut metadata = Metadata::default();
-    metadata.target.kind = TargetKind::Process;
-    metadata.sampling.rate_millihertz = 99_000;
-    let file = std::fs::File::create(path).unwrap();
-    let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
-    let task = Task { space: 1, vcpu: 1 };
-    let mapping = Mapping {
-        start: TEXT,
-        length: 0x10_0000,
-        path: "/image".into(),
-        ..Mapping::default()
-    };
-    let mapped = ModuleEvent {
-        time_ns: 1_000,
-        space: 1,
-        what: ModuleChange::Mapped(mapping),
-    };
-    writer.modules(&[mapped]).unwrap();
-    let address = 0x7fff_0000;
-    let mut registers = uprof::Registers::default();
-    registers.set(7, address);
-    registers.set(16, TEXT + 0x1005);
-    let bytes = (TEXT + 0x1005).to_le_bytes().repeat(1024);
-    for row in 0..rows {
-        let chain = [Frame::exact(TEXT + 0x1005)];
-        let mut sample = Sample::bare(2_000 + row, task, &chain);
-        sample.registers = Some(&registers);
-        sample.stack = Some(uprof::RawStack {
-            address,
-            bytes: &bytes,
-        });
-        writer.sample(&sample).unwrap();
-    }
-    let end = End {
-        time_ns: 1_000_000_000,
-        reason: EndReason::TargetEnded,
-        message: "it ended".into(),
-        totals: Vec::new(),
-    };
-    writer.finish(&end).unwrap();
+    written(path, |writer| {
+        let task = Task { space: 1, vcpu: 1 };
+        map_image(writer, 1);
+        let address = 0x7fff_0000;
+        let mut registers = uprof::Registers::default();
+        registers.set(7, address);
+        registers.set(16, TEXT + 0x1005);
+        let bytes = (TEXT + 0x1005).to_le_bytes().repeat(1024);
+        for row in 0..rows {
+            let chain = [Frame::exact(TEXT + 0x1005)];
+            let mut sample = Sample::bare(2_000 + row, task, &chain);
+            sample.registers = Some(&registers);
+            sample.stack = Some(uprof::RawStack {
+                address,
+                bytes: &bytes,
+            });
+            writer.sample(&sample).unwrap();
+        }
+    });
 }
 
 /// Call frame information of one function, whose frame is 16 bytes, told by an expression of `steps`.
@@ -487,20 +479,13 @@ fn outputs_that_fill_a_disk_end_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let path = folder.join("run.uprof");
-    let file = std::fs::File::create(&path).unwrap();
-    let mut writer = Writer::create(file, [7; 16], &Metadata::default(), 1_000).unwrap();
-    let chain: Vec<Frame> = (0..1000).map(|index| Frame::exact(TEXT + index)).collect();
-    for row in 0..20_000 {
-        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
-        writer.sample(&sample).unwrap();
-    }
-    let end = End {
-        time_ns: 1_000_000_000,
-        reason: EndReason::TargetEnded,
-        message: "it ended".into(),
-        totals: Vec::new(),
-    };
-    writer.finish(&end).unwrap();
+    written(&path, |writer| {
+        let chain: Vec<Frame> = (0..1000).map(|index| Frame::exact(TEXT + index)).collect();
+        for row in 0..20_000 {
+            let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
     for words in [
         "export -f perf-script run.uprof -o out",
         "export -f perf-script run.uprof -o -",
@@ -520,20 +505,13 @@ fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let path = folder.join("run.uprof");
-    let file = std::fs::File::create(&path).unwrap();
-    let mut writer = Writer::create(file, [7; 16], &Metadata::default(), 1_000).unwrap();
-    for row in 0..1_000_000 {
-        let chain = [Frame::exact(TEXT)];
-        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
-        writer.sample(&sample).unwrap();
-    }
-    let end = End {
-        time_ns: 1_000_000_000,
-        reason: EndReason::TargetEnded,
-        message: "it ended".into(),
-        totals: Vec::new(),
-    };
-    writer.finish(&end).unwrap();
+    written(&path, |writer| {
+        for row in 0..1_000_000 {
+            let chain = [Frame::exact(TEXT)];
+            let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
     let length = std::fs::metadata(&path).unwrap().len();
     assert!(length < 20_000, "{length}");
     for view in ["--html=-", "--heatmap=-", "--flame=chart=-"] {
@@ -548,34 +526,14 @@ fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
 
 /// As [`recording`], of one process with a sample at each of the `count` addresses up to 0x2000.
 fn recording_of_addresses(path: &Path, count: u64) {
-    let mut metadata = Metadata::default();
-    metadata.target.kind = TargetKind::Process;
-    let file = std::fs::File::create(path).unwrap();
-    let mut writer = Writer::create(file, [7; 16], &metadata, 1_000).unwrap();
-    let mapping = Mapping {
-        start: TEXT,
-        length: 0x10_0000,
-        path: "/image".into(),
-        ..Mapping::default()
-    };
-    let mapped = ModuleEvent {
-        time_ns: 1_000,
-        space: 1,
-        what: ModuleChange::Mapped(mapping),
-    };
-    writer.modules(&[mapped]).unwrap();
-    for row in 0..count {
-        let chain = [Frame::exact(TEXT + 0x2000 - count + row)];
-        let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
-        writer.sample(&sample).unwrap();
-    }
-    let end = End {
-        time_ns: 1_000_000_000,
-        reason: EndReason::TargetEnded,
-        message: "it ended".into(),
-        totals: Vec::new(),
-    };
-    writer.finish(&end).unwrap();
+    written(path, |writer| {
+        map_image(writer, 1);
+        for row in 0..count {
+            let chain = [Frame::exact(TEXT + 0x2000 - count + row)];
+            let sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
 }
 
 /// A table of Go 1.20 with one function, whose lines change with each of its `steps` bytes. The last of them are

@@ -34,7 +34,7 @@ pub struct Report {
     /// The command that records, if that can work.
     pub command: Option<String>,
     /// Guests that can be recorded, as `uniprof record` takes them.
-    pub targets: Vec<String>,
+    pub(crate) targets: Vec<String>,
 }
 
 impl Report {
@@ -52,4 +52,12 @@ pub fn examine_host() -> Report {
     xen::doctor::examine_host(&mut report);
     report.command = Some("uniprof doctor TARGET, for what will work there".into());
     report
+}
+
+/// Guests of this machine that can be recorded, as `uniprof record` takes them.
+pub fn guests() -> Vec<String> {
+    let mut report = Report::default();
+    qemu::doctor::examine_host(&mut report);
+    xen::doctor::examine_host(&mut report);
+    report.targets
 }

@@ -3,8 +3,10 @@
 
 use crate::gdb::endpoint::Endpoint;
 use crate::gdb::release::release_anew;
+use crate::guardian::Rescuer;
 use crate::mark::Abandoned;
 use crate::xen::domain::Xen;
+use crate::xen::rescue::DomainRescuer;
 use std::fmt;
 
 /// A guest that stands still, or may.
@@ -42,7 +44,8 @@ impl Guest {
     fn resume(&self) -> bool {
         match self {
             Guest::Domain(domain) => {
-                Xen::open().is_ok_and(|mut xen| xen.unpause(*domain).is_ok()) && !is_paused(*domain)
+                DomainRescuer { domain: *domain }.resume();
+                !is_paused(*domain)
             }
             Guest::Stub(endpoint) => release_anew(endpoint),
         }

@@ -80,6 +80,12 @@ fn by_ptrace(errno: Errno) -> String {
     )
 }
 
+/// All processes that this namespace shows, by their numbers, and their names (at most 15 bytes).
+pub fn running() -> impl Iterator<Item = (i32, String)> {
+    let all = tree::all().into_iter();
+    all.map(|pid| (pid, threads::name(pid, pid)))
+}
+
 /// A process as a recording names it.
 fn target(pid: i32, name: String, threads: usize) -> Target {
     Target {

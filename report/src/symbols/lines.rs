@@ -8,7 +8,7 @@ use crate::arena::Arena;
 use crate::images::{Image, ImageAddress};
 use gimli::{EndianSlice, LittleEndian};
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What is known of one function at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +46,9 @@ impl LineStore {
 #[derive(Debug)]
 pub struct Lines<'a> {
     source: Source<'a>,
-    /// Go's own table, where the DWARF is Go's: up to 1.20 that doesn't say where functions begin.
-    go: Option<GoFunctions<'a>>,
+    image: &'a Image,
+    /// Go's own table beside DWARF, which up to 1.20 doesn't say where Go's functions begin; read when asked for.
+    go: OnceLock<Option<GoFunctions<'a>>>,
 }
 
 #[derive(Debug)]
@@ -67,13 +68,12 @@ impl<'a> Lines<'a> {
     ) -> Option<Lines<'a>> {
         let dwarf = DwarfLines::new(store, image, debug, search);
         let image: &'a Image = store.images.keep(Arc::clone(image));
-        let go = GoFunctions::of(image);
-        let Some(dwarf) = dwarf else {
-            let source = Source::Go(go?);
-            return Some(Lines { source, go: None });
+        let source = match dwarf {
+            Some(dwarf) => Source::Dwarf(Box::new(dwarf)),
+            None => Source::Go(GoFunctions::of(image)?),
         };
-        let source = Source::Dwarf(Box::new(dwarf));
-        Some(Lines { source, go })
+        let go = OnceLock::new();
+        Some(Lines { source, image, go })
     }
 
     /// The functions at `address`, outermost first; empty if nothing is known there.
@@ -89,9 +89,11 @@ impl<'a> Lines<'a> {
     pub fn find_declared(&self, address: ImageAddress) -> Vec<Line> {
         let mut lines = match &self.source {
             Source::Dwarf(dwarf) => dwarf.find(address, true),
-            Source::Go(functions) => functions.find(address),
+            Source::Go(functions) => return functions.find(address),
         };
-        if let Some(go) = self.go.as_ref().filter(|_| has_undeclared(&lines)) {
+        if has_undeclared(&lines)
+            && let Some(go) = self.go.get_or_init(|| GoFunctions::of(self.image))
+        {
             declare(&mut lines, &go.find(address));
         }
         lines

@@ -5,6 +5,7 @@ use super::tree::{Calls, Own, TreeOptions, write_calls};
 use crate::gather::Profile;
 use crate::labels::LabelId;
 use crate::tree::{NodeId, ROOT, StackTree};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The labels that `wanted` means: those called exactly so, or else all that contain it.
@@ -61,6 +62,7 @@ pub fn write(
         format!("{amount} of them ({share}) have {function} in their stack; by callers:");
     options.screen.write_prose("", &found_in, 2, out)?;
     writeln!(out)?;
-    write_calls(profile, Calls::of(callers, Own::Of(own)), options, out)?;
+    let calls = Calls::of(Cow::Owned(callers), Own::Of(own));
+    write_calls(profile, calls, options, out)?;
     Ok(found > 0)
 }

@@ -5,6 +5,7 @@ use crate::account::share;
 use crate::gather::Profile;
 use crate::recursion::{self, Rounds};
 use crate::tree::{NodeId, ROOT, StackTree};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// What to show.
@@ -44,8 +45,8 @@ pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io
     }
     writeln!(out)?;
     let calls = match options.reverse {
-        true => Calls::of(profile.tree.reversed(), Own::Unsaid),
-        false => Calls::of(profile.tree.clone(), Own::Ends),
+        true => Calls::of(Cow::Owned(profile.tree.reversed()), Own::Unsaid),
+        false => Calls::of(Cow::Borrowed(&profile.tree), Own::Ends),
     };
     write_calls(profile, calls, options, out)
 }
@@ -63,14 +64,14 @@ pub(super) enum Own {
 
 /// A tree to write, whose labels are those of a profile.
 #[derive(Debug)]
-pub(super) struct Calls {
-    tree: StackTree,
+pub(super) struct Calls<'t> {
+    tree: Cow<'t, StackTree>,
     own: Own,
     rounds: Vec<Rounds>,
 }
 
-impl Calls {
-    pub fn of(tree: StackTree, own: Own) -> Calls {
+impl<'t> Calls<'t> {
+    pub fn of(tree: Cow<'t, StackTree>, own: Own) -> Self {
         Calls {
             tree,
             own,
@@ -78,7 +79,7 @@ impl Calls {
         }
     }
 
-    fn folded(self) -> Calls {
+    fn folded(self) -> Self {
         let folded = recursion::folded(&self.tree);
         let own = match self.own {
             Own::Of(counts) => {
@@ -91,7 +92,7 @@ impl Calls {
             other => other,
         };
         Calls {
-            tree: folded.tree,
+            tree: Cow::Owned(folded.tree),
             own,
             rounds: folded.rounds,
         }
@@ -128,7 +129,7 @@ const NAME_COLUMNS: usize = 24;
 /// What is to be written, and what was left out.
 struct Walk<'a> {
     profile: &'a Profile,
-    calls: &'a Calls,
+    calls: &'a Calls<'a>,
     totals: Vec<u64>,
     children: Vec<Vec<NodeId>>,
     least: u64,
@@ -144,7 +145,7 @@ struct Walk<'a> {
 /// What `out` returns.
 pub(super) fn write_calls(
     profile: &Profile,
-    mut calls: Calls,
+    mut calls: Calls<'_>,
     options: TreeOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
