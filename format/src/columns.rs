@@ -14,7 +14,7 @@ pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])], parts: &mut Vec<usize>) 
     varint::put(out, present.clone().count() as u64);
     for (id, bytes) in present.clone() {
         varint::put(out, u64::from(*id));
-        varint::put(out, FLAG_CRITICAL);
+        varint::put(out, if is_critical(*id) { FLAG_CRITICAL } else { 0 });
         varint::put(out, bytes.len() as u64);
     }
     parts.clear();
@@ -23,6 +23,11 @@ pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])], parts: &mut Vec<usize>) 
         out.extend_from_slice(bytes);
         parts.push(bytes.len());
     }
+}
+
+/// Registers are: what is unwound by them would be wrong without one.
+fn is_critical(id: u16) -> bool {
+    Column::from_number(id).is_none_or(Column::is_critical)
 }
 
 /// The columns of a payload, each as a range of it.

@@ -178,6 +178,8 @@ macro_rules! tags {
 }
 pub(crate) use tags;
 
+pub use crate::details::Column;
+
 tags! {
     /// What a block holds (format-spec.md, section 4).
     BlockType: u16 {
@@ -233,56 +235,6 @@ tags! {
         Rules = 5 "rules",
         /// All of it, where it is no file that could be found later.
         File = 6 "file",
-    }
-}
-
-tags! {
-    /// Columns of a sample block (format-spec.md, section 5).
-    Column: u16 {
-        /// Table of tasks: address space and vCPU.
-        Tasks = 1 "tasks",
-        /// Index into the table of tasks.
-        Task = 2 "task",
-        /// Time.
-        Time = 3 "time",
-        /// vCPU state.
-        State = 4 "state",
-        /// How each node of the stack table follows the one before.
-        NodeStep = 5 "node-step",
-        /// Which known successor of its caller a node is.
-        NodePlace = 6 "node-place",
-        /// Addresses of new successors.
-        NodeAddress = 7 "node-address",
-        /// Kinds of new successors.
-        NodeKind = 8 "node-kind",
-        /// Which of the table's chains a row has.
-        Chain = 9 "chain",
-        /// Why the walk stopped.
-        Stop = 10 "stop",
-        /// Freeze or sampling time.
-        Cost = 11 "cost",
-        /// How late the sample was taken.
-        Late = 12 "late",
-        /// Table of register masks.
-        RegisterMasks = 13 "register-masks",
-        /// Index into the table of register masks.
-        RegisterMask = 14 "register-mask",
-        /// Registers that repeat what the row says elsewhere.
-        RegisterEqual = 15 "register-equal",
-        /// Address of the raw stack bytes.
-        StackAddress = 16 "stack-address",
-        /// Length of the raw stack bytes.
-        StackLength = 17 "stack-length",
-        /// Which words of the task's stack memory stay and which change.
-        StackRuns = 18 "stack-runs",
-        /// By what they change.
-        StackWords = 19 "stack-words",
-        /// Stack bytes where nothing was known.
-        StackBytes = 20 "stack-bytes",
-        /// Time off the processor that a row stands for.
-        OffCpu = 21 "off-cpu",
-        /// How many waits that time is the sum of, beyond the first.
-        Waits = 22 "waits",
     }
 }
 

@@ -26,6 +26,7 @@ mod registers;
 mod stack_memory;
 mod raw_stack;
 mod columns;
+mod details;
 mod samples;
 pub mod cold;
 pub mod image;
@@ -45,6 +46,7 @@ mod recover;
 
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
+pub use details::{Detail, Details, Form, Shown, Told};
 pub use due::Due;
 pub use error::{DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};

@@ -2,6 +2,7 @@
 //! mirrors it.
 
 use crate::columns::Directory;
+use crate::details::{DetailReader, Details, Optional};
 use crate::error::Fault;
 use crate::layout::{Column, MAX_ROWS};
 use crate::raw_stack::RawStackReader;
@@ -93,8 +94,7 @@ impl SampleBlock {
             state: Optional(optional(Column::State)),
             chain: Optional(optional(Column::Chain)),
             stop: Optional(optional(Column::Stop)),
-            cost: Optional(optional(Column::Cost)),
-            late: Optional(optional(Column::Late)),
+            details: DetailReader::new(&self.payload, &self.directory),
             off_cpu: Optional(optional(Column::OffCpu)),
             waits: Optional(optional(Column::Waits)),
             registers: RegisterReader::new(&self.payload, &self.directory, &self.masks, self.equal),
@@ -143,21 +143,6 @@ fn decode_masks(mut column: Cursor<'_>) -> Result<Vec<u64>, Fault> {
     Ok(masks)
 }
 
-/// A column that reads as zeros where the block does not have it.
-struct Optional<'a>(Option<Cursor<'a>>);
-
-impl Optional<'_> {
-    #[inline]
-    fn varint(&mut self) -> Result<u64, Fault> {
-        self.0.as_mut().map_or(Ok(0), Cursor::varint)
-    }
-
-    #[inline]
-    fn byte(&mut self) -> Result<u8, Fault> {
-        self.0.as_mut().map_or(Ok(0), Cursor::byte)
-    }
-}
-
 /// One sample of a block.
 #[derive(Debug)]
 pub struct Row<'a> {
@@ -173,10 +158,8 @@ pub struct Row<'a> {
     pub node: Option<u32>,
     /// Why the chain ends.
     pub stop: Stop,
-    /// How long the guest stood still, or the sampler worked, for it.
-    pub cost_ns: Option<u64>,
-    /// How long after its deadline it was taken.
-    pub late_ns: Option<u64>,
+    /// Numbers beside its stack.
+    pub details: Details,
     /// Registers, if recorded.
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
@@ -195,8 +178,7 @@ pub struct Rows<'a> {
     state: Optional<'a>,
     chain: Optional<'a>,
     stop: Optional<'a>,
-    cost: Optional<'a>,
-    late: Optional<'a>,
+    details: DetailReader<'a>,
     off_cpu: Optional<'a>,
     waits: Optional<'a>,
     registers: Option<RegisterReader<'a>>,
@@ -224,8 +206,7 @@ impl Rows<'_> {
         let state = tag("state", self.state.byte()?, State::from_number)?;
         let node = self.node()?;
         let stop = tag("stop reason", self.stop.byte()?, Stop::from_number)?;
-        let cost_ns = self.cost.varint()?.checked_sub(1);
-        let late_ns = self.late.varint()?.checked_sub(1);
+        let details = self.details.row()?;
         let waited_ns = self.off_cpu.varint()?.checked_sub(1);
         let more = self.waits.varint()?;
         let wait = waited_ns.map(|time_ns| Wait {
@@ -255,8 +236,7 @@ impl Rows<'_> {
             state,
             node,
             stop,
-            cost_ns,
-            late_ns,
+            details,
             registers,
             stack,
             wait,

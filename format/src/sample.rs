@@ -1,5 +1,6 @@
 //! A sample as the program sees it: the row that goes into a block and comes out of it.
 
+use crate::details::Details;
 use crate::layout::tags;
 use serde::{Deserialize, Serialize};
 
@@ -309,10 +310,8 @@ pub struct Sample<'a> {
     pub chain: &'a [Frame],
     /// Why the chain ends.
     pub stop: Stop,
-    /// How long the guest stood still, or the sampler worked, for this sample; `None`: not known.
-    pub cost_ns: Option<u64>,
-    /// How long after its deadline it was taken; `None` where nobody set a deadline.
-    pub late_ns: Option<u64>,
+    /// Numbers beside its stack.
+    pub details: Details,
     /// Registers, if recorded.
     pub registers: Option<&'a Registers>,
     /// Raw stack bytes, if recorded.
@@ -330,8 +329,7 @@ impl<'a> Sample<'a> {
             state: State::Running,
             chain,
             stop: Stop::Complete,
-            cost_ns: None,
-            late_ns: None,
+            details: Details::default(),
             registers: None,
             stack: None,
             wait: None,

@@ -2,6 +2,7 @@
 //! it.
 
 use crate::columns;
+use crate::details::{DetailBuilder, put_plus_one, unless_zero};
 use crate::layout::REGISTER_COLUMN;
 use crate::layout::{Column, MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES};
 use crate::raw_stack::RawStackBuilder;
@@ -40,8 +41,7 @@ pub(crate) struct BlockBuilder {
     chain: Vec<u8>,
     table: TrieColumns,
     stop: Vec<u8>,
-    cost: Vec<u8>,
-    late: Vec<u8>,
+    details: DetailBuilder,
     off_cpu: Vec<u8>,
     waits: Vec<u8>,
 }
@@ -94,9 +94,8 @@ impl BlockBuilder {
         };
         self.nodes.push(self.trie.intern(chain));
         self.stop.push(stop.number());
-        put_optional(&mut self.cost, sample.cost_ns);
-        put_optional(&mut self.late, sample.late_ns);
-        put_optional(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
+        self.details.push(&sample.details);
+        put_plus_one(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
         let more = sample.wait.map_or(0, |wait| wait.count.saturating_sub(1));
         varint::put(&mut self.waits, more);
         let elsewhere = Elsewhere {
@@ -153,8 +152,9 @@ impl BlockBuilder {
             (id(Column::NodeKind), &self.table.kinds),
             (id(Column::Chain), unless_zero(&self.chain)),
             (id(Column::Stop), unless_zero(&self.stop)),
-            (id(Column::Cost), unless_zero(&self.cost)),
-            (id(Column::Late), unless_zero(&self.late)),
+        ];
+        all.extend(self.details.columns());
+        all.extend([
             (id(Column::OffCpu), unless_zero(&self.off_cpu)),
             (id(Column::Waits), unless_zero(&self.waits)),
             (id(Column::RegisterMasks), mask_table),
@@ -165,7 +165,7 @@ impl BlockBuilder {
             (id(Column::StackRuns), stack_runs),
             (id(Column::StackWords), stack_words),
             (id(Column::StackBytes), stack_bytes),
-        ];
+        ]);
         let registers = self.registers.value_columns().enumerate();
         all.extend(registers.map(|(number, bytes)| (REGISTER_COLUMN + number as u16, bytes)));
         columns::put(out, &all, parts);
@@ -180,6 +180,7 @@ impl BlockBuilder {
         self.trie.clear();
         self.stacks.clear();
         self.registers.clear();
+        self.details.clear();
         for column in [
             &mut self.task_table,
             &mut self.task,
@@ -187,26 +188,10 @@ impl BlockBuilder {
             &mut self.state,
             &mut self.chain,
             &mut self.stop,
-            &mut self.cost,
-            &mut self.late,
             &mut self.off_cpu,
             &mut self.waits,
         ] {
             column.clear();
         }
     }
-}
-
-/// A column of zeros says nothing: an absent column reads as zeros.
-fn unless_zero(column: &[u8]) -> &[u8] {
-    if column.iter().all(|&byte| byte == 0) {
-        &[]
-    } else {
-        column
-    }
-}
-
-/// 0 is "not known", else the value plus one; the largest value is one less than it was.
-fn put_optional(out: &mut Vec<u8>, value: Option<u64>) {
-    varint::put(out, value.map_or(0, |value| value.saturating_add(1)));
 }

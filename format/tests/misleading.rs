@@ -9,7 +9,7 @@ mod forge;
 
 use bounds::{alone, bounded};
 use fixture::{UUID, read_slice, read_stream, small_recording};
-use forge::header;
+use forge::{flagged_columns, header, read_one, recording_of};
 use uprof::layout::MAX_PAYLOAD_BYTES;
 use uprof::{BlockHeader, BlockType, DamageKind, Item, Payload, Preamble, Recording};
 use zerocopy::IntoBytes;
@@ -135,4 +135,24 @@ fn unknown_blocks_are_skipped_or_refused_by_name() {
         message.contains("critical block type number 99"),
         "{message}"
     );
+}
+
+#[test]
+fn a_column_of_a_later_version_is_skipped_if_it_is_optional_and_else_gives_up_the_block() {
+    let _turn = alone();
+    // One task, two rows at 100 and 105.
+    let known = [(1, vec![0, 3]), (3, vec![100, 0, 10])];
+    for (flags, rows, said) in [(0, 2, None), (1, 0, Some("column number 60 is not known"))] {
+        let unknown = vec![7; 9];
+        let mut columns: Vec<_> = known.iter().map(|(id, bytes)| (*id, 1, bytes)).collect();
+        columns.insert(1, (60, flags, &unknown));
+        let bytes = recording_of(BlockType::Samples, 2, &flagged_columns(&columns));
+        let (read, message) = read_one(&bytes);
+        assert_eq!(read, rows);
+        match (said, message) {
+            (None, None) => {}
+            (Some(said), Some(message)) => assert!(message.contains(said), "{message}"),
+            (_, message) => panic!("{message:?}"),
+        }
+    }
 }

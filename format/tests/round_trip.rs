@@ -8,7 +8,7 @@ use uprof::cold::{
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
-    Arch, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
+    Arch, Details, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
     SampleBlock, State, Stop, StreamReader, Task, Wait, Writer,
 };
 
@@ -20,8 +20,7 @@ struct Owned {
     state: State,
     chain: Vec<Frame>,
     stop: Stop,
-    cost_ns: Option<u64>,
-    late_ns: Option<u64>,
+    details: Details,
     registers: Option<Registers>,
     stack: Option<(u64, Vec<u8>)>,
     wait: Option<Wait>,
@@ -35,8 +34,7 @@ impl Owned {
             state: self.state,
             chain: &self.chain,
             stop: self.stop,
-            cost_ns: self.cost_ns,
-            late_ns: self.late_ns,
+            details: self.details,
             registers: self.registers.as_ref(),
             stack: self.stack.as_ref().map(|(address, bytes)| RawStack {
                 address: *address,
@@ -73,6 +71,14 @@ fn registers() -> impl Strategy<Value = Registers> {
     })
 }
 
+fn details_of(values: &[Option<u64>]) -> Details {
+    let mut details = Details::default();
+    for (detail, value) in Details::ALL.iter().zip(values) {
+        detail.set(&mut details, *value);
+    }
+    details
+}
+
 fn samples() -> impl Strategy<Value = Vec<Owned>> {
     let small = 0..u64::MAX - 1;
     let sample = (
@@ -83,8 +89,7 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
         ),
         frames(),
         (
-            prop::option::of(small.clone()),
-            prop::option::of(small),
+            prop::collection::vec(prop::option::of(small), Details::ALL.len()),
             prop::option::of(registers()),
             prop::option::of((any::<u64>(), prop::collection::vec(0u8..2, 0..64))),
             prop::option::of((0..u64::MAX - 1, 1u64..)),
@@ -97,11 +102,10 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
                 state,
                 chain,
                 stop,
-                cost_ns: rest.0,
-                late_ns: rest.1,
-                registers: rest.2,
-                stack: rest.3,
-                wait: rest.4.map(|(time_ns, count)| Wait { time_ns, count }),
+                details: details_of(&rest.0),
+                registers: rest.1,
+                stack: rest.2,
+                wait: rest.3.map(|(time_ns, count)| Wait { time_ns, count }),
             },
         );
     prop::collection::vec(sample, 1..60)
@@ -126,8 +130,7 @@ fn owned_rows(block: &SampleBlock) -> Vec<Owned> {
             state: row.state,
             chain: block.chain(row.node).collect(),
             stop: row.stop,
-            cost_ns: row.cost_ns,
-            late_ns: row.late_ns,
+            details: row.details,
             registers: row.registers.copied(),
             stack: row.stack.map(|stack| (stack.address, stack.bytes.to_vec())),
             wait: row.wait,
@@ -354,8 +357,7 @@ fn registers_that_repeat_the_row_take_no_bytes() {
                     state: State::Running,
                     chain: vec![Frame::exact(scattered)],
                     stop: Stop::NotWalked,
-                    cost_ns: None,
-                    late_ns: None,
+                    details: Details::default(),
                     registers: Some(registers),
                     stack: Some((scattered + 64, vec![0; 16])),
                     wait: None,

@@ -5,8 +5,8 @@ use uprof::cold::{End, Recorder, Target};
 use uprof::cold::{EndReason, LossReason, Metadata, TargetKind};
 use uprof::layout::{BlockType, Codec, Column, ImageSection};
 use uprof::{
-    Arch, Found, Frame, FrameKind, Item, Payload, Recording, Registers, Sample, State, Stop, Task,
-    Writer,
+    Arch, Details, Form, Found, Frame, FrameKind, Item, Payload, Recording, Registers, Sample,
+    Shown, State, Stop, Task, Told, Writer,
 };
 
 const PAGE: &str = include_str!("../../format-spec.md");
@@ -51,6 +51,44 @@ fn tables_are_those_of_the_code() {
         EndReason,
         ImageSection
     );
+}
+
+/// The table of columns says what the code's says: which are critical, how numbers are told and printed.
+#[test]
+fn columns_are_those_of_the_code() {
+    let row = |column: Column| {
+        let start = format!("| {} | {} |", column.number(), column.name());
+        let line = PAGE.lines().find(|line| line.starts_with(&start)).unwrap();
+        let cells = line.trim_matches('|').split('|').map(str::trim);
+        cells.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for &column in Column::ALL {
+        let detail = Details::ALL.iter().find(|detail| detail.column == column);
+        let told = detail.map_or("", |detail| match detail.told {
+            Told::PlusOne => "plus-one: ",
+        });
+        let dump = detail.map_or(String::new(), |detail| {
+            let form = match detail.form {
+                Form::Decimal => "dec",
+                Form::Hexadecimal => "hex",
+            };
+            let when = match detail.shown {
+                Shown::Always => "",
+                Shown::IfKnown => ", if known",
+            };
+            format!("`{}={form}`{when}", column.name())
+        });
+        let critical = if column.is_critical() { "yes" } else { "no" };
+        let cells = row(column);
+        assert_eq!(cells[2], critical, "{}", column.name());
+        assert!(
+            cells[4].starts_with(told),
+            "{}: {}",
+            column.name(),
+            cells[4]
+        );
+        assert_eq!(cells[5], dump, "{}", column.name());
+    }
 }
 
 #[test]
@@ -109,7 +147,10 @@ fn worked_example() -> Vec<u8> {
     };
     let chain = [Frame::exact(0x40_1136), caller];
     let mut sample = Sample {
-        cost_ns: Some(800),
+        details: Details {
+            cost_ns: Some(800),
+            ..Details::default()
+        },
         registers: Some(&registers),
         ..Sample::bare(1500, task, &chain)
     };

@@ -111,7 +111,7 @@ impl Tally {
         self.samples += 1;
         self.not_running += u64::from(slot.state != State::Running);
         // All vCPUs of a round share one freeze.
-        if let Some(cost_ns) = slot.cost_ns
+        if let Some(cost_ns) = slot.details.cost_ns
             && self.last_round_ns != Some(slot.time_ns)
         {
             self.cost.add(cost_ns);

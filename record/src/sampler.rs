@@ -223,7 +223,7 @@ impl<'a> Round<'a> {
                 continue;
             };
             slot.reset(start_ns, vcpu.task, vcpu.state);
-            slot.late_ns = Some(late_ns);
+            slot.details.late_ns = Some(late_ns);
             let copied = &mut self.copied[self.taken.len()];
             copied.clear();
             if vcpu.registers.mask() != 0 {
@@ -252,7 +252,7 @@ impl<'a> Round<'a> {
     fn walk_all(&mut self, sink: &mut Sink, frozen_ns: u64) {
         for (index, (mut slot, place)) in self.taken.drain(..).enumerate() {
             let vcpu = &self.vcpus.all()[place];
-            slot.cost_ns = Some(frozen_ns);
+            slot.details.cost_ns = Some(frozen_ns);
             slot.registers = vcpu.registers;
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];

@@ -4,7 +4,7 @@
 
 use uprof::cold::{LossReason, MappedFile};
 use uprof::layout::MAX_FRAMES;
-use uprof::{Frame, RawStack, Registers, Sample, State, Stop, Task, Wait};
+use uprof::{Details, Frame, RawStack, Registers, Sample, State, Stop, Task, Wait};
 
 /// Most bytes of a path or name in a [`Note`]: `PATH_MAX`.
 pub const MAX_TEXT_BYTES: usize = 4096;
@@ -20,10 +20,8 @@ pub struct Slot {
     pub state: State,
     /// Why the chain ends.
     pub stop: Stop,
-    /// How long the guest stood still, or the recorder worked, for it.
-    pub cost_ns: Option<u64>,
-    /// How long after its deadline it was taken.
-    pub late_ns: Option<u64>,
+    /// Numbers beside its stack.
+    pub details: Details,
     /// Registers; none where the mask is empty.
     pub registers: Registers,
     /// For how long the task was off the processor; `None` for a sample.
@@ -43,8 +41,7 @@ impl Slot {
             task: Task { space: 0, vcpu: 0 },
             state: State::Running,
             stop: Stop::NotWalked,
-            cost_ns: None,
-            late_ns: None,
+            details: Details::default(),
             registers: Registers::default(),
             wait: None,
             keep_stack: false,
@@ -60,8 +57,7 @@ impl Slot {
         self.task = task;
         self.state = state;
         self.stop = Stop::NotWalked;
-        self.cost_ns = None;
-        self.late_ns = None;
+        self.details = Details::default();
         self.registers.clear();
         self.wait = None;
         self.keep_stack = false;
@@ -107,8 +103,7 @@ impl Slot {
             state: self.state,
             chain: &self.chain,
             stop: self.stop,
-            cost_ns: self.cost_ns,
-            late_ns: self.late_ns,
+            details: self.details,
             registers: (self.registers.mask() != 0).then_some(&self.registers),
             stack: self.keep_stack.then(|| self.stack()),
             wait: self.wait,

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, Task, Writer};
+use uprof::{Arch, Details, Frame, Sample, Task, Writer};
 
 const STACKS: u64 = 3_800;
 const FUNCTIONS: u64 = 900;
@@ -89,7 +89,10 @@ fn main() -> io::Result<()> {
             vcpu: 1 + (number % 2) as u32,
         };
         writer.sample(&Sample {
-            cost_ns: Some(1_000 + draw % 500),
+            details: Details {
+                cost_ns: Some(1_000 + draw % 500),
+                ..Details::default()
+            },
             ..Sample::bare(number * 501_505, task, &stacks[which as usize])
         })?;
     }

@@ -158,14 +158,16 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
             found.stack_bytes += stack.bytes.len() as u64;
         }
         // One freeze is told with the sample of each vCPU, and counts once.
-        let this_round = (row.time_ns, row.cost_ns, row.late_ns);
+        let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
         if round.replace(this_round) == Some(this_round) {
             continue;
         }
-        row.cost_ns
+        row.details
+            .cost_ns
             .iter()
             .for_each(|cost_ns| found.cost.add(*cost_ns));
-        row.late_ns
+        row.details
+            .late_ns
             .iter()
             .for_each(|late_ns| found.late.add(*late_ns));
     }

@@ -5,6 +5,7 @@ A row that can't be decoded ends the block with Malformed; the rows before it ar
 
 import zlib
 
+from .columns import COLUMNS
 from .numbers import Absent, Bytes, Malformed, known, task_text, wrapping
 
 # Tables of names; a number is a place in the list.
@@ -14,15 +15,13 @@ STOPS = ["complete", "not-walked", "depth-limit", "window-end", "time-budget", "
 FRAME_KINDS = ["e", "r"]
 FOUND = ["f", "c", "s", "t"]
 
-# Columns (§5.1).
-(TASKS, TASK, TIME, STATE, NODE_STEP, NODE_PLACE, NODE_ADDRESS, NODE_KIND, CHAIN, STOP, COST, LATE,
- REGISTER_MASKS, REGISTER_MASK, REGISTER_EQUAL, STACK_ADDRESS, STACK_LENGTH, STACK_RUNS,
- STACK_WORDS, STACK_BYTES, OFF_CPU, WAITS) = range(1, 23)
+# Columns (§5.1), by name. Rows without a column of these stand for zeros; the others' is empty.
+ROW_COLUMNS = [name for name, column in COLUMNS.items() if column.has_entry_per_row]
 REGISTER = 64
-KNOWN_COLUMNS = [*range(TASKS, WAITS + 1), *range(REGISTER, REGISTER + 64)]
-ROW_COLUMNS = [TASK, STATE, CHAIN, STOP, COST, LATE, REGISTER_MASK, STACK_LENGTH,
-               OFF_CPU, WAITS]
 CRITICAL = 1
+# Numbers that rows have beside their stacks; where they stand in a line.
+ALWAYS = [column for column in COLUMNS.values() if column.dump == "always"]
+IF_KNOWN = [column for column in COLUMNS.values() if column.dump == "if known"]
 
 # Limits (§11).
 MOST_SAMPLES = 16384
@@ -36,23 +35,33 @@ MOST_BLOCK_STACK_BYTES = 64 << 20
 
 
 def read_columns(payload):
-    """The columns of a sample block by id, with what a left out one stands for (§5.1)."""
+    """The columns of a sample block by name, with what a left out one stands for (§5.1)."""
     directory = Bytes(payload, "column directory")
     count = directory.varint()
     if count > MOST_COLUMNS:
         directory.fail(f"{count} columns (at most {MOST_COLUMNS})")
     entries = [(directory.varint(), directory.varint(), directory.varint()) for _ in range(count)]
-    columns = {}
+    columns, named = {}, {}
     for number, flags, length in entries:
         if number > 0xFFFF or number in columns:
             directory.fail(f"column id {number} is beyond 16 bits or stands twice")
-        if flags & CRITICAL and number not in KNOWN_COLUMNS:
+        name = column_name(number)
+        if flags & CRITICAL and name is None:
             directory.fail(f"critical column {number} is not known")
-        columns[number] = Bytes(directory.take(length), f"column {number}")
-    for number in KNOWN_COLUMNS:
-        absent = Absent() if number in ROW_COLUMNS else Bytes(b"", f"absent column {number}")
-        columns.setdefault(number, absent)
-    return columns
+        taken = Bytes(directory.take(length), f"column {name or number}")
+        columns[number] = taken
+        named[name] = taken
+    for name in [*COLUMNS, *(REGISTER + number for number in range(64))]:
+        absent = Absent() if name in ROW_COLUMNS else Bytes(b"", f"absent column {name}")
+        named.setdefault(name, absent)
+    return named
+
+
+def column_name(number):
+    """What a column is called here; a register's is its number, and None is not known."""
+    if REGISTER <= number < REGISTER + 64:
+        return number
+    return next((name for name, column in COLUMNS.items() if column.number == number), None)
 
 
 def read_list(column, read, most):
@@ -88,11 +97,11 @@ class StackTable:
         self.successors = {}  # caller -> the frames (address, kind) found below it
         self.frames, self.parents, self.chains = [], [], []
         path = []  # of the node before: its node numbers and frames, outermost first
-        while columns[NODE_STEP].left():
-            node, step = len(self.frames), columns[NODE_STEP].varint()
+        while columns["node-step"].left():
+            node, step = len(self.frames), columns["node-step"].varint()
             up = step >> 1
             if up > len(path) or len(path) - up >= MOST_FRAMES or node == MOST_NODES:
-                columns[NODE_STEP].fail(f"node {node} goes {up} up from depth {len(path)}")
+                columns["node-step"].fail(f"node {node} goes {up} up from depth {len(path)}")
             del path[len(path) - up:]
             parent, caller = path[-1] if path else (-1, None)
             frame = self.frame(caller)
@@ -105,17 +114,17 @@ class StackTable:
     def frame(self, caller):
         """The next node's frame; None is the caller of outermost frames."""
         known_ones = self.successors.setdefault(caller, [])
-        place = self.columns[NODE_PLACE].varint()
+        place = self.columns["node-place"].varint()
         if place > len(known_ones):
-            self.columns[NODE_PLACE].fail(f"successor {place} of {len(known_ones)}")
+            self.columns["node-place"].fail(f"successor {place} of {len(known_ones)}")
         if place:
             return known_ones[place - 1]
         base = caller[0] if caller else 0
-        address = wrapping(base + self.columns[NODE_ADDRESS].delta())
-        frame = (address, self.columns[NODE_KIND].byte())
+        address = wrapping(base + self.columns["node-address"].delta())
+        frame = (address, self.columns["node-kind"].byte())
         frame_kind(frame[1])
         if frame in known_ones:
-            self.columns[NODE_PLACE].fail(f"a known frame {address:x} is told as new")
+            self.columns["node-place"].fail(f"a known frame {address:x} is told as new")
         if len(known_ones) < MOST_SUCCESSORS:
             known_ones.append(frame)
         return frame
@@ -139,39 +148,46 @@ class SampleBlock:
             raise Malformed(f"{samples} samples (at most {MOST_SAMPLES})")
         self.samples = samples
         self.columns = read_columns(payload)
-        self.tasks = read_list(self.columns[TASKS], read_task, MOST_TASKS)
-        self.masks = read_list(self.columns[REGISTER_MASKS], Bytes.varint, MOST_MASKS)
+        self.tasks = read_list(self.columns["tasks"], read_task, MOST_TASKS)
+        self.masks = read_list(self.columns["register-masks"], Bytes.varint, MOST_MASKS)
         self.stack_table = StackTable(self.columns)
         self.registers_before = {}  # (task index, register) -> value
-        equal = self.columns[REGISTER_EQUAL]
+        equal = self.columns["register-equal"]
         self.equal = (equal.varint(), equal.varint()) if equal.left() else (0, 0)
         self.stack_addresses = {}  # task index -> address of its last stack
         self.memories = {}  # task index -> (lowest address, bytes)
         self.stack_bytes = 0
 
     def lines(self):
-        time = self.columns[TIME].varint() if self.samples else 0
+        time = self.columns["time"].varint() if self.samples else 0
         for _ in range(self.samples):
-            time = wrapping(time + self.columns[TIME].delta())
+            time = wrapping(time + self.columns["time"].delta())
             yield self.row(time)
 
     def row(self, time):
-        index = self.columns[TASK].varint()
+        index = self.columns["task"].varint()
         if index >= len(self.tasks):
             raise Malformed(f"column task: task {index} of {len(self.tasks)}")
-        state = self.named(STATE, STATES)
-        stop = self.named(STOP, STOPS)
-        cost, late = (self.plus_one(column) for column in (COST, LATE))
-        chain = self.stack_table.chain(self.columns[CHAIN].varint())
+        state = self.named("state", STATES)
+        stop = self.named("stop", STOPS)
+        numbers = {column.name: self.number(column) for column in [*ALWAYS, *IF_KNOWN]}
+        chain = self.stack_table.chain(self.columns["chain"].varint())
         frame = None if chain == "-" else int(chain.split(":")[0], 16)
         stack, stack_address = self.stack(index)
         registers = self.registers(index, frame, stack_address)
-        off_cpu, more = self.plus_one(OFF_CPU), self.columns[WAITS].varint()
+        off_cpu, more = self.plus_one("off-cpu"), self.columns["waits"].varint()
         waits = min(more + 1, (1 << 64) - 1)
         wait = "" if off_cpu is None else f" off_cpu={off_cpu} waits={waits}"
+        always = "".join(f" {column.name}={known(numbers[column.name])}" for column in ALWAYS)
+        if_known = "".join(f" {column.name}={numbers[column.name]}" for column in IF_KNOWN
+                           if numbers[column.name] is not None)
         return (f"sample time={time} task={task_text(self.tasks[index])} state={state} stop={stop}"
-                f" cost={known(cost)} late={known(late)} chain={chain} regs={registers}"
-                f" stack={stack}{wait}")
+                f"{always} chain={chain} regs={registers} stack={stack}{wait}{if_known}")
+
+    def number(self, column):
+        """A number of the row as text; None where it isn't known."""
+        value = self.plus_one(column.name)
+        return None if value is None else f"{value:{column.form}}"
 
     def named(self, number, names):
         value = self.columns[number].byte()
@@ -185,7 +201,7 @@ class SampleBlock:
 
     def registers(self, task, frame, stack):
         """The row's registers as text (§5.3); also the addresses that they may repeat."""
-        entry = self.plus_one(REGISTER_MASK)
+        entry = self.plus_one("register-mask")
         if entry is None:
             return "-"
         if entry >= len(self.masks):
@@ -205,14 +221,14 @@ class SampleBlock:
 
     def stack(self, task):
         """The row's raw stack as text, and its address (§5.4)."""
-        length = self.plus_one(STACK_LENGTH)
+        length = self.plus_one("stack-length")
         if length is None:
             return "-", None
         self.stack_bytes += length
         if length > MOST_STACK_BYTES or self.stack_bytes > MOST_BLOCK_STACK_BYTES:
             raise Malformed(f"raw stacks: {length} bytes in a row, {self.stack_bytes} in the block")
         before = self.stack_addresses.get(task, 0)
-        address = wrapping(before + self.columns[STACK_ADDRESS].delta())
+        address = wrapping(before + self.columns["stack-address"].delta())
         self.stack_addresses[task] = address
         stack = self.fill_stack(task, address, length)
         return f"{address:x}+{length}:{zlib.crc32(stack):08x}", address
@@ -224,7 +240,7 @@ class SampleBlock:
         if distance >> 63:
             distance -= 1 << 64
         start, end = max(distance, 0), min(distance + length, len(memory))
-        take = self.columns[STACK_BYTES].take
+        take = self.columns["stack-bytes"].take
         if start >= end:
             stack = bytes(take(length))
             self.memories[task] = (address, stack)
@@ -242,7 +258,7 @@ class SampleBlock:
 
     def change_words(self, known_bytes):
         """The bytes that the stack memory and a new stack both have, as the new stack has them."""
-        runs, words = self.columns[STACK_RUNS], self.columns[STACK_WORDS]
+        runs, words = self.columns["stack-runs"], self.columns["stack-words"]
         both, at, end = bytearray(known_bytes), 0, len(known_bytes) // 8 * 8
         while at < end:
             same, changed = runs.varint(), runs.varint()
@@ -253,5 +269,5 @@ class SampleBlock:
                 word = int.from_bytes(both[at:at + 8], "little")
                 both[at:at + 8] = words.word(word).to_bytes(8, "little")
                 at += 8
-        both[end:] = self.columns[STACK_BYTES].take(len(both) - end)
+        both[end:] = self.columns["stack-bytes"].take(len(both) - end)
         return bytes(both)

@@ -5,7 +5,7 @@
 //! sample and 23.5 after `zstd -1` in blocks of 8,192, as in the comparison of layouts that led to
 //! this format.
 
-use uprof::{Frame, Sample, Task};
+use uprof::{Details, Frame, Sample, Task};
 
 /// Samples in the set.
 pub const SAMPLES: usize = 500_000;
@@ -64,7 +64,10 @@ impl Set {
             vcpu: row.vcpu,
         };
         Sample {
-            cost_ns: Some(u64::from(row.cost_ns)),
+            details: Details {
+                cost_ns: Some(u64::from(row.cost_ns)),
+                ..Details::default()
+            },
             ..Sample::bare(row.time_ns, task, &self.stacks[row.stack as usize])
         }
     }
@@ -134,8 +137,8 @@ pub fn put_fixed_row(out: &mut Vec<u8>, sample: &Sample<'_>) {
     out.push(sample.state.number());
     out.push(sample.stop.number());
     out.push(sample.chain.len() as u8);
-    out.extend_from_slice(&(sample.cost_ns.unwrap_or(0) as u32).to_le_bytes());
-    out.extend_from_slice(&(sample.late_ns.unwrap_or(0) as u32).to_le_bytes());
+    out.extend_from_slice(&(sample.details.cost_ns.unwrap_or(0) as u32).to_le_bytes());
+    out.extend_from_slice(&(sample.details.late_ns.unwrap_or(0) as u32).to_le_bytes());
     for frame in sample.chain {
         out.extend_from_slice(&frame.address.to_le_bytes());
     }

@@ -50,15 +50,23 @@ pub fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// A sample payload with these columns.
+/// A sample payload with these columns, all of them critical.
 pub fn columns(columns: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let flagged: Vec<_> = columns.iter().map(|(id, bytes)| (*id, 1, bytes)).collect();
+    flagged_columns(&flagged)
+}
+
+/// A sample payload with these columns: number, flags, bytes.
+pub fn flagged_columns(columns: &[(u64, u64, &Vec<u8>)]) -> Vec<u8> {
     let mut payload = Vec::new();
     varint(&mut payload, columns.len() as u64);
-    for (id, bytes) in columns {
+    for (id, flags, bytes) in columns {
         varint(&mut payload, *id);
-        varint(&mut payload, 1);
+        varint(&mut payload, *flags);
         varint(&mut payload, bytes.len() as u64);
     }
-    columns.iter().for_each(|(_, bytes)| payload.extend(bytes));
+    columns
+        .iter()
+        .for_each(|(.., bytes)| payload.extend(*bytes));
     payload
 }

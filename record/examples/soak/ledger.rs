@@ -225,7 +225,7 @@ impl Ledger {
     /// There is a deadline in each period, anywhere in it: so many periods after another one, as many
     /// deadlines have passed, or one more or fewer.
     fn begin_round(&mut self, row: &Row<'_>) {
-        let late_ns = row.late_ns.unwrap_or(0);
+        let late_ns = row.details.late_ns.unwrap_or(0);
         let round = Round {
             time_ns: row.time_ns,
             deadline_ns: row.time_ns.saturating_sub(late_ns),
@@ -244,7 +244,7 @@ impl Ledger {
         self.missed = (self.passed(first, round) + 1).saturating_sub(self.rounds);
         self.minute.late_ns += late_ns;
         self.minute.longest_late_ns = self.minute.longest_late_ns.max(late_ns);
-        self.minute.cost_ns += row.cost_ns.unwrap_or(0);
+        self.minute.cost_ns += row.details.cost_ns.unwrap_or(0);
         self.round = Some(round);
     }
 

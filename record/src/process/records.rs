@@ -131,7 +131,7 @@ impl Reader {
         }
         // The clock is read once a record: this one's end is the next one's beginning.
         let now_ns = monotonic_ns();
-        slot.cost_ns = Some(now_ns.saturating_sub(self.began_ns));
+        slot.details.cost_ns = Some(now_ns.saturating_sub(self.began_ns));
         self.began_ns = now_ns;
         whole
     }

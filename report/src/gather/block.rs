@@ -156,7 +156,7 @@ impl Reader<'_, '_> {
         };
         let stop = unwound.unwrap_or(row.stop);
         let lacks_caller = self.lacks_caller(row, unwound);
-        let late = row.late_ns.is_some_and(|late_ns| late_ns > LATE_NS);
+        let late = row.details.late_ns.is_some_and(|late_ns| late_ns > LATE_NS);
         let rows = &mut self.stacks.rows;
         if let Some(merged) = &mut self.merged {
             let above = node.map_or(0, |node| u64::from(node) + 1);

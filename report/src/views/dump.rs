@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use uprof::cold::{MappedFile, Metadata, ModuleChange, TaskChange};
 use uprof::image::ImagePart;
-use uprof::{Block, Codec, Found, FrameKind, Item, Payload, Row, SampleBlock, Task};
+use uprof::{
+    Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown, Task,
+};
 
 /// What to write.
 #[derive(Debug, Clone, Copy, Default)]
@@ -108,15 +110,15 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
     put(
         line,
         format_args!(
-            "sample time={} task={} state={} stop={} cost={} late={} chain=",
+            "sample time={} task={} state={} stop={}",
             row.time_ns,
             task(Some(row.task)),
             row.state.name(),
-            row.stop.name(),
-            known(row.cost_ns),
-            known(row.late_ns)
+            row.stop.name()
         ),
     );
+    put_details(line, &row.details, Shown::Always);
+    line.push_str(" chain=");
     let mut separator = "";
     for frame in block.chain(row.node) {
         let kind = match frame.kind {
@@ -163,6 +165,20 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
     if let Some(wait) = row.wait {
         let (off_cpu, waits) = (wait.time_ns, wait.count);
         put(line, format_args!(" off_cpu={off_cpu} waits={waits}"));
+    }
+    put_details(line, &row.details, Shown::IfKnown);
+}
+
+/// Those of a sample's numbers that stand where `shown` says.
+fn put_details(line: &mut String, details: &Details, shown: Shown) {
+    for detail in Details::ALL.iter().filter(|detail| detail.shown == shown) {
+        let name = detail.column.name();
+        match (detail.get(details), detail.form) {
+            (Some(value), Form::Decimal) => put(line, format_args!(" {name}={value}")),
+            (Some(value), Form::Hexadecimal) => put(line, format_args!(" {name}={value:x}")),
+            (None, _) if shown == Shown::Always => put(line, format_args!(" {name}=-")),
+            (None, _) => {}
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use uniprof_report::recording::Recording;
 use uprof::cold::{ClockPair, End, EndReason, Loss, LossReason, Mapping, Metadata};
 use uprof::cold::{ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, State, Task, Wait, Writer};
+use uprof::{Arch, Details, Frame, Sample, State, Task, Wait, Writer};
 
 /// Where the made-up program's functions are: 0x100 bytes each from here.
 pub const BASE: u64 = 0x40_1000;
@@ -81,8 +81,10 @@ pub fn recording_of(
         };
         let sample = Sample {
             state: made.state,
-            cost_ns: Some(1_500),
-            late_ns: Some(100),
+            details: Details {
+                cost_ns: Some(1_500),
+                late_ns: Some(100),
+            },
             wait: wait(number),
             ..Sample::bare(1_000 + made.at_ms * 1_000_000, task, &chain)
         };
