@@ -36,6 +36,7 @@ Examples:
   uniprof record pid:1234                      a process and all below it, until ctrl-C
   uniprof record name:nginx                    all processes of that name
   uniprof record cgroup:system.slice/nginx.service
+  uniprof record --follow -d 1h web            the same, also when it has rebooted
   uniprof record -a -d 10s                     the whole machine
   uniprof record -F 997 -d 5s -o a.uprof pid:1234
   uniprof record --elf app.elf gdb:localhost:1234   a guest behind a gdb stub
@@ -84,6 +85,11 @@ pub struct Args {
     /// Lower the rate when a guest stands still for more than this share of time
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_overhead: Option<f64>,
+
+    /// When the domain reboots, is saved or migrates away, wait for one of its name or UUID, and go on with
+    /// that. Xen only
+    #[arg(long)]
+    pub follow: bool,
 
     /// Record where threads wait, too, and for how long: a stack whenever a thread leaves its processor.
     /// Processes only, with perf events (report --off-cpu)
@@ -144,6 +150,7 @@ impl Args {
                 Some(Some(bytes)) => bytes,
             },
             ip_only: self.ip_only,
+            follow: self.follow,
             most_frames: self.depth,
             budget: self
                 .freeze_budget
@@ -310,6 +317,9 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     let source = target::open(args, &plan, status)?;
     if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
         bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
+    }
+    if plan.follow && source.hot.facts().target.kind != TargetKind::XenDomain {
+        bail!("--follow is for Xen domains: what else ends doesn't come back under its name");
     }
     // Up to here a signal ends the program, whatever it waits for, and leaves nothing behind.
     signal::hold_stops();

@@ -9,7 +9,7 @@ use crate::source::{Frozen, Vcpu};
 use uprof::cold::Code;
 use uprof::{Arch, Frame};
 
-/// Pieces of a recording at the most.
+/// Pieces of a recording, or of each life of a guest in it, at the most.
 const MOST_PIECES: usize = 128;
 const PIECE_BYTES: u64 = Code::MOST_BYTES as u64;
 /// A stack pointer that moved by less is taken for the same thread's.
@@ -19,6 +19,8 @@ const STACK_BYTES: u64 = 16 << 10;
 pub struct Codes {
     /// The pieces that there are, by address.
     seen: Vec<u64>,
+    /// The life of the guest that they are of.
+    life: u32,
     /// A piece that a caller was in, and whose: the vCPU and its stack.
     wanted: Option<(u32, u64, u64)>,
 }
@@ -28,6 +30,7 @@ impl Codes {
     pub fn new() -> Self {
         Codes {
             seen: Vec::with_capacity(MOST_PIECES),
+            life: 0,
             wanted: None,
         }
     }
@@ -46,6 +49,11 @@ impl Codes {
         sink: &mut Sink,
         now_ns: u64,
     ) -> bool {
+        if self.life != vcpu.task.space {
+            self.life = vcpu.task.space;
+            self.seen.clear();
+            self.wanted = None;
+        }
         let (ip, sp, _) = arch.special_registers();
         let Some(ip) = vcpu.registers.get(ip) else {
             return false;

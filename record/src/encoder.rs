@@ -13,6 +13,7 @@ use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
 use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
+use crate::xen::source::vcpu_of;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use uprof::cold::{
     ClockPair, Code, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent,
     ProcessTime, TargetKind, TaskChange, TaskEvent,
 };
-use uprof::{ImagePart, State, Writer};
+use uprof::{ImagePart, State, Task, Writer};
 
 /// A killed recorder loses no more than this, plus what the kernel still holds: together less than
 /// a second also on a busy machine.
@@ -55,8 +56,12 @@ pub struct Encoder<W: Write> {
     code: Vec<Code>,
     code_written: usize,
     images_said: Arc<[Image]>,
-    /// Which of them are not where they are said to be, as far as has shown.
+    /// Which of them are not where they are said to be, as far as has shown, in this life of the guest: since
+    /// when, and as which address space, it lives.
     unplaced: Vec<usize>,
+    life: (u64, u32),
+    /// Which of them were nowhere in a life that is over.
+    never_placed: Vec<usize>,
     losses: Vec<Loss>,
     parts: Vec<ImagePart>,
     /// With a process as target, whoever finds the files that are mapped.
@@ -154,6 +159,8 @@ impl<W: Write> Encoder<W> {
             code: Vec::new(),
             code_written: 0,
             unplaced: (0..facts.images.len()).collect(),
+            life: (clock.monotonic_ns, 0),
+            never_placed: Vec::new(),
             images_said: Arc::clone(&facts.images),
             losses: Vec::new(),
             parts: Vec::new(),
@@ -288,6 +295,23 @@ impl<W: Write> Encoder<W> {
                 bytes: note.bytes().to_vec(),
             }),
             News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
+            News::LifeEnded { vcpus } => {
+                let ended = |vcpu| TaskEvent {
+                    time_ns,
+                    task: Task { vcpu, ..task },
+                    what: TaskChange::Ended,
+                };
+                self.tasks.extend((0..vcpus).map(ended));
+            }
+            News::LifeBegan { vcpus } => {
+                let named = |vcpu| TaskEvent {
+                    time_ns,
+                    task: Task { vcpu, ..task },
+                    what: TaskChange::Named(vcpu_of(vcpu, &note.text())),
+                };
+                self.tasks.extend((0..vcpus).map(named));
+                self.begin_life(time_ns, task.space);
+            }
             News::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
                 // What was mapped instead may be gone before the next regular look.
@@ -353,22 +377,34 @@ impl<W: Write> Encoder<W> {
     /// Images that the guest's code shows to be where they are said to be become modules.
     #[cold]
     fn place_images(&mut self, last: bool) {
+        let (since_ns, space) = self.life;
+        let before = self.code.iter().take_while(|code| code.space < space);
+        let code = &self.code[before.count()..];
         self.unplaced.retain(|&number| {
             let image = &self.images_said[number];
-            let is_there = image.is_there(&self.code, last);
+            let is_there = image.is_there(code, last);
             if is_there {
-                self.modules.extend(image.module_events(self.start_ns, 0));
+                self.modules.extend(image.module_events(since_ns, space));
             }
             !is_there
         });
     }
 
+    /// The guest is another domain by now, where all is to be looked for again.
+    #[cold]
+    fn begin_life(&mut self, time_ns: u64, space: u32) {
+        self.place_images(true);
+        self.never_placed.append(&mut self.unplaced);
+        self.unplaced = (0..self.images_said.len()).collect();
+        self.life = (time_ns, space);
+    }
+
     /// Paths of images that were not found where they are said to be; to be asked for at the end.
     pub fn unplaced(&self) -> Vec<PathBuf> {
-        let images = self
-            .unplaced
-            .iter()
-            .map(|&number| &self.images_said[number]);
+        let mut numbers = [&self.never_placed[..], &self.unplaced].concat();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let images = numbers.iter().map(|&number| &self.images_said[number]);
         images.map(|image| image.path.clone()).collect()
     }
 

@@ -25,6 +25,8 @@ const PATIENCE: u32 = 2;
 const STATE: usize = 0;
 /// Index of the word that counts what the guardian did.
 const RESCUES: usize = 1;
+/// Index of the word that says which guest it is by now, if another than at the start.
+const SUCCESSOR: usize = 2;
 
 /// Low bits of the state; the rest is the number of the freeze.
 const RUNNING: u64 = 0;
@@ -42,6 +44,9 @@ pub trait Rescuer {
     /// The recorder is gone, in the middle of a freeze if `frozen`: leave the guest running.
     fn release(&mut self, frozen: bool);
 
+    /// From now on it is this guest instead, which came after the one at the start.
+    fn turn_to(&mut self, _successor: u64) {}
+
     /// Which guest, for whoever finds it standing when recorder and guardian are gone: what
     /// [`crate::standing`] reads.
     fn guest(&self) -> String;
@@ -54,7 +59,7 @@ pub struct Guardian {
     freeze_number: u64,
     _child: ChildProcess,
     /// Goes last.
-    _mark: Option<Mark>,
+    mark: Option<Mark>,
 }
 
 /// Whether a shared word was left in the middle of a freeze.
@@ -90,7 +95,7 @@ impl Guardian {
             shared,
             freeze_number: 0,
             _child: child.map_err(failed)?,
-            _mark: mark,
+            mark,
         })
     }
 
@@ -129,6 +134,17 @@ impl Guardian {
         self.state().store(DISMISSED, Ordering::SeqCst);
     }
 
+    /// To be called where no guest is frozen and another, not 0, takes the place of the one before; `name` is
+    /// what [`Rescuer::guest`] would say of it.
+    pub fn turn_to(&self, successor: u64, name: &str) {
+        if let Some(mark) = &self.mark {
+            mark.rename(name);
+        }
+        self.shared
+            .word(SUCCESSOR)
+            .store(successor, Ordering::SeqCst);
+    }
+
     /// How often the guardian had to step in during the recording.
     pub fn rescues(&self) -> u64 {
         self.shared.word(RESCUES).load(Ordering::Relaxed)
@@ -149,13 +165,25 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
                 shared.word(RESCUES).fetch_add(1, Ordering::Relaxed);
+                turn(shared, rescuer);
                 rescuer.resume();
             }
         }
     }
     match state.load(Ordering::SeqCst) {
         DISMISSED => {}
-        last => rescuer.release(is_amid_freeze(last)),
+        last => {
+            turn(shared, rescuer);
+            rescuer.release(is_amid_freeze(last));
+        }
+    }
+}
+
+/// Tells the rescuer which guest it is by now.
+fn turn(shared: &SharedWords, rescuer: &mut impl Rescuer) {
+    match shared.word(SUCCESSOR).load(Ordering::SeqCst) {
+        0 => {}
+        successor => rescuer.turn_to(successor),
     }
 }
 
@@ -172,7 +200,7 @@ mod tests {
                 wait_for_end(lifeline, 10_000);
             })
             .unwrap(),
-            _mark: None,
+            mark: None,
         };
         guardian.freezing();
         assert!(guardian.may_resume());
@@ -196,6 +224,10 @@ mod tests {
             let _ = std::io::Write::write_all(&mut self.0, if frozen { b"F" } else { b"n" });
         }
 
+        fn turn_to(&mut self, successor: u64) {
+            let _ = std::io::Write::write_all(&mut self.0, successor.to_string().as_bytes());
+        }
+
         fn guest(&self) -> String {
             "nobody".into()
         }
@@ -216,6 +248,11 @@ mod tests {
         assert_eq!(witnessed(|_| {}), "n");
         assert_eq!(witnessed(Guardian::freezing), "F");
         assert_eq!(witnessed(|guardian| guardian.dismiss()), "");
+        let succeeded = witnessed(|guardian| {
+            guardian.turn_to(7, "somebody");
+            guardian.freezing();
+        });
+        assert_eq!(succeeded, "7F");
         let dragging = witnessed(|guardian| {
             guardian.freezing();
             // Less than a second, unless the machine is busy.

@@ -12,7 +12,7 @@ use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
 use nix::unistd::geteuid;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where the text begins, which ends with a line feed.
@@ -51,6 +51,12 @@ impl Mark {
     /// Whose first page is to be shared.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// The guest is another one by now. Where that can't be written, nobody can tell later.
+    pub fn rename(&self, guest: &str) {
+        let text = format!("{guest}\n");
+        let _ = self.file.write_all_at(text.as_bytes(), TEXT_AT as u64);
     }
 
     /// The guest needs nobody any more.
@@ -169,6 +175,8 @@ mod tests {
         let folder = folder.path().join("uniprof");
         assert_eq!(Abandoned::all_in(&folder), []);
         let alive = left(&folder, 1 << 2 | 1);
+        alive.rename("xen 12");
+        alive.rename("xen 9");
         assert_eq!(Abandoned::all_in(&folder), []);
         abandon(left(&folder, 0));
         abandon(left(&folder, u64::MAX));
@@ -182,7 +190,7 @@ mod tests {
         let [found] = &Abandoned::all_in(&folder)[..] else {
             panic!("not one")
         };
-        assert_eq!(found.guest, "xen 7");
+        assert_eq!(found.guest, "xen 9");
         found.settle();
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }

@@ -30,6 +30,8 @@ pub struct Plan {
     pub stack_bytes: u32,
     /// Whether to take only instruction pointers.
     pub ip_only: bool,
+    /// Whether a guest that ends is waited for, to go on when it comes back.
+    pub follow: bool,
     /// Most frames of a chain.
     pub most_frames: u32,
     /// Most time that the guest may stand still for a sample.
@@ -59,6 +61,7 @@ impl Default for Plan {
             duration: None,
             stack_bytes: LEAF_STACK_BYTES,
             ip_only: false,
+            follow: false,
             most_frames: 256,
             budget: Duration::from_micros(200),
             most_overhead: None,

@@ -141,6 +141,16 @@ pub enum News {
         /// Which file; `None` where nothing but memory was mapped.
         file: Option<MappedFile>,
     },
+    /// A guest with so many vCPUs is gone, and may come back in another address space.
+    LifeEnded {
+        /// How many.
+        vcpus: u32,
+    },
+    /// A guest with so many vCPUs came back; the text is its number now.
+    LifeBegan {
+        /// How many.
+        vcpus: u32,
+    },
     /// The text is code of the guest, from this address on.
     Code(u64),
     /// The address space was emptied for another program.

@@ -15,6 +15,7 @@ use crate::account::Damages;
 use crate::spaces::Spaces;
 use crate::tasks::TaskNames;
 use source::Source;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -84,8 +85,10 @@ pub struct Sizes {
 
 /// Embedded image parts beyond this many bytes are left out: the report then shows offsets.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
-/// Records of a guest's code beyond this many are left out.
+/// Records of a guest's code beyond this many are left out, of each of its lives.
 const CODES_MAX: usize = 128;
+/// Lives of a guest that are told apart where images are looked for; a recorder follows no more.
+const LIVES_MAX: usize = 64;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -143,7 +146,8 @@ impl Recording {
         };
         let cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
-        recording.spaces = Spaces::new(cold.modules, whole_guest);
+        let lives = recording.metadata.target.kind == TargetKind::XenDomain;
+        recording.spaces = Spaces::new(cold.modules, whole_guest).of_lives(lives);
         let mut tasks = cold.tasks;
         recording.shorten_command_lines(&mut tasks);
         recording.tasks = TaskNames::new(tasks);
@@ -215,8 +219,13 @@ impl Recording {
             Ok(Payload::Spans(spans)) => self.spans.extend(spans),
             Ok(Payload::Times(times)) => self.times.extend(times),
             Ok(Payload::Code(code)) => {
-                let room = CODES_MAX - self.code.len();
-                self.code.extend(code.into_iter().take(room));
+                for code in code {
+                    if self.code.len() < CODES_MAX * LIVES_MAX {
+                        let of_life = cold.codes.entry(code.space).or_insert(0);
+                        *of_life += 1;
+                        self.code.extend((*of_life <= CODES_MAX).then_some(code));
+                    }
+                }
             }
             Ok(Payload::Image(part)) => {
                 self.sizes.image_bytes += block.file_bytes();
@@ -373,6 +382,8 @@ impl Recording {
 struct ColdEvents {
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
+    /// Records of code, by address space.
+    codes: HashMap<u32, usize>,
 }
 
 /// Whether a file can be read only once, from its start.

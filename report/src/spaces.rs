@@ -127,6 +127,8 @@ pub struct Spaces {
     spaces: WordMap<u32, Space>,
     /// The target is a guest: all its addresses, of both halves, are of space 0.
     whole_guest: bool,
+    /// Of a guest that came back in the same recording: its addresses are of the space of its life.
+    lives: bool,
 }
 
 /// Forks of forks are followed so far: a recording may claim circles.
@@ -173,6 +175,12 @@ impl Spaces {
         spaces
     }
 
+    /// Each space of these is a life of a guest, and has all of its addresses.
+    #[must_use]
+    pub fn of_lives(self, lives: bool) -> Self {
+        Spaces { lives, ..self }
+    }
+
     fn module_id(&mut self, numbers: &mut HashMap<Module, u32>, mapping: &Mapping) -> ModuleId {
         let module = Module::of(mapping);
         let next = self.modules.len() as u32;
@@ -201,7 +209,9 @@ impl Spaces {
 
     /// The space that `address` of a sample of `space` is looked up in.
     pub fn space_of(&self, space: u32, address: u64) -> u32 {
-        if self.whole_guest || is_kernel_address(address) {
+        if self.lives {
+            space
+        } else if self.whole_guest || is_kernel_address(address) {
             0
         } else {
             space
@@ -253,6 +263,9 @@ impl Spaces {
         let mut found = Vec::new();
         let mut wanted = [(space, time_ns), (0, time_ns)].into_iter();
         let mut next = wanted.next();
+        if self.lives {
+            wanted.next();
+        }
         for _ in 0..COPIES_MAX {
             let Some((space, time_ns)) = next else {
                 break;
@@ -315,9 +328,11 @@ impl Spaces {
         all
     }
 
-    /// Whether anything is mapped anywhere.
-    pub fn is_empty(&self) -> bool {
-        self.modules.is_empty()
+    /// Whether nothing was ever mapped in `space`.
+    pub fn is_empty(&self, space: u32) -> bool {
+        let generations = self.spaces.get(&space).map(|space| &space.generations[..]);
+        let mut generations = generations.unwrap_or(&[]).iter();
+        generations.all(|generation| generation.regions.is_empty())
     }
 }
 
@@ -407,6 +422,23 @@ mod tests {
         place
             .module
             .map(|id| format!("{}+{:x}", spaces.modules()[id as usize].path, place.offset))
+    }
+
+    #[test]
+    fn each_life_of_a_guest_has_its_own_addresses() {
+        let kernel = 0xffff_ffff_8100_0000;
+        let events = vec![
+            event(0, 0, mapped(kernel, 0x3000, "k")),
+            event(20, 1, mapped(kernel + 0x2000, 0x3000, "k")),
+        ];
+        let spaces = Spaces::new(events, true).of_lives(true);
+        let at = |space, address| name_at(&spaces, space, 30, address);
+        assert_eq!(at(0, kernel), Some("k+ffffffff81000000".into()));
+        assert_eq!(at(1, kernel), None);
+        assert_eq!(at(1, kernel + 0x2000), Some("k+100".into()));
+        assert_eq!(at(2, kernel), None);
+        assert_eq!(spaces.regions_at(1, 30).len(), 1);
+        assert!(spaces.is_empty(2) && !spaces.is_empty(1));
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl TaskNames {
         self.name_at(task, u64::MAX)
     }
 
+    /// When `task` got its first name.
+    pub fn since_ns(&self, task: Task) -> Option<u64> {
+        self.names
+            .get(&task)?
+            .first()
+            .map(|(since_ns, _)| *since_ns)
+    }
+
     /// When `task` ended, if it did.
     pub fn ended_ns(&self, task: Task) -> Option<u64> {
         self.ended.get(&task).copied()

@@ -6,6 +6,7 @@
 //! turn a name into a domain and a domain into its kernel image.
 
 pub mod domain;
+pub mod follow;
 pub mod libxl;
 pub mod memory;
 pub mod rescue;

@@ -14,6 +14,11 @@ pub struct DomainRescuer {
     pub domain: u16,
 }
 
+/// What a mark calls a domain.
+pub fn name_of(domain: u16) -> String {
+    format!("xen {domain}")
+}
+
 impl Rescuer for DomainRescuer {
     fn resume(&mut self) {
         // A failure means that the domain is gone, or that we may not act on it any more.
@@ -32,7 +37,11 @@ impl Rescuer for DomainRescuer {
         }
     }
 
+    fn turn_to(&mut self, successor: u64) {
+        self.domain = successor as u16;
+    }
+
     fn guest(&self) -> String {
-        format!("xen {}", self.domain)
+        name_of(self.domain)
     }
 }

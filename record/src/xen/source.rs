@@ -4,9 +4,10 @@
 //! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` the
 //! domain is never paused.
 
-use super::domain::Domain;
+use super::domain::{Domain, Xen};
+use super::follow::Follow;
 use super::memory::GuestMemory;
-use super::rescue::DomainRescuer;
+use super::rescue::{DomainRescuer, name_of};
 use super::target::Found;
 use crate::guardian::Guardian;
 use crate::image::Image;
@@ -52,6 +53,10 @@ struct XenSource {
     frozen: bool,
     /// Why the guest has shut down, if it has.
     shutdown: Option<u8>,
+    /// With `--follow`: the guest's other lives.
+    follow: Option<Follow>,
+    /// Calls to Xen, and to map memory, of lives before.
+    calls_before: (u64, u64),
 }
 
 /// Opens the domain that `found` names. An image that is `given` by the user and can't be moved must be the
@@ -67,7 +72,21 @@ pub fn open(
     given: bool,
     plan: &Plan,
 ) -> Result<Source, SourceError> {
-    let Found { xen, id, name, .. } = found;
+    let Found {
+        xen,
+        id,
+        name,
+        uuid,
+        ..
+    } = found;
+    let follow = match plan.follow.then(|| Follow::new(&name, uuid)) {
+        Some(None) => {
+            return Err(SourceError(format!(
+                "--follow needs the name or UUID of domain {id}, and xenstore tells neither"
+            )));
+        }
+        follow => follow.flatten(),
+    };
     let domain = Domain::open(xen, id).map_err(told)?;
     if domain.is_narrow() {
         return Err(SourceError(format!(
@@ -110,6 +129,8 @@ pub fn open(
         failed: false,
         frozen: false,
         shutdown: None,
+        follow,
+        calls_before: (0, 0),
         domain,
     };
     source.look_around(given)?;
@@ -117,6 +138,11 @@ pub fn open(
         hot: Hot::StopWorld(Box::new(source)),
         observer: None,
     })
+}
+
+/// What a vCPU is called where domains follow on each other.
+pub(crate) fn vcpu_of(vcpu: u32, domain: &str) -> String {
+    format!("vCPU {vcpu} of domain {domain}")
 }
 
 fn told(error: XenError) -> SourceError {
@@ -143,7 +169,10 @@ impl XenSource {
             self.facts.tasks.push(TaskEvent {
                 time_ns: now_ns,
                 task: Task { space: 0, vcpu },
-                what: TaskChange::Named(format!("vCPU {vcpu}")),
+                what: TaskChange::Named(match self.follow {
+                    Some(_) => vcpu_of(vcpu, &self.domain.id.to_string()),
+                    None => format!("vCPU {vcpu}"),
+                }),
             });
         }
         let images = Arc::clone(&self.facts.images);
@@ -252,6 +281,33 @@ impl XenSource {
         }
     }
 
+    fn freeze_domain(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        let by_us = self.guardian.is_some() && !self.held_by_other;
+        let now_ns = monotonic_ns();
+        let look = self.held_by_other || now_ns - self.looked_ns >= LOOK_EVERY_NS;
+        let fetched = match by_us {
+            true => self.fetch_frozen(look),
+            false => self.domain.fetch(false, look),
+        };
+        if look {
+            self.looked_ns = now_ns;
+        }
+        self.failed = fetched.is_err();
+        fetched.map_err(told)?;
+        let Some(info) = self.domain.info() else {
+            let _ = self.resume();
+            return Err(self.gone());
+        };
+        self.remember_shutdown(Some(info));
+        let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
+        let just_released = was_held && !self.held_by_other && self.guardian.is_some();
+        // Registers of a domain that another has just resumed do not belong together.
+        if !info.is_shut_down() && !just_released {
+            self.hand_over(vcpus);
+        }
+        Ok(())
+    }
+
     fn hand_over(&mut self, vcpus: &mut Vcpus) {
         for vcpu in 0..self.domain.vcpus {
             let Some(info) = self.domain.vcpu_info(vcpu) else {
@@ -265,8 +321,9 @@ impl XenSource {
                 registers.clear();
             }
             self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);
+            let space = self.follow.as_ref().map_or(0, |follow| follow.life);
             vcpus.push(Vcpu {
-                task: Task { space: 0, vcpu },
+                task: Task { space, vcpu },
                 state,
                 registers,
                 handle: u64::from(vcpu),
@@ -312,6 +369,66 @@ impl XenSource {
         }
     }
 
+    /// The end of a life is none of the recording where the guest is followed.
+    fn unless_followed(&mut self, life: Life) -> Life {
+        let Some(follow) = &mut self.follow else {
+            return life;
+        };
+        let life = follow.ended(life, self.domain.id, self.domain.vcpus);
+        if follow.is_waiting() {
+            // What we have mapped would keep the old domain from going away.
+            self.memory.forget();
+        }
+        life
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.follow.as_ref().is_some_and(Follow::is_waiting)
+    }
+
+    /// Takes on the guest's next life, if it has begun. There is nobody who would have to wait for this.
+    #[cold]
+    fn look_for_successor(&mut self) {
+        let before = self.domain.id;
+        let found = self.follow.as_mut();
+        let Some(id) = found.and_then(|follow| follow.successor(before)) else {
+            return;
+        };
+        // One that is paused is still being restored, or built.
+        let is_ready = |domain: &mut Domain| {
+            domain.fetch(false, true).is_ok()
+                && domain.info().is_some_and(|info| {
+                    !info.is_paused() && !info.is_dying() && !info.is_shut_down()
+                })
+                && !domain.is_narrow()
+        };
+        let opened = Xen::open().and_then(|xen| Domain::open(xen, id));
+        let Some(domain) = opened
+            .ok()
+            .and_then(|mut domain| is_ready(&mut domain).then_some(domain))
+        else {
+            return;
+        };
+        let vcpus = domain.vcpus;
+        self.calls_before.0 += self.domain.xen.hypercalls;
+        self.calls_before.1 += self.memory.map_calls;
+        self.domain = domain;
+        self.memory = GuestMemory::new(id);
+        self.pagings = vec![Paging::Unsupported; vcpus as usize];
+        self.online = vec![false; vcpus as usize];
+        self.cpu_time_ns = vec![0; vcpus as usize];
+        (self.held_by_other, self.failed) = (false, false);
+        self.shutdown = None;
+        if let Some(guardian) = &self.guardian {
+            guardian.turn_to(u64::from(id), &name_of(id));
+        }
+        self.refresh_modes();
+        self.warm_up();
+        if let Some(follow) = &mut self.follow {
+            follow.begun(id, vcpus);
+        }
+    }
+
     fn remember_shutdown(&mut self, info: Option<DomainInfo>) {
         if let Some(info) = info.filter(|info| !info.is_dying()) {
             self.shutdown = info.is_shut_down().then(|| info.shutdown_reason());
@@ -325,30 +442,20 @@ impl StopWorld for XenSource {
     }
 
     fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        let by_us = self.guardian.is_some() && !self.held_by_other;
-        let now_ns = monotonic_ns();
-        let look = self.held_by_other || now_ns - self.looked_ns >= LOOK_EVERY_NS;
-        let fetched = match by_us {
-            true => self.fetch_frozen(look),
-            false => self.domain.fetch(false, look),
-        };
-        if look {
-            self.looked_ns = now_ns;
+        if self.is_waiting() {
+            self.look_for_successor();
+            return Ok(());
         }
-        self.failed = fetched.is_err();
-        fetched.map_err(told)?;
-        let Some(info) = self.domain.info() else {
-            let _ = self.resume();
-            return Err(self.gone());
-        };
-        self.remember_shutdown(Some(info));
-        let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
-        let just_released = was_held && !self.held_by_other && self.guardian.is_some();
-        // Registers of a domain that another has just resumed do not belong together.
-        if !info.is_shut_down() && !just_released {
-            self.hand_over(vcpus);
+        match self.freeze_domain(vcpus) {
+            Err(error) if self.follow.is_some() => {
+                let life = self.life();
+                match self.unless_followed(life) {
+                    Life::Alive if self.is_waiting() => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            frozen => frozen,
         }
-        Ok(())
     }
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
@@ -377,21 +484,39 @@ impl StopWorld for XenSource {
         }
     }
 
-    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        if let Some(follow) = &mut self.follow {
+            follow.tell(sink);
+        }
+        if self.is_waiting() {
+            return Ok(Life::Alive);
+        }
         self.refresh_modes();
         if self.memory.is_stale() {
             self.memory.forget();
             self.warm_up();
         }
-        Ok(self.life())
+        let life = self.life();
+        let life = self.unless_followed(life);
+        if let Some(follow) = &mut self.follow {
+            follow.tell(sink);
+        }
+        Ok(life)
     }
 
     fn totals(&self) -> Vec<(String, u64)> {
         let rescues = self.guardian.as_ref().map_or(0, Guardian::rescues);
-        vec![
-            ("hypercalls".into(), self.domain.xen.hypercalls),
-            ("memory_mapping_calls".into(), self.memory.map_calls),
+        let (hypercalls, map_calls) = self.calls_before;
+        let mut totals = vec![
+            ("hypercalls".into(), hypercalls + self.domain.xen.hypercalls),
+            (
+                "memory_mapping_calls".into(),
+                map_calls + self.memory.map_calls,
+            ),
             ("resumed_by_guardian".into(), rescues),
-        ]
+        ];
+        let lives = self.follow.as_ref().map(|follow| follow.life + 1);
+        totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
+        totals
     }
 }

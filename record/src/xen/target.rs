@@ -1,4 +1,4 @@
-//! From what the user wrote to a domain: a number or a name, checked before anything is touched.
+//! From what the user wrote to a domain: a number, a name or a UUID, checked before anything is touched.
 
 use super::domain::Xen;
 use super::libxl::{StoredConfiguration, stored_configuration};
@@ -15,6 +15,8 @@ pub struct Found {
     pub id: u16,
     /// Its name, or empty where xenstore doesn't tell.
     pub name: String,
+    /// Its UUID, where xenstore tells.
+    pub uuid: Option<String>,
     /// What Xen says about it.
     pub info: DomainInfo,
     /// What libxl stored about it.
@@ -24,7 +26,7 @@ pub struct Found {
 /// Numbers from here on stand for something else (DOMID_FIRST_RESERVED of xen.h).
 const FIRST_RESERVED: u16 = 0x7ff0;
 
-/// Finds the domain that `target` names: by its number, else by its name.
+/// Finds the domain that `target` names: by its number, else by its name or UUID.
 ///
 /// # Errors
 /// Why there is no such domain, or why it can't be recorded, and what to do.
@@ -63,6 +65,7 @@ pub fn find(target: &str) -> Result<Found, SourceError> {
         name: name.unwrap_or_default(),
         info,
         stored: stored_configuration(id, uuid.as_deref()),
+        uuid,
     })
 }
 

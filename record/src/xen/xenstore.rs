@@ -166,17 +166,28 @@ impl<S: Read + Write> Xenstore<S> {
         Err(broken(io::ErrorKind::TimedOut.into()))
     }
 
-    /// The domain with this name, or `None`.
+    /// The domain with this name, else the one with this UUID, or `None`.
     pub fn domain_by_name(&mut self, name: &str) -> Result<Option<u16>, XenstoreError> {
-        for entry in self.list("/local/domain")? {
-            // A domain may go away between the list and the question.
-            if let Ok(id) = entry.parse()
-                && self.domain_name(id).is_ok_and(|found| found == name)
-            {
-                return Ok(Some(id));
-            }
+        let by_name =
+            self.find(|store, id| store.domain_name(id).is_ok_and(|found| found == name))?;
+        if by_name.is_some() || !is_uuid(name) {
+            return Ok(by_name);
         }
-        Ok(None)
+        self.find(|store, id| {
+            let found = store.domain_uuid(id);
+            found.is_ok_and(|found| found.eq_ignore_ascii_case(name))
+        })
+    }
+
+    /// The first domain of which `is_it` says yes.
+    pub fn find(
+        &mut self,
+        mut is_it: impl FnMut(&mut Self, u16) -> bool,
+    ) -> Result<Option<u16>, XenstoreError> {
+        // A domain may go away between the list and the question.
+        let entries = self.list("/local/domain")?;
+        let mut ids = entries.iter().filter_map(|entry| entry.parse().ok());
+        Ok(ids.find(|&id| is_it(self, id)))
     }
 
     /// The name of a domain.
@@ -189,6 +200,16 @@ impl<S: Read + Write> Xenstore<S> {
         let path = self.read(&format!("/local/domain/{id}/vm"))?;
         Ok(path.trim_start_matches("/vm/").to_owned())
     }
+}
+
+/// Whether `text` has the form of a UUID.
+fn is_uuid(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_right = |(place, byte): (usize, &u8)| match place {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    bytes.len() == 36 && bytes.iter().enumerate().all(is_right)
 }
 
 #[cfg(test)]
@@ -252,6 +273,22 @@ mod tests {
             reply(READ, 4, b"web"),
         ]);
         assert_eq!(store.domain_by_name("web").unwrap(), Some(7));
+    }
+
+    #[test]
+    fn a_uuid_is_looked_for_where_no_domain_has_it_for_a_name() {
+        const UUID: &str = "0f3e2c1a-0000-4000-8000-0123456789ab";
+        let mut store = store(&[
+            reply(DIRECTORY, 1, b"0\x007\0"),
+            reply(READ, 2, b"Domain-0"),
+            reply(READ, 3, b"web"),
+            reply(DIRECTORY, 4, b"0\x007\0"),
+            reply(ERROR, 5, b"ENOENT\0"),
+            reply(READ, 6, format!("/vm/{UUID}").as_bytes()),
+        ]);
+        let found = store.domain_by_name(&UUID.to_uppercase()).unwrap();
+        assert_eq!(found, Some(7));
+        assert!(!is_uuid("web") && !is_uuid(&UUID.replace('-', "0")));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use uprof::Task;
+use uprof::cold::TargetKind;
 
 /// Writes the file.
 ///
@@ -138,7 +139,11 @@ impl<'a> Builder<'a> {
             self.number_label("vcpu", i64::from(task.vcpu)),
         ];
         if task.space != 0 {
-            labels.push(self.number_label("process", i64::from(task.space)));
+            let what = match source.metadata().target.kind {
+                TargetKind::XenDomain => "life",
+                _ => "process",
+            };
+            labels.push(self.number_label(what, i64::from(task.space)));
         }
         if self.request.recordings.len() > 1 {
             let names = crate::gather::names(self.request.recordings);

@@ -2,16 +2,20 @@
 //! theirs ([`crate::locate`]), where a symbol that is in the image and in a list of the guest's own
 //! symbols tells, or, in a recording without code, where they were linked.
 
-use super::Recording;
+use super::{LIVES_MAX, Recording};
 use crate::images::Image;
 use crate::library::{Given, Library};
 use crate::locate::{self, Located, NotLocated};
-use crate::spaces::Module;
+use crate::spaces::{Module, Region};
 use crate::symbols::SymbolTable;
-use uprof::cold::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind};
+use std::collections::{BTreeSet, HashSet};
+use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind};
 
 /// Symbols that tell the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
+
+/// Places of one image that are searched for, one for each life in which it is elsewhere.
+const SEARCHES_MAX: usize = 16;
 
 impl Recording {
     /// Adds mappings of the images in `library` that were given by hand, if this is a guest's
@@ -23,16 +27,62 @@ impl Recording {
         }
         let mut said = Vec::new();
         for given in library.given() {
-            match self.place_of(given, library) {
-                Ok(None) => {}
-                Ok(Some((bias, how))) => match self.assume(&given.image, bias) {
-                    Ok(()) => said.extend(how),
+            let mut found = Vec::new();
+            for life in self.lives() {
+                match self.place_in_life(given, library, life, &found) {
+                    Ok(None) => {}
+                    Ok(Some((bias, how))) => match self.assume(&given.image, bias, life) {
+                        Ok(()) => {
+                            found.push(bias);
+                            said.extend(how);
+                        }
+                        Err(why) => said.push(refused(&given.image, &why)),
+                    },
                     Err(why) => said.push(refused(&given.image, &why)),
-                },
-                Err(why) => said.push(refused(&given.image, &why)),
+                }
             }
         }
+        // Lives are mostly alike.
+        let mut before = HashSet::new();
+        said.retain(|text| before.insert(text.clone()));
         said
+    }
+
+    /// The address spaces in which images are looked for: a guest's lives.
+    fn lives(&self) -> BTreeSet<u32> {
+        let told = self.code.iter().map(|code| code.space);
+        let named = self.tasks.iter().map(|task| task.space);
+        let all = [0].into_iter().chain(told).chain(named);
+        match self.metadata.target.kind {
+            TargetKind::XenDomain => all.take(LIVES_MAX).collect(),
+            _ => BTreeSet::from([0]),
+        }
+    }
+
+    fn code_of(&self, life: u32) -> Vec<Code> {
+        let code = self.code.iter().filter(|code| code.space == life);
+        code.cloned().collect()
+    }
+
+    /// As [`Recording::place_of`], where the image was `found` in earlier lives.
+    fn place_in_life(
+        &self,
+        given: &Given,
+        library: &Library,
+        life: u32,
+        found: &[u64],
+    ) -> Result<Option<(u64, Option<String>)>, String> {
+        let code = self.code_of(life);
+        let there = found.iter().find(|&&bias| {
+            let agreement = locate::agreement(&given.image, bias, &code);
+            agreement.same > 0 && !locate::contradicts(&given.image, agreement)
+        });
+        match there {
+            Some(&bias) => Ok(Some((bias, None))),
+            // Where each search finds something else, that takes long.
+            None if found.len() >= SEARCHES_MAX => Ok(None),
+            None => self.place_of(given, library, life, &code),
+        }
     }
 
     /// How far a given image was moved, and how that was found out; `None` where the recording tells
@@ -41,6 +91,8 @@ impl Recording {
         &self,
         given: &Given,
         library: &Library,
+        life: u32,
+        code: &[Code],
     ) -> Result<Option<(u64, Option<String>)>, String> {
         let image = &*given.image;
         let arch = self.metadata.target.arch;
@@ -53,14 +105,14 @@ impl Recording {
         }
         if let Some(address) = given.address {
             let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
-            if let Some(why) = self.objection_at(image, bias) {
+            if let Some(why) = objection_at(image, bias, code) {
                 return Err(why);
             }
-            let unseen = locate::agreement(image, bias, &self.code).compared() == 0;
+            let unseen = locate::agreement(image, bias, code).compared() == 0;
             let name = image.name();
             return Ok(Some((
                 bias,
-                (unseen && !self.code.is_empty()).then(|| {
+                (unseen && !code.is_empty()).then(|| {
                     format!(
                         "at {address:#x} none of the guest's code that was recorded is in {name}"
                     )
@@ -68,11 +120,11 @@ impl Recording {
             )));
         }
         let landmark = || landmark(image, library).map(|bias| Some((bias, None)));
-        let linked = || self.spaces.is_empty().then_some((0, None));
-        if self.code.is_empty() {
+        let linked = || self.spaces.is_empty(life).then_some((0, None));
+        if code.is_empty() {
             return Ok(landmark().unwrap_or_else(linked));
         }
-        match locate::locate(image, &self.code) {
+        match locate::locate(image, code) {
             Ok(Located { bias, agreement }) => Ok(Some((
                 bias,
                 (bias != 0).then(|| {
@@ -89,19 +141,23 @@ impl Recording {
             Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
             Err(why) => match landmark() {
                 Some(place) => Ok(place),
-                None if self.tells_place_of(image) => Ok(None),
+                None if self.tells_place_of(image, life) => Ok(None),
                 None => Err(why.to_string()),
             },
         }
     }
 
     /// Whether a mapping of the recording is of this very image.
-    fn tells_place_of(&self, image: &Image) -> bool {
+    fn tells_place_of(&self, image: &Image, life: u32) -> bool {
         let id = image.build_id().map(|id| &id.0[..]);
-        let mut modules = self.spaces.modules().iter();
-        modules.any(|module| match module.build_id.is_empty() {
-            true => id.is_none() && module.short_name() == Module::of(&mapping(image)).short_name(),
-            false => id == Some(&module.build_id[..]),
+        let regions = self.spaces.regions();
+        let mut of_life = regions.iter().filter(|(space, _)| *space == life);
+        let module_of = |region: &Region| &self.spaces.modules()[region.module as usize];
+        of_life.any(|(_, region)| match module_of(region) {
+            module if module.build_id.is_empty() => {
+                id.is_none() && module.short_name() == Module::of(&mapping(image)).short_name()
+            }
+            module => id == Some(&module.build_id[..]),
         })
     }
 
@@ -111,30 +167,19 @@ impl Recording {
             return None;
         }
         let regions = self.spaces.regions();
-        let mut of_module = regions.iter().map(|(_, region)| region).filter(|region| {
+        let mut of_module = regions.iter().filter(|(_, region)| {
             let known = self.spaces.modules().get(region.module as usize);
             known == Some(module)
         });
-        let region = of_module.next()?;
+        let (life, region) = of_module.next()?;
         let bias = image
             .segments()
             .bias_of_mapping(region.start, region.file_offset)?;
-        self.objection_at(image, bias)
+        objection_at(image, bias, &self.code_of(*life))
     }
 
-    fn objection_at(&self, image: &Image, bias: u64) -> Option<String> {
-        let agreement = locate::agreement(image, bias, &self.code);
-        locate::contradicts(image, agreement).then(|| {
-            format!(
-                "its code is not what the guest ran there: it differs at {} of {} pieces",
-                agreement.other,
-                agreement.compared()
-            )
-        })
-    }
-
-    /// Adds the mappings of an image that was moved by `bias`.
-    fn assume(&mut self, image: &Image, bias: u64) -> Result<(), String> {
+    /// Adds the mappings of an image that was moved by `bias` in a life.
+    fn assume(&mut self, image: &Image, bias: u64, life: u32) -> Result<(), String> {
         let file = mapping(image);
         let module = Module::of(&file);
         let code = image.segments().iter().filter(|segment| segment.executable);
@@ -148,7 +193,8 @@ impl Recording {
         let regions = self.spaces.regions();
         for mapping in &mappings {
             let end = mapping.start.saturating_add(mapping.length);
-            let over = regions.iter().map(|(_, region)| region);
+            let of_life = regions.iter().filter(|(space, _)| *space == life);
+            let over = of_life.map(|(_, region)| region);
             let mut over = over.filter(|region| region.start < end && mapping.start < region.end);
             if let Some(region) = over.next() {
                 let there = &self.spaces.modules()[region.module as usize];
@@ -166,15 +212,26 @@ impl Recording {
             }
         }
         for mapping in mappings {
-            self.spaces.assume(0, &mapping);
+            self.spaces.assume(life, &mapping);
             self.assumed.push(ModuleEvent {
                 time_ns: self.start_ns,
-                space: 0,
+                space: life,
                 what: ModuleChange::Mapped(mapping),
             });
         }
         Ok(())
     }
+}
+
+fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
+    let agreement = locate::agreement(image, bias, code);
+    locate::contradicts(image, agreement).then(|| {
+        format!(
+            "its code is not what the guest ran there: it differs at {} of {} pieces",
+            agreement.other,
+            agreement.compared()
+        )
+    })
 }
 
 fn refused(image: &Image, why: &str) -> String {

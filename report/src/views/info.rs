@@ -9,8 +9,8 @@ use crate::survey::{Survey, Times};
 use crate::unit::duration;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use uprof::Due;
 use uprof::cold::{Metadata, TargetKind};
+use uprof::{Due, Task};
 
 /// Writes everything that is known about `recording`.
 ///
@@ -131,6 +131,7 @@ fn what(recording: &Recording, page: &mut Page) {
             "no end record: the recorder was killed, or the file was cut",
         ),
     }
+    page.some("lives", lives(recording));
     let totals = recording.end().map_or(&[][..], |end| &end.totals);
     // Samples and their cost are counted from the blocks themselves, below.
     let others = totals
@@ -141,6 +142,40 @@ fn what(recording: &Recording, page: &mut Page) {
         page.line(label, format!("{value} {}", name.replace('_', " ")));
     }
 }
+
+/// When a guest that was followed was which domain; empty of one that wasn't, or didn't come back.
+fn lives(recording: &Recording) -> String {
+    let tasks = recording.tasks();
+    let first = tasks.iter().filter(|task| task.vcpu == 0);
+    let guest = first.filter(|_| recording.metadata().target.kind == TargetKind::XenDomain);
+    let all: Vec<Task> = guest.collect();
+    let at = |time_ns: u64| {
+        let since_ns = time_ns.saturating_sub(recording.start_ns());
+        format!("{:.1} s", since_ns as f64 / 1e9)
+    };
+    let told = all.iter().map(|&task| {
+        let name = tasks.last_name(task).unwrap_or_default();
+        let domain = name.rsplit(" of ").next().unwrap_or_default();
+        let mut text = printable(domain).into_owned();
+        if let Some(since_ns) = tasks.since_ns(task).filter(|_| task.space > 0) {
+            text.push_str(&format!(" from {}", at(since_ns)));
+        }
+        if let Some(ended_ns) = tasks.ended_ns(task) {
+            text.push_str(&format!(" until {}", at(ended_ns)));
+        }
+        text
+    });
+    match all.len() {
+        0 | 1 => String::new(),
+        count => format!(
+            "{count}: {}",
+            told.take(LIVES_SHOWN).collect::<Vec<_>>().join(", ")
+        ),
+    }
+}
+
+/// Lives of a guest that are told one by one.
+const LIVES_SHOWN: usize = 16;
 
 /// Totals of the end record that say again what the blocks say.
 const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
