@@ -245,6 +245,14 @@ impl Registers {
         }
     }
 
+    /// Sets the registers from number 0 on, at once.
+    #[inline]
+    pub fn set_first<const COUNT: usize>(&mut self, values: &[u64; COUNT]) {
+        const { assert!(COUNT < 64) };
+        self.values[..COUNT].copy_from_slice(values);
+        self.mask |= (1 << COUNT) - 1;
+    }
+
     /// Forgets all registers.
     pub fn clear(&mut self) {
         self.mask = 0;

@@ -119,7 +119,7 @@ mod tests {
         fn facts(&self) -> &Facts {
             &self.0
         }
-        fn freeze(&mut self, _: &mut Vcpus) -> Result<(), SourceError> {
+        fn freeze(&mut self, _: u64, _: &mut Vcpus) -> Result<(), SourceError> {
             Ok(())
         }
         fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
@@ -152,7 +152,7 @@ mod tests {
         let mut vcpus = Vcpus::new();
         let (mut sink, mut drain) = ring_of(64, 0);
         let mut codes = Codes::new();
-        let mut frozen = Frozen::freeze(&mut guest, &mut vcpus).unwrap();
+        let mut frozen = Frozen::freeze(&mut guest, 1, &mut vcpus).unwrap();
         let mut read = |codes: &mut Codes, ip, sp| {
             let mut found = Vec::new();
             codes.read(&mut frozen, &vcpu(ip, sp), Arch::X86_64, &mut sink, 1);

@@ -135,11 +135,11 @@ pub trait StopWorld: Send {
 
     /// Freezes the guest and reads the registers of all vCPUs in one step.
     ///
-    /// `vcpus` is empty when called. On an error the guest must be running again.
+    /// `vcpus` is empty when called, which is at `now_ns`. On an error the guest must be running again.
     ///
     /// # Errors
     /// Why the guest could not be frozen or read.
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError>;
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError>;
 
     /// Reads memory of the frozen guest as `vcpu` sees it, from guest virtual address `address`
     /// upwards. Returns the bytes read: fewer than asked for where memory is missing.
@@ -264,15 +264,16 @@ pub struct Frozen<'a> {
 }
 
 impl<'a> Frozen<'a> {
-    /// Freezes the guest of `source` and reads its vCPUs into `vcpus`.
+    /// Freezes the guest of `source`, at `now_ns`, and reads its vCPUs into `vcpus`.
     ///
     /// # Errors
     /// Why the guest could not be frozen or read; it runs.
     pub fn freeze(
         source: &'a mut dyn StopWorld,
+        now_ns: u64,
         vcpus: &mut Vcpus,
     ) -> Result<Frozen<'a>, SourceError> {
-        source.freeze(vcpus)?;
+        source.freeze(now_ns, vcpus)?;
         Ok(Frozen {
             source,
             resumed: false,

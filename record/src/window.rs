@@ -78,7 +78,14 @@ impl<'a> Window<'a> {
     ) -> Option<u64> {
         self.fill(PIECE_BYTES.min(self.bytes.len()), reader);
         let mut at = frame_pointer;
-        for _ in 0..most_frames {
+        let mut frames = most_frames;
+        while frames > 0 {
+            // Most frames lie in what is there already, above the one before.
+            let (next, left) = self.climb(at, frames);
+            if left == 0 {
+                return None;
+            }
+            (at, frames) = (next, left - 1);
             let Some(next) = self.saved_at(at, reader) else {
                 return (at != 0 && at.is_multiple_of(8)).then_some(at);
             };
@@ -88,6 +95,29 @@ impl<'a> Window<'a> {
             at = next;
         }
         None
+    }
+
+    /// Follows the chain from `at` as far as it goes up within the bytes that are there, for at most
+    /// `frames` frames. Returns where it is then, and how many frames are left.
+    fn climb(&self, mut at: u64, mut frames: usize) -> (u64, usize) {
+        let words = self.bytes[..self.filled].as_chunks::<8>().0;
+        // The last word is no frame's first.
+        let [words @ .., _] = words else {
+            return (at, frames);
+        };
+        while frames > 0 {
+            let offset = at.wrapping_sub(self.address);
+            let Some(saved) = words.get((offset / 8) as usize) else {
+                break;
+            };
+            let next = u64::from_le_bytes(*saved);
+            if !offset.is_multiple_of(8) || next <= at {
+                break;
+            }
+            at = next;
+            frames -= 1;
+        }
+        (at, frames)
     }
 
     /// Whether a frame at `at` would lie in the room of this window.

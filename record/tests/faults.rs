@@ -56,7 +56,7 @@ impl StopWorld for FakeGuest {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let number = next(&self.calls.freezes);
         if number == self.faults.freeze {
             return Err(SourceError("the guest can't be paused".into()));

@@ -55,7 +55,7 @@ impl StopWorld for FakeGuest {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         fake::push_running(vcpus, 2);
         Ok(())
     }

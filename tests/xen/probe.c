@@ -1,8 +1,11 @@
 /* A second opinion on a domain, by plain privcmd calls and nothing of uniprof's:
  *   probe flags DOMID      paused=0|1 shutdown=0|1 cpu_ns=N, from getdomaininfo
- *   probe pause DOMID N    medians, in ns, of N pairs of bare pause + unpause, and of N of
- *                          [pause, getvcpucontext of vCPU 0] in one multicall + unpause: what it takes
- *                          to fetch registers at all
+ *   probe pause DOMID N VCPUS
+ *                          medians, in ns, of N pairs of bare pause + unpause, of N of [pause,
+ *                          getvcpucontext of each vCPU] in one multicall + unpause: what it takes to
+ *                          fetch registers at all, and of N of [getvcpuinfo of each vCPU] in one
+ *   probe cpu COMMAND...   processor time of a command and its children, in ns, and the largest resident size
+ *                          of one of them, in KiB
  * Layouts: xen/include/public/domctl.h; Linux, include/uapi/xen/privcmd.h. */
 #include <fcntl.h>
 #include <stdint.h>
@@ -11,7 +14,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 struct domctl {
 	uint32_t cmd, version;
@@ -20,7 +26,7 @@ struct domctl {
 };
 struct hypercall { uint64_t op, arg[5]; };
 struct multicall { uint64_t op, result, arg[6]; };
-enum { PAUSE = 3, UNPAUSE = 4, GET_DOMAIN_INFO = 5, GET_CONTEXT = 13, INTERFACE_4_17 = 0x15 };
+enum { PAUSE = 3, UNPAUSE = 4, GET_DOMAIN_INFO = 5, GET_CONTEXT = 13, GET_INFO = 14, INTERFACE_4_17 = 0x15 };
 enum { HYPERVISOR_MULTICALL = 13, HYPERVISOR_DOMCTL = 36 };
 
 static int privcmd;
@@ -46,14 +52,53 @@ static int domctl(uint32_t cmd, uint16_t domain)
 	return hypercall(HYPERVISOR_DOMCTL, fill(page, cmd, domain), 0);
 }
 
-static int pause_and_fetch(uint16_t domain)
+/* The page's first KiB is for one call, then come calls of a multicall, their domctls, and contexts. */
+enum { MOST_VCPUS = 8, CONTEXT_BYTES = 5184, PAGES_BYTES = 16384 + MOST_VCPUS * CONTEXT_BYTES };
+
+static int several(uint16_t domain, int vcpus, int pause)
 {
 	struct multicall *calls = (struct multicall *)((char *)page + 4096);
-	struct domctl *context = fill(page + 2, GET_CONTEXT, domain);
-	context->u.longs[1] = (uint64_t)page + 8192;
-	calls[0] = (struct multicall){ HYPERVISOR_DOMCTL, 0, { (uint64_t)fill(page + 1, PAUSE, domain) } };
-	calls[1] = (struct multicall){ HYPERVISOR_DOMCTL, 0, { (uint64_t)context } };
-	return hypercall(HYPERVISOR_MULTICALL, calls, 2) || calls[0].result || calls[1].result;
+	struct domctl *domctls = (struct domctl *)((char *)page + 8192);
+	int count = 0;
+	if (pause)
+		fill(domctls + count++, PAUSE, domain);
+	for (int vcpu = 0; vcpu < vcpus; vcpu++) {
+		struct domctl *one = fill(domctls + count++, pause ? GET_CONTEXT : GET_INFO, domain);
+		one->u.words[0] = vcpu;
+		if (pause)
+			one->u.longs[1] = (uint64_t)page + 16384 + vcpu * CONTEXT_BYTES;
+	}
+	for (int i = 0; i < count; i++)
+		calls[i] = (struct multicall){ HYPERVISOR_DOMCTL, 0, { (uint64_t)(domctls + i) } };
+	int failed = hypercall(HYPERVISOR_MULTICALL, calls, count);
+	for (int i = 0; i < count; i++)
+		failed |= calls[i].result != 0;
+	return failed;
+}
+
+static int once(int what, uint16_t domain, int vcpus)
+{
+	switch (what) {
+	case 0: return domctl(PAUSE, domain) || domctl(UNPAUSE, domain);
+	case 1: return several(domain, vcpus, 1) || domctl(UNPAUSE, domain);
+	default: return several(domain, vcpus, 0);
+	}
+}
+
+static int processor_time(char **command)
+{
+	pid_t child = fork();
+	if (!child) {
+		execvp(*command, command);
+		_exit(127);
+	}
+	int status;
+	struct rusage used;
+	if (child < 0 || waitpid(child, &status, 0) != child || getrusage(RUSAGE_CHILDREN, &used))
+		return 2;
+	printf("%ld %ld\n", (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000000l
+	       + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1000l, used.ru_maxrss);
+	return !WIFEXITED(status) || WEXITSTATUS(status);
 }
 
 static int64_t now(void)
@@ -73,10 +118,12 @@ int main(int argc, char **argv)
 {
 	if (argc < 3)
 		return 2;
+	if (!strcmp(argv[1], "cpu"))
+		return processor_time(argv + 2);
 	uint16_t domain = atoi(argv[2]);
 	int memory = open("/dev/xen/hypercall", O_RDWR);
 	privcmd = open("/dev/xen/privcmd", O_RDWR);
-	page = mmap(0, 16384, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+	page = mmap(0, PAGES_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
 	if (privcmd < 0 || page == MAP_FAILED)
 		return perror("privcmd"), 2;
 	if (!strcmp(argv[1], "flags")) {
@@ -88,13 +135,16 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	int count = argc > 3 ? atoi(argv[3]) : 100;
+	int vcpus = argc > 4 ? atoi(argv[4]) : 1;
+	if (vcpus > MOST_VCPUS)
+		return 2;
 	int64_t *times = calloc(count, sizeof *times);
-	for (int fetch = 0; fetch < 2; fetch++) {
+	for (int what = 0; what < 3; what++) {
 		for (int i = 0; i < count; i++) {
 			struct timespec pause = { 0, 3000000 + i % 7 * 100000 };
 			nanosleep(&pause, 0);
 			int64_t start = now();
-			if ((fetch ? pause_and_fetch(domain) : domctl(PAUSE, domain)) || domctl(UNPAUSE, domain))
+			if (once(what, domain, vcpus))
 				return perror("domctl"), 2;
 			times[i] = now() - start;
 		}

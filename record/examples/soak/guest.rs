@@ -177,7 +177,7 @@ impl StopWorld for Simulated {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         while self.taken - self.progress.samples.load(Ordering::Relaxed) > MOST_UNDER_WAY {
             std::thread::sleep(BREATH);
         }

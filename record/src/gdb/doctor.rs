@@ -8,6 +8,7 @@ use crate::image::Image;
 use crate::looks::Looks;
 use crate::session::Plan;
 use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
+use crate::sys::clock::monotonic_ns;
 use std::path::Path;
 use uprof::State;
 
@@ -69,7 +70,7 @@ fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
     };
     let arch = source.facts().target.arch;
     let mut vcpus = Vcpus::new();
-    let mut frozen = Frozen::freeze(&mut **source, &mut vcpus)?;
+    let mut frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus)?;
     for vcpu in vcpus.all() {
         if vcpu.state == State::Running {
             let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);

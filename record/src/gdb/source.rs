@@ -84,7 +84,7 @@ impl GdbSource {
     pub(super) fn note_costs(&mut self) -> Result<(), SourceError> {
         let mut vcpus = Vcpus::new();
         let before = self.client.round_trips;
-        self.freeze(&mut vcpus)?;
+        self.freeze(monotonic_ns(), &mut vcpus)?;
         let trips = self.client.round_trips - before;
         let same = self.is_ram_the_guests(&vcpus);
         self.resume()?;
@@ -307,7 +307,7 @@ impl StopWorld for GdbSource {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.listen()?;
         if self.life != Life::Alive {
             return Err(SourceError("the guest does not run any more".into()));

@@ -176,7 +176,7 @@ impl StopWorld for StoppedSource {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         for tracee in self.threads.all() {
             if tracee.stand == Stand::Free
                 && tracee.is_running()

@@ -281,9 +281,8 @@ impl XenSource {
         }
     }
 
-    fn freeze_domain(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let by_us = self.guardian.is_some() && !self.held_by_other;
-        let now_ns = monotonic_ns();
         let look = self.held_by_other || now_ns - self.looked_ns >= LOOK_EVERY_NS;
         let fetched = match by_us {
             true => self.fetch_frozen(look),
@@ -441,12 +440,12 @@ impl StopWorld for XenSource {
         &self.facts
     }
 
-    fn freeze(&mut self, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         if self.is_waiting() {
             self.look_for_successor();
             return Ok(());
         }
-        match self.freeze_domain(vcpus) {
+        match self.freeze_domain(now_ns, vcpus) {
             Err(error) if self.follow.is_some() => {
                 let life = self.life();
                 match self.unless_followed(life) {

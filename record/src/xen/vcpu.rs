@@ -65,9 +65,7 @@ fn read_registers_x86_64(context: &context_x86_64::VcpuGuestContext, out: &mut R
         regs.rax, regs.rdx, regs.rcx, regs.rbx, regs.rsi, regs.rdi, regs.rbp, regs.rsp, regs.r8,
         regs.r9, regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15, regs.rip,
     ];
-    for (number, value) in by_number.into_iter().enumerate() {
-        out.set(number as u8, value);
-    }
+    out.set_first(&by_number);
     out.set(49, regs.rflags);
     out.set(58, context.fs_base);
     let in_user_mode = regs.cs & 3 != 0 && context.flags & 4 == 0; // VGCF_in_kernel
@@ -101,9 +99,7 @@ fn read_aarch64(
     tail: context_aarch64::Tail,
     out: &mut Registers,
 ) -> Paging {
-    for (number, value) in x.iter().enumerate() {
-        out.set(number as u8, *value);
-    }
+    out.set_first(x);
     let own_stack = pstate & PSTATE_SP_ELX != 0;
     out.set(31, if own_stack { tail.sp_el1 } else { tail.sp_el0 });
     out.set(32, pc);
