@@ -31,7 +31,7 @@ HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
 # Tables of names; a number is a place in the list.
 CODECS = ["plain", "zstd"]
 BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", "spans",
-               "image", "end", "index", "times", "code"]
+               "image", "end", "index", "times", "code", "spaces"]
 END, INDEX = 9, 10
 
 # Limits (§11).

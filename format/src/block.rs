@@ -2,7 +2,7 @@
 
 use crate::cold;
 use crate::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span, TaskEvent,
 };
 use crate::error::{DecodeError, Fault};
 use crate::image::ImagePart;
@@ -58,6 +58,8 @@ pub enum Payload {
     Times(Vec<ProcessTime>),
     /// Code of a guest, as its memory had it.
     Code(Vec<Code>),
+    /// Address spaces of a guest.
+    Spaces(Vec<SpaceEvent>),
     /// One part of an image's tables.
     Image(ImagePart),
     /// Why the recording ended.
@@ -175,6 +177,7 @@ impl<'a> Block<'a> {
             BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
             BlockType::Times => Payload::Times(cold::parse(&raw)?),
             BlockType::Code => Payload::Code(cold::parse(&raw)?),
+            BlockType::Spaces => Payload::Spaces(cold::parse(&raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;

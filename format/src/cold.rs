@@ -5,8 +5,10 @@
 //! each with a tag and a length, so that a new section does not disturb an old reader.
 
 mod modules;
+mod spaces;
 
 pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+pub use spaces::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
 
 use crate::error::Fault;
 use crate::layout::{MAX_RECORDS_BYTES, tags};

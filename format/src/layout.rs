@@ -15,7 +15,7 @@ pub const INDEX_TRAILER: [u8; 8] = *b"uINDEX\r\n";
 /// A reader refuses a file whose major version is not this.
 pub const MAJOR: u16 = 1;
 /// Counts additions that an older reader may ignore.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 
 /// Most bytes that a block's payload may take, as stored and decompressed.
 pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
@@ -207,6 +207,8 @@ tags! {
         Times = 11 "times",
         /// Code of a guest, as its memory had it.
         Code = 12 "code",
+        /// Address spaces of a guest: page-table roots and their names.
+        Spaces = 13 "spaces",
     }
 }
 

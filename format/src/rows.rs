@@ -206,7 +206,7 @@ impl Rows<'_> {
         let state = tag("state", self.state.byte()?, State::from_number)?;
         let node = self.node()?;
         let stop = tag("stop reason", self.stop.byte()?, Stop::from_number)?;
-        let details = self.details.row()?;
+        let details = self.details.row(task_index)?;
         let waited_ns = self.off_cpu.varint()?.checked_sub(1);
         let more = self.waits.varint()?;
         let wait = waited_ns.map(|time_ns| Wait {

@@ -94,7 +94,7 @@ impl BlockBuilder {
         };
         self.nodes.push(self.trie.intern(chain));
         self.stop.push(stop.number());
-        self.details.push(&sample.details);
+        self.details.push(task, &sample.details);
         put_plus_one(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
         let more = sample.wait.map_or(0, |wait| wait.count.saturating_sub(1));
         varint::put(&mut self.waits, more);

@@ -4,7 +4,8 @@
 
 use crate::block::{Block, encoding_of};
 use crate::cold::{
-    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TaskEvent,
+    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span,
+    TaskEvent,
 };
 use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
@@ -184,6 +185,16 @@ impl<W: Write> Writer<W> {
     /// What the output returns.
     pub fn code(&mut self, code: &[Code]) -> io::Result<()> {
         self.records(BlockType::Code, code, |code| (code.time_ns, code.time_ns))
+    }
+
+    /// Writes what is known of address spaces of a guest.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn spaces(&mut self, spaces: &[SpaceEvent]) -> io::Result<()> {
+        self.records(BlockType::Spaces, spaces, |event| {
+            (event.time_ns, event.time_ns)
+        })
     }
 
     /// Writes symbols of an image, in as many parts as they need. They must be in order of address;

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
 use uprof::cold::{
-    Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, Span, TaskChange,
-    TaskEvent,
+    Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, SpaceChange, SpaceEvent,
+    Span, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
@@ -257,6 +257,18 @@ fn cold_records_survive() {
         bytes: vec![0x55, 0x48, 0xff],
     }];
 
+    let root = 0x1a2_b000;
+    let named = SpaceChange::Named {
+        pid: 7,
+        name: "sh".into(),
+    };
+    let spaces = [SpaceChange::Seen, named].map(|what| SpaceEvent {
+        time_ns: 7,
+        space: space_of_root(0, root),
+        root,
+        what,
+    });
+
     let mut writer = Writer::create(Vec::new(), [7; 16], &metadata, 1).unwrap();
     writer.tasks(&tasks).unwrap();
     writer.modules(&modules).unwrap();
@@ -265,6 +277,7 @@ fn cold_records_survive() {
     writer.spans(&spans).unwrap();
     writer.times(&times).unwrap();
     writer.code(&code).unwrap();
+    writer.spaces(&spaces).unwrap();
     let identity = ImageIdentity {
         path: "[kernel]".into(),
         build_id: vec![],
@@ -304,6 +317,7 @@ fn cold_records_survive() {
             Payload::Spans(read) => assert_eq!(read, spans),
             Payload::Times(read) => assert_eq!(read, times),
             Payload::Code(read) => assert_eq!(read, code),
+            Payload::Spaces(read) => assert_eq!(read, spaces),
             Payload::Image(read) => {
                 assert_eq!(read.identity, identity);
                 assert!(read.symbols().eq(symbols));
@@ -340,6 +354,58 @@ fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
     let row = &rows.unwrap()[0];
     assert_eq!(row.chain, chain[..1024]);
     assert_eq!(row.stop, Stop::Depth);
+}
+
+#[test]
+fn roots_that_stay_cost_few_bytes_and_those_that_change_are_read_back() {
+    // By sample number; two vCPUs take turns.
+    let stays = |_: u64| Some(0x1a2_b000);
+    let changes = |number: u64| match number / 50 % 3 {
+        0 => None,
+        turn => Some(0x1a2_b000 + (number % 2) * 0x1000 + turn),
+    };
+    let size = |root: &dyn Fn(u64) -> Option<u64>| {
+        let samples: Vec<Owned> = (0..5_000u64)
+            .map(|number| Owned {
+                time_ns: number,
+                task: Task {
+                    space: 0,
+                    vcpu: (number % 2) as u32,
+                },
+                state: State::Running,
+                chain: vec![Frame::exact(0x1000 + number % 7)],
+                stop: Stop::NotWalked,
+                details: Details {
+                    root: root(number),
+                    ..Details::default()
+                },
+                registers: None,
+                stack: None,
+                wait: None,
+            })
+            .collect();
+        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
+        for sample in &samples {
+            writer.sample(&sample.borrow()).unwrap();
+        }
+        let bytes = writer.finish(&end()).unwrap();
+        let mut read = Vec::new();
+        for item in Recording::open(&bytes).unwrap().blocks() {
+            let Item::Block(block) = item else {
+                panic!("{item:?}")
+            };
+            if let Payload::Samples(samples) = block.payload().unwrap() {
+                read.extend(owned_rows(&samples));
+            }
+        }
+        assert_eq!(read, samples);
+        bytes.len()
+    };
+    let without = size(&|_| None);
+    let constant = size(&stays);
+    assert!(constant <= without + 16, "{without} and {constant} bytes");
+    let changing = size(&changes);
+    assert!(changing <= without + 600, "{without} and {changing} bytes");
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn columns_are_those_of_the_code() {
         let detail = Details::ALL.iter().find(|detail| detail.column == column);
         let told = detail.map_or("", |detail| match detail.told {
             Told::PlusOne => "plus-one: ",
+            Told::Changes => "changes, section 5.6: ",
         });
         let dump = detail.map_or(String::new(), |detail| {
             let form = match detail.form {

@@ -7,36 +7,49 @@ use crate::ring::Sink;
 use crate::slot::News;
 use crate::source::{Frozen, Vcpu};
 use uprof::cold::Code;
-use uprof::{Arch, Frame};
+use uprof::{Arch, Frame, Task};
 
-/// Pieces of a recording, or of each life of a guest in it, at the most.
+/// Pieces of an address space at the most.
 const MOST_PIECES: usize = 128;
+/// Pieces of all together, from which on a space gets no more than [`FEW_PIECES`].
+const MANY_PIECES: usize = 256;
+const FEW_PIECES: usize = 8;
+/// Pieces of a recording, or of each life of a guest in it, at the most.
+const MOST_TOGETHER: usize = 512;
 const PIECE_BYTES: u64 = Code::MOST_BYTES as u64;
 /// A stack pointer that moved by less is taken for the same thread's.
 const STACK_BYTES: u64 = 16 << 10;
 
 /// Chooses pieces of code, and reads them.
 pub struct Codes {
-    /// The pieces that there are, by address.
-    seen: Vec<u64>,
+    /// The pieces that there are, by space and address.
+    seen: Vec<(u32, u64)>,
     /// The life of the guest that they are of.
     life: u32,
     /// A piece that a caller was in, and whose: the vCPU and its stack.
-    wanted: Option<(u32, u64, u64)>,
+    wanted: Option<(u32, u64, (u32, u64))>,
 }
 
 impl Codes {
     /// Room for all pieces.
     pub fn new() -> Self {
         Codes {
-            seen: Vec::with_capacity(MOST_PIECES),
+            seen: Vec::with_capacity(MOST_TOGETHER),
             life: 0,
             wanted: None,
         }
     }
 
-    fn is_new(&self, piece: u64) -> bool {
-        self.seen.len() < MOST_PIECES && !self.seen.contains(&piece)
+    fn is_new(&self, piece: (u32, u64)) -> bool {
+        if self.seen.len() == MOST_TOGETHER || self.seen.contains(&piece) {
+            return false;
+        }
+        let of_space = self.seen.iter().filter(|(space, _)| *space == piece.0);
+        let most = match self.seen.len() < MANY_PIECES {
+            true => MOST_PIECES,
+            false => FEW_PIECES,
+        };
+        of_space.count() < most
     }
 
     /// Reads at most one piece that is new: of the instruction pointer, or of a caller seen before. Says
@@ -62,37 +75,45 @@ impl Codes {
             vcpu.task.vcpu,
             vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES,
         );
-        let mut piece = ip / PIECE_BYTES;
+        let mut piece = (vcpu.space_of(ip), ip / PIECE_BYTES);
         if !self.is_new(piece) {
             match self.wanted {
                 // Of another thread, the address may mean something else.
-                Some((task, stack, wanted)) if (task, stack) == whose => piece = wanted,
+                Some((task, stack, wanted))
+                    if (task, stack) == whose
+                        && vcpu.space_of(wanted.1 * PIECE_BYTES) == wanted.0 =>
+                {
+                    piece = wanted;
+                }
                 _ => return false,
             }
             self.wanted = None;
         }
         self.seen.push(piece);
         let mut bytes = [0; Code::MOST_BYTES];
-        let address = piece * PIECE_BYTES;
+        let (space, number) = piece;
+        let address = number * PIECE_BYTES;
         let read = frozen.read(vcpu, address, &mut bytes);
         if read > 0 {
-            sink.note(now_ns, vcpu.task, News::Code(address), &bytes[..read]);
+            let of_space = Task { space, ..vcpu.task };
+            sink.note(now_ns, of_space, News::Code(address), &bytes[..read]);
         }
         true
     }
 
     /// Takes note of the callers of a sample.
     pub fn want(&mut self, vcpu: &Vcpu, arch: Arch, chain: &[Frame]) {
-        if self.seen.len() == MOST_PIECES
+        if self.seen.len() == MOST_TOGETHER
             || self.wanted.is_some_and(|(task, ..)| task != vcpu.task.vcpu)
         {
             return;
         }
         let (_, sp, _) = arch.special_registers();
         let stack = vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES;
-        let mut pieces = chain
-            .iter()
-            .map(|frame| frame.lookup_address() / PIECE_BYTES);
+        let mut pieces = chain.iter().map(|frame| {
+            let address = frame.lookup_address();
+            (vcpu.space_of(address), address / PIECE_BYTES)
+        });
         let new = pieces.find(|&piece| self.is_new(piece));
         self.wanted = new.map(|piece| (vcpu.task.vcpu, stack, piece));
     }
@@ -110,7 +131,7 @@ mod tests {
     use crate::ring::ring_of;
     use crate::source::{Facts, Life, SourceError, StopWorld, Vcpus};
     use uprof::cold::Target;
-    use uprof::{Registers, State, Task};
+    use uprof::{Registers, State};
 
     /// A guest whose memory has its own addresses; fake, as it is no guest.
     struct FakeGuest(Facts);
@@ -134,6 +155,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn each_process_of_a_guest_has_pieces_and_all_share_the_kernels() {
+        let mut codes = Codes::new();
+        let process = |root, ip| Vcpu {
+            root: Some(root),
+            ..vcpu(ip, 0)
+        };
+        let place = |vcpu: &Vcpu, ip: u64| (vcpu.space_of(ip), ip / PIECE_BYTES);
+        let (user, kernel) = (0x40_1000, 0xffff_ffff_8100_0000);
+        let (one, other) = (process(0x1000, user), process(0x2000, user));
+        assert_ne!(place(&one, user), place(&other, user));
+        assert_eq!(place(&one, kernel), place(&other, kernel));
+        // Two processes that run everywhere leave room for others.
+        for vcpu in [&one, &other] {
+            for number in 0..1000 {
+                let piece = place(vcpu, user + 0x1000 * number);
+                if codes.is_new(piece) {
+                    codes.seen.push(piece);
+                }
+            }
+        }
+        assert_eq!(codes.seen.len(), MANY_PIECES);
+        for number in 0..1000 {
+            let piece = place(&process(0x3000, user), user + 0x1000 * number);
+            if codes.is_new(piece) {
+                codes.seen.push(piece);
+            }
+        }
+        assert_eq!(codes.seen.len(), MANY_PIECES + FEW_PIECES);
+    }
+
     fn vcpu(ip: u64, sp: u64) -> Vcpu {
         let mut registers = Registers::default();
         registers.set(16, ip);
@@ -143,6 +195,7 @@ mod tests {
             state: State::Running,
             registers,
             handle: 0,
+            root: None,
         }
     }
 

@@ -14,14 +14,16 @@ use crate::slot::{News, Note, Slot};
 use crate::source::Facts;
 use crate::sys::clock::monotonic_ns;
 use crate::xen::source::vcpu_of;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent,
-    ProcessTime, TargetKind, TaskChange, TaskEvent,
+    ClockPair, Code, End, FIRST_ROOT_SPACE, Loss, LossReason, Mapping, Metadata, ModuleChange,
+    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
+    space_of_root,
 };
 use uprof::{ImagePart, State, Task, Writer};
 
@@ -34,6 +36,8 @@ const SHORTEST_NAP: Duration = Duration::from_micros(100);
 /// Samples taken in one turn at the most: losses, names and flushes must not wait until a ring is
 /// empty that is filled as fast as it is drained.
 const TURN: usize = 1024;
+/// Address spaces of a guest that are told: each takes some bytes of memory here and of the file.
+const MOST_SPACES: usize = 65_536;
 
 /// How long to sleep so that a quarter of the ring's `slots` fills meanwhile, if samples go on
 /// coming as they did: `gathered` since a nap of `last` began.
@@ -60,8 +64,15 @@ pub struct Encoder<W: Write> {
     /// when, and as which address space, it lives.
     unplaced: Vec<usize>,
     life: (u64, u32),
+    /// How much of the code is of lives before.
+    code_before: usize,
     /// Which of them were nowhere in a life that is over.
     never_placed: Vec<usize>,
+    /// In which address spaces of this life programs among them are.
+    placed: HashSet<(usize, u32)>,
+    /// The address spaces of this life, and what is still to be written of them.
+    roots: HashSet<u32>,
+    spaces: Vec<SpaceEvent>,
     losses: Vec<Loss>,
     parts: Vec<ImagePart>,
     /// With a process as target, whoever finds the files that are mapped.
@@ -160,7 +171,11 @@ impl<W: Write> Encoder<W> {
             code_written: 0,
             unplaced: (0..facts.images.len()).collect(),
             life: (clock.monotonic_ns, 0),
+            code_before: 0,
             never_placed: Vec::new(),
+            placed: HashSet::new(),
+            roots: HashSet::new(),
+            spaces: Vec::new(),
             images_said: Arc::clone(&facts.images),
             losses: Vec::new(),
             parts: Vec::new(),
@@ -238,10 +253,19 @@ impl<W: Write> Encoder<W> {
     /// there were.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
-        let Encoder { writer, kernel, .. } = self;
+        let Encoder {
+            writer,
+            kernel,
+            roots,
+            spaces,
+            ..
+        } = self;
         let mut failure = None;
         let mut take = |slot: &Slot| {
             tally.count(slot);
+            if let Some(root) = slot.details.root {
+                spaces.extend(new_space(roots, slot, root));
+            }
             if let Some(kernel) = kernel {
                 let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
                 addresses.for_each(|address| kernel.add(address));
@@ -374,17 +398,53 @@ impl<W: Write> Encoder<W> {
         self.modules.extend(unasked);
     }
 
-    /// Images that the guest's code shows to be where they are said to be become modules.
+    /// Images that the guest's code shows to be where they are said to be become modules: a kernel's in all
+    /// address spaces, others in those in which their code is.
     #[cold]
     fn place_images(&mut self, last: bool) {
-        let (since_ns, space) = self.life;
-        let before = self.code.iter().take_while(|code| code.space < space);
-        let code = &self.code[before.count()..];
+        let (since_ns, life) = self.life;
+        let code = &self.code[self.code_before..];
+        let spaces: BTreeSet<u32> = code.iter().map(|code| code.space).collect();
+        let roots = spaces.range(FIRST_ROOT_SPACE..).copied();
+        let mut roots: Vec<u32> = roots.collect();
+        let of_space = |space| -> Vec<Code> {
+            let code = code.iter().filter(|code| code.space == space);
+            code.cloned().collect()
+        };
+        let (shared, modules) = (of_space(life), &mut self.modules);
         self.unplaced.retain(|&number| {
             let image = &self.images_said[number];
-            let is_there = image.is_there(code, last);
-            if is_there {
-                self.modules.extend(image.module_events(since_ns, space));
+            if image.is_in_upper_half() || roots.is_empty() {
+                let is_there = match shared.is_empty() && !code.is_empty() {
+                    true => false,
+                    false => image.is_there(&shared, last),
+                };
+                if is_there {
+                    modules.extend(image.module_events(since_ns, life));
+                }
+                return !is_there;
+            }
+            for &space in &roots {
+                let is_new = !self.placed.contains(&(number, space));
+                if is_new && image.is_seen(&of_space(space), last) {
+                    self.placed.insert((number, space));
+                    modules.extend(image.module_events(since_ns, space));
+                }
+            }
+            true
+        });
+        if !last {
+            return;
+        }
+        // A guest of one address space is of one piece, also for readers that know nothing of spaces.
+        if self.roots.len() > 1 {
+            roots.clear();
+        }
+        self.unplaced.retain(|&number| {
+            let is_there = self.placed.iter().any(|(placed, _)| *placed == number);
+            if is_there && !roots.is_empty() {
+                let image = &self.images_said[number];
+                modules.extend(image.module_events(since_ns, life));
             }
             !is_there
         });
@@ -397,6 +457,9 @@ impl<W: Write> Encoder<W> {
         self.never_placed.append(&mut self.unplaced);
         self.unplaced = (0..self.images_said.len()).collect();
         self.life = (time_ns, space);
+        self.code_before = self.code.len();
+        self.placed.clear();
+        self.roots.clear();
     }
 
     /// Paths of images that were not found where they are said to be; to be asked for at the end.
@@ -452,6 +515,7 @@ impl<W: Write> Encoder<W> {
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
         writer.times(&self.times)?;
+        writer.spaces(&self.spaces)?;
         writer.code(&self.code[self.code_written..])?;
         self.code_written = self.code.len();
         if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
@@ -462,6 +526,7 @@ impl<W: Write> Encoder<W> {
         }
         self.tasks.clear();
         self.modules.clear();
+        self.spaces.clear();
         self.losses.clear();
         self.times.clear();
         writer.flush()
@@ -491,6 +556,18 @@ impl<W: Write> Encoder<W> {
                 .store(writer.written_bytes(), Ordering::Relaxed);
         }
     }
+}
+
+/// What is to be told of the address space of a sample under `root`, if it is new.
+fn new_space(known: &mut HashSet<u32>, slot: &Slot, root: u64) -> Option<SpaceEvent> {
+    let space = space_of_root(slot.task.space, root);
+    let is_new = known.len() < MOST_SPACES && known.insert(space);
+    is_new.then_some(SpaceEvent {
+        time_ns: slot.time_ns,
+        space,
+        root,
+        what: SpaceChange::Seen,
+    })
 }
 
 /// Sixteen random bytes in the form of a version 4 UUID (RFC 9562, section 5.4).

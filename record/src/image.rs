@@ -77,6 +77,22 @@ impl Image {
     /// code has come, only where that is sure.
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
+        let (same, other) = self.agreement(code);
+        let unseen = same + other == 0 && (self.is_told || code.is_empty());
+        // Kernels write over some of their code.
+        other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
+    }
+
+    /// Whether code of one address space is this image's. What says nothing says no: another space may
+    /// have the image.
+    #[cold]
+    pub fn is_seen(&self, code: &[Code], last: bool) -> bool {
+        let (same, other) = self.agreement(code);
+        other <= same && (same >= ENOUGH_PIECES || last && same > 0)
+    }
+
+    /// How many pieces of code are the image's where it is said to be, and how many are others.
+    fn agreement(&self, code: &[Code]) -> (usize, usize) {
         let (mut same, mut other) = (0, 0);
         for (address, seen) in code.iter().flat_map(Code::pieces) {
             let own = self.text_at(address, seen.len()).unwrap_or_default();
@@ -86,9 +102,12 @@ impl Image {
                 other += usize::from(!equal);
             }
         }
-        let unseen = same + other == 0 && (self.is_told || code.is_empty());
-        // Kernels write over some of their code.
-        other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
+        (same, other)
+    }
+
+    /// Whether it lies in the half of addresses that kernels keep for themselves.
+    pub fn is_in_upper_half(&self) -> bool {
+        self.lowest_page().is_some_and(|page| page >> 63 != 0)
     }
 
     /// The image's executable segments as modules of address space `space`.

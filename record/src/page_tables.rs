@@ -6,6 +6,8 @@
 //! other. Sources: Intel SDM volume 3, chapter 4 ("Paging"); Arm Architecture Reference Manual,
 //! chapter D8 ("The AArch64 Virtual Memory System Architecture").
 
+use uprof::Arch;
+
 /// Words of the guest's memory by frame.
 pub trait TableReader {
     /// Word `index` (0 to 511) of `frame`, or `None` if that is not the guest's memory.
@@ -74,12 +76,15 @@ const X86_LARGE: u64 = 1 << 7;
 const X86_ADDRESS: u64 = 0x000f_ffff_ffff_f000;
 /// Bits 12 to 47: the address in an AArch64 descriptor.
 const ARM_ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// Bits 6 to 47: the address in TTBR0_EL1, of tables of any size.
+const ARM_ROOT: u64 = 0x0000_ffff_ffff_ffc0;
 const ARM_TABLE_OR_PAGE: u64 = 1 << 1;
 
 const CR0_PAGING: u64 = 1 << 31;
 const CR4_PHYSICAL_ADDRESS_EXTENSION: u64 = 1 << 5;
 const CR4_FIVE_LEVELS: u64 = 1 << 12;
 const SCTLR_MMU: u64 = 1;
+const EFER_LONG_MODE_ACTIVE: u64 = 1 << 10;
 
 impl Paging {
     /// By an x86-64 vCPU's control registers, and whether it is in long mode (EFER.LMA).
@@ -101,6 +106,27 @@ impl Paging {
         match sctlr & SCTLR_MMU {
             0 => Paging::Off,
             _ => Paging::Aarch64 { ttbr0, ttbr1, tcr },
+        }
+    }
+
+    /// By what a stub tells: CR0, CR3, CR4 and EFER, or SCTLR_EL1, TTBR0_EL1, TTBR1_EL1 and TCR_EL1.
+    pub fn of_registers(arch: Arch, [first, second, third, fourth]: [u64; 4]) -> Self {
+        match arch {
+            Arch::X86_64 => {
+                let is_long = fourth & EFER_LONG_MODE_ACTIVE != 0;
+                Paging::of_x86_64(first, second, third, is_long)
+            }
+            Arch::Aarch64 => Paging::of_aarch64(first, second, third, fourth),
+        }
+    }
+
+    /// The root of the tables, as far as it tells address spaces apart: without what the processor keeps beside
+    /// it in the register. Of AArch64 that of the lower half: kernels have one for the upper.
+    pub fn root(&self) -> Option<u64> {
+        match *self {
+            Paging::X86_64 { root, .. } => Some(root << 12),
+            Paging::Aarch64 { ttbr0, .. } => Some(ttbr0 & ARM_ROOT),
+            Paging::Off | Paging::Unsupported => None,
         }
     }
 
@@ -154,6 +180,28 @@ fn translate_x86_64(
         frame = (entry & X86_ADDRESS) >> 12;
     }
     Err(Unmapped::Mode)
+}
+
+/// Tells the two roots of one process from roots of two, on x86-64 (format-spec.md, section 5.7): a kernel
+/// that keeps its tables from user code has a second root for that, in the page after its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Roots {
+    /// Code of the lower half has run under a root that is no second one.
+    are_single: bool,
+}
+
+impl Roots {
+    const SECOND: u64 = 1 << 12;
+
+    /// What a sample at `ip` under `root` has as its root.
+    pub fn of(&mut self, root: Option<u64>, ip: Option<u64>) -> Option<u64> {
+        let (root, ip) = (root?, ip?);
+        self.are_single |= ip >> 63 == 0 && root & Self::SECOND == 0;
+        Some(match self.are_single {
+            true => root,
+            false => root & !Self::SECOND,
+        })
+    }
 }
 
 /// What TCR_EL1 says about one half of the address space.

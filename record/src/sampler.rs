@@ -255,6 +255,7 @@ impl<'a> Round<'a> {
             let vcpu = &self.vcpus.all()[place];
             slot.details.cost_ns = Some(frozen_ns);
             slot.registers = vcpu.registers;
+            slot.details.root = vcpu.root;
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);

@@ -105,6 +105,7 @@ fn vcpus_of_a_freeze() {
         state: State::Running,
         registers: Registers::default(),
         handle: 0,
+        root: None,
     };
     let mut vcpus = Vcpus::new();
     (0..Vcpus::MOST).for_each(|_| vcpus.push(vcpu));

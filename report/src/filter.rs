@@ -59,9 +59,10 @@ impl Filter {
         let weight = self.weigh(since_ns, row);
         let outside = weight.is_none()
             || !self.vcpus.is_empty() && !self.vcpus.contains(&row.task.vcpu)
-            || !self.pids.is_empty() && !self.pids.contains(&row.task.space)
+            || !self.has_pid(recording, row)
             || self.process.as_ref().is_some_and(|wanted| {
-                !wanted.is_match(&processes::name_at(recording, row.task.space, row.time_ns))
+                let space = recording.guest_spaces().of_row(row);
+                !wanted.is_match(&processes::name_at(recording, space, row.time_ns))
             })
             || self.thread.as_ref().is_some_and(|wanted| {
                 let name = recording.tasks().name_at(row.task, row.time_ns);
@@ -79,6 +80,15 @@ impl Filter {
             Some(weight) => Verdict::Counts(weight),
             None => Verdict::WrongState,
         }
+    }
+
+    fn has_pid(&self, recording: &Recording, row: &Row<'_>) -> bool {
+        if self.pids.is_empty() {
+            return true;
+        }
+        let space = recording.guest_spaces().of_row(row);
+        let pid = processes::pid_at(recording, space, row.time_ns);
+        pid.is_some_and(|pid| self.pids.contains(&pid))
     }
 
     /// What a row adds to the part of time that is looked at; of a wait, what lies in it.

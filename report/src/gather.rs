@@ -88,6 +88,8 @@ pub struct Sampled {
     pub since_ns: u64,
     /// Of which vCPU or thread.
     pub task: Task,
+    /// Its address space: the task's, or that of the root of a guest's page tables.
+    pub space: u32,
     /// What that was doing.
     pub state: State,
     /// Why its stack ends.
@@ -284,7 +286,7 @@ impl Gathering<'_, '_> {
         let mut roots: WordMap<NodeId, Vec<Joined>> = WordMap::default();
         let filtered = self.options.filter.focus.is_some();
         for row in &stacks.rows {
-            let root = self.root_of(row.task, row.time_ns, profile);
+            let root = self.root_of(row, profile);
             let joined = roots
                 .entry(root)
                 .or_insert_with(|| vec![None; stacks.nodes.len()]);
@@ -301,6 +303,7 @@ impl Gathering<'_, '_> {
                     recording: self.number,
                     since_ns: row.time_ns.saturating_sub(self.recording.start_ns()),
                     task: row.task,
+                    space: row.space,
                     state: row.state,
                     stop: row.stop,
                     node,
@@ -315,10 +318,11 @@ impl Gathering<'_, '_> {
         }
     }
 
-    fn root_of(&mut self, task: Task, time_ns: u64, profile: &mut Profile) -> NodeId {
+    fn root_of(&mut self, row: &LocalRow, profile: &mut Profile) -> NodeId {
+        let (task, time_ns) = (row.task, row.time_ns);
         let mut root = self.base;
         if let Some(processes) = &self.processes {
-            let name = processes.label(self.recording, task.space, time_ns);
+            let name = processes.label(self.recording, row.space, time_ns);
             let label = naming::plain(&mut profile.labels, &name);
             root = profile.tree.child(root, label);
         }

@@ -13,6 +13,7 @@ pub mod recording;
 mod runtimes;
 pub mod spaces;
 pub mod tasks;
+pub mod guest_spaces;
 pub mod processes;
 pub mod images;
 pub mod unwind;

@@ -21,10 +21,17 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Of `recording`; none where it is not one of processes.
+    /// Of `recording`: a guest's are its address spaces.
     pub fn new(recording: &Recording) -> Self {
         let mut found = Processes::default();
         if recording.metadata().target.kind != TargetKind::Process {
+            let spaces = recording.guest_spaces();
+            let all = spaces.all().filter(|_| spaces.are_several());
+            for space in all {
+                let name = spaces.name_at(space, u64::MAX);
+                found.names.entry(name).or_default().insert(space);
+                found.known += 1;
+            }
             return found;
         }
         let named = recording.tasks().iter().map(|task| task.space);
@@ -47,17 +54,38 @@ impl Processes {
     /// few have that name.
     pub fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
         let name = name_at(recording, space, time_ns);
+        let spaces = recording.guest_spaces();
+        let pid = match recording.metadata().target.kind {
+            TargetKind::Process => space,
+            _ => match spaces.process_at(space, time_ns) {
+                Some(process) => process.pid,
+                None => return name,
+            },
+        };
         match self.names.get(&name).map_or(0, BTreeSet::len) {
-            0..=APART_MAX => format!("{name} ({space})"),
+            0..=APART_MAX => format!("{name} ({pid})"),
             _ => name,
         }
     }
 }
 
 /// Name of a process: that of its first thread, or of the process that it was forked from.
+/// Of a guest's space, the process that has it.
 pub fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
+    if recording.metadata().target.kind != TargetKind::Process {
+        return recording.guest_spaces().name_at(space, time_ns);
+    }
     let first = Task { space, vcpu: space };
     task_name(recording, first, time_ns)
+}
+
+/// Number of a process; `None` where a guest's is not known.
+pub fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
+    if recording.metadata().target.kind == TargetKind::Process {
+        return Some(space);
+    }
+    let process = recording.guest_spaces().process_at(space, time_ns);
+    process.map(|process| process.pid)
 }
 
 /// All samples of a recording beside the processor time that the kernel counted; `None` where it was not

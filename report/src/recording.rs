@@ -12,6 +12,7 @@ pub use error::RecordingError;
 pub(crate) use subject::{first_word, last_part};
 
 use crate::account::Damages;
+use crate::guest_spaces::GuestSpaces;
 use crate::spaces::Spaces;
 use crate::tasks::TaskNames;
 use source::Source;
@@ -20,7 +21,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, Span, TargetKind, TaskEvent,
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span, TargetKind,
+    TaskEvent,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
@@ -38,6 +40,7 @@ pub struct Recording {
     metadata: Metadata,
     spaces: Spaces,
     tasks: TaskNames,
+    guest_spaces: GuestSpaces,
     clocks: Vec<ClockPair>,
     losses: Vec<Loss>,
     spans: Vec<Span>,
@@ -131,6 +134,7 @@ impl Recording {
             metadata: Metadata::default(),
             spaces: Spaces::default(),
             tasks: TaskNames::default(),
+            guest_spaces: GuestSpaces::default(),
             clocks: Vec::new(),
             losses: Vec::new(),
             spans: Vec::new(),
@@ -144,10 +148,24 @@ impl Recording {
             damages: Damages::default(),
             blocks: Vec::new(),
         };
-        let cold = recording.scan()?;
+        let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
+        recording.guest_spaces = match whole_guest {
+            true => GuestSpaces::new(cold.spaces, LIVES_MAX as u32),
+            false => GuestSpaces::default(),
+        };
+        if !recording.guest_spaces.are_several() {
+            let guest = &recording.guest_spaces;
+            let modules = cold.modules.iter_mut().map(|event| &mut event.space);
+            let code = recording.code.iter_mut().map(|code| &mut code.space);
+            modules
+                .chain(code)
+                .for_each(|space| *space = guest.life_of(*space));
+        }
         let lives = recording.metadata.target.kind == TargetKind::XenDomain;
-        recording.spaces = Spaces::new(cold.modules, whole_guest).of_lives(lives);
+        recording.spaces = Spaces::new(cold.modules, whole_guest)
+            .of_lives(lives)
+            .of_roots(recording.guest_spaces.lives());
         let mut tasks = cold.tasks;
         recording.shorten_command_lines(&mut tasks);
         recording.tasks = TaskNames::new(tasks);
@@ -227,6 +245,7 @@ impl Recording {
                     }
                 }
             }
+            Ok(Payload::Spaces(events)) => cold.spaces.extend(events),
             Ok(Payload::Image(part)) => {
                 self.sizes.image_bytes += block.file_bytes();
                 self.image_raw_bytes += u64::from(block.raw_bytes);
@@ -317,6 +336,11 @@ impl Recording {
         &self.spaces
     }
 
+    /// The address spaces of a guest.
+    pub fn guest_spaces(&self) -> &GuestSpaces {
+        &self.guest_spaces
+    }
+
     /// Names of vCPUs or threads.
     pub fn tasks(&self) -> &TaskNames {
         &self.tasks
@@ -382,6 +406,7 @@ impl Recording {
 struct ColdEvents {
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
+    spaces: Vec<SpaceEvent>,
     /// Records of code, by address space.
     codes: HashMap<u32, usize>,
 }

@@ -6,7 +6,7 @@
 
 use crate::words::WordMap;
 use std::collections::{BTreeMap, HashMap};
-use uprof::cold::{MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 /// Number of a module in [`Spaces::modules`].
 pub type ModuleId = u32;
@@ -125,10 +125,12 @@ struct Space {
 pub struct Spaces {
     modules: Vec<Module>,
     spaces: WordMap<u32, Space>,
-    /// The target is a guest: all its addresses, of both halves, are of space 0.
+    /// The target is a guest: what is of space 0, in either half, is in all its spaces.
     whole_guest: bool,
     /// Of a guest that came back in the same recording: its addresses are of the space of its life.
     lives: bool,
+    /// Which life each address space of a guest is of.
+    roots: WordMap<u32, u32>,
 }
 
 /// Forks of forks are followed so far: a recording may claim circles.
@@ -181,6 +183,13 @@ impl Spaces {
         Spaces { lives, ..self }
     }
 
+    /// These are spaces of a guest's processes, each with the life that it is of.
+    #[must_use]
+    pub fn of_roots(self, roots: impl Iterator<Item = (u32, u32)>) -> Self {
+        let roots = roots.collect();
+        Spaces { roots, ..self }
+    }
+
     fn module_id(&mut self, numbers: &mut HashMap<Module, u32>, mapping: &Mapping) -> ModuleId {
         let module = Module::of(mapping);
         let next = self.modules.len() as u32;
@@ -207,15 +216,45 @@ impl Spaces {
         &self.modules
     }
 
+    /// The space of what a space shares with others: the kernel's, or that of a guest's life.
+    pub fn shared_of(&self, space: u32) -> u32 {
+        match self.lives && space < FIRST_ROOT_SPACE {
+            true => space,
+            false => self.roots.get(&space).copied().unwrap_or(0),
+        }
+    }
+
     /// The space that `address` of a sample of `space` is looked up in.
     pub fn space_of(&self, space: u32, address: u64) -> u32 {
-        if self.lives {
-            space
-        } else if self.whole_guest || is_kernel_address(address) {
-            0
-        } else {
-            space
+        if self.whole_guest {
+            // Spaces of a guest of which nothing is known by itself are all alike.
+            let is_own = space >= FIRST_ROOT_SPACE && self.spaces.contains_key(&space);
+            return match is_own && !is_kernel_address(address) {
+                true => space,
+                false => self.shared_of(space),
+            };
         }
+        if is_kernel_address(address) { 0 } else { space }
+    }
+
+    /// Spaces that see the same have the same number here.
+    pub fn seen_as(&self, space: u32) -> u32 {
+        match self.whole_guest {
+            true => self.space_of(space, 0),
+            false => space,
+        }
+    }
+
+    /// The mapping that covered `address` for a sample of `space` at `time_ns`, and the space that it is of:
+    /// a guest's kernel may lie in any half of all its spaces.
+    pub fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
+        let own = self.space_of(space, address);
+        let shared = Some(self.shared_of(space));
+        let shared = shared.filter(|shared| self.whole_guest && own != *shared);
+        [Some(own), shared].into_iter().flatten().find_map(|space| {
+            let region = self.region(space, time_ns, address)?;
+            Some((space, region))
+        })
     }
 
     /// A number that stays the same while the mappings of `space` do.
@@ -228,10 +267,8 @@ impl Spaces {
     /// Where `address` led for a sample of `space` at `time_ns`.
     pub fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
         let kernel = is_kernel_address(address);
-        let space = self.space_of(space, address);
-        let region = self.region(space, time_ns, address);
-        match region {
-            Some(region) if space != 0 => Place {
+        match self.find(space, time_ns, address) {
+            Some((space, region)) if space != 0 => Place {
                 module: Some(region.module),
                 offset: region.file_offset_of(address),
                 absolute: false,
@@ -239,7 +276,7 @@ impl Spaces {
                 is_return: false,
             },
             found => Place {
-                module: found.map(|region| region.module),
+                module: found.map(|(_, region)| region.module),
                 offset: address,
                 absolute: true,
                 kernel,
@@ -261,11 +298,9 @@ impl Spaces {
     /// over an earlier one.
     pub fn regions_at(&self, space: u32, time_ns: u64) -> Vec<Region> {
         let mut found = Vec::new();
-        let mut wanted = [(space, time_ns), (0, time_ns)].into_iter();
+        let shared = self.shared_of(space);
+        let mut wanted = [(space, time_ns), (shared, time_ns)].into_iter();
         let mut next = wanted.next();
-        if self.lives {
-            wanted.next();
-        }
         for _ in 0..COPIES_MAX {
             let Some((space, time_ns)) = next else {
                 break;
@@ -280,7 +315,7 @@ impl Spaces {
                 found.extend(there.filter(|region| region.since_ns <= time_ns));
             }
             let copied = generation.and_then(|generation| generation.copied);
-            next = copied.or_else(|| wanted.next().filter(|(zero, _)| *zero != space));
+            next = copied.or_else(|| wanted.next().filter(|(shared, _)| *shared != space));
         }
         found
     }

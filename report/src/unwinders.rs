@@ -75,9 +75,11 @@ impl<'a, 's> Unwinders<'a, 's> {
 
     /// The mappings that `row` is seen under.
     pub fn view(&self, row: &Row<'_>) -> View {
-        let (spaces, space) = (self.recording.spaces(), row.task.space);
+        let spaces = self.recording.spaces();
+        let space = spaces.seen_as(self.recording.guest_spaces().of_row(row));
         let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
-        (space, own, spaces.epoch(0, row.time_ns))
+        let shared = spaces.epoch(spaces.shared_of(space), row.time_ns);
+        (space, own, shared)
     }
 
     /// Whether registers may tell more of the stack of `row` than its recorded chain.

@@ -61,7 +61,8 @@ def symbol(image, name):
 class Machine:
     """One running machine; use it in a `with`."""
 
-    def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=()):
+    def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=(),
+                 kernel=None, megabytes=128):
         self.image = GUESTS / image
         self.arm = "aarch64" in image
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="uniprof-qemu-"))
@@ -69,13 +70,12 @@ class Machine:
         self.monitor = self.folder / "qmp"
         self.memory = pathlib.Path(f"/dev/shm/{self.folder.name}")
         self.console = self.folder / "console"
-        megabytes = 128
         cpu = "max" if "pac" in image else "cortex-a57"
         command = ["qemu-system-aarch64", "-M", "virt", "-cpu", cpu] if self.arm else [
             "qemu-system-x86_64", "-M", "q35"]
         command += [
             "-accel", accel, "-smp", str(vcpus), "-m", str(megabytes), "-display", "none",
-            "-nic", "none", "-no-reboot", "-kernel", str(self.image), "-append", append,
+            "-nic", "none", "-no-reboot", "-kernel", str(kernel or self.image), "-append", append,
             "-serial", f"file:{self.console}",
             "-qmp", f"unix:{self.monitor},server=on,wait=off",
             "-object", f"memory-backend-file,id=mem,size={megabytes}M,share=on,"
@@ -85,13 +85,13 @@ class Machine:
         if stub:
             command += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        address = symbol(self.image, "progress")
+        address = 0 if kernel else symbol(self.image, "progress")
         # Guest-physical: both images are linked at physical addresses, the Arm one 2^64 - 2^48
         # above them, and Arm's memory begins at 1 GiB.
         self.counter = (address & 0xffff_ffff_ffff) - (0x4000_0000 if self.arm else 0)
 
     def __enter__(self):
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         while self.progress() == 0:
             if time.monotonic() > end or self.process.poll() is not None:
                 self.__exit__()
@@ -135,6 +135,29 @@ class Machine:
                 while "event" in (answer := json.loads(stream.readline())):
                     pass
             return answer
+
+
+class Linux(Machine):
+    """Debian's kernel, as tests/xen/machine left it, with the two programs of tests/guests/linux."""
+
+    def __init__(self, append=""):
+        cache = pathlib.Path(os.environ.get("UNIPROF_CACHE", "/var/tmp/uniprof-xen"))
+        if not (cache / "vmlinuz").exists():
+            raise CannotRun(f"no {cache}/vmlinuz: tests/xen/machine makes it")
+        subprocess.run(["make", "-s", "-C", ROOT / "tests/guests/linux", f"O={GUESTS}"], check=True)
+        super().__init__("linux-one", append=f"console=ttyS0 {append}",
+                         kernel=cache / "vmlinuz", megabytes=256,
+                         more=("-initrd", GUESTS / "linux.cpio"))
+
+    def progress(self, vcpu=0):
+        """Whether its first process runs: there is no count of its own to read."""
+        try:
+            return int("Run /init" in self.console.read_text(errors="replace"))
+        except OSError:
+            return 0
+
+    def runs(self, patience=3.0):
+        return self.qmp("query-status")["return"]["running"]
 
 
 class Uniprof:

@@ -125,6 +125,14 @@ def code_line(record):
             f" bytes={record.byte_vec().hex()}")
 
 
+def space_line(record):
+    """§6.11."""
+    line = f"space time={record.integer()} space={record.u32()} root={record.integer():x}"
+    if record.variant(["seen", "named"]) == "seen":
+        return f"{line} seen"
+    return f"{line} pid={record.u32()} named={quote(record.string())}"
+
+
 def end_lines(payload):
     """§6.8. There is one end; of more, the first counts."""
     ends = Bincode(payload, "end").vec(end_record)
@@ -193,6 +201,7 @@ COLD_PAYLOADS = {
     "spans": vec_of(span_line),
     "times": vec_of(time_line),
     "code": vec_of(code_line),
+    "spaces": vec_of(space_line),
     "end": end_lines,
     "index": vec_of(entry_line, most=MOST_INDEX_ENTRIES),
 }

@@ -140,6 +140,15 @@ class StackTable:
         return ",".join(frames) or "-"
 
 
+class Changes:
+    """What a column of changes has told so far (§5.6)."""
+
+    def __init__(self):
+        self.values = [None]  # by place; 0 is not known
+        self.last = {}  # task index -> place
+        self.same = None  # rows without a change that are still to come
+
+
 class SampleBlock:
     """Decodes the rows of one sample block, first to last."""
 
@@ -157,6 +166,7 @@ class SampleBlock:
         self.stack_addresses = {}  # task index -> address of its last stack
         self.memories = {}  # task index -> (lowest address, bytes)
         self.stack_bytes = 0
+        self.changes = {}  # column -> what it has told
 
     def lines(self):
         time = self.columns["time"].varint() if self.samples else 0
@@ -170,7 +180,7 @@ class SampleBlock:
             raise Malformed(f"column task: task {index} of {len(self.tasks)}")
         state = self.named("state", STATES)
         stop = self.named("stop", STOPS)
-        numbers = {column.name: self.number(column) for column in [*ALWAYS, *IF_KNOWN]}
+        numbers = {column.name: self.number(column, index) for column in [*ALWAYS, *IF_KNOWN]}
         chain = self.stack_table.chain(self.columns["chain"].varint())
         frame = None if chain == "-" else int(chain.split(":")[0], 16)
         stack, stack_address = self.stack(index)
@@ -184,9 +194,10 @@ class SampleBlock:
         return (f"sample time={time} task={task_text(self.tasks[index])} state={state} stop={stop}"
                 f"{always} chain={chain} regs={registers} stack={stack}{wait}{if_known}")
 
-    def number(self, column):
+    def number(self, column, task):
         """A number of the row as text; None where it isn't known."""
-        value = self.plus_one(column.name)
+        value = (self.change(column.name, task) if column.entry.startswith("changes")
+                 else self.plus_one(column.name))
         return None if value is None else f"{value:{column.form}}"
 
     def named(self, number, names):
@@ -198,6 +209,22 @@ class SampleBlock:
     def plus_one(self, number):
         value = self.columns[number].varint()
         return value - 1 if value else None
+
+    def change(self, name, task):
+        """A number that is told where it changes (§5.6); None where it isn't known."""
+        column, told = self.columns[name], self.changes.setdefault(name, Changes())
+        if told.same is None and column.left():
+            told.same = column.varint()
+        if told.same == 0:
+            place = column.varint()
+            if place > len(told.values):
+                column.fail(f"number {place} of {len(told.values) - 1}")
+            if place == len(told.values):
+                told.values.append(column.varint())
+            told.last[task], told.same = place, None
+        elif told.same:
+            told.same -= 1
+        return told.values[told.last.get(task, 0)]
 
     def registers(self, task, frame, stack):
         """The row's registers as text (§5.3); also the addresses that they may repeat."""

@@ -106,6 +106,7 @@ fn talk(bytes: &[u8]) {
             state: State::Running,
             registers,
             handle: u64::from(vcpu),
+            root: None,
         })
         .collect();
     let mut stacks = Stacks::new(vcpus.len().min(64), wanted);

@@ -157,6 +157,7 @@ pub fn source(progress: Arc<Progress>) -> Source {
         state: State::Offline,
         registers: Registers::default(),
         handle: 0,
+        root: None,
     };
     let simulated = Simulated {
         facts: Facts::new(target),

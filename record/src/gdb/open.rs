@@ -8,6 +8,7 @@ use super::handshake::{self, Guest};
 use super::source::{GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
 use crate::image::Image;
+use crate::page_tables::Roots;
 use crate::qemu::source::Afterwards;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
@@ -96,6 +97,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         guard,
         client,
         stacks: Stacks::new(guest.threads.len(), window),
+        roots: Roots::default(),
         guest,
         ram: opening.ram,
         wanted: window,

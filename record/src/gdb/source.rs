@@ -10,12 +10,13 @@ use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
+use crate::page_tables::{Paging, Roots};
 use crate::qemu::source::Afterwards;
 use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
-use uprof::{Registers, State, Task};
+use uprof::{Arch, Registers, State, Task};
 
 /// How long a stub may take to answer, at the start and while recording.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +47,7 @@ pub(super) struct GdbSource {
     pub(super) guest: Guest,
     pub(super) ram: Option<Box<dyn GuestRam>>,
     pub(super) stacks: Stacks,
+    pub(super) roots: Roots,
     pub(super) wanted: Wanted,
     pub(super) life: Life,
     pub(super) hold: Hold,
@@ -223,6 +225,8 @@ impl GdbSource {
         if !there || refused {
             registers.clear();
         }
+        let root = translation.and_then(|values| self.root(values, &registers));
+        let thread = &self.guest.threads[place];
         Ok(Vcpu {
             task: Task {
                 space: 0,
@@ -235,7 +239,22 @@ impl GdbSource {
             },
             registers,
             handle: place as u64,
+            root,
         })
+    }
+
+    /// The root by what [`GuestRam::set_translation`] gets.
+    fn root(&mut self, values: [u64; 4], registers: &Registers) -> Option<u64> {
+        let arch = self.guest.layout.arch;
+        let (ip, _, _) = arch.special_registers();
+        let ip = registers.get(ip);
+        let root = Paging::of_registers(arch, values)
+            .root()
+            .filter(|_| ip.is_some());
+        match arch {
+            Arch::X86_64 => self.roots.of(root, ip),
+            Arch::Aarch64 => root,
+        }
     }
 
     pub(super) fn let_run(&mut self) -> Result<(), GdbError> {

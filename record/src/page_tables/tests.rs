@@ -243,3 +243,22 @@ fn x86_64_paging_follows_the_control_registers() {
     let five = mode(on, extended | CR4_FIVE_LEVELS, true);
     assert_eq!(five, Paging::X86_64 { root: 5, levels: 5 });
 }
+
+#[test]
+fn roots_tell_processes_apart_and_not_their_halves() {
+    let paging = Paging::of_x86_64(CR0_PAGING, 1 << 63 | 0x1a2_bfff, 1 << 5, true);
+    assert_eq!(paging.root(), Some(0x1a2_b000));
+    let arm = Paging::of_aarch64(1, 0x1234_0000_8642_0041, 0, 0);
+    assert_eq!(arm.root(), Some(0x8642_0040));
+    assert_eq!(Paging::Off.root(), None);
+    let (user, kernel) = (Some(0x40_1000), Some(0xffff_ffff_8100_0000));
+    let mut isolated = Roots::default();
+    assert_eq!(isolated.of(Some(0x8000), kernel), Some(0x8000));
+    assert_eq!(isolated.of(Some(0x9000), user), Some(0x8000));
+    // Between an interrupt and the change of tables.
+    assert_eq!(isolated.of(Some(0x9000), kernel), Some(0x8000));
+    let mut single = Roots::default();
+    assert_eq!(single.of(Some(0x8000), user), Some(0x8000));
+    assert_eq!(single.of(Some(0x9000), user), Some(0x9000));
+    assert_eq!(single.of(None, user), None);
+}

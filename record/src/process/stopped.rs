@@ -200,6 +200,7 @@ impl StopWorld for StoppedSource {
                     state: State::Running,
                     registers,
                     handle,
+                    root: None,
                 });
             }
         }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use uprof::Arch;
 
 const PAGE_BYTES: u64 = 4096;
-const EFER_LONG_MODE_ACTIVE: u64 = 1 << 10;
 
 /// Shared guest memory.
 pub struct SharedRam {
@@ -141,11 +140,7 @@ impl TableReader for SharedRam {
 
 impl GuestRam for SharedRam {
     fn set_translation(&mut self, place: usize, registers: [u64; 4]) {
-        let [a, b, c, d] = registers;
-        let paging = match self.arch {
-            Arch::X86_64 => Paging::of_x86_64(a, b, c, d & EFER_LONG_MODE_ACTIVE != 0),
-            Arch::Aarch64 => Paging::of_aarch64(a, b, c, d),
-        };
+        let paging = Paging::of_registers(self.arch, registers);
         if let Some(slot) = self.pagings.get_mut(place) {
             *slot = paging;
         }

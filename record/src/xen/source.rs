@@ -11,7 +11,7 @@ use super::rescue::{DomainRescuer, name_of};
 use super::target::Found;
 use crate::guardian::Guardian;
 use crate::image::Image;
-use crate::page_tables::Paging;
+use crate::page_tables::{Paging, Roots};
 use crate::ring::Sink;
 use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -20,7 +20,7 @@ use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use std::sync::Arc;
 use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
-use uprof::{Registers, State, Task};
+use uprof::{Arch, Registers, State, Task};
 
 /// `SHUTDOWN_*` of sched.h that a recording survives or not.
 const SHUTDOWN_REBOOT: u8 = 1;
@@ -40,6 +40,7 @@ struct XenSource {
     /// `None` with `ip_only`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
     pagings: Vec<Paging>,
+    roots: Roots,
     online: Vec<bool>,
     /// Processor time of each vCPU at the sample before.
     cpu_time_ns: Vec<u64>,
@@ -122,6 +123,7 @@ pub fn open(
         memory: GuestMemory::new(id),
         guardian,
         pagings: vec![Paging::Unsupported; vcpus as usize],
+        roots: Roots::default(),
         online: vec![false; vcpus as usize],
         cpu_time_ns: vec![0; vcpus as usize],
         held_by_other: false,
@@ -319,6 +321,12 @@ impl XenSource {
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
+            let (ip, _, _) = self.domain.kind.arch.special_registers();
+            let mut root = paging.and_then(|paging| paging.root());
+            // Of a PV guest, Xen tells the kernel's own.
+            if self.domain.kind.is_hvm && self.domain.kind.arch == Arch::X86_64 {
+                root = self.roots.of(root, registers.get(ip));
+            }
             self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);
             let space = self.follow.as_ref().map_or(0, |follow| follow.life);
             vcpus.push(Vcpu {
@@ -326,6 +334,7 @@ impl XenSource {
                 state,
                 registers,
                 handle: u64::from(vcpu),
+                root: root.filter(|_| registers.mask() != 0),
             });
         }
     }
@@ -414,6 +423,7 @@ impl XenSource {
         self.domain = domain;
         self.memory = GuestMemory::new(id);
         self.pagings = vec![Paging::Unsupported; vcpus as usize];
+        self.roots = Roots::default();
         self.online = vec![false; vcpus as usize];
         self.cpu_time_ns = vec![0; vcpus as usize];
         (self.held_by_other, self.failed) = (false, false);

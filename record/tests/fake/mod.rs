@@ -15,6 +15,7 @@ pub fn push_running(vcpus: &mut Vcpus, count: u32) {
             state: State::Running,
             registers,
             handle: 0,
+            root: None,
         });
     }
 }

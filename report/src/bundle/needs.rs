@@ -91,6 +91,7 @@ fn stacks_of_block(
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = block.rows();
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
+        let space = recording.guest_spaces().of_row(&row);
         chain_of(&block, row.node, &mut chain);
         // Also a stack that turns out worse than the chain: it has to turn out so again.
         frames.clear();
@@ -98,7 +99,7 @@ fn stacks_of_block(
         let whole = if stop.is_some() { &frames } else { &chain };
         let counts = row.state == State::Running || row.wait.is_some();
         if let Some(first) = whole.first().filter(|_| counts) {
-            let place = spaces.place(row.task.space, row.time_ns, first.address);
+            let place = spaces.place(space, row.time_ns, first.address);
             *stacks.innermost.entry(place).or_default() += 1;
         }
         let stop = stop.unwrap_or(row.stop);
@@ -109,7 +110,7 @@ fn stacks_of_block(
             let address = frame.lookup_address();
             stacks.places.insert(Place {
                 is_return: frame.kind == FrameKind::Return,
-                ..spaces.place(row.task.space, row.time_ns, address)
+                ..spaces.place(space, row.time_ns, address)
             });
         }
     }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{
     End, Host, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling,
-    Target, TargetKind, TaskChange, TaskEvent,
+    SpaceChange, SpaceEvent, Target, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Block, Details, Payload, Sample, SampleBlock, Writer};
@@ -110,6 +110,10 @@ impl<'a> Redactor<'a> {
             Payload::Losses(losses) => writer.losses(&losses),
             Payload::Spans(spans) => writer.spans(&spans),
             Payload::Times(times) => writer.times(&times),
+            Payload::Spaces(events) => {
+                let events: Vec<SpaceEvent> = events.into_iter().map(space).collect();
+                writer.spaces(&events)
+            }
             Payload::Image(part) => {
                 // A runtime names what it makes by the path of its source.
                 let names: Vec<String> =
@@ -371,10 +375,22 @@ fn without_folders(name: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+fn space(event: SpaceEvent) -> SpaceEvent {
+    let what = match event.what {
+        SpaceChange::Named { pid, name } => SpaceChange::Named {
+            pid,
+            name: thread_name(&name).to_owned(),
+        },
+        seen @ SpaceChange::Seen => seen,
+    };
+    SpaceEvent { what, ..event }
+}
+
 /// Of a sample's numbers, those that format-spec.md names; of one that is new somebody has to say it here.
 fn kept(details: Details) -> Details {
     Details {
         cost_ns: details.cost_ns,
         late_ns: details.late_ns,
+        root: details.root,
     }
 }

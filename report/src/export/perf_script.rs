@@ -5,6 +5,7 @@
 use crate::export::Request;
 use crate::gather::{Profile, Sampled, task_name};
 use crate::labels::{LabelId, printable};
+use crate::processes;
 use crate::recording::Recording;
 use crate::unit::Unit;
 use std::io::{self, Write};
@@ -33,6 +34,7 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
     let comm = task_name(recording, sampled.task, time_ns);
     let comm = printable(&comm).replace(char::is_whitespace, "_");
     let task = sampled.task;
+    let pid = processes::pid_at(recording, sampled.space, time_ns);
     let (seconds, micros) = (time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000);
     let event = match (sampled.unit, recording.metadata().sampling.trigger.as_str()) {
         // What perf calls it.
@@ -44,7 +46,9 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
         printable(event).replace(|letter: char| letter.is_whitespace() || letter == ':', "-");
     line.push_str(&format!(
         "{comm} {}/{} {seconds}.{micros:06}: {} {event}: \n",
-        task.space, task.vcpu, sampled.weight.amount
+        pid.unwrap_or(task.space),
+        task.vcpu,
+        sampled.weight.amount
     ));
     for label in profile.tree.outwards(sampled.node) {
         put_frame(line, profile, label);

@@ -23,9 +23,9 @@ use uprof::cold::TargetKind;
 /// # Errors
 /// What `out` returns.
 pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let mut counts: BTreeMap<(usize, Task, NodeId), u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(usize, Task, u32, NodeId), u64> = BTreeMap::new();
     let mut take = |sampled: &Sampled, _: &Profile| {
-        let key = (sampled.recording, sampled.task, sampled.node);
+        let key = (sampled.recording, sampled.task, sampled.space, sampled.node);
         *counts.entry(key).or_default() += sampled.weight.amount;
     };
     let options = Options {
@@ -36,8 +36,8 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let mut builder = Builder::new(request, &profile);
     builder.head();
     builder.program();
-    for ((recording, task, node), count) in counts {
-        builder.sample(recording, task, node, count as i64);
+    for ((recording, task, space, node), count) in counts {
+        builder.sample(recording, (task, space), node, count as i64);
     }
     // No file name and no time in the gzip header: same input, same bytes.
     let mut packed = GzBuilder::new().write(out, Compression::default());
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn sample(&mut self, recording: usize, task: Task, node: NodeId, count: i64) {
+    fn sample(&mut self, recording: usize, (task, space): (Task, u32), node: NodeId, count: i64) {
         let mut locations = Vec::new();
         for group in self.groups(node) {
             locations.push(self.location(group));
@@ -144,6 +144,10 @@ impl<'a> Builder<'a> {
                 _ => "process",
             };
             labels.push(self.number_label(what, i64::from(task.space)));
+        }
+        if space != task.space {
+            let process = crate::processes::name_at(source, space, u64::MAX);
+            labels.push(self.text_label("process", &printable(&process)));
         }
         if self.request.recordings.len() > 1 {
             let names = crate::gather::names(self.request.recordings);

@@ -36,6 +36,8 @@ pub(super) struct LocalRow {
     pub weight: Weight,
     pub time_ns: u64,
     pub task: Task,
+    /// Its address space; of a guest's task that of its root.
+    pub space: u32,
     pub state: State,
     pub stop: Stop,
     pub late: bool,
@@ -174,6 +176,7 @@ impl Reader<'_, '_> {
             weight,
             time_ns: row.time_ns,
             task: row.task,
+            space: self.recording.guest_spaces().of_row(row),
             state: row.state,
             stop,
             late,
@@ -237,9 +240,10 @@ impl Reader<'_, '_> {
     /// The number of the place that `frame` of `row` is at.
     fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
         let spaces = self.recording.spaces();
+        let space = self.recording.guest_spaces().of_row(row);
         let place = Place {
             is_return: frame.kind == FrameKind::Return,
-            ..spaces.place(row.task.space, row.time_ns, frame.lookup_address())
+            ..spaces.place(space, row.time_ns, frame.lookup_address())
         };
         let next = self.stacks.places.len() as u32;
         let number = *self.places.entry(place).or_insert(next);

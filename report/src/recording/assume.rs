@@ -6,10 +6,12 @@ use super::{LIVES_MAX, Recording};
 use crate::images::Image;
 use crate::library::{Given, Library};
 use crate::locate::{self, Located, NotLocated};
-use crate::spaces::{Module, Region};
+use crate::spaces::{Module, Region, is_kernel_address};
 use crate::symbols::SymbolTable;
 use std::collections::{BTreeSet, HashSet};
-use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind};
+use uprof::cold::{
+    Code, Contents, FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent, TargetKind,
+};
 
 /// Symbols that tell the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
@@ -27,6 +29,10 @@ impl Recording {
         }
         let mut said = Vec::new();
         for given in library.given() {
+            if self.guest_spaces.are_several() && !is_in_upper_half(&given.image) {
+                said.extend(self.assume_in_spaces(given));
+                continue;
+            }
             let mut found = Vec::new();
             for life in self.lives() {
                 match self.place_in_life(given, library, life, &found) {
@@ -53,15 +59,53 @@ impl Recording {
         let told = self.code.iter().map(|code| code.space);
         let named = self.tasks.iter().map(|task| task.space);
         let all = [0].into_iter().chain(told).chain(named);
+        let all = all.filter(|space| *space < FIRST_ROOT_SPACE);
         match self.metadata.target.kind {
             TargetKind::XenDomain => all.take(LIVES_MAX).collect(),
             _ => BTreeSet::from([0]),
         }
     }
 
-    fn code_of(&self, life: u32) -> Vec<Code> {
-        let code = self.code.iter().filter(|code| code.space == life);
+    /// The code that was read in an address space.
+    fn code_of(&self, space: u32) -> Vec<Code> {
+        let code = self.code.iter().filter(|code| code.space == space);
         code.cloned().collect()
+    }
+
+    /// Adds mappings of a program to those address spaces of a guest in which its code is. That another
+    /// space has no code of it, or none that was recorded, is as it should be.
+    fn assume_in_spaces(&mut self, given: &Given) -> BTreeSet<String> {
+        let image = &*given.image;
+        let (mut said, mut is_there) = (BTreeSet::new(), false);
+        let spaces: BTreeSet<u32> = self.code.iter().map(|code| code.space).collect();
+        for &space in &spaces {
+            let code = self.code_of(space);
+            let found = match given.address {
+                Some(address) => {
+                    let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
+                    let agreement = locate::agreement(image, bias, &code);
+                    let is_seen = agreement.same > 0 && !locate::contradicts(image, agreement);
+                    is_seen.then_some(bias)
+                }
+                None => locate::locate(image, &code).ok().map(|found| found.bias),
+            };
+            let Some(bias) = found else {
+                continue;
+            };
+            is_there = true;
+            if let Err(why) = self.assume(image, bias, space) {
+                said.insert(refused(image, &why));
+            }
+        }
+        if !is_there
+            && !spaces
+                .iter()
+                .any(|space| self.tells_place_of(image, *space))
+        {
+            let why = "no address space of the guest has code of it among what was recorded";
+            said.insert(refused(image, why));
+        }
+        said
     }
 
     /// As [`Recording::place_of`], where the image was `found` in earlier lives.
@@ -178,8 +222,8 @@ impl Recording {
         objection_at(image, bias, &self.code_of(*life))
     }
 
-    /// Adds the mappings of an image that was moved by `bias` in a life.
-    fn assume(&mut self, image: &Image, bias: u64, life: u32) -> Result<(), String> {
+    /// Adds the mappings of an image that was moved by `bias` to a space: a life, or a process's.
+    fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), String> {
         let file = mapping(image);
         let module = Module::of(&file);
         let code = image.segments().iter().filter(|segment| segment.executable);
@@ -193,8 +237,11 @@ impl Recording {
         let regions = self.spaces.regions();
         for mapping in &mappings {
             let end = mapping.start.saturating_add(mapping.length);
-            let of_life = regions.iter().filter(|(space, _)| *space == life);
-            let over = of_life.map(|(_, region)| region);
+            let life = self.spaces.shared_of(own);
+            let here = regions
+                .iter()
+                .filter(|(space, _)| [own, life].contains(space));
+            let over = here.map(|(_, region)| region);
             let mut over = over.filter(|region| region.start < end && mapping.start < region.end);
             if let Some(region) = over.next() {
                 let there = &self.spaces.modules()[region.module as usize];
@@ -212,10 +259,10 @@ impl Recording {
             }
         }
         for mapping in mappings {
-            self.spaces.assume(life, &mapping);
+            self.spaces.assume(own, &mapping);
             self.assumed.push(ModuleEvent {
                 time_ns: self.start_ns,
-                space: life,
+                space: own,
                 what: ModuleChange::Mapped(mapping),
             });
         }
@@ -232,6 +279,12 @@ fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
             agreement.compared()
         )
     })
+}
+
+/// Whether an image lies in the half of addresses that kernels keep for themselves.
+fn is_in_upper_half(image: &Image) -> bool {
+    let page = image.segments().lowest_page();
+    page.is_some_and(is_kernel_address)
 }
 
 fn refused(image: &Image, why: &str) -> String {

@@ -53,9 +53,9 @@ impl Unwinders<'_, '_> {
         let spaces = self.recording.spaces();
         // The news of a mapping may come later than a sample in it.
         let comes = || {
-            let space = spaces.space_of(row.task.space, address);
+            let space = self.recording.guest_spaces().of_row(row);
             spaces
-                .region(space, row.time_ns, address.wrapping_sub(1))
+                .find(space, row.time_ns, address.wrapping_sub(1))
                 .is_some()
         };
         match landing {

@@ -4,7 +4,7 @@
 use crate::json_writer::Escaped;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use uprof::cold::{MappedFile, Metadata, ModuleChange, TaskChange};
+use uprof::cold::{MappedFile, Metadata, ModuleChange, SpaceChange, TaskChange};
 use uprof::image::ImagePart;
 use uprof::{
     Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown, Task,
@@ -255,6 +255,17 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 code.space,
                 code.address,
                 hexadecimal(&code.bytes)
+            )
+        }),
+        Payload::Spaces(events) => events.iter().try_for_each(|event| {
+            let what = match &event.what {
+                SpaceChange::Seen => "seen".to_owned(),
+                SpaceChange::Named { pid, name } => format!("pid={pid} named={}", quoted(name)),
+            };
+            writeln!(
+                out,
+                "space time={} space={} root={:x} {what}",
+                event.time_ns, event.space, event.root
             )
         }),
         Payload::Image(part) => write_image(part, out),

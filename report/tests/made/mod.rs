@@ -84,6 +84,7 @@ pub fn recording_of(
             details: Details {
                 cost_ns: Some(1_500),
                 late_ns: Some(100),
+                ..Details::default()
             },
             wait: wait(number),
             ..Sample::bare(1_000 + made.at_ms * 1_000_000, task, &chain)

@@ -1,0 +1,152 @@
+//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.11): what the recorder tells of them goes
+//! in; which of them a sample is of, and what they are called, comes out.
+//!
+//! A guest that has one address space only, as unikernels do, has none to tell apart: all of it is then of the
+//! space that its tasks have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use uprof::cold::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
+use uprof::{Row, Task};
+
+/// The spaces of one recording.
+#[derive(Debug, Default)]
+pub struct GuestSpaces {
+    /// By number: roots and names.
+    spaces: BTreeMap<u32, Space>,
+    are_several: bool,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    root: u64,
+    /// The guest's, which is what its tasks have as address space.
+    life: u32,
+    names: Vec<(u64, Process)>,
+}
+
+/// A process of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// The guest's number for it.
+    pub pid: u32,
+    /// What it is called.
+    pub name: String,
+}
+
+impl GuestSpaces {
+    /// Sorts the events of a recording of a guest with fewer lives than `lives_max`.
+    pub fn new(mut events: Vec<SpaceEvent>, lives_max: u32) -> Self {
+        events.sort_by_key(|event| event.time_ns);
+        let mut found = GuestSpaces::default();
+        for event in events {
+            let space = found.spaces.entry(event.space).or_default();
+            space.root = event.root;
+            let is_its = |life: &u32| space_of_root(*life, event.root) == event.space;
+            space.life = (0..lives_max).find(is_its).unwrap_or(0);
+            if let SpaceChange::Named { pid, name } = event.what {
+                space.names.push((event.time_ns, Process { pid, name }));
+            }
+        }
+        let mut lives = BTreeSet::new();
+        let mut spaces = found.spaces.values();
+        found.are_several = spaces.any(|space| !lives.insert(space.life));
+        found
+    }
+
+    /// Whether there is more than one in a life of the guest.
+    pub fn are_several(&self) -> bool {
+        self.are_several
+    }
+
+    /// Their numbers, with the lives that they are of.
+    pub fn lives(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let spaces = self.spaces.iter();
+        spaces.map(|(number, space)| (*number, space.life))
+    }
+
+    /// The life that a space is of; a number that is none of a root is its own.
+    pub fn life_of(&self, space: u32) -> u32 {
+        match self.spaces.get(&space) {
+            Some(known) => known.life,
+            None if space >= FIRST_ROOT_SPACE => 0,
+            None => space,
+        }
+    }
+
+    /// Their numbers.
+    pub fn all(&self) -> impl Iterator<Item = u32> + '_ {
+        self.spaces.keys().copied()
+    }
+
+    /// The space of a row; that of its task where none are told apart.
+    pub fn of_row(&self, row: &Row<'_>) -> u32 {
+        self.of(row.task, row.details.root)
+    }
+
+    fn of(&self, task: Task, root: Option<u64>) -> u32 {
+        match root.filter(|_| self.are_several()) {
+            Some(root) => space_of_root(task.space, root),
+            None => task.space,
+        }
+    }
+
+    /// The process that has a space at a time; the first that has before that is known.
+    pub fn process_at(&self, space: u32, time_ns: u64) -> Option<&Process> {
+        let names = &self.spaces.get(&space)?.names;
+        let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
+        let (_, process) = names.get(after.saturating_sub(1))?;
+        Some(process)
+    }
+
+    /// What a space is called: its process's name, or its root.
+    pub fn name_at(&self, space: u32, time_ns: u64) -> String {
+        match (self.process_at(space, time_ns), self.spaces.get(&space)) {
+            (Some(process), _) => process.name.clone(),
+            (None, Some(known)) => format!("space {:#x}", known.root),
+            (None, None) => "unknown space".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(time_ns: u64, root: u64, what: SpaceChange) -> SpaceEvent {
+        SpaceEvent {
+            time_ns,
+            space: space_of_root(0, root),
+            root,
+            what,
+        }
+    }
+
+    #[test]
+    fn spaces_are_told_apart_where_there_are_several() {
+        let task = Task { space: 0, vcpu: 1 };
+        let one = GuestSpaces::new(vec![event(1, 0x1000, SpaceChange::Seen)], 4);
+        assert_eq!(one.of(task, Some(0x1000)), 0);
+        let named = SpaceChange::Named {
+            pid: 7,
+            name: "sh".into(),
+        };
+        let two = GuestSpaces::new(
+            vec![
+                event(5, 0x2000, named),
+                event(1, 0x1000, SpaceChange::Seen),
+                event(2, 0x2000, SpaceChange::Seen),
+            ],
+            4,
+        );
+        let [first, second] = [0x1000, 0x2000].map(|root| two.of(task, Some(root)));
+        assert_ne!(first, second);
+        assert_eq!(two.of(task, None), 0);
+        assert_eq!(two.name_at(first, 9), "space 0x1000");
+        assert_eq!(two.name_at(second, 9), "sh");
+        assert_eq!(
+            two.process_at(second, 9).map(|process| process.pid),
+            Some(7)
+        );
+        assert_eq!(two.name_at(0, 9), "unknown space");
+    }
+}
