@@ -404,6 +404,21 @@ fn say_summary(summary: &Summary, args: &Args) {
             share * 100.0,
         ));
     }
+    match &summary.kernel {
+        Some(Ok(told)) => terminal::inform(format_args!(
+            "The guest's kernel told of {} symbols and {} unwind rules: {} of its memory were read in {}, before the \
+             first sample.",
+            told.symbols,
+            told.rules,
+            quantity::bytes(told.read_bytes),
+            quantity::duration(told.took_ns),
+        )),
+        Some(Err(why)) => terminal::say(format_args!(
+            "uniprof: the guest seems to run Linux, but its table of symbols is not understood ({why}): give names with \
+             --symbols"
+        )),
+        None => {}
+    }
     if let Some(period_ns) = summary.slowed_to_ns {
         terminal::say(format_args!(
             "The rate was lowered to {:.1} Hz to keep to --max-overhead.",

@@ -31,6 +31,7 @@ mod samples;
 pub mod cold;
 pub mod image;
 pub mod alias;
+pub mod linux;
 mod steering;
 mod index;
 mod compress;

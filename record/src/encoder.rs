@@ -6,6 +6,7 @@
 use crate::control::Progress;
 use crate::histogram::Histogram;
 use crate::image::Image;
+use crate::linux::Linux;
 use crate::lookout::Lookout;
 use crate::process::images::{HeldImage, Images, Told};
 use crate::process::kernel::{self, KernelNames};
@@ -82,6 +83,8 @@ pub struct Encoder<W: Write> {
     counted_ns: Option<u64>,
     /// With a process as target, kernel frames are of this machine's kernel.
     kernel: Option<KernelNames>,
+    /// With a Linux guest, what its own memory tells of its kernel.
+    linux: Option<Linux>,
 }
 
 /// What the encoder counted.
@@ -184,6 +187,7 @@ impl<W: Write> Encoder<W> {
             times: Vec::new(),
             counted_ns: None,
             kernel: None,
+            linux: None,
         };
         if facts.target.kind == TargetKind::Process {
             encoder.images = Images::start(clock);
@@ -202,6 +206,16 @@ impl<W: Write> Encoder<W> {
         encoder.modules.clear();
         encoder.writer = Some(writer);
         Ok(encoder)
+    }
+
+    /// Takes over what the guest's kernel tells of itself.
+    pub fn tell_linux(&mut self, linux: Option<Linux>) {
+        self.modules.extend(
+            linux
+                .as_ref()
+                .map(|linux| linux.module_event(self.start_ns)),
+        );
+        self.linux = linux;
     }
 
     /// Works until the sampler has gone and all is written.
@@ -256,6 +270,7 @@ impl<W: Write> Encoder<W> {
         let Encoder {
             writer,
             kernel,
+            linux,
             roots,
             spaces,
             ..
@@ -270,9 +285,14 @@ impl<W: Write> Encoder<W> {
                 let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
                 addresses.for_each(|address| kernel.add(address));
             }
+
+            let sample = match linux {
+                Some(linux) => linux.sample(slot),
+                None => slot.sample(),
+            };
             writer
                 .as_mut()
-                .map_or(Ok(()), |writer| writer.sample(&slot.sample()))
+                .map_or(Ok(()), |writer| writer.sample(&sample))
         };
         while samples < TURN
             && let Some(result) = drain.sample(&mut take)
@@ -521,6 +541,7 @@ impl<W: Write> Encoder<W> {
         if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
             writer.image_part(&part, monotonic_ns())?;
         }
+        self.parts.extend(self.linux.as_mut().and_then(Linux::part));
         for part in self.parts.drain(..) {
             writer.image_part(&part, monotonic_ns())?;
         }

@@ -19,6 +19,7 @@ pub mod gdb;
 pub mod guardian;
 pub mod histogram;
 pub mod image;
+pub mod linux;
 pub mod lockdown;
 pub mod lookout;
 mod looks;
@@ -43,5 +44,6 @@ pub mod window;
 pub mod xen;
 
 pub use control::{Ending, Progress};
+pub use linux::KernelTold;
 pub use session::{Plan, Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

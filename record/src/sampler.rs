@@ -4,6 +4,7 @@
 
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
+use crate::linux;
 use crate::pace::Pace;
 use crate::ring::Sink;
 use crate::slot::Slot;
@@ -13,6 +14,7 @@ use crate::sys::signal;
 use crate::walk;
 use crate::window::{PIECE_BYTES, Reader, Window};
 use uprof::cold::{LossReason, TargetKind};
+use uprof::linux::KERNEL_HALF;
 use uprof::{Arch, Registers, Stop};
 
 /// The longest sleep in one piece.
@@ -33,12 +35,29 @@ pub struct Take {
     pub window_bytes: usize,
     /// How many of them become part of the sample.
     pub kept_bytes: usize,
+    /// How many where the vCPU is in the kernel of a guest that needs them for unwinding.
+    pub kernel_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
     /// Most time that the guest may stand still for a sample.
     pub budget_ns: u64,
     /// Most share of time that the guest may stand still; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
+}
+
+impl Take {
+    /// How many bytes may be copied of a second stack.
+    fn beyond_bytes(&self) -> usize {
+        BEYOND_BYTES.max(self.kernel_bytes).min(self.window_bytes)
+    }
+
+    /// How many stack bytes are kept of a vCPU at `ip`.
+    fn kept_bytes(&self, ip: Option<u64>) -> usize {
+        match ip.is_some_and(|ip| ip >= KERNEL_HALF) {
+            true => self.kept_bytes.max(self.kernel_bytes),
+            false => self.kept_bytes,
+        }
+    }
 }
 
 /// Samples a guest that stands still for each sample, until something ends it.
@@ -49,7 +68,7 @@ pub fn stop_world(
     control: &mut Control,
 ) -> Ending {
     let most = Vcpus::MOST.min(sink.slots());
-    let mut room = room(most, take.window_bytes);
+    let mut room = room(most, take);
     let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
     // A process tells which files it has mapped.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
@@ -162,8 +181,8 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> E
 }
 
 /// Memory for stacks of `most` vCPUs: one piece, fresh from the kernel, of which no page is taken before it is used.
-fn room(most: usize, window_bytes: usize) -> Vec<u8> {
-    vec![0; most * (window_bytes + BEYOND_BYTES.min(window_bytes))]
+fn room(most: usize, take: Take) -> Vec<u8> {
+    vec![0; most * (take.window_bytes + take.beyond_bytes())]
 }
 
 /// Memory for one round over all vCPUs.
@@ -186,11 +205,12 @@ impl<'a> Round<'a> {
             room = rest;
             Window::new(own)
         };
-        let beyond_bytes = BEYOND_BYTES.min(take.window_bytes);
+        let beyond_bytes = take.beyond_bytes();
         let copied = (0..most).map(|_| Copied {
             stack: window(take.window_bytes),
             beyond: window(beyond_bytes),
             cut: false,
+            is_kernel: false,
         });
         Round {
             arch,
@@ -263,10 +283,15 @@ impl<'a> Round<'a> {
                     codes.want(vcpu, self.arch, slot.chain());
                 }
                 let stack = copied.stack.raw();
-                let kept_bytes = self.take.kept_bytes.min(stack.bytes.len());
+                let (ip, _, _) = self.arch.special_registers();
+                let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));
+                let kept_bytes = kept_bytes.min(stack.bytes.len());
                 slot.keep_stack = kept_bytes > 0;
                 if slot.keep_stack {
                     slot.set_stack(stack.address, &stack.bytes[..kept_bytes]);
+                    if copied.is_kernel {
+                        slot.add_beyond(copied.beyond.raw());
+                    }
                 }
             }
             sink.put(slot);
@@ -280,6 +305,8 @@ struct Copied<'a> {
     beyond: Window<'a>,
     /// Time was over before all was copied.
     cut: bool,
+    /// Copied whole, to be walked by the kernel's rules.
+    is_kernel: bool,
 }
 
 impl Copied<'_> {
@@ -287,6 +314,7 @@ impl Copied<'_> {
         self.stack.begin(0);
         self.beyond.begin(0);
         self.cut = false;
+        self.is_kernel = false;
     }
 
     /// Copies the stack of `vcpu` while the guest is frozen: all that is to be kept, or what the walk
@@ -299,10 +327,12 @@ impl Copied<'_> {
         take: Take,
         deadline_ns: u64,
     ) {
-        let (_, sp, fp) = arch.special_registers();
+        let (ip, sp, fp) = arch.special_registers();
         let (Some(sp), Some(fp)) = (vcpu.registers.get(sp), vcpu.registers.get(fp)) else {
             return;
         };
+        let ip = vcpu.registers.get(ip);
+        self.is_kernel = take.kernel_bytes > 0 && ip.is_some_and(|ip| ip >= KERNEL_HALF);
         let mut reader = InTime {
             frozen,
             vcpu,
@@ -311,6 +341,18 @@ impl Copied<'_> {
             late: false,
         };
         self.stack.begin(sp);
+        if self.is_kernel {
+            self.stack
+                .fill(linux::stack_bytes(sp, take.kernel_bytes), &mut reader);
+            let from = linux::interrupted_stack(sp, self.stack.raw().bytes);
+            if let Some(from) = from.filter(|_| !reader.late) {
+                self.beyond.begin(from);
+                let bytes = linux::stack_bytes(from, take.kernel_bytes);
+                self.beyond.fill(bytes, &mut reader);
+            }
+            self.cut = reader.late;
+            return;
+        }
         // A walk begins with a piece of its own: to read less of it before would only be a read more.
         if take.kept_bytes > PIECE_BYTES {
             self.stack.fill(take.kept_bytes, &mut reader);
@@ -328,16 +370,19 @@ impl Copied<'_> {
 
     /// Walks the copy; returns why the chain ends.
     fn walk(&self, slot: &mut Slot, arch: Arch, registers: &Registers, take: Take) -> Stop {
+        // In such a kernel the frame pointer is a register as any other.
+        let most_frames = if self.is_kernel { 1 } else { take.most_frames };
         let windows = [self.stack.raw(), self.beyond.raw()];
         let count = if windows[1].bytes.is_empty() { 1 } else { 2 };
         let most = if take.window_bytes == 0 {
             1
         } else {
-            take.most_frames
+            most_frames
         };
         let stop = walk::frame_pointers(slot, arch, registers, &windows[..count], most);
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
+            _ if self.is_kernel && self.cut => Stop::Budget,
             // A chain that goes on elsewhere, where there was no time to look.
             Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,
             Stop::Window | Stop::BadPointer if windows[0].bytes.is_empty() => Stop::Unreadable,

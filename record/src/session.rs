@@ -3,6 +3,7 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
+use crate::linux::{self, KernelTold, Linux};
 use crate::lookout::Lookout;
 use crate::process::images::HeldImage;
 use crate::ring::ring;
@@ -94,6 +95,7 @@ impl Plan {
             period_ns: 1e9 / self.rate_hz,
             window_bytes: self.window_bytes(),
             kept_bytes: self.kept_bytes(),
+            kernel_bytes: 0,
             most_frames: self.most_frames as usize,
             budget_ns: u64::try_from(self.budget.as_nanos()).unwrap_or(u64::MAX),
             most_overhead: self.most_overhead,
@@ -133,6 +135,9 @@ pub struct Summary {
     pub images: Vec<HeldImage>,
     /// Images of a guest whose code was not found where they are said to be.
     pub unplaced: Vec<PathBuf>,
+    /// What a guest's own kernel told of its code; `Err`: it seems to be Linux, but its tables are not understood,
+    /// and why. `None` where there was nothing to read.
+    pub kernel: Option<Result<KernelTold, String>>,
 }
 
 /// Records `source` into `output` until something ends it.
@@ -147,7 +152,18 @@ pub fn record<W: Write + Send>(
     progress: Arc<Progress>,
 ) -> Result<Summary, SourceError> {
     let Source { mut hot, observer } = source;
-    let facts = hot.facts().clone();
+    let mut facts = hot.facts().clone();
+    let (kernel, mut linux) = look_for_linux(&mut hot);
+    if let Some(Ok(told)) = &kernel {
+        facts
+            .notes
+            .push(("guest kernel".into(), told.banner.clone()));
+    }
+    let mut take = plan.take();
+    if let Some(linux) = linux.as_mut().filter(|_| !plan.ip_only) {
+        let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
+        take.kernel_bytes = bytes.min(take.window_bytes);
+    }
     let start_ns = monotonic_ns();
     let clock = ClockPair {
         monotonic_ns: start_ns,
@@ -158,9 +174,10 @@ pub fn record<W: Write + Send>(
     let lookout = Arc::new(Lookout::new(observer));
     let mut encoder = Encoder::create(output, &metadata, &facts, clock, Arc::clone(&lookout))
         .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
+    encoder.tell_linux(linux);
     let is_guest = facts.target.kind != TargetKind::Process;
     let (mut sink, drain) = ring(
-        plan.kept_bytes(),
+        take.kept_bytes.max(take.kernel_bytes),
         most_at_once(&hot),
         plan.rate_hz,
         is_guest,
@@ -182,7 +199,7 @@ pub fn record<W: Write + Send>(
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => {
-                sampler::stop_world(&mut **source, &mut sink, plan.take(), &mut control)
+                sampler::stop_world(&mut **source, &mut sink, take, &mut control)
             }
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
@@ -236,7 +253,22 @@ pub fn record<W: Write + Send>(
         output_error: tally.output_error,
         images,
         unplaced,
+        kernel,
     })
+}
+
+/// What a guest's own kernel tells of its code, if it is Linux.
+#[cold]
+fn look_for_linux(hot: &mut Hot) -> (Option<Result<KernelTold, String>>, Option<Linux>) {
+    let source = match hot {
+        Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
+        _ => return (None, None),
+    };
+    match linux::look(&mut **source) {
+        Ok(None) => (None, None),
+        Err(why) => (Some(Err(why)), None),
+        Ok(Some(linux)) => (Some(Ok(linux.told())), Some(linux)),
+    }
 }
 
 /// How many samples there may be at a moment: the vCPUs of a guest, whose number does not change, a process's

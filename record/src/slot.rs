@@ -31,6 +31,8 @@ pub struct Slot {
     chain: Vec<Frame>,
     stack_address: u64,
     stack: Vec<u8>,
+    /// How many of the bytes are of another stack, and where that is.
+    beyond: (usize, u64),
 }
 
 impl Slot {
@@ -48,6 +50,7 @@ impl Slot {
             chain: Vec::with_capacity(MAX_FRAMES),
             stack_address: 0,
             stack: Vec::with_capacity(stack_bytes),
+            beyond: (0, 0),
         }
     }
 
@@ -63,6 +66,7 @@ impl Slot {
         self.keep_stack = false;
         self.chain.clear();
         self.stack.clear();
+        self.beyond = (0, 0);
     }
 
     /// Adds a frame at the outer end; says whether there was room.
@@ -85,13 +89,30 @@ impl Slot {
         self.stack_address = address;
         self.stack.clear();
         self.stack.extend_from_slice(&bytes[..kept]);
+        self.beyond = (0, 0);
+    }
+
+    /// Takes over bytes of a second stack, as many as there is room for. They are for a walk only.
+    pub fn add_beyond(&mut self, beyond: RawStack<'_>) {
+        let room = self.stack.capacity() - self.stack.len();
+        let kept = beyond.bytes.len().min(room);
+        self.stack.extend_from_slice(&beyond.bytes[..kept]);
+        self.beyond = (kept, beyond.address);
     }
 
     /// The stack bytes.
     pub fn stack(&self) -> RawStack<'_> {
         RawStack {
             address: self.stack_address,
-            bytes: &self.stack,
+            bytes: &self.stack[..self.stack.len() - self.beyond.0],
+        }
+    }
+
+    /// Those of the second stack.
+    pub fn beyond(&self) -> RawStack<'_> {
+        RawStack {
+            address: self.beyond.1,
+            bytes: &self.stack[self.stack.len() - self.beyond.0..],
         }
     }
 

@@ -145,6 +145,12 @@ pub trait StopWorld: Send {
     /// upwards. Returns the bytes read: fewer than asked for where memory is missing.
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize;
 
+    /// Whether [`StopWorld::read`] also reads memory of a guest that runs, by what the last freeze told of its
+    /// vCPUs.
+    fn reads_running(&self) -> bool {
+        false
+    }
+
     /// Lets the guest run on. Called once after each freeze that succeeded, also while unwinding
     /// from a panic.
     ///

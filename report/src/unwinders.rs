@@ -100,7 +100,10 @@ impl<'a, 's> Unwinders<'a, 's> {
         let believed = self.believed(held, row, chain);
         let cut = (believed < chain.len()).then_some(Stop::BadPointer);
         let chain = &chain[..believed];
-        let Some(registers) = row.registers else {
+        let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
+        // Who recorded it had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
+        let is_unwound = chain.iter().any(by_rules);
+        let Some(registers) = row.registers.filter(|_| !is_unwound) else {
             held.unwound.clear();
             frames.clear();
             frames.extend_from_slice(chain);

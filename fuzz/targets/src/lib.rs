@@ -15,6 +15,7 @@ mod symbol_lists;
 mod made_code;
 mod conversations;
 mod page_tables;
+mod linux;
 mod stacks;
 mod markup;
 mod names;
@@ -129,6 +130,12 @@ pub const TARGETS: &[Target] = &[
         what: "a guest's memory and translation registers",
         run: page_tables::run,
         seeds: seeds::noise,
+    },
+    Target {
+        name: "linux",
+        what: "the memory of a Linux guest: kallsyms, ORC, and stacks walked by it",
+        run: linux::run,
+        seeds: linux::seeds,
     },
     Target {
         name: "stacks",

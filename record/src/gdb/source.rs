@@ -378,6 +378,10 @@ impl StopWorld for GdbSource {
         }
     }
 
+    fn reads_running(&self) -> bool {
+        self.ram.is_some()
+    }
+
     fn resume(&mut self) -> Result<(), SourceError> {
         let ours = self.guard.may_resume();
         match std::mem::replace(&mut self.hold, Hold::Running) {

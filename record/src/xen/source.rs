@@ -469,12 +469,16 @@ impl StopWorld for XenSource {
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
         match self.pagings.get(vcpu.handle as usize) {
-            Some(paging) if self.frozen || self.held_by_other => {
+            Some(paging) => {
                 let privcmd = &self.domain.xen.privcmd;
                 self.memory.read(privcmd, paging, address, into)
             }
-            _ => 0,
+            None => 0,
         }
+    }
+
+    fn reads_running(&self) -> bool {
+        true
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {

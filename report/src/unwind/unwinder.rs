@@ -12,6 +12,7 @@ use super::registers::Registers;
 use super::returns::{Landing, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
+use crate::spaces::is_kernel_address;
 use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
@@ -260,6 +261,10 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             if next_pc == 0 {
                 return Stop::Complete;
             }
+            if is_left(pc, next_pc) && !self.unwinder.is_known(next_pc) {
+                // What the kernel was entered from is another stack, of which nothing is here.
+                return Stop::Complete;
+            }
             if step.floor <= floor {
                 // Only a function that hasn't moved the stack pointer leaves it where it was.
                 if step.floor < floor || *kind == FrameKind::Return {
@@ -432,6 +437,11 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Err(_) => Err(end),
         }
     }
+}
+
+/// Whether a step from `pc` to `caller` leaves a kernel.
+fn is_left(pc: u64, caller: u64) -> bool {
+    is_kernel_address(pc) && !is_kernel_address(caller)
 }
 
 /// The registers that every step needs, as a bit set.

@@ -1,0 +1,103 @@
+//! Finds kallsyms in a kernel's memory. Its table of tokens is what tells: for each byte value stands there what
+//! that value means in a name, and every kernel has names with all ten digits, which stand for themselves. So
+//! `0\0` to `9\0` follow each other. Source: scripts/kallsyms.c of Linux.
+
+use super::KernelMemory;
+
+/// As the table of tokens has them.
+const DIGITS: &[u8; 20] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
+/// Read at a time.
+const WINDOW_BYTES: usize = 64 << 10;
+const PAGE_BYTES: u64 = 4096;
+
+/// The addresses from `start` on at which the digits stand. At most `most_bytes` are looked at; pages that are
+/// not there are passed over. `found` says whether that was it, and the search may end.
+#[cold]
+pub fn find(
+    memory: &mut dyn KernelMemory,
+    start: u64,
+    most_bytes: u64,
+    found: &mut dyn FnMut(&mut dyn KernelMemory, u64) -> bool,
+) -> bool {
+    let mut window = vec![0; WINDOW_BYTES];
+    let end = start.saturating_add(most_bytes);
+    let mut at = start;
+    while at < end {
+        let wanted = WINDOW_BYTES.min((end - at) as usize);
+        let got = memory.read(at, &mut window[..wanted]).min(wanted);
+        let mut from = 0;
+        while let Some(place) = position(&window[from..got]) {
+            if found(memory, at + (from + place) as u64) {
+                return true;
+            }
+            from += place + 1;
+        }
+        at = match got == wanted {
+            // What lies across the border is seen whole by the next window.
+            true if got == WINDOW_BYTES => at + (got - DIGITS.len()) as u64,
+            true => end,
+            false => ((at + got as u64) & !(PAGE_BYTES - 1)).saturating_add(PAGE_BYTES),
+        };
+    }
+    false
+}
+
+/// Looked at of each place by [`likely`], and how far these are from each other: shorter is no kernel's table.
+const PROBE_BYTES: usize = 64;
+const PROBES_APART: u64 = 128 << 10;
+/// A symbol is no longer.
+const LONGEST_STEP: u32 = 64 << 10;
+
+/// Where from `start` on a table of symbols' places may be: numbers that ascend or descend by little. There, or not far
+/// before, the digits are to be looked for; to look at everything takes ten times as many bytes.
+#[cold]
+pub fn likely(memory: &mut dyn KernelMemory, start: u64, most_bytes: u64) -> Vec<u64> {
+    let mut found: Vec<u64> = Vec::new();
+    for place in 0..most_bytes / PROBES_APART {
+        let at = start.saturating_add(place * PROBES_APART);
+        let mut probe = [0; PROBE_BYTES];
+        let is_table = memory.read(at, &mut probe) == PROBE_BYTES && are_places(&probe);
+        // Of one table, the first.
+        let is_new =
+            found.len() < LIKELY_MAX && found.last().is_none_or(|last| at - last > TABLES_APART);
+        if is_table && is_new {
+            found.push(at);
+        }
+    }
+    found
+}
+
+const LIKELY_MAX: usize = 8;
+const TABLES_APART: u64 = 2 << 20;
+
+fn are_places(bytes: &[u8; PROBE_BYTES]) -> bool {
+    let (words, _) = bytes.as_chunks::<4>();
+    let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let goes = |step: fn(u32, u32) -> u32| {
+        let mut pairs = words.windows(2).map(|pair| step(pair[0], pair[1]));
+        pairs.all(|step| step <= LONGEST_STEP)
+    };
+    let differ = words.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    let ascend = goes(|before, after| after.wrapping_sub(before));
+    let descend = goes(|before, after| before.wrapping_sub(after));
+    (ascend || descend) && differ > words.len() / 2
+}
+
+/// Where [`DIGITS`] are in `bytes`. Of 19 places in a row one is within them, and is a digit, or has one behind it.
+fn position(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let digit = match bytes[at] {
+            0 => at + 1,
+            _ => at,
+        };
+        if let Some(byte @ b'0'..=b'9') = bytes.get(digit)
+            && let Some(start) = digit.checked_sub(usize::from(byte - b'0') * 2)
+            && bytes[start..].starts_with(DIGITS)
+        {
+            return Some(start);
+        }
+        at += DIGITS.len() - 1;
+    }
+    None
+}

@@ -1,0 +1,476 @@
+//! kallsyms: the symbols that a Linux kernel has of itself, compressed. Enters: the address of the digits in its
+//! table of tokens. Leaves: addresses and names, kept as the kernel has them.
+//!
+//! Around the table of tokens lie (scripts/kallsyms.c of Linux, as of 4.20 to 6.17):
+//!
+//! | up to 6.4 | from 6.5 on | |
+//! |---|---|---|
+//! | offsets or addresses | | u32, or u64, of each symbol, ascending |
+//! | relative base | | u64, with offsets |
+//! | number of symbols | number of symbols | u32 |
+//! | names | names | length (LEB128 of one or two bytes), tokens; the first letter is the type |
+//! | markers | markers | u32: where every 256th name begins |
+//! | (order by name: 6.2 to 6.4) | | 3 bytes of each symbol |
+//! | tokens | tokens | 256 texts, each with a zero behind it |
+//! | token index | token index | u16: where each text begins |
+//! | | offsets | |
+//! | | relative base | |
+//!
+//! Each begins at a multiple of 8. Nothing says where: what is taken was found by one table's agreeing with the
+//! next in all entries.
+
+use super::{KERNEL_HALF, KernelMemory};
+use crate::alias::{Alias, Binding, Kind};
+
+/// Symbols of a kernel at the most; Debian's has 170,000.
+const SYMBOLS_MAX: usize = 1 << 20;
+/// Bytes of all names as they are stored.
+const NAMES_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of one name; Linux stops at 512.
+const NAME_BYTES_MAX: usize = 1024;
+/// Bytes of a name as it is stored, with its length.
+const STORED_BYTES_MAX: u64 = 1024;
+/// Symbols between two markers.
+const MARKED: usize = 256;
+/// How far before the tokens the markers may be: an order by name of all symbols may lie between.
+const BEFORE_TOKENS: u64 = 3 * SYMBOLS_MAX as u64 + 4096 * 4;
+/// Bytes of all tokens.
+const TOKENS_BYTES_MAX: usize = 4096;
+const INDEX_BYTES: u64 = 512;
+
+/// The symbols of a kernel.
+#[derive(Debug)]
+pub struct Kallsyms {
+    places: Places,
+    names: Vec<u8>,
+    /// Where in `names` every 256th begins.
+    markers: Vec<u32>,
+    tokens: Tokens,
+}
+
+/// A function of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// First address.
+    pub start: u64,
+    /// The next symbol's.
+    pub end: u64,
+    /// Name.
+    pub name: String,
+}
+
+/// Addresses of symbols, in order.
+#[derive(Debug)]
+enum Places {
+    Absolute(Vec<u64>),
+    /// To be added to the base.
+    Relative {
+        base: u64,
+        offsets: Vec<u32>,
+    },
+    /// Those that are negative are one less than to be subtracted from the base, the others are no addresses of
+    /// the kernel but places in the data of each processor.
+    PerProcessor {
+        base: u64,
+        offsets: Vec<u32>,
+    },
+}
+
+impl Places {
+    fn len(&self) -> usize {
+        match self {
+            Places::Absolute(addresses) => addresses.len(),
+            Places::Relative { offsets, .. } | Places::PerProcessor { offsets, .. } => {
+                offsets.len()
+            }
+        }
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        match self {
+            Places::Absolute(addresses) => addresses[index],
+            Places::Relative { base, offsets } => base.wrapping_add(u64::from(offsets[index])),
+            Places::PerProcessor { base, offsets } => match offsets[index].cast_signed() {
+                own @ 0.. => u64::from(own.unsigned_abs()),
+                below => base.wrapping_add_signed(-1 - i64::from(below)),
+            },
+        }
+    }
+
+    /// Whether they ascend and lie in the kernel's half, but for places in data of each processor.
+    fn are_sound(&self) -> bool {
+        let all = || (0..self.len()).map(|index| self.get(index));
+        let is_low = |address: u64| address < u64::from(u32::MAX);
+        let in_half = |address: &u64| *address >= KERNEL_HALF;
+        let (Some(first), Some(last)) = (all().find(in_half), all().next_back().filter(in_half))
+        else {
+            return false;
+        };
+        all().is_sorted()
+            && all().all(|address| in_half(&address) || is_low(address))
+            // Memory that is all the same is sorted, too.
+            && last - first >= self.len() as u64
+    }
+
+    /// Index behind the last symbol at or below `address`.
+    fn behind(&self, address: u64) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.get(middle) <= address {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        low
+    }
+}
+
+impl Kallsyms {
+    /// Reads the tables around the digits of the table of tokens.
+    #[cold]
+    pub(super) fn read(memory: &mut dyn KernelMemory, digits: u64) -> Result<Self, &'static str> {
+        let tokens = Tokens::read(memory, digits).ok_or("no index fits its table of tokens")?;
+        let (names_at, count, names, markers) =
+            read_names(memory, tokens.start).ok_or("no names fit its table of tokens")?;
+        let places =
+            read_places(memory, names_at, tokens.end, count).ok_or("no addresses fit its names")?;
+        Ok(Kallsyms {
+            places,
+            names,
+            markers,
+            tokens,
+        })
+    }
+
+    /// Number of symbols.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the tables take.
+    pub fn size_bytes(&self) -> usize {
+        let each = match self.places {
+            Places::Absolute(_) => 8,
+            _ => 4,
+        };
+        self.names.len() + self.markers.len() * 4 + self.len() * each
+    }
+
+    /// The function at `address`, by the best of its names; `None` where the symbol there is no function.
+    pub fn function(&self, address: u64) -> Option<Function> {
+        let behind = self.places.behind(address);
+        let start = self.places.get(behind.checked_sub(1)?);
+        let end = (behind < self.len()).then(|| self.places.get(behind));
+        let first = self.places.behind(start - 1);
+        let mut best: Option<Symbol> = None;
+        for index in first..behind {
+            let Some(symbol) = self.symbol(index) else {
+                continue;
+            };
+            let alias = symbol.alias();
+            let is_better = |best: &Symbol| {
+                let other = best.alias();
+                match (alias, other) {
+                    (Some(alias), Some(other)) => alias.compare(&other).is_lt(),
+                    _ => false,
+                }
+            };
+            if alias.is_some() && best.as_ref().is_none_or(is_better) {
+                best = Some(symbol);
+            }
+        }
+        Some(Function {
+            start,
+            end: end.unwrap_or(start),
+            name: best?.name,
+        })
+    }
+
+    /// The addresses of symbols by name, of the first where several have it.
+    pub fn addresses_of<const N: usize>(&self, wanted: [&str; N]) -> [Option<u64>; N] {
+        let mut found = [None; N];
+        self.each(|address, symbol| {
+            if let Some(place) = wanted.iter().position(|name| *name == symbol.name) {
+                found[place].get_or_insert(address);
+            }
+        });
+        found
+    }
+
+    /// All symbols, as addresses, types and names.
+    pub fn each(&self, mut take: impl FnMut(u64, Symbol)) {
+        let mut at = 0;
+        for index in 0..self.len() {
+            let Some((stored, next)) = stored_name(&self.names, at) else {
+                return;
+            };
+            if let Some(symbol) = self.tokens.expand(stored) {
+                take(self.places.get(index), symbol);
+            }
+            at = next;
+        }
+    }
+
+    fn symbol(&self, index: usize) -> Option<Symbol> {
+        let mut at = *self.markers.get(index / MARKED)? as usize;
+        for _ in 0..index % MARKED {
+            at = stored_name(&self.names, at)?.1;
+        }
+        self.tokens.expand(stored_name(&self.names, at)?.0)
+    }
+}
+
+/// A symbol's type, as `nm` has it, and its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// `T` for an exported function, `t` for a local one, …
+    pub kind: char,
+    /// Name.
+    pub name: String,
+}
+
+impl Symbol {
+    /// What it is among others for an address, if a function.
+    fn alias(&self) -> Option<Alias<'_>> {
+        let binding = match self.kind {
+            'T' => Binding::Global,
+            'w' | 'W' => Binding::Weak,
+            't' => Binding::Local,
+            _ => return None,
+        };
+        Some(Alias {
+            name: &self.name,
+            kind: Kind::Unsaid,
+            binding,
+            has_size: false,
+        })
+    }
+}
+
+/// What each byte of a name stands for.
+#[derive(Debug)]
+struct Tokens {
+    /// Address of the table, and of what follows its index.
+    start: u64,
+    end: u64,
+    texts: Vec<u8>,
+    /// Where each text begins.
+    index: [u16; 256],
+}
+
+impl Tokens {
+    fn read(memory: &mut dyn KernelMemory, digits: u64) -> Option<Tokens> {
+        let before = digits.checked_sub(TOKENS_BYTES_MAX as u64)?;
+        let mut bytes = vec![0; 3 * TOKENS_BYTES_MAX];
+        let got = memory.read(before, &mut bytes);
+        bytes.truncate(got);
+        // The zero behind the text of each value below that of the first digit.
+        let zeros = (0..bytes.len().min(TOKENS_BYTES_MAX)).rev();
+        let mut zeros = zeros.filter(|&at| bytes[at] == 0);
+        let first_end = zeros.nth(usize::from(b'0') - 1)?;
+        let starts = (0..=first_end).rev();
+        let mut starts = starts.take_while(|&at| at == first_end || bytes[at] != 0);
+        starts.find_map(|start| Tokens::at(before, &bytes, start))
+    }
+
+    /// The table that begins at byte `start` of `bytes`, which lie at `address`, if its index agrees.
+    fn at(address: u64, bytes: &[u8], start: usize) -> Option<Tokens> {
+        let is_aligned = |at: usize| (address + at as u64).is_multiple_of(8);
+        if !is_aligned(start) {
+            return None;
+        }
+        let mut index = [0; 256];
+        let mut end = start;
+        for begins in &mut index {
+            *begins = u16::try_from(end - start).ok()?;
+            end += bytes.get(end..)?.iter().position(|&byte| byte == 0)? + 1;
+        }
+        let said = (end..end + 8).find(|&at| is_aligned(at))?;
+        let stored = bytes.get(said..said + INDEX_BYTES as usize)?;
+        let agrees = words(stored).zip(&index).all(|(said, own)| said == *own);
+        (agrees && end - start <= TOKENS_BYTES_MAX).then(|| Tokens {
+            start: address + start as u64,
+            end: address + said as u64 + INDEX_BYTES,
+            texts: bytes[start..end].to_vec(),
+            index,
+        })
+    }
+
+    /// What `stored` stands for; `None` for what is no name.
+    fn expand(&self, stored: &[u8]) -> Option<Symbol> {
+        let mut name = Vec::with_capacity(stored.len() * 3);
+        for token in stored {
+            let text = &self.texts[usize::from(self.index[usize::from(*token)])..];
+            name.extend(text.iter().take_while(|byte| **byte != 0));
+            if name.len() > NAME_BYTES_MAX {
+                return None;
+            }
+        }
+        let (kind, name) = name.split_first()?;
+        let name = str::from_utf8(name).ok()?;
+        Some(Symbol {
+            kind: char::from(*kind),
+            name: name.to_owned(),
+        })
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u16> + '_ {
+    let (words, _) = bytes.as_chunks::<2>();
+    words.iter().map(|word| u16::from_le_bytes(*word))
+}
+
+fn double_words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u32::from_le_bytes(*word))
+}
+
+/// The name stored at `at`, and where the next one is.
+fn stored_name(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let first = usize::from(*names.get(at)?);
+    let (length, start) = match first & 0x80 {
+        0 => (first, at + 1),
+        // Since 6.1, for names of 128 tokens and more.
+        _ => (first & 0x7f | usize::from(*names.get(at + 1)?) << 7, at + 2),
+    };
+    let end = start + length;
+    Some((names.get(start..end)?, end))
+}
+
+type Names = (u64, usize, Vec<u8>, Vec<u32>);
+
+/// Names and markers before the table of tokens: where the names begin, how many there are, both tables.
+fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
+    let mut looked_at = 0;
+    for before in [64 << 10, BEFORE_TOKENS] {
+        let start = tokens.checked_sub(before)? & !7;
+        let mut bytes = vec![0; (tokens - start) as usize];
+        // Where memory is missing, what lies above it may still be all that is needed.
+        let missing = memory.read(start, &mut bytes) < bytes.len();
+        if missing && before == 64 << 10 {
+            return None;
+        }
+        let all: Vec<u32> = double_words(&bytes).collect();
+        // Each place is looked at once, and few look like the first markers.
+        let places = (0..all.len().saturating_sub(looked_at)).rev().step_by(1);
+        for place in places.filter(|place| place.is_multiple_of(2)) {
+            let ascending = ascending(&all[place..]);
+            if ascending.len() > 2
+                && let Some(names) = names_before(memory, start + place as u64 * 4, ascending)
+            {
+                return Some(names);
+            }
+        }
+        looked_at = all.len();
+    }
+    None
+}
+
+/// What of `words` looks like markers: it begins with 0 and ascends by what 256 names take.
+fn ascending(words: &[u32]) -> &[u32] {
+    if words.first() != Some(&0) {
+        return &[];
+    }
+    let steps = words.windows(2);
+    let is_step = |step: u32| (MARKED as u32 * 2..=STORED_BYTES_MAX as u32 * 64).contains(&step);
+    let steps = steps.take_while(|pair| pair[1].checked_sub(pair[0]).is_some_and(is_step));
+    &words[..=steps.count().min(SYMBOLS_MAX / MARKED)]
+}
+
+/// The names that lie before `markers_at`, if there are some to which these markers fit.
+fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32]) -> Option<Names> {
+    // What follows the markers may look like some more of them.
+    for used in (markers.len().saturating_sub(2)..=markers.len()).rev() {
+        let markers = markers.get(..used).filter(|markers| markers.len() > 2)?;
+        let last = u64::from(*markers.last()?);
+        let most = last + MARKED as u64 * STORED_BYTES_MAX / 4;
+        if most > NAMES_BYTES_MAX {
+            return None;
+        }
+        let start = markers_at.checked_sub(most + 8)?;
+        let mut bytes = vec![0; (most + 8) as usize];
+        if memory.read(start, &mut bytes) < bytes.len() {
+            continue;
+        }
+        // The number stands right before the names.
+        let from = usize::try_from(most - last).ok()?;
+        for at in (0..=from)
+            .rev()
+            .filter(|at| (start + *at as u64).is_multiple_of(8))
+        {
+            let count = u64::from_le_bytes(*bytes[at..].first_chunk()?);
+            let counted = usize::try_from(count)
+                .ok()
+                .filter(|count| *count <= SYMBOLS_MAX);
+            let Some(count) = counted.filter(|count| count.div_ceil(MARKED) == used) else {
+                continue;
+            };
+            if let Some(length) = length_of_names(&bytes[at + 8..], count, markers) {
+                let names = bytes[at + 8..at + 8 + length].to_vec();
+                return Some((start + at as u64 + 8, count, names, markers.to_vec()));
+            }
+        }
+    }
+    None
+}
+
+/// How long `count` names are, if they begin where the markers say.
+fn length_of_names(names: &[u8], count: usize, markers: &[u32]) -> Option<usize> {
+    let mut at = 0;
+    for index in 0..count {
+        if index.is_multiple_of(MARKED) && markers.get(index / MARKED) != Some(&(at as u32)) {
+            return None;
+        }
+        at = stored_name(names, at)?.1;
+    }
+    // Only what makes the next table begin at a multiple of 8 lies behind.
+    let rest = &names[at..];
+    (rest.len() < 8 && rest.iter().all(|byte| *byte == 0)).then_some(at)
+}
+
+/// The addresses of `count` symbols: before the names, or behind the index of tokens.
+fn read_places(
+    memory: &mut dyn KernelMemory,
+    names: u64,
+    behind_tokens: u64,
+    count: usize,
+) -> Option<Places> {
+    let length = (count * 4).next_multiple_of(8) as u64;
+    let number = names - 8;
+    let before = |bytes: u64| number.checked_sub(bytes);
+    let pairs = [
+        (before(length + 8), before(8)),
+        (Some(behind_tokens), Some(behind_tokens + length)),
+    ];
+    for (offsets, base) in pairs {
+        let (Some(offsets), Some(base)) = (offsets, base) else {
+            continue;
+        };
+        let base = memory
+            .bytes(base, 8)
+            .and_then(|base| Some(u64::from_le_bytes(*base.first_chunk()?)));
+        let offsets = memory.bytes(offsets, count * 4);
+        let (Some(base @ KERNEL_HALF..), Some(offsets)) = (base, offsets) else {
+            continue;
+        };
+        let offsets: Vec<u32> = double_words(&offsets).collect();
+        let is_signed = offsets.iter().any(|offset| offset.cast_signed() < 0);
+        let places = match is_signed {
+            true => Places::PerProcessor { base, offsets },
+            false => Places::Relative { base, offsets },
+        };
+        if places.are_sound() {
+            return Some(places);
+        }
+    }
+    let bytes = memory.bytes(before(count as u64 * 8)?, count * 8)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    let places = Places::Absolute(words.iter().map(|word| u64::from_le_bytes(*word)).collect());
+    places.are_sound().then_some(places)
+}

@@ -1,0 +1,413 @@
+//! ORC: the unwind rules that a Linux kernel for x86-64 has of itself. Enters: its two tables. Leaves: the rule at
+//! an address, or all of them as recordings have rules (format-spec.md, section 7, "rules").
+//!
+//! One table has places, ascending, each as an i32 that is to be added to its own address; the other for each the
+//! rule that holds from there on, 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits with
+//! registers (4 each) and the type. Source: arch/x86/include/asm/orc_types.h and arch/x86/kernel/unwind_orc.c of
+//! Linux; the last bits changed in 6.3 and in 6.4.
+
+use super::KernelMemory;
+use crate::varint;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Rules of a kernel at the most; Debian's has 400,000.
+const RULES_MAX: u64 = 4 << 20;
+const PLACE_BYTES: u64 = 4;
+const RULE_BYTES: u64 = 6;
+
+/// DWARF's numbers of registers (System V ABI AMD64, figure 3.36).
+const RDX: u64 = 1;
+const RDI: u64 = 5;
+const RBP: u64 = 6;
+const RSP: u64 = 7;
+const R10: u64 = 10;
+const R13: u64 = 13;
+const RIP: u64 = 16;
+
+/// Where `struct pt_regs` has registers, by DWARF's numbers, in bytes.
+pub const SAVED: [(u64, i64); 7] = [
+    (R13, 16),
+    (RBP, 32),
+    (R10, 56),
+    (RDX, 96),
+    (RDI, 112),
+    (RSP, 152),
+    (RIP, 128),
+];
+/// Where the processor's own frame has them.
+pub const SAVED_BY_PROCESSOR: [(u64, i64); 2] = [(RSP, 24), (RIP, 0)];
+
+/// The unwind rules of a kernel.
+#[derive(Debug)]
+pub struct Orc {
+    /// Address of the first place.
+    places_at: u64,
+    places: Vec<u8>,
+    rules: Vec<u8>,
+    layout: Layout,
+}
+
+/// Which bits say what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    /// Two bits of type; then one for the end of a stack, at this bit.
+    EndAt(u16),
+    /// Three bits of type, one of them the end of a stack; since 6.4.
+    EndIsType,
+}
+
+/// What a rule says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Meaning {
+    /// There is no caller.
+    End,
+    /// There is one.
+    Frame {
+        /// What the stack pointer was before the call, or where registers were saved.
+        base: Base,
+        /// Where the caller's frame pointer is, unless registers were saved.
+        frame_pointer: FramePointer,
+        /// What lies at the base.
+        kind: Kind,
+    },
+}
+
+/// A register and a number, or what lies in memory there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Base {
+    /// Register, by DWARF's number, plus a number.
+    Register(u64, i16),
+    /// In memory at register plus the first number, plus the second.
+    Memory(u64, i16, i16),
+}
+
+/// Where the caller's frame pointer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FramePointer {
+    /// In its register.
+    Kept,
+    /// In memory at the base plus this.
+    AtBase(i16),
+    /// In memory at the frame pointer plus this.
+    AtItself(i16),
+}
+
+/// What lies at the base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The return address, right below it.
+    Call,
+    /// All registers of what was interrupted ([`SAVED`]).
+    Registers,
+    /// What the processor itself saves ([`SAVED_BY_PROCESSOR`]).
+    ProcessorFrame,
+}
+
+impl Orc {
+    /// Reads the tables that lie there; `None` if they can't be right.
+    #[cold]
+    pub fn read(
+        memory: &mut dyn KernelMemory,
+        places: Range<u64>,
+        rules: Range<u64>,
+    ) -> Option<Orc> {
+        let bytes = |range: &Range<u64>| range.end.checked_sub(range.start);
+        let count = bytes(&places)? / PLACE_BYTES;
+        if count == 0 || count > RULES_MAX || bytes(&rules)? / RULE_BYTES != count {
+            return None;
+        }
+        let at = places.start;
+        let places = memory.bytes(at, (count * PLACE_BYTES) as usize)?;
+        let rules = memory.bytes(rules.start, (count * RULE_BYTES) as usize)?;
+        Orc::new(at, places, rules)
+    }
+
+    /// The tables that these bytes are, the places' from `places_at` on.
+    pub fn new(places_at: u64, places: Vec<u8>, rules: Vec<u8>) -> Option<Orc> {
+        let layout = Layout::of(&rules);
+        let orc = Orc {
+            places_at,
+            places,
+            rules,
+            layout,
+        };
+        let places = orc.len();
+        let is_sound = orc.rules.len() / RULE_BYTES as usize == places
+            && (0..places).map(|index| orc.place(index)).is_sorted();
+        is_sound.then_some(orc)
+    }
+
+    /// Number of rules.
+    pub fn len(&self) -> usize {
+        self.places.len() / PLACE_BYTES as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the tables take.
+    pub fn size_bytes(&self) -> usize {
+        self.places.len() + self.rules.len()
+    }
+
+    fn place(&self, index: usize) -> u64 {
+        let at = index * PLACE_BYTES as usize;
+        let step = self.places[at..]
+            .first_chunk()
+            .map_or(0, |word| i32::from_le_bytes(*word));
+        let own = self.places_at.wrapping_add(at as u64);
+        own.wrapping_add_signed(i64::from(step))
+    }
+
+    /// The rule that holds at `address`.
+    pub fn find(&self, address: u64) -> Option<Meaning> {
+        self.meaning(behind(self.len(), |index| self.place(index) <= address).checked_sub(1)?)
+    }
+
+    /// All rules, as the bytes of a section "rules".
+    pub fn section(&self) -> Vec<u8> {
+        let mut numbers: BTreeMap<Meaning, u64> = BTreeMap::new();
+        let mut rows = Vec::new();
+        let (mut count, mut before) = (0, 0);
+        for index in 0..self.len() {
+            let start = self.place(index);
+            // The last rule ends the table.
+            let next = (index + 1 < self.len()).then(|| self.place(index + 1));
+            let (Some(end), Some(meaning)) = (next, self.meaning(index)) else {
+                continue;
+            };
+            if end <= start || start < before {
+                continue;
+            }
+            let next = numbers.len() as u64;
+            let number = *numbers.entry(meaning).or_insert(next);
+            varint::put(&mut rows, start - before);
+            varint::put(&mut rows, end - start);
+            varint::put(&mut rows, number);
+            (count, before) = (count + 1, end);
+        }
+        let mut by_number: Vec<(u64, Meaning)> = numbers
+            .into_iter()
+            .map(|(meaning, number)| (number, meaning))
+            .collect();
+        by_number.sort_unstable();
+        let mut out = Expressions::default();
+        let mut stored = Vec::new();
+        by_number
+            .iter()
+            .for_each(|(_, meaning)| meaning.put(&mut stored, &mut out));
+        let mut section = out.section();
+        varint::put(&mut section, by_number.len() as u64);
+        section.extend(stored);
+        varint::put(&mut section, count);
+        section.extend(rows);
+        section
+    }
+
+    /// What the rule at `index` says; `None` where it says that nothing is known.
+    fn meaning(&self, index: usize) -> Option<Meaning> {
+        let at = index * RULE_BYTES as usize;
+        let bytes: &[u8; 6] = self.rules.get(at..)?.first_chunk()?;
+        let [a, b, c, d, e, f] = *bytes;
+        let (stack, frame) = (i16::from_le_bytes([a, b]), i16::from_le_bytes([c, d]));
+        let bits = u16::from_le_bytes([e, f]);
+        let kind = match self.layout.kind(bits) {
+            None => return None,
+            Some(Type::End) => return Some(Meaning::End),
+            Some(Type::Frame(kind)) => kind,
+        };
+        let base = match bits & 15 {
+            2 => Base::Register(RDX, stack),
+            3 => Base::Register(RDI, stack),
+            4 => Base::Register(RBP, stack),
+            5 => Base::Register(RSP, stack),
+            6 => Base::Register(R10, stack),
+            7 => Base::Register(R13, stack),
+            8 => Base::Memory(RBP, stack, 0),
+            9 => Base::Memory(RSP, 0, stack),
+            _ => return None,
+        };
+        let frame_pointer = match bits >> 4 & 15 {
+            1 => FramePointer::AtBase(frame),
+            4 => FramePointer::AtItself(frame),
+            _ => FramePointer::Kept,
+        };
+        Some(Meaning::Frame {
+            base,
+            frame_pointer,
+            kind,
+        })
+    }
+}
+
+/// How many of `len` come before the first that isn't.
+fn behind(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match is_before(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+enum Type {
+    End,
+    Frame(Kind),
+}
+
+impl Layout {
+    /// By what most rules have: functions that were called, with the stack pointer as base. And interrupts' rules
+    /// have a base, where ends of stacks have none.
+    fn of(rules: &[u8]) -> Layout {
+        let (mut calls, mut later_calls, mut signals) = (0u32, 0u32, 0u32);
+        let (rules, _) = rules.as_chunks::<6>();
+        for [.., e, f] in rules {
+            let bits = u16::from_le_bytes([*e, *f]);
+            let base = bits & 15;
+            calls += u32::from(base == 5 && bits >> 8 & 7 == 0);
+            later_calls += u32::from(base == 5 && bits >> 8 & 7 == 2);
+            signals += u32::from(base != 0 && bits >> 8 & 3 != 0 && bits >> 10 & 1 != 0);
+        }
+        match (later_calls > calls, signals > 0) {
+            (true, _) => Layout::EndIsType,
+            (false, true) => Layout::EndAt(11),
+            (false, false) => Layout::EndAt(10),
+        }
+    }
+
+    fn kind(self, bits: u16) -> Option<Type> {
+        let has_base = bits & 15 != 0;
+        Some(match (self, bits >> 8 & 7) {
+            (Layout::EndAt(bit), _) if bits >> bit & 1 != 0 && !has_base => Type::End,
+            _ if !has_base && self != Layout::EndIsType => return None,
+            (Layout::EndAt(_), kind) => match kind & 3 {
+                0 => Type::Frame(Kind::Call),
+                1 => Type::Frame(Kind::Registers),
+                2 => Type::Frame(Kind::ProcessorFrame),
+                _ => return None,
+            },
+            (Layout::EndIsType, 1) => Type::End,
+            (Layout::EndIsType, 2) => Type::Frame(Kind::Call),
+            (Layout::EndIsType, 3) => Type::Frame(Kind::Registers),
+            (Layout::EndIsType, 4) => Type::Frame(Kind::ProcessorFrame),
+            (Layout::EndIsType, _) => return None,
+        })
+    }
+}
+
+/// DWARF expressions of rules, each once.
+#[derive(Default)]
+struct Expressions(Vec<Vec<u8>>);
+
+/// DWARF operations (DWARF 5, section 7.7.1).
+const DW_OP_DEREF: u8 = 0x06;
+const DW_OP_CONSTS: u8 = 0x11;
+const DW_OP_PLUS: u8 = 0x22;
+const DW_OP_BREG0: u8 = 0x70;
+
+impl Expressions {
+    /// The number of the expression `register + number`, then `[that] + then` if there is one.
+    fn number(&mut self, register: u64, number: i16, then: Option<i16>) -> u64 {
+        let mut bytes = vec![DW_OP_BREG0 + register as u8];
+        put_signed(&mut bytes, number);
+        if let Some(then) = then {
+            bytes.extend([DW_OP_DEREF, DW_OP_CONSTS]);
+            put_signed(&mut bytes, then);
+            bytes.push(DW_OP_PLUS);
+        }
+        let known = self.0.iter().position(|known| *known == bytes);
+        known.unwrap_or_else(|| {
+            self.0.push(bytes);
+            self.0.len() - 1
+        }) as u64
+    }
+
+    fn section(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        varint::put(&mut out, self.0.len() as u64);
+        for expression in &self.0 {
+            varint::put(&mut out, expression.len() as u64);
+            out.extend(expression);
+        }
+        out
+    }
+}
+
+/// Signed LEB128 of three bytes: two hold 14 bits only.
+fn put_signed(out: &mut Vec<u8>, number: i16) {
+    let number = i32::from(number).cast_unsigned();
+    out.extend([
+        number as u8 | 0x80,
+        (number >> 7) as u8 | 0x80,
+        (number >> 14) as u8 & 0x7f,
+    ]);
+}
+
+const CFA_REGISTER: u64 = 0;
+const CFA_EXPRESSION: u64 = 1;
+const IS_TRAP: u64 = 1;
+const LOST: u64 = 0;
+const AT_CFA: u64 = 1;
+const AT_EXPRESSION: u64 = 4;
+
+impl Meaning {
+    /// Appends the rule as section 7 has it.
+    fn put(&self, out: &mut Vec<u8>, expressions: &mut Expressions) {
+        let Meaning::Frame {
+            base,
+            frame_pointer,
+            kind,
+        } = *self
+        else {
+            put_rule(out, (CFA_REGISTER, RSP, 0), 0, &[(RIP, LOST, 0)]);
+            return;
+        };
+        let cfa = match base {
+            Base::Register(register, number) => (CFA_REGISTER, register, i64::from(number)),
+            Base::Memory(register, number, then) => {
+                let number = expressions.number(register, number, Some(then));
+                (CFA_EXPRESSION, 0, number.cast_signed())
+            }
+        };
+        let saved = match kind {
+            Kind::Registers => &SAVED[..],
+            Kind::ProcessorFrame => &SAVED_BY_PROCESSOR[..],
+            Kind::Call => &[(RIP, -8)][..],
+        };
+        let mut saves: Vec<(u64, u64, i64)> = saved
+            .iter()
+            .map(|(register, at)| (*register, AT_CFA, *at))
+            .collect();
+        saves.extend(match frame_pointer {
+            _ if kind == Kind::Registers => None,
+            FramePointer::Kept => None,
+            FramePointer::AtBase(at) => Some((RBP, AT_CFA, i64::from(at))),
+            FramePointer::AtItself(at) => {
+                let number = expressions.number(RBP, at, None);
+                Some((RBP, AT_EXPRESSION, number.cast_signed()))
+            }
+        });
+        let flags = if kind == Kind::Call { 0 } else { IS_TRAP };
+        put_rule(out, cfa, flags, &saves);
+    }
+}
+
+fn put_rule(out: &mut Vec<u8>, cfa: (u64, u64, i64), flags: u64, saves: &[(u64, u64, i64)]) {
+    varint::put(out, cfa.0);
+    varint::put(out, cfa.1);
+    varint::put_delta(out, 0, cfa.2.cast_unsigned());
+    varint::put(out, flags);
+    varint::put(out, RIP);
+    varint::put(out, saves.len() as u64);
+    for (register, place, number) in saves {
+        varint::put(out, *register);
+        varint::put(out, *place);
+        varint::put_delta(out, 0, number.cast_unsigned());
+    }
+}

@@ -1,0 +1,419 @@
+//! A guest that turns out to run Linux: what its kernel's memory tells of its code goes into the recording, as far
+//! as samples have need of it.
+//!
+//! Enters: a guest, looked at once before sampling begins, while it runs where its backend can read it so; then
+//! samples. Leaves: names and unwind rules at their addresses, as parts of an image (format-spec.md, section 7).
+//! Believes nothing of the guest: what does not fit together is no kernel.
+
+pub mod orc;
+
+use crate::build_id;
+use crate::process::kernel::KERNEL_PATH;
+use crate::session::LEAF_STACK_BYTES;
+use crate::slot::Slot;
+use crate::source::{StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use std::collections::HashSet;
+use std::time::Duration;
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, likely};
+use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
+
+/// Where a kernel for x86-64 is: in the first GiB of the last two, at a multiple of 2 MiB
+/// (Documentation/arch/x86/x86_64/mm.rst of Linux).
+const IMAGES: u64 = 0xffff_ffff_8000_0000;
+const IMAGES_BYTES: u64 = 1 << 30;
+const SLOT_BYTES: u64 = 2 << 20;
+/// What is searched for symbols: code, and the data that is only read, are the first of an image.
+const MOST_SEARCHED_BYTES: u64 = 64 << 20;
+/// What is searched first: from before a table that may be of symbols' places on, as it may follow their names.
+const BEFORE_TABLE: u64 = 256 << 10;
+const MOST_LIKELY_BYTES: u64 = 4 << 20;
+/// What is read of a guest in all, and for how long.
+const MOST_READ_BYTES: u64 = 128 << 20;
+const MOST_TIME_NS: u64 = 10_000_000_000;
+/// How long a guest may stand still at a time, where it has to.
+const MOST_FROZEN_NS: u64 = 20_000_000;
+/// Looks for a kernel: where a process runs, its page tables may have none of it, or be gone when they are read.
+const LOOKS: u32 = 8;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+/// Times that page tables may be gone while tables are read.
+const MOST_ROOTS: u32 = 100;
+/// Addresses that names and rules are looked for; those of later code stay without.
+const MOST_ADDRESSES: usize = 1 << 18;
+const MOST_NOTES_BYTES: u64 = 64 << 10;
+/// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
+const STACK_BYTES: usize = 16 << 10;
+
+/// How many bytes of a stack in the kernel there are at the most from `sp` on. Those that are part of the kernel's
+/// image begin at multiples of their size, and other data follows; behind all others there is no memory.
+pub fn stack_bytes(sp: u64, most: usize) -> usize {
+    match sp >= IMAGES {
+        true => most.min(STACK_BYTES - (sp as usize & (STACK_BYTES - 1))),
+        false => most,
+    }
+}
+
+/// Where the stack goes on on which an interrupt came: the last word of the stack for interrupts, `bytes` of which
+/// were read from `sp` on, is the stack pointer that was.
+pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
+    let word = u64::from_le_bytes(*bytes.last_chunk()?);
+    let is_other = word.wrapping_sub(sp) > bytes.len() as u64;
+    (word >= KERNEL_HALF && word.is_multiple_of(8) && is_other && word < u64::MAX - 0xfff)
+        .then_some(word)
+}
+
+/// The kernel of a guest, and which of its code the recording tells.
+pub struct Linux {
+    kernel: Kernel,
+    build_id: Vec<u8>,
+    told_of: KernelTold,
+    /// Stack bytes are there for the walk, and not part of the recording.
+    only_walks: bool,
+    most_frames: usize,
+    walked: Vec<Frame>,
+    seen: HashSet<u64>,
+    new: Vec<u64>,
+    told: HashSet<u64>,
+}
+
+/// What a guest's own kernel told of its code, for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelTold {
+    /// What it calls itself.
+    pub banner: String,
+    /// Number of its symbols.
+    pub symbols: usize,
+    /// Number of its unwind rules.
+    pub rules: usize,
+    /// Guest memory that was read to find that out.
+    pub read_bytes: u64,
+    /// How long it took, while the guest ran where its backend can read it so.
+    pub took_ns: u64,
+}
+
+/// Looks whether the guest runs Linux. `Err`: it seems to, but not one that is understood, and why.
+#[cold]
+pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
+    if source.facts().target.arch != Arch::X86_64 {
+        return Ok(None);
+    }
+    let start_ns = monotonic_ns();
+    let mut memory = Guest {
+        source,
+        vcpu: None,
+        vcpus: Vcpus::new(),
+        frozen_ns: None,
+        anchor: None,
+        roots: 0,
+        read_bytes: 0,
+        end_ns: start_ns + MOST_TIME_NS,
+    };
+    let mut why = None;
+    for _ in 0..LOOKS {
+        memory.anchor = None;
+        let start = memory.choose().then(|| memory.first_slot()).flatten();
+        memory.anchor = start;
+        let Some(start) = start else {
+            memory.thaw();
+            std::thread::sleep(BETWEEN_LOOKS);
+            continue;
+        };
+        let mut kernel = None;
+        let mut take = |memory: &mut dyn KernelMemory, digits: u64| {
+            let read = Kernel::read(memory, digits);
+            why = read.as_ref().err().copied().or(why);
+            kernel = read.ok();
+            kernel.is_some()
+        };
+        let likely = likely(&mut memory, start, MOST_SEARCHED_BYTES);
+        let mut likely = likely
+            .iter()
+            .map(|at| at.saturating_sub(BEFORE_TABLE).max(start));
+        let is_found = likely.any(|at| find(&mut memory, at, MOST_LIKELY_BYTES, &mut take));
+        if !is_found {
+            find(&mut memory, start, MOST_SEARCHED_BYTES, &mut take);
+        }
+        if let Some(kernel) = kernel {
+            let mut linux = Linux::of(kernel, &mut memory);
+            memory.thaw();
+            linux.told_of.read_bytes = memory.read_bytes;
+            linux.told_of.took_ns = monotonic_ns() - start_ns;
+            return Ok(Some(linux));
+        }
+        memory.thaw();
+        if memory.is_over() {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    match why {
+        _ if memory.is_over() => Err("it takes too long to read".into()),
+        Some(why) => Err(why.into()),
+        None => Ok(None),
+    }
+}
+
+impl Linux {
+    fn of(kernel: Kernel, memory: &mut Guest<'_>) -> Linux {
+        let symbols = ["linux_banner", "__start_notes", "__stop_notes"];
+        let [banner, notes, notes_end] = kernel.kallsyms.addresses_of(symbols);
+        let mut text = [0; 256];
+        let read = banner.map_or(0, |at| memory.read(at, &mut text));
+        let line = text[..read]
+            .split(|byte| *byte < 32)
+            .next()
+            .unwrap_or_default();
+        let notes = notes.zip(notes_end).and_then(|(start, end)| {
+            let length = end.checked_sub(start)?.min(MOST_NOTES_BYTES);
+            memory.bytes(start, length as usize)
+        });
+        Linux {
+            build_id: notes
+                .and_then(|notes| build_id::of_notes(&notes))
+                .unwrap_or_default(),
+            told_of: KernelTold {
+                banner: String::from_utf8_lossy(line).into_owned(),
+                symbols: kernel.kallsyms.len(),
+                rules: kernel.orc.as_ref().map_or(0, |orc| orc.len()),
+                read_bytes: 0,
+                took_ns: 0,
+            },
+            kernel,
+            only_walks: false,
+            most_frames: 0,
+            walked: Vec::new(),
+            seen: HashSet::new(),
+            new: Vec::new(),
+            told: HashSet::new(),
+        }
+    }
+
+    /// What there is to say of it.
+    pub fn told(&self) -> KernelTold {
+        self.told_of.clone()
+    }
+
+    /// Says how far to walk. Returns the stack bytes of a vCPU in the kernel that this takes, 0 for none;
+    /// `kept_bytes` of each are part of the recording.
+    pub fn prepare(&mut self, most_frames: usize, kept_bytes: u32) -> usize {
+        self.most_frames = most_frames;
+        self.only_walks = self.kernel.orc.is_some() && kept_bytes <= LEAF_STACK_BYTES;
+        match self.kernel.orc {
+            Some(_) => STACK_BYTES,
+            None => 0,
+        }
+    }
+
+    /// The kernel's code as a module of the guest.
+    pub fn module_event(&self, time_ns: u64) -> ModuleEvent {
+        let text = &self.kernel.text;
+        ModuleEvent {
+            time_ns,
+            space: 0,
+            what: ModuleChange::Mapped(Mapping {
+                start: text.start,
+                length: text.end - text.start,
+                file_offset: 0,
+                path: KERNEL_PATH.into(),
+                build_id: self.build_id.clone(),
+                file: None,
+            }),
+        }
+    }
+
+    /// The sample in `slot`, walked by the kernel's own rules if the vCPU was in the kernel.
+    pub fn sample<'a>(&'a mut self, slot: &'a Slot) -> Sample<'a> {
+        let mut sample = slot.sample();
+        let (ip, _, _) = Arch::X86_64.special_registers();
+        let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
+        // A guest that is followed may come back with another kernel, or elsewhere.
+        let is_ours = is_kernel && slot.task.space == 0;
+        if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_ours) {
+            let stacks = [slot.stack(), slot.beyond()];
+            let stop = orc::walk(
+                orc,
+                &slot.registers,
+                stacks,
+                self.most_frames,
+                &mut self.walked,
+            );
+            // Where there was no time to copy the stack, it is not the rules that fail.
+            let is_cut = slot.stop == Stop::Budget && stop == Stop::Window;
+            sample.stop = if is_cut { Stop::Budget } else { stop };
+            sample.chain = &self.walked;
+        }
+        if is_kernel && self.only_walks {
+            let is_walked = is_ours && (sample.stop == Stop::Complete || sample.chain.len() > 1);
+            sample.stack = sample.stack.filter(|_| !is_walked).map(|stack| RawStack {
+                bytes: &stack.bytes[..stack.bytes.len().min(LEAF_STACK_BYTES as usize)],
+                ..stack
+            });
+        }
+        for frame in sample.chain.iter().filter(|_| is_ours) {
+            let address = frame.lookup_address();
+            if self.kernel.text.contains(&address)
+                && self.seen.len() < MOST_ADDRESSES
+                && self.seen.insert(address)
+            {
+                self.new.push(address);
+            }
+        }
+        sample
+    }
+
+    /// Names of functions that came since the last call; `None` where there are none.
+    pub fn part(&mut self) -> Option<ImagePart> {
+        let new = std::mem::take(&mut self.new);
+        let kallsyms = &self.kernel.kallsyms;
+        let functions = new.iter().filter_map(|address| kallsyms.function(*address));
+        let mut starts: Vec<u64> = functions.map(|function| function.start).collect();
+        starts.retain(|start| self.told.insert(*start));
+        if starts.is_empty() {
+            return None;
+        }
+        starts.sort_unstable();
+        let mut part = ImagePart::new(ImageIdentity {
+            path: KERNEL_PATH.into(),
+            build_id: self.build_id.clone(),
+            arch: Arch::X86_64,
+            load_bias: 0,
+            origin: "kallsyms of the guest".into(),
+        });
+        for function in starts.iter().filter_map(|start| kallsyms.function(*start)) {
+            part.push(Symbol {
+                address: function.start,
+                size_bytes: function.end - function.start,
+                name: &function.name,
+            });
+        }
+        Some(part)
+    }
+}
+
+/// A guest's kernel memory, read as one of its vCPUs sees it.
+struct Guest<'a> {
+    source: &'a mut dyn StopWorld,
+    vcpus: Vcpus,
+    vcpu: Option<Vcpu>,
+    /// Since when it stands still for us, where it has to.
+    frozen_ns: Option<u64>,
+    /// An address at which there is something, as long as the page tables are some.
+    anchor: Option<u64>,
+    roots: u32,
+    read_bytes: u64,
+    end_ns: u64,
+}
+
+impl Guest<'_> {
+    fn is_over(&self) -> bool {
+        self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
+    }
+
+    /// Freezes the guest for a moment, to see how its vCPUs translate addresses now; one that is in the kernel is
+    /// preferred. Says whether there is one.
+    fn choose(&mut self) -> bool {
+        self.vcpus.clear();
+        if self.source.freeze(monotonic_ns(), &mut self.vcpus).is_err() {
+            return false;
+        }
+        self.frozen_ns = Some(monotonic_ns());
+        let (ip, _, _) = Arch::X86_64.special_registers();
+        let alive = self
+            .vcpus
+            .all()
+            .iter()
+            .filter(|vcpu| vcpu.registers.mask() != 0);
+        let is_kernel = |vcpu: &&Vcpu| vcpu.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
+        self.vcpu = alive
+            .clone()
+            .find(is_kernel)
+            .or(alive.clone().next())
+            .copied();
+        if self.source.reads_running() {
+            self.thaw();
+        }
+        self.vcpu.is_some()
+    }
+
+    fn thaw(&mut self) {
+        if self.frozen_ns.take().is_some() {
+            // What is wrong with it, sampling will tell.
+            let _ = self.source.resume();
+        }
+    }
+
+    /// Lets the guest run for as long as it stood still.
+    fn pause(&mut self) -> bool {
+        let Some(since_ns) = self.frozen_ns else {
+            return true;
+        };
+        let stood_ns = monotonic_ns() - since_ns;
+        if stood_ns < MOST_FROZEN_NS {
+            return true;
+        }
+        self.thaw();
+        std::thread::sleep(Duration::from_nanos(stood_ns));
+        self.choose()
+    }
+
+    /// What `vcpu`'s page tables have at `address`. A process may have ended, and its page tables with it, while they
+    /// are read: then another's are taken.
+    fn read_piece(&mut self, address: u64, into: &mut [u8]) -> usize {
+        loop {
+            let Some(vcpu) = self.vcpu else {
+                return 0;
+            };
+            let got = self.source.read(&vcpu, address, into);
+            self.read_bytes += got as u64;
+            if got == into.len() {
+                return got;
+            }
+            let is_there = |anchor| self.source.read(&vcpu, anchor, &mut [0; 8]) == 8;
+            if self.anchor.is_none_or(is_there) || self.roots == MOST_ROOTS || self.is_over() {
+                return got;
+            }
+            self.roots += 1;
+            if !self.choose() {
+                return got;
+            }
+        }
+    }
+
+    /// The lowest address at which something is that may be a kernel.
+    fn first_slot(&mut self) -> Option<u64> {
+        let slots = (0..IMAGES_BYTES / SLOT_BYTES).map(|slot| IMAGES + slot * SLOT_BYTES);
+        slots
+            .into_iter()
+            .find(|&slot| self.read(slot, &mut [0; 8]) == 8)
+    }
+}
+
+impl KernelMemory for Guest<'_> {
+    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in into.chunks_mut(PIECE_BYTES) {
+            if self.is_over() || !self.pause() {
+                break;
+            }
+            let got = self.read_piece(address.wrapping_add(done as u64), piece);
+            done += got;
+            if got < piece.len() {
+                break;
+            }
+        }
+        done
+    }
+}
+
+/// Read at a time, before looking at the clock.
+const PIECE_BYTES: usize = 16 << 10;
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.thaw();
+    }
+}
+
+#[cfg(test)]
+mod tests;

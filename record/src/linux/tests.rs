@@ -1,0 +1,120 @@
+//! Guests that lie.
+
+use super::*;
+use crate::ring::Sink;
+use crate::source::{Facts, Life, SourceError};
+use uprof::cold::Target;
+use uprof::{Registers, State, Task};
+
+/// A guest with so many bytes that are all the same, from an address on; fake, as it is no guest.
+struct FakeGuest {
+    facts: Facts,
+    start: u64,
+    length: u64,
+    fill: &'static [u8],
+    read: u64,
+    freezes: u32,
+    frozen: bool,
+    reads_running: bool,
+}
+
+impl FakeGuest {
+    fn new(start: u64, length: u64, fill: &'static [u8]) -> Self {
+        FakeGuest {
+            facts: Facts::new(Target::default()),
+            start,
+            length,
+            fill,
+            read: 0,
+            freezes: 0,
+            frozen: false,
+            reads_running: true,
+        }
+    }
+}
+
+impl StopWorld for FakeGuest {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        let mut registers = Registers::default();
+        registers.set(16, IMAGES);
+        vcpus.push(Vcpu {
+            task: Task { space: 0, vcpu: 0 },
+            state: State::Running,
+            registers,
+            handle: 0,
+            root: None,
+        });
+        self.freezes += 1;
+        self.frozen = true;
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        assert!(self.frozen || self.reads_running);
+        let rest = self.length.saturating_sub(address.wrapping_sub(self.start));
+        let count = into.len().min(rest as usize);
+        let pieces = into[..count].chunks_mut(self.fill.len());
+        pieces.for_each(|piece| piece.copy_from_slice(&self.fill[..piece.len()]));
+        self.read += count as u64;
+        count
+    }
+
+    fn reads_running(&self) -> bool {
+        self.reads_running
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.frozen = false;
+        Ok(())
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        Ok(Life::Alive)
+    }
+}
+
+#[test]
+fn a_guest_without_a_kernel_is_left_after_a_few_looks() {
+    let mut guest = FakeGuest::new(0x10_0000, 1 << 20, b"unikernel");
+    assert!(look(&mut guest).unwrap().is_none());
+    assert_eq!((guest.freezes, guest.read, guest.frozen), (LOOKS, 0, false));
+}
+
+#[test]
+fn what_is_read_of_a_guest_that_has_memory_everywhere_is_bounded() {
+    let digits: &[u8] =
+        b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0....................................";
+    for reads_running in [true, false] {
+        for fill in [&[0; 64][..], digits] {
+            let mut guest = FakeGuest::new(IMAGES, 1 << 30, fill);
+            guest.reads_running = reads_running;
+            let start_ns = monotonic_ns();
+            assert!(!matches!(look(&mut guest), Ok(Some(_))));
+            assert!(
+                guest.read < MOST_READ_BYTES + (1 << 20),
+                "{} bytes",
+                guest.read
+            );
+            assert!(monotonic_ns() - start_ns < 2 * MOST_TIME_NS);
+            assert!(!guest.frozen);
+        }
+    }
+}
+
+#[test]
+fn stacks_end_where_the_kernels_do() {
+    assert_eq!(stack_bytes(IMAGES + 0x3f00, 16 << 10), 0x100);
+    assert_eq!(stack_bytes(0xffff_c900_0000_3f00, 16 << 10), 16 << 10);
+    let sp = 0xffff_c900_0001_0000;
+    let with_last = |word: u64| [7, 8, word].map(u64::to_le_bytes).concat();
+    let other = 0xffff_c900_0000_4000;
+    assert_eq!(interrupted_stack(sp, &with_last(other)), Some(other));
+    for word in [0x2b, other + 1, sp + 16, u64::MAX] {
+        assert_eq!(interrupted_stack(sp, &with_last(word)), None, "{word:#x}");
+    }
+    assert_eq!(interrupted_stack(sp, &[1]), None);
+}
