@@ -15,14 +15,22 @@ fn calls() -> (Recording, PathBuf) {
     (recording, corpus("images/calls"))
 }
 
+/// Own samples of a function, as --top counts them.
+fn own(recording: &str, function: &str) -> u64 {
+    let top = std::fs::read_to_string(corpus(&format!("golden/{recording}.top.txt"))).unwrap();
+    let row = top.lines().find(|line| line.ends_with(function)).unwrap();
+    row.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn instructions_have_all_samples_of_their_function() {
     let (recording, image) = calls();
     let report = annotated(&[&recording], &[image], "steps", true);
     let shown = instructions(&report);
-    // As --top counts them: corpus/golden/calls.top.txt.
-    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), 820, "{report}");
-    assert!(report.contains("820 samples in steps itself"), "{report}");
+    let own = own("calls", "steps  [calls]");
+    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), own, "{report}");
+    let found = format!("{own} samples in steps itself");
+    assert!(report.contains(&found), "{report}");
     assert!(report.contains("steps in "), "{report}");
     // A heading for each line of source that is known.
     assert!(report.contains("calls.c:16"), "{report}");
@@ -63,19 +71,22 @@ fn calls_of_other_images_have_their_names() {
 
 #[test]
 fn where_no_line_is_known_there_are_instructions() {
-    let recording = Recording::open(&corpus("xz-stack.uprof")).unwrap();
-    let images = ["xz", "liblzma.so.5"].map(|name| corpus("images").join(name));
-    let function = "liblzma.so.5.4.1+0x15ae0";
+    let recording = Recording::open(&corpus("pack-stack.uprof")).unwrap();
+    let images = ["pack", "libpack.so"].map(|name| corpus("images").join(name));
+    let function = "libpack.so+0x1120";
     let report = annotated(&[&recording], &images, function, false);
     let shown = instructions(&report);
-    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), 89, "{report}");
+    let own = own("pack-stack", function);
+    assert_eq!(shown.iter().map(|it| it.own).sum::<u64>(), own, "{report}");
     assert!(report.contains("AT&T syntax"), "{report}");
+    // What is far from any sample is left out.
+    let report = annotated(&[&recording], &images, "libpack.so+0x1250", false);
     assert!(
         report.contains("\n                         …\n"),
         "{report}"
     );
     // Without the image: where it was, and what would help.
-    let report = annotated(&[&recording], &[], "liblzma", false);
+    let report = annotated(&[&recording], &[], "libpack", false);
     assert!(instructions(&report).is_empty(), "{report}");
     assert_eq!(report.matches("--elf IMAGE").count(), 1, "{report}");
     assert!(report.contains("instructions in /"), "{report}");
@@ -87,12 +98,11 @@ fn instructions_are_the_same_with_one_thread_and_with_two() {
     let with = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
         let pool = pool.build().unwrap();
-        let images = [image.clone(), corpus("images/libc.so.6")];
         // All functions with an `e`, so that several are listed.
-        pool.install(|| annotated(&[&recording], &images, "e", true))
+        pool.install(|| annotated(&[&recording], std::slice::from_ref(&image), "e", true))
     };
     let one = with(1);
-    assert!(one.matches(" in /").count() >= 5, "{one}");
+    assert!(one.matches(" in /").count() >= 3, "{one}");
     assert!(one == with(2));
 }
 
@@ -152,6 +162,7 @@ fn symbols_that_lie_about_place_and_size_are_survived() {
     let (recording, _) = calls();
     let folder = tempfile::tempdir().unwrap();
     let moves = [0, 1, 0x1000, 1 << 40, u64::MAX, u64::MAX - 0x11c0, 1 << 63];
+    let all = own("calls", "steps  [calls]") + 100;
     let mut listed = 0;
     for moved_bytes in moves {
         for size_bytes in [0, 1, 0x2f, 1 << 21, 1 << 40, u64::MAX] {
@@ -161,7 +172,7 @@ fn symbols_that_lie_about_place_and_size_are_survived() {
                 assert!(report.len() < 1 << 20);
                 let shown = instructions(&report);
                 assert!(
-                    shown.iter().map(|it| it.own).sum::<u64>() <= 839,
+                    shown.iter().map(|it| it.own).sum::<u64>() <= all,
                     "{report}"
                 );
                 listed += usize::from(!shown.is_empty());

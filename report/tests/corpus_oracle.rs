@@ -65,7 +65,7 @@ fn modules(recording: &Recording, row: &Row<'_>, images: &Path) -> Vec<Module> {
 #[test]
 fn every_difference_from_framehop_over_the_corpus_is_explained() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus");
-    for name in ["calls-stack.uprof", "xz-stack.uprof"] {
+    for name in ["calls-stack.uprof", "pack-stack.uprof"] {
         let recording = Recording::open(&corpus.join(name)).unwrap();
         let mut unwinders: BTreeMap<u32, (u32, Unwinder, Oracle)> = BTreeMap::new();
         let mut cache = Cache::new();

@@ -33,7 +33,7 @@ export function hostile(seed, name = HOSTILE_NAME) {
 export function recordings() {
   const images = readdirSync(join(ROOT, 'corpus/images'))
   const real = images.flatMap(image => ['--elf', join('corpus/images', image)])
-  const named = ['calls', 'xz-stack'].map(name => ({
+  const named = ['calls', 'pack-stack'].map(name => ({
     name,
     args: [...real, `corpus/${name}.uprof`],
   }))
