@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::candidates::recordings;
-use crate::form::Form;
+use crate::form::FormFlag;
 use crate::images::place_given;
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
@@ -49,8 +49,8 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// In which form to write the table
-    #[arg(long, value_enum, default_value_t = Form::Text, conflicts_with = "json")]
-    format: Form,
+    #[arg(long, value_enum, default_value_t = FormFlag::Text, conflicts_with = "json")]
+    format: FormFlag,
     /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp';
     /// may be repeated. A function that is named is asked about alone, so that smaller changes of it are
     /// certain than in the table
@@ -99,9 +99,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
                 screen: args.showing.screen(),
             };
             let write = match args.format {
-                Form::Text => table::write,
-                Form::Markdown => markdown::write_diff,
-                Form::Github => workflow::write_diff,
+                FormFlag::Text => table::write,
+                FormFlag::Markdown => markdown::write_diff,
+                FormFlag::Github => workflow::write_diff,
             };
             args.showing.write(|out| write(&found, options, out))?;
         }
@@ -119,7 +119,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             RuleVerdict::Passed(how) => inform(&how),
             RuleVerdict::Broken(why) => {
                 say(&why);
-                if args.format == Form::Github {
+                if args.format == FormFlag::Github {
                     write_to_stdout(|out| workflow::annotate(Level::Error, &why, out))?;
                 }
                 outcome = Outcome::Lossy;

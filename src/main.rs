@@ -56,6 +56,8 @@ mod status;
 #[cfg(feature = "record")]
 mod target;
 mod terminal;
+#[cfg(feature = "report")]
+mod views;
 #[cfg(feature = "record")]
 mod workload;
 

@@ -2,7 +2,9 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use uniprof_report::export::FORMATS;
+use uniprof_report::views::{Output, VIEWS};
 
 fn corpus(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,7 +25,7 @@ fn with_images(command: &mut Command) -> &mut Command {
 }
 
 fn output(command: &mut Command) -> (i32, String, String) {
-    let Output {
+    let std::process::Output {
         status,
         stdout,
         stderr,
@@ -83,34 +85,22 @@ fn quiet_says_only_what_is_wrong() {
 #[test]
 fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     let path = corpus("calls.uprof");
-    let views: [&[&str]; 11] = [
-        &["report", "--top"],
-        &["report", "--format", "markdown"],
-        &["report", "--format", "github"],
-        &["report", "--tree", "--reverse", "--min-share", "1%"],
-        &["report", "--callers", "steps"],
-        &["report", "--annotate", "steps"],
-        &["report", "--annotate", "steps", "--asm"],
-        &["report", "--flame=-"],
-        &["report", "--flame=chart=-"],
-        &["report", "--heatmap=-"],
-        &["report", "--html=-"],
+    let mut all: Vec<Vec<&str>> = vec![
+        vec!["report", "--format", "markdown"],
+        vec!["report", "--format", "github"],
+        vec!["report", "--tree", "--reverse", "--min-share", "1%"],
+        vec!["report", "--annotate", "steps", "--asm"],
     ];
-    let formats = [
-        "pprof",
-        "firefox",
-        "speedscope",
-        "folded",
-        "perf-script",
-        "uniprof-text",
-        "json",
-        "csv",
-    ];
-    let exports = formats.map(|format| ["export", "--format", format]);
-    let all = views
-        .into_iter()
-        .chain(exports.iter().map(|words| &words[..]));
-    for words in all {
+    let flags = VIEWS.iter().map(|view| match view.output {
+        Output::Text => format!("--{}", view.name),
+        Output::Function => format!("--{}=steps", view.name),
+        Output::File { .. } => format!("--{}=-", view.name),
+    });
+    let flags: Vec<String> = flags.collect();
+    all.extend(flags.iter().map(|flag| vec!["report", flag]));
+    let formats = FORMATS.iter().map(|format| format.name);
+    all.extend(formats.map(|format| vec!["export", "--format", format]));
+    for words in &all {
         let mut child = with_images(uniprof(words).arg(&path))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

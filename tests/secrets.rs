@@ -240,7 +240,7 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
     let outputs: [&[&str]; 18] = [
         &["report", "--html=-", path],
         &["report", "--flame=-", path],
-        &["report", "--flame=chart=-", path],
+        &["report", "--chart=-", path],
         &["report", "--heatmap=-", path],
         &["report", "--top", path],
         &["report", "--format", "markdown", path],

@@ -185,7 +185,7 @@ fn no_character_steers_whoever_reads_an_output() {
         &["report", "--by", "address", path],
         &["report", "--by", "module", path],
         &["report", "--flame=-", "--identify", path],
-        &["report", "--flame=chart=-", "--identify", path],
+        &["report", "--chart=-", "--identify", path],
         &["report", "--heatmap=-", "--identify", path],
         &["report", "--html=-", "--identify", path],
         &["export", "-f", "json", "--identify", path],

@@ -20,12 +20,12 @@ function draw() {
   const report = (flag, ...more) => uniprof('report', flag, ...more)
   report(`--flame=${drawn('hostile-flame')}`, before)
   report(`--flame=${drawn('hostile-callers')}`, '--reverse', before)
-  report(`--flame=chart=${drawn('hostile-chart')}`, before)
+  report(`--chart=${drawn('hostile-chart')}`, before)
   report(`--heatmap=${drawn('hostile-heatmap')}`, before)
   report(`--flame=${drawn('hostile-nothing')}`, '--focus', 'no such function', before)
   uniprof('diff', `--flame=${drawn('hostile-diff')}`, before, after)
   report(`--flame=${drawn('calls-flame')}`, ...real.args)
-  report(`--flame=chart=${drawn('calls-chart')}`, ...real.args)
+  report(`--chart=${drawn('calls-chart')}`, ...real.args)
   report(`--heatmap=${drawn('calls-heatmap')}`, ...real.args)
 }
 

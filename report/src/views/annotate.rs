@@ -7,12 +7,39 @@ mod source;
 
 use super::callers::matching;
 use super::screen::Screen;
+use super::{Needs, Output, Shown, View};
 use crate::code::Codes;
 use crate::gather::Profile;
+use crate::library::Library;
+use crate::recording::Recording;
 use crate::unit::Unit;
 use spots::{Spot, Spots};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "annotate",
+    about: "The lines of a function with their samples, its instructions where no line is known: its name, or a \
+            part of it",
+    output: Output::Function,
+    needs: Needs::Instructions,
+    begin: |_| Box::new(write_shown),
+};
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let empty = Library::default();
+    let library = shown.library.unwrap_or(&empty);
+    let what = Annotation {
+        function: shown.function,
+        assembly: shown.form.assembly,
+        sources: shown.form.sources,
+        codes: &Codes::new(&recordings, library, !shown.form.mangled),
+        screen: shown.form.screen,
+    };
+    write(shown.profile, &what, out)
+}
 
 /// Lines and instructions shown around those with samples.
 const AROUND: u32 = 3;

@@ -2,11 +2,27 @@
 //! stands on each line how many of its samples were in the function itself.
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
+use super::{Needs, Output, Shown, View};
 use crate::gather::Profile;
 use crate::labels::LabelId;
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "callers",
+    about: "From where a function is called: its name, or a part of it",
+    output: Output::Function,
+    needs: Needs::Counts,
+    begin: |_| Box::new(write_shown),
+};
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let mut options = shown.tree_options();
+    options.reverse = false;
+    write(shown.profile, shown.function, options, out)
+}
 
 /// The labels that `wanted` means: those called exactly so, or else all that contain it.
 pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {

@@ -1,14 +1,52 @@
-//! `--flame=chart`: stacks in time order, thread after thread. A box's width is time, as far as
+//! `--chart`: stacks in time order, thread after thread. A box's width is time, as far as
 //! the sampling rate tells it, or the time of a wait; gaps are times without either.
 
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
+use super::{Drawn, Needs, Output, Shown, View};
 use crate::export::folded::{FoldedOptions, frame_names};
-use crate::gather::{Profile, Sampled};
+use crate::gather::{Profile, Sampled, task_name};
 use crate::labels::printable;
+use crate::recording::Recording;
 use crate::tree::NodeId;
 use crate::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "chart",
+    about: "Stacks in time order as SVG, thread after thread; `-` is standard output [default: the recording's name \
+            with .chart.svg]",
+    output: Output::File {
+        kind: "SVG",
+        ending: "chart.svg",
+    },
+    needs: Needs::Samples,
+    begin: |_| Box::new(Chart::default()),
+};
+
+impl Drawn for Chart {
+    fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
+        let recording = &recordings[sampled.recording];
+        self.add(sampled, &task_name(recording, sampled.task, u64::MAX));
+    }
+
+    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let period_ns = period_ns(&shown.recordings[0], shown.profile);
+        self.write(shown.profile, period_ns, &shown.flame_options(), out)?;
+        Ok(true)
+    }
+}
+
+/// How much time a sample stands for: the rate asked for, unless the recorder kept no note of it.
+fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
+    let rate = recording.metadata().sampling.rate_millihertz;
+    let asked = 1_000_000_000_000_u64.checked_div(rate);
+    asked.unwrap_or_else(|| {
+        let counted = profile.account.counted.max(1);
+        (recording.end_ns() - recording.start_ns()) / counted
+    })
+}
 
 /// Samples by thread name and number, then by time.
 #[derive(Debug, Default)]

@@ -7,10 +7,27 @@ use crate::export::folded::{FoldedOptions, lines};
 use crate::gather::Profile;
 use crate::recursion::shown;
 use crate::tree::StackTree;
-use crate::views::caption;
+use crate::views::{Needs, Output, Shown, View, caption};
 use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction};
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "flame",
+    about: "A flame graph as SVG; `-` is standard output [default: the recording's name with .svg]",
+    output: Output::File {
+        kind: "SVG",
+        ending: "svg",
+    },
+    needs: Needs::Counts,
+    begin: |_| Box::new(write_shown),
+};
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    write(shown.profile, &shown.flame_options(), out)?;
+    Ok(true)
+}
 
 /// What to draw.
 #[derive(Debug, Clone)]

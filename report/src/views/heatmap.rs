@@ -1,12 +1,38 @@
 //! `--heatmap`: when samples fell, or threads waited, as an SVG of columns of time with the part of the second upwards
 //! and darker where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
 
-use super::caption;
 use super::flame::escape;
+use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
 use crate::gather::Sampled;
+use crate::recording::Recording;
 use crate::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "heatmap",
+    about: "When samples fell, as SVG: a column a second, its parts upwards [default: the recording's name with \
+            .heatmap.svg]",
+    output: Output::File {
+        kind: "SVG",
+        ending: "heatmap.svg",
+    },
+    needs: Needs::Samples,
+    begin: |recordings| Box::new(Heatmap::new(longest_ns(recordings))),
+};
+
+impl Drawn for Heatmap {
+    fn add(&mut self, _: &[Recording], sampled: &Sampled) {
+        self.add(sampled);
+    }
+
+    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let lines = shown.profile.account.lines();
+        Heatmap::write(self, &shown.flame_options().title, &lines, out)?;
+        Ok(true)
+    }
+}
 
 /// Samples, or time, by cell: the parts of a column upwards, then those of the next.
 #[derive(Debug)]

@@ -10,15 +10,55 @@ mod tally;
 
 pub use tally::Tally;
 
-use super::caption;
 use super::flame::{FlameOptions, escape};
 use super::tree::TreeOptions;
-use crate::gather::Profile;
+use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
+use crate::gather::{Profile, Sampled};
 use crate::labels::printable;
 use crate::recording::Recording;
-use crate::survey::Survey;
+use crate::survey::{Survey, survey};
 use std::cmp::Reverse;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "html",
+    about: "All of it as one page for a browser, to send to someone else; `-` is standard output [default: the \
+            recording's name with .html]",
+    output: Output::File {
+        kind: "HTML",
+        ending: "html",
+    },
+    needs: Needs::Samples,
+    begin: |recordings| Box::new(Tally::new(longest_ns(recordings))),
+};
+
+impl Drawn for Tally {
+    fn add(&mut self, _: &[Recording], sampled: &Sampled) {
+        self.add(sampled);
+    }
+
+    fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        let surveyed = shown.recordings.iter();
+        let surveyed = surveyed.map(|one| (one, survey(one, &|_, _| ())));
+        let drawing = shown.flame_options();
+        let page = Page {
+            recordings: &surveyed.collect::<Vec<_>>(),
+            profile: shown.profile,
+            tally: self,
+            chosen: shown.form.chosen.clone(),
+            drawing: &drawing,
+            least_share: shown.form.least_share.unwrap_or(0.0),
+            calls: TreeOptions {
+                fold: drawing.fold,
+                ..shown.tree_options()
+            },
+            identify: shown.form.identify,
+        };
+        write(&page, out)?;
+        Ok(true)
+    }
+}
 
 /// What a page is made of.
 pub struct Page<'a> {

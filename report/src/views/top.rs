@@ -1,10 +1,34 @@
 //! `--top`: functions by the samples, or the time, that were in them.
 
 use super::screen::{Notes, Screen};
+use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
 use crate::account::share;
 use crate::gather::Profile;
 use crate::labels::LabelId;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "top",
+    about: "Functions by their samples (the default)",
+    output: Output::Text,
+    needs: Needs::Counts,
+    begin: |_| Box::new(write_shown),
+};
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let options = TopOptions {
+        rows: shown.form.rows,
+        least_share: shown.form.least_share.unwrap_or(0.0),
+        screen: shown.form.screen,
+    };
+    match shown.form.table {
+        TableForm::Text => write(shown.profile, options, out)?,
+        TableForm::Markdown => markdown::write_top(shown.profile, options, out)?,
+        TableForm::Github => workflow::write_top(shown.profile, options, out)?,
+    }
+    Ok(true)
+}
 
 /// What to show.
 #[derive(Debug, Clone, Copy)]

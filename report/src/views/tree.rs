@@ -1,12 +1,27 @@
 //! `--tree`: who called whom, as an indented text.
 
 use super::screen::{Notes, Screen, width};
+use super::{Needs, Output, Shown, View};
 use crate::account::share;
 use crate::gather::Profile;
 use crate::recursion::{self, Rounds};
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};
+
+/// The view.
+pub const VIEW: View = View {
+    name: "tree",
+    about: "Who called whom, as text",
+    output: Output::Text,
+    needs: Needs::Counts,
+    begin: |_| Box::new(write_shown),
+};
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    write(shown.profile, shown.tree_options(), out)?;
+    Ok(true)
+}
 
 /// What to show.
 #[derive(Debug, Clone, Copy)]

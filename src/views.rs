@@ -1,0 +1,111 @@
+//! The flags of `uniprof report` that ask for views: one for each row of [`VIEWS`].
+
+use crate::candidates::functions;
+use clap::builder::ValueParser;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use std::path::PathBuf;
+use uniprof_report::views::{Needs, Output, VIEWS, View};
+
+/// The view of a report that asks for none.
+const DEFAULT: &str = "top";
+
+/// A view with what its flag was given.
+#[derive(Debug, Clone)]
+pub struct AskedView {
+    /// The row.
+    pub view: &'static View,
+    /// The function that it is about; empty where it is about all.
+    pub function: String,
+    /// Where it was asked to go.
+    pub path: Option<PathBuf>,
+}
+
+impl AskedView {
+    fn plain(view: &'static View) -> Self {
+        AskedView {
+            view,
+            function: String::new(),
+            path: None,
+        }
+    }
+
+    /// Whether it is shown where none is asked for.
+    pub fn is_default(&self) -> bool {
+        self.view.name == DEFAULT
+    }
+}
+
+/// The views asked for, in the order of the table.
+#[derive(Debug)]
+pub struct Asked(Vec<AskedView>);
+
+impl Asked {
+    /// These, or the default.
+    pub fn or_default(&self) -> Vec<AskedView> {
+        let default = VIEWS.iter().filter(|view| view.name == DEFAULT);
+        match self.0.is_empty() {
+            true => default.map(AskedView::plain).collect(),
+            false => self.0.clone(),
+        }
+    }
+}
+
+/// The flags of all views but one.
+pub fn names_but(name: &str) -> Vec<&'static str> {
+    let names = VIEWS.iter().map(|view| view.name);
+    names.filter(|other| *other != name).collect()
+}
+
+fn flag(view: &'static View) -> Arg {
+    let arg = Arg::new(view.name).long(view.name).help(view.about);
+    let arg = arg.help_heading("Views");
+    let arg = match view.needs {
+        Needs::Instructions => arg.conflicts_with_all(names_but(view.name)),
+        Needs::Counts | Needs::Samples => arg,
+    };
+    match view.output {
+        Output::Text => arg.action(ArgAction::SetTrue),
+        Output::Function => arg
+            .value_name("FUNCTION")
+            .value_parser(ValueParser::string())
+            .add(functions()),
+        Output::File { kind, .. } => arg
+            .value_name(kind)
+            .value_parser(ValueParser::path_buf())
+            .num_args(0..=1)
+            .require_equals(true),
+    }
+}
+
+impl clap::Args for Asked {
+    fn augment_args(command: Command) -> Command {
+        command.args(VIEWS.iter().map(flag))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_asked =
+            |view: &&View| matches.value_source(view.name) == Some(ValueSource::CommandLine);
+        let asked = VIEWS.iter().filter(is_asked).map(|view| {
+            let mut one = AskedView::plain(view);
+            match view.output {
+                Output::Text => {}
+                Output::Function => one.function.clone_from(matches.get_one(view.name)?),
+                Output::File { .. } => one.path = matches.get_one(view.name).cloned(),
+            }
+            Some(one)
+        });
+        Ok(Asked(asked.flatten().collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
