@@ -91,7 +91,7 @@ class Machine:
         self.counter = (address & 0xffff_ffff_ffff) - (0x4000_0000 if self.arm else 0)
 
     def __enter__(self):
-        end = time.monotonic() + 90
+        end = time.monotonic() + 240
         while self.progress() == 0:
             if time.monotonic() > end or self.process.poll() is not None:
                 self.__exit__()
