@@ -138,12 +138,13 @@ class Machine:
 
 
 class Linux(Machine):
-    """Debian's kernel, as tests/xen/machine left it, with the two programs of tests/guests/linux."""
+    """Debian's kernel, which tests/xen/machine fetches, with the two programs of tests/guests/linux."""
 
     def __init__(self, append=""):
-        cache = pathlib.Path(os.environ.get("UNIPROF_CACHE", "/var/tmp/uniprof-xen"))
-        if not (cache / "vmlinuz").exists():
-            raise CannotRun(f"no {cache}/vmlinuz: tests/xen/machine makes it")
+        made = subprocess.run([ROOT / "tests/xen/machine"], capture_output=True, text=True)
+        if made.returncode:
+            raise CannotRun(f"no kernel: {(made.stdout + made.stderr).strip()}")
+        cache = pathlib.Path(made.stdout.strip())
         subprocess.run(["make", "-s", "-C", ROOT / "tests/guests/linux", f"O={GUESTS}"], check=True)
         super().__init__("linux-one", append=f"console=ttyS0 {append}",
                          kernel=cache / "vmlinuz", megabytes=256,
