@@ -24,6 +24,19 @@ impl Arch {
             Arch::Aarch64 => (32, 31, 29),
         }
     }
+
+    /// Whether a call can return to `address`: instructions of aarch64 are aligned, addresses of x86-64
+    /// have 57 bits at most, which their top bits repeat (Intel SDM volume 1, 3.3.7.1, with five levels
+    /// of page tables), and numbers such as -1 lie in the last page. Which of what is left are
+    /// code, the image tells.
+    pub fn can_be_code(self, address: u64) -> bool {
+        const LAST_PAGE: u64 = u64::MAX - 0xfff;
+        let is_form = match self {
+            Arch::X86_64 => matches!(address.cast_signed() >> 56, 0 | -1),
+            Arch::Aarch64 => address.is_multiple_of(4),
+        };
+        is_form && address < LAST_PAGE
+    }
 }
 
 /// The name of register `number` (a DWARF number), or `None` where the format gives it none.

@@ -66,7 +66,7 @@ pub fn frame_pointers(
             return Stop::Complete;
         }
         let caller = without_signature(arch, caller);
-        if !can_be_code(arch, caller) {
+        if !arch.can_be_code(caller) {
             return Stop::BadPointer;
         }
         let caller = Frame::return_address(caller);
@@ -93,19 +93,6 @@ pub(crate) fn without_signature(arch: Arch, address: u64) -> u64 {
         Arch::Aarch64 if address >> 55 & 1 == 1 => address | SIGNATURE,
         Arch::Aarch64 => address & !SIGNATURE,
     }
-}
-
-/// Whether a call can return to `address`: instructions of aarch64 are aligned, addresses of x86-64
-/// have 57 bits at most, which their top bits repeat (Intel SDM volume 1, 3.3.7.1, with five levels
-/// of page tables), and numbers such as -1 lie in the last page. What is left is held against the
-/// image in a report.
-fn can_be_code(arch: Arch, address: u64) -> bool {
-    const LAST_PAGE: u64 = u64::MAX - 0xfff;
-    let is_form = match arch {
-        Arch::X86_64 => matches!(address.cast_signed() >> 56, 0 | -1),
-        Arch::Aarch64 => address.is_multiple_of(4),
-    };
-    is_form && address < LAST_PAGE
 }
 
 /// Why a frame pointer outside all windows ends the walk.
@@ -179,7 +166,7 @@ mod tests {
         }
         let kernel = u64::MAX << 47;
         assert_eq!(walk(&[0, kernel], BASE, 64).0, [0x100, kernel]);
-        assert!(!can_be_code(Arch::Aarch64, 0x4008_1d06));
+        assert!(!Arch::Aarch64.can_be_code(0x4008_1d06));
     }
 
     #[test]

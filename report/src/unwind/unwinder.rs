@@ -124,7 +124,7 @@ impl Unwinder {
 
     /// Whether `address` can be a return address; the outermost need not follow a call.
     pub fn is_return(&self, address: u64, is_outermost: bool) -> bool {
-        self.accepts(self.landing(address), is_outermost)
+        self.arch.can_be_code(address) && self.accepts(self.landing(address), is_outermost)
     }
 
     /// Whether what is at an address lets it be a return address; the outermost need not follow a
@@ -514,6 +514,26 @@ mod tests {
         );
         let addresses: Vec<u64> = frames.iter().map(|frame| frame.address).collect();
         assert_eq!((addresses, stop), (vec![0x1010, 0x1804], Stop::Window));
+    }
+
+    /// Without any image: a register that is no frame pointer leads to a text.
+    #[test]
+    fn a_text_on_the_stack_is_no_frame() {
+        let text = u64::from_le_bytes(*b"a47740a0");
+        let bytes = [0, text].map(u64::to_le_bytes).concat();
+        let memory = crate::unwind::Stack {
+            base: 0x8000,
+            bytes: &bytes,
+        };
+        let unwinder = Unwinder::new(Arch::X86_64, Vec::new());
+        let mut registers = uprof::Registers::default();
+        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1010)] {
+            registers.set(number, value);
+        }
+        let mut frames = Vec::new();
+        let options = Options::default();
+        let stop = unwinder.unwind(&mut Cache::new(), &registers, &memory, options, &mut frames);
+        assert_eq!((frames.len(), stop), (1, Stop::BadPointer));
     }
 
     /// A function whose rule leads to itself: the stack pointer and the return address stay.
