@@ -406,10 +406,11 @@ fn say_summary(summary: &Summary, args: &Args) {
     }
     match &summary.kernel {
         Some(Ok(told)) => terminal::inform(format_args!(
-            "The guest's kernel told of {} symbols and {} unwind rules: {} of its memory were read in {}, before the \
-             first sample.",
+            "The guest's kernel told of {} symbols, {} unwind rules and {} processes: {} of its memory were \
+             read in {}, before the first sample.",
             told.symbols,
             told.rules,
+            told.processes,
             quantity::bytes(told.read_bytes),
             quantity::duration(told.took_ns),
         )),

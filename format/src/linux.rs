@@ -1,14 +1,16 @@
 //! What a Linux kernel's own memory tells of its code: names by kallsyms ([`Kallsyms`]), unwind rules by ORC
-//! ([`Orc`]). Recorder and report both ask here: the one has a guest's memory, the other an image.
+//! ([`Orc`]), places in its structures by BTF ([`Btf`]). Recorder and report both ask here: the one has a guest's memory, the other an image.
 //!
 //! Enters: memory by address ([`KernelMemory`]), whose contents may be anything and may change while they are
 //! read. Leaves: tables that were checked, or why there are none. Nothing is read but through the trait, and no
 //! more than the limits of each table allow.
 
+mod btf;
 mod find;
 mod kallsyms;
 pub mod orc;
 
+pub use btf::Btf;
 pub use find::{find, likely};
 pub use kallsyms::{Function, Kallsyms};
 pub use orc::Orc;

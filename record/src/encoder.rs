@@ -279,7 +279,7 @@ impl<W: Write> Encoder<W> {
         let mut take = |slot: &Slot| {
             tally.count(slot);
             if let Some(root) = slot.details.root {
-                spaces.extend(new_space(roots, slot, root));
+                spaces.extend(new_space(roots, slot, root, linux.as_ref()));
             }
             if let Some(kernel) = kernel {
                 let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
@@ -580,14 +580,27 @@ impl<W: Write> Encoder<W> {
 }
 
 /// What is to be told of the address space of a sample under `root`, if it is new.
-fn new_space(known: &mut HashSet<u32>, slot: &Slot, root: u64) -> Option<SpaceEvent> {
+fn new_space(
+    known: &mut HashSet<u32>,
+    slot: &Slot,
+    root: u64,
+    linux: Option<&Linux>,
+) -> Option<SpaceEvent> {
     let space = space_of_root(slot.task.space, root);
     let is_new = known.len() < MOST_SPACES && known.insert(space);
-    is_new.then_some(SpaceEvent {
+    // Of a guest that is followed only the first life was asked.
+    let process = linux.filter(|_| slot.task.space == 0);
+    let named = |(pid, name): (u32, &str)| SpaceChange::Named {
+        pid,
+        name: name.to_owned(),
+    };
+    is_new.then(|| SpaceEvent {
         time_ns: slot.time_ns,
         space,
         root,
-        what: SpaceChange::Seen,
+        what: process
+            .and_then(|linux| linux.process_of(root))
+            .map_or(SpaceChange::Seen, named),
     })
 }
 

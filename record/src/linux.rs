@@ -6,6 +6,7 @@
 //! Believes nothing of the guest: what does not fit together is no kernel.
 
 pub mod orc;
+mod processes;
 
 use crate::build_id;
 use crate::process::kernel::KERNEL_PATH;
@@ -13,7 +14,8 @@ use crate::session::LEAF_STACK_BYTES;
 use crate::slot::Slot;
 use crate::source::{StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
-use std::collections::HashSet;
+use processes::{Places, Process};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, likely};
@@ -41,6 +43,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
 const MOST_ROOTS: u32 = 100;
 /// Addresses that names and rules are looked for; those of later code stay without.
 const MOST_ADDRESSES: usize = 1 << 18;
+/// Which of a process's two page tables it is (PTI_USER_PGTABLE_MASK of Linux).
+const TABLES_OF_USER: u64 = 1 << 12;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -75,6 +79,8 @@ pub struct Linux {
     seen: HashSet<u64>,
     new: Vec<u64>,
     told: HashSet<u64>,
+    /// By the physical addresses of their page tables.
+    processes: HashMap<u64, Process>,
 }
 
 /// What a guest's own kernel told of its code, for a person.
@@ -86,6 +92,8 @@ pub struct KernelTold {
     pub symbols: usize,
     /// Number of its unwind rules.
     pub rules: usize,
+    /// Number of its processes whose page tables are known.
+    pub processes: usize,
     /// Guest memory that was read to find that out.
     pub read_bytes: u64,
     /// How long it took, while the guest ran where its backend can read it so.
@@ -136,6 +144,7 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
         }
         if let Some(kernel) = kernel {
             let mut linux = Linux::of(kernel, &mut memory);
+            linux.find_processes(&mut memory);
             memory.thaw();
             linux.told_of.read_bytes = memory.read_bytes;
             linux.told_of.took_ns = monotonic_ns() - start_ns;
@@ -176,6 +185,7 @@ impl Linux {
                 banner: String::from_utf8_lossy(line).into_owned(),
                 symbols: kernel.kallsyms.len(),
                 rules: kernel.orc.as_ref().map_or(0, |orc| orc.len()),
+                processes: 0,
                 read_bytes: 0,
                 took_ns: 0,
             },
@@ -186,7 +196,29 @@ impl Linux {
             seen: HashSet::new(),
             new: Vec::new(),
             told: HashSet::new(),
+            processes: HashMap::new(),
         }
+    }
+
+    /// Notes whose page tables are whose, of the processes that there are now.
+    fn find_processes(&mut self, memory: &mut Guest<'_>) {
+        let Some(places) = Places::find(memory, &self.kernel.kallsyms) else {
+            return;
+        };
+        for process in places.processes(memory) {
+            if let Some(root) = memory.physical(process.tables) {
+                self.processes.entry(root).or_insert(process);
+            }
+        }
+        self.told_of.processes = self.processes.len();
+    }
+
+    /// The process whose page tables begin at `root`, by number and name.
+    pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
+        // With page-table isolation a process has two tables, side by side; its own code runs under the second.
+        let of_kernel = root & !TABLES_OF_USER;
+        let process = self.processes.get(&root).or(self.processes.get(&of_kernel));
+        process.map(|process| (process.pid, process.name.as_str()))
     }
 
     /// What there is to say of it.
@@ -378,6 +410,12 @@ impl Guest<'_> {
                 return got;
             }
         }
+    }
+
+    /// The physical address at a kernel address.
+    fn physical(&mut self, address: u64) -> Option<u64> {
+        let vcpu = self.vcpu?;
+        self.source.physical(&vcpu, address)
     }
 
     /// The lowest address at which something is that may be a kernel.

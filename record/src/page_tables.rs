@@ -49,6 +49,12 @@ pub struct FrameAddress {
 }
 
 impl FrameAddress {
+    /// Its address; `None` where a table told of a frame beyond all addresses.
+    pub fn physical(self) -> Option<u64> {
+        let frame = self.frame.checked_mul(4096)?;
+        Some(frame + self.offset as u64)
+    }
+
     fn of_physical(address: u64) -> Self {
         FrameAddress {
             frame: address >> 12,

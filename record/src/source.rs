@@ -145,6 +145,13 @@ pub trait StopWorld: Send {
     /// upwards. Returns the bytes read: fewer than asked for where memory is missing.
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize;
 
+    /// The physical address that `vcpu` has at guest virtual address `address`, in the numbers of the guest's own page
+    /// tables; `None` where there is none, or where page tables aren't read.
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let _ = (vcpu, address);
+        None
+    }
+
     /// Whether [`StopWorld::read`] also reads memory of a guest that runs, by what the last freeze told of its
     /// vCPUs.
     fn reads_running(&self) -> bool {

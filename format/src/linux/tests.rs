@@ -292,3 +292,58 @@ fn rules_that_are_not_in_order_or_not_as_many_are_refused() {
     assert!(!read(&mut memory, 400, 600), "missing memory");
     assert!(!read(&mut memory, u64::MAX - START, 0));
 }
+
+const ANONYMOUS: u32 = 2;
+
+/// BTF of a structure with two members and an anonymous structure, which has type number `inner`.
+fn types(inner: u32) -> Vec<u8> {
+    let texts = b"\0task_struct\0tgid\0comm\0int\0pgd\0";
+    let at = |name: &str| {
+        let wanted = [name.as_bytes(), &[0]].concat();
+        let found = texts.windows(wanted.len()).position(|text| text == wanted);
+        found.unwrap() as u32
+    };
+    let words = [
+        // An integer; its encoding follows.
+        vec![at("int"), 1 << 24, 4, 32],
+        // The anonymous structure: a member 8 bytes into it.
+        vec![0, 4 << 24 | 1, 16, at("pgd"), 1, 64],
+        vec![at("task_struct"), 4 << 24 | 3, 32],
+        vec![at("tgid"), 1, 32, at("comm"), 1, 64, 0, inner, 128],
+    ]
+    .concat();
+    let types: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+    let length = types.len() as u32;
+    let sections = [24, 0, length, length, texts.len() as u32].map(u32::to_le_bytes);
+    let header = [&[0x9f, 0xeb, 1, 0][..], &sections.concat()].concat();
+    [&header[..], &types, texts].concat()
+}
+
+#[test]
+fn members_are_found_where_types_say() {
+    let btf = Btf::new(types(ANONYMOUS)).unwrap();
+    let places = btf.members("task_struct", ["pgd", "tgid", "comm"]);
+    assert_eq!(places, Some([24, 4, 8]));
+    assert_eq!(btf.members("task_struct", ["tgid", "mm"]), None);
+    assert_eq!(btf.members("task", ["tgid"]), None);
+    // A structure that is in itself.
+    let btf = Btf::new(types(3)).unwrap();
+    assert_eq!(btf.members("task_struct", ["comm"]), Some([8]));
+}
+
+#[test]
+fn types_that_are_cut_or_changed_are_refused_or_read() {
+    let whole = types(ANONYMOUS);
+    for length in 0..whole.len() {
+        assert!(Btf::new(whole[..length].to_vec()).is_none());
+    }
+    for at in 0..whole.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] = value;
+            if let Some(btf) = Btf::new(bytes) {
+                let _ = btf.members("task_struct", ["pgd", "tgid"]);
+            }
+        }
+    }
+}

@@ -1,7 +1,7 @@
-//! A guest's kernel that says anything of its symbols and unwind rules, and stacks to walk by them.
+//! A guest's kernel that says anything of its symbols, types and unwind rules, and stacks to walk by them.
 
 use uniprof_record::linux::orc;
-use uprof::linux::{Kernel, KernelMemory, Orc, find};
+use uprof::linux::{Btf, Kernel, KernelMemory, Orc, find};
 use uprof::{RawStack, Registers};
 
 const START: u64 = 0xffff_ffff_8100_0000;
@@ -45,6 +45,9 @@ pub fn run(bytes: &[u8]) {
             kernels == KERNELS
         },
     );
+    if let Some(types) = Btf::new(bytes.to_vec()) {
+        let _ = types.members("task_struct", ["tasks", "mm"]);
+    }
     // Places ascend in few inputs: they are made so.
     let (rules, _) = bytes.as_chunks::<6>();
     let places =

@@ -8,4 +8,7 @@ pub trait GuestRam: Send {
 
     /// Reads as the vCPU at `place` sees it; returns the bytes before the first that is missing.
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize;
+
+    /// The physical address that the vCPU at `place` has at `address`.
+    fn physical(&mut self, place: usize, address: u64) -> Option<u64>;
 }

@@ -378,6 +378,11 @@ impl StopWorld for GdbSource {
         }
     }
 
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let ram = self.ram.as_mut()?;
+        ram.physical(vcpu.handle as usize, address)
+    }
+
     fn reads_running(&self) -> bool {
         self.ram.is_some()
     }

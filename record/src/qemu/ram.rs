@@ -146,6 +146,11 @@ impl GuestRam for SharedRam {
         }
     }
 
+    fn physical(&mut self, place: usize, address: u64) -> Option<u64> {
+        let paging = *self.pagings.get(place)?;
+        paging.translate(self, address).ok()?.physical()
+    }
+
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize {
         let Some(paging) = self.pagings.get(place).copied() else {
             return 0;

@@ -57,7 +57,7 @@ pub fn sleep_until(deadline_ns: u64) {
         return;
     }
     let time = libc::timespec {
-        tv_sec: (deadline_ns / 1_000_000_000) as libc::time_t,
+        tv_sec: (deadline_ns / 1_000_000_000).cast_signed(),
         tv_nsec: (deadline_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: `time` is valid for the call; with TIMER_ABSTIME the remainder may be null.

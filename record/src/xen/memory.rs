@@ -182,6 +182,15 @@ impl GuestMemory {
         done
     }
 
+    /// Where `address` is.
+    pub fn physical(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64) -> Option<u64> {
+        let mut reader = Mapped {
+            memory: self,
+            privcmd,
+        };
+        paging.translate(&mut reader, address).ok()?.physical()
+    }
+
     /// Maps the frame of `address` and those of the pages above it, which are likely to be stack too.
     fn map_ahead(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64, frame: u64) {
         let mut frames = [frame; PAGES_AHEAD];

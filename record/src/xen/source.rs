@@ -477,6 +477,12 @@ impl StopWorld for XenSource {
         }
     }
 
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.pagings.get(vcpu.handle as usize)?;
+        self.memory
+            .physical(&self.domain.xen.privcmd, paging, address)
+    }
+
     fn reads_running(&self) -> bool {
         true
     }

@@ -1,0 +1,164 @@
+//! The processes of a Linux guest: which page tables are whose. Enters: its kernel's memory and types (BTF). Leaves:
+//! numbers and names of processes by the roots of their page tables (format-spec.md, section 6.11).
+//!
+//! The list of tasks is read while it changes, and may be anything: it is left after so many, and what does not look
+//! like a process is left out.
+
+use std::collections::HashSet;
+use uprof::linux::{Btf, KERNEL_HALF, Kallsyms, KernelMemory};
+
+/// Processes that are looked at.
+const MOST_PROCESSES: usize = 16_384;
+/// No Linux has larger numbers (PID_MAX_LIMIT).
+const MOST_PID: u32 = 1 << 22;
+/// `TASK_COMM_LEN`.
+const NAME_BYTES: usize = 16;
+
+/// Where the kernel has what is asked of a process.
+#[derive(Debug, Clone, Copy)]
+pub struct Places {
+    first: u64,
+    tasks: u64,
+    tgid: u64,
+    name: u64,
+    mm: u64,
+    active_mm: u64,
+    pgd: u64,
+}
+
+/// A process of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number in the guest.
+    pub pid: u32,
+    /// What it is called.
+    pub name: String,
+    /// Kernel address of its page tables.
+    pub tables: u64,
+}
+
+impl Places {
+    /// By what the kernel says of its types; `None` where it says nothing.
+    #[cold]
+    pub fn find(memory: &mut dyn KernelMemory, kallsyms: &Kallsyms) -> Option<Places> {
+        let [first, start, end] = kallsyms.addresses_of(["init_task", "__start_BTF", "__stop_BTF"]);
+        let btf = Btf::read(memory, start?..end?)?;
+        let members = ["tasks", "tgid", "comm", "mm", "active_mm"];
+        let [tasks, tgid, name, mm, active_mm] = btf.members("task_struct", members)?;
+        let [pgd] = btf.members("mm_struct", ["pgd"])?;
+        Some(Places {
+            first: first?,
+            tasks,
+            tgid,
+            name,
+            mm,
+            active_mm,
+            pgd,
+        })
+    }
+
+    /// The processes that there are now.
+    #[cold]
+    pub fn processes(&self, memory: &mut dyn KernelMemory) -> Vec<Process> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut task = self.first;
+        while seen.len() < MOST_PROCESSES && task >= KERNEL_HALF && seen.insert(task) {
+            found.extend(self.process(memory, task));
+            let Some(next) = word(memory, task.wrapping_add(self.tasks)) else {
+                break;
+            };
+            task = next.wrapping_sub(self.tasks);
+        }
+        found
+    }
+
+    fn process(&self, memory: &mut dyn KernelMemory, task: u64) -> Option<Process> {
+        // The kernel's own threads have none; the first borrows the kernel's.
+        let mm = match task == self.first {
+            true => self.active_mm,
+            false => self.mm,
+        };
+        let mm = word(memory, task.wrapping_add(mm)).filter(|mm| *mm >= KERNEL_HALF)?;
+        let pid = word(memory, task.wrapping_add(self.tgid))? as u32;
+        let tables = word(memory, mm.wrapping_add(self.pgd))?;
+        let mut name = [0; NAME_BYTES];
+        let read = memory.read(task.wrapping_add(self.name), &mut name);
+        let name = name[..read].split(|byte| *byte == 0).next()?;
+        let is_sound = tables >= KERNEL_HALF && tables % 4096 == 0 && pid <= MOST_PID;
+        is_sound.then(|| Process {
+            pid,
+            name: String::from_utf8_lossy(name).into_owned(),
+            tables,
+        })
+    }
+}
+
+fn word(memory: &mut dyn KernelMemory, address: u64) -> Option<u64> {
+    let mut word = [0; 8];
+    (memory.read(address, &mut word) == 8).then(|| u64::from_le_bytes(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: u64 = KERNEL_HALF | 0x10_0000;
+    const PLACES: Places = Places {
+        first: FIRST,
+        tasks: 8,
+        tgid: 24,
+        name: 32,
+        mm: 48,
+        active_mm: 56,
+        pgd: 16,
+    };
+
+    /// Kernel memory by words; fake, as it is no kernel's.
+    struct Words<F>(F);
+
+    impl<F: Fn(u64) -> u64> KernelMemory for Words<F> {
+        fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
+            for (at, piece) in (address..).step_by(8).zip(into.chunks_mut(8)) {
+                piece.copy_from_slice(&(self.0)(at).to_le_bytes()[..piece.len()]);
+            }
+            into.len()
+        }
+    }
+
+    #[test]
+    fn processes_have_their_page_tables() {
+        // The first task, a process, and a thread of the kernel, 4 KiB apart; the list is a ring.
+        let mut memory = Words(|at: u64| {
+            let (task, member) = (at & !0xfff, at & 0xfff);
+            match (task.wrapping_sub(FIRST), member) {
+                (0 | 0x1000, 8) => task + 0x1000 + 8,
+                (0x2000, 8) => FIRST + 8,
+                (0x1000, 24) => 17,
+                (0, 32) => u64::from_le_bytes(*b"swapper\0"),
+                (0x1000, 32) => u64::from_le_bytes(*b"web\0rest"),
+                (0, 56) => FIRST + 0x5000,
+                (0x1000, 48) => FIRST + 0x6000,
+                (0x5000 | 0x6000, 16) => task + 0x10_0000,
+                _ => 0,
+            }
+        });
+        let process = |pid, name: &str, at| Process {
+            pid,
+            name: name.into(),
+            tables: FIRST + at,
+        };
+        let expected = [
+            process(0, "swapper", 0x10_5000),
+            process(17, "web", 0x10_6000),
+        ];
+        assert_eq!(PLACES.processes(&mut memory), expected);
+    }
+
+    /// Wherever one looks, there is another task.
+    #[test]
+    fn a_list_of_tasks_without_end_is_left() {
+        let mut memory = Words(|at| (at + 0x1000) & !7);
+        assert!(PLACES.processes(&mut memory).len() <= MOST_PROCESSES);
+    }
+}
