@@ -10,9 +10,10 @@ mod processes;
 
 use crate::build_id;
 use crate::process::kernel::KERNEL_PATH;
+use crate::ring::Sink;
 use crate::session::LEAF_STACK_BYTES;
 use crate::slot::Slot;
-use crate::source::{StopWorld, Vcpu, Vcpus};
+use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
@@ -100,10 +101,68 @@ pub struct KernelTold {
     pub took_ns: u64,
 }
 
-/// Looks whether the guest runs Linux. `Err`: it seems to, but not one that is understood, and why.
+/// Why a kernel was not read.
+#[derive(Debug)]
+pub enum NotRead {
+    /// It seems to be Linux, but not one that is understood, and why.
+    NotUnderstood(String),
+    /// The guest can't be paused or resumed.
+    Failed(SourceError),
+}
+
+/// A guest that failed while it was looked at: the first freeze says why, as if it had been the one.
+pub struct Failed {
+    /// The guest.
+    pub source: Box<dyn StopWorld>,
+    /// What the first freeze says.
+    pub error: Option<SourceError>,
+}
+
+impl StopWorld for Failed {
+    fn facts(&self) -> &Facts {
+        self.source.facts()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.source.freeze(now_ns, vcpus),
+        }
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        self.source.read(vcpu, address, into)
+    }
+
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        self.source.physical(vcpu, address)
+    }
+
+    fn reads_running(&self) -> bool {
+        self.source.reads_running()
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.source.resume()
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.source.between(sink)
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        self.source.totals()
+    }
+}
+
+/// Looks whether the guest runs Linux.
+///
+/// # Errors
+/// Why its kernel was not read.
 #[cold]
-pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
-    if source.facts().target.arch != Arch::X86_64 {
+pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
+    // Through a stub alone 10 MiB take longer than anybody waits.
+    if source.facts().target.arch != Arch::X86_64 || !source.reads_running() {
         return Ok(None);
     }
     let start_ns = monotonic_ns();
@@ -116,6 +175,7 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
         roots: 0,
         read_bytes: 0,
         end_ns: start_ns + MOST_TIME_NS,
+        failed: None,
     };
     let mut why = None;
     for _ in 0..LOOKS {
@@ -124,6 +184,9 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
         memory.anchor = start;
         let Some(start) = start else {
             memory.thaw();
+            if memory.failed.is_some() {
+                break;
+            }
             std::thread::sleep(BETWEEN_LOOKS);
             continue;
         };
@@ -156,9 +219,13 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, String> {
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
+    memory.thaw();
+    if let Some(error) = memory.failed.take() {
+        return Err(NotRead::Failed(error));
+    }
     match why {
-        _ if memory.is_over() => Err("it takes too long to read".into()),
-        Some(why) => Err(why.into()),
+        _ if memory.is_over() => Err(NotRead::NotUnderstood("it takes too long to read".into())),
+        Some(why) => Err(NotRead::NotUnderstood(why.into())),
         None => Ok(None),
     }
 }
@@ -335,18 +402,24 @@ struct Guest<'a> {
     roots: u32,
     read_bytes: u64,
     end_ns: u64,
+    /// What went wrong with the guest: nothing is asked of it after that.
+    failed: Option<SourceError>,
 }
 
 impl Guest<'_> {
     fn is_over(&self) -> bool {
-        self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
+        self.failed.is_some() || self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
     }
 
     /// Freezes the guest for a moment, to see how its vCPUs translate addresses now; one that is in the kernel is
     /// preferred. Says whether there is one.
     fn choose(&mut self) -> bool {
         self.vcpus.clear();
-        if self.source.freeze(monotonic_ns(), &mut self.vcpus).is_err() {
+        if self.failed.is_some() {
+            return false;
+        }
+        if let Err(error) = self.source.freeze(monotonic_ns(), &mut self.vcpus) {
+            self.failed = Some(error);
             return false;
         }
         self.frozen_ns = Some(monotonic_ns());
@@ -369,9 +442,10 @@ impl Guest<'_> {
     }
 
     fn thaw(&mut self) {
-        if self.frozen_ns.take().is_some() {
-            // What is wrong with it, sampling will tell.
-            let _ = self.source.resume();
+        if self.frozen_ns.take().is_some()
+            && let Err(error) = self.source.resume()
+        {
+            self.failed = Some(error);
         }
     }
 

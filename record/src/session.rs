@@ -3,7 +3,7 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
-use crate::linux::{self, KernelTold, Linux};
+use crate::linux::{self, Failed, KernelTold, Linux, NotRead};
 use crate::lookout::Lookout;
 use crate::process::images::HeldImage;
 use crate::ring::ring;
@@ -151,9 +151,9 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     progress: Arc<Progress>,
 ) -> Result<Summary, SourceError> {
-    let Source { mut hot, observer } = source;
+    let Source { hot, observer } = source;
     let mut facts = hot.facts().clone();
-    let (kernel, mut linux) = look_for_linux(&mut hot);
+    let (mut hot, kernel, mut linux) = look_for_linux(hot);
     if let Some(Ok(told)) = &kernel {
         facts
             .notes
@@ -259,15 +259,23 @@ pub fn record<W: Write + Send>(
 
 /// What a guest's own kernel tells of its code, if it is Linux.
 #[cold]
-fn look_for_linux(hot: &mut Hot) -> (Option<Result<KernelTold, String>>, Option<Linux>) {
-    let source = match hot {
+fn look_for_linux(hot: Hot) -> (Hot, Option<Result<KernelTold, String>>, Option<Linux>) {
+    let mut source = match hot {
         Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
-        _ => return (None, None),
+        other => return (other, None, None),
     };
-    match linux::look(&mut **source) {
-        Ok(None) => (None, None),
-        Err(why) => (Some(Err(why)), None),
-        Ok(Some(linux)) => (Some(Ok(linux.told())), Some(linux)),
+    match linux::look(&mut *source) {
+        Ok(None) => (Hot::StopWorld(source), None, None),
+        Ok(Some(linux)) => (Hot::StopWorld(source), Some(Ok(linux.told())), Some(linux)),
+        Err(NotRead::NotUnderstood(why)) => (Hot::StopWorld(source), Some(Err(why)), None),
+        Err(NotRead::Failed(error)) => {
+            let error = Some(error);
+            (
+                Hot::StopWorld(Box::new(Failed { source, error })),
+                None,
+                None,
+            )
+        }
     }
 }
 
