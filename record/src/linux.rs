@@ -1,9 +1,10 @@
 //! A guest that turns out to run Linux: what its kernel's memory tells of its code goes into the recording, as far
 //! as samples have need of it.
 //!
-//! Enters: a guest, looked at once before sampling begins, while it runs where its backend can read it so; then
-//! samples. Leaves: names and unwind rules at their addresses, as parts of an image (format-spec.md, section 7).
-//! Believes nothing of the guest: what does not fit together is no kernel.
+//! Enters: a guest, looked at once before sampling begins, while it runs; then samples. Leaves: samples whose chains
+//! are walked by the kernel's own unwind rules, the names of its functions as parts of an image (format-spec.md,
+//! section 7), and which process has which page tables. Believes nothing of the guest: what does not fit together is
+//! no kernel.
 
 pub mod orc;
 mod processes;
@@ -13,7 +14,7 @@ use crate::process::kernel::KERNEL_PATH;
 use crate::ring::Sink;
 use crate::session::LEAF_STACK_BYTES;
 use crate::slot::Slot;
-use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{Facts, Frozen, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
@@ -35,14 +36,12 @@ const MOST_LIKELY_BYTES: u64 = 4 << 20;
 /// What is read of a guest in all, and for how long.
 const MOST_READ_BYTES: u64 = 128 << 20;
 const MOST_TIME_NS: u64 = 10_000_000_000;
-/// How long a guest may stand still at a time, where it has to.
-const MOST_FROZEN_NS: u64 = 20_000_000;
 /// Looks for a kernel: where a process runs, its page tables may have none of it, or be gone when they are read.
 const LOOKS: u32 = 8;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
 /// Times that page tables may be gone while tables are read.
 const MOST_ROOTS: u32 = 100;
-/// Addresses that names and rules are looked for; those of later code stay without.
+/// Addresses that names are looked for; those of later code stay without.
 const MOST_ADDRESSES: usize = 1 << 18;
 /// Which of a process's two page tables it is (PTI_USER_PGTABLE_MASK of Linux).
 const TABLES_OF_USER: u64 = 1 << 12;
@@ -97,7 +96,7 @@ pub struct KernelTold {
     pub processes: usize,
     /// Guest memory that was read to find that out.
     pub read_bytes: u64,
-    /// How long it took, while the guest ran where its backend can read it so.
+    /// How long it took, while the guest ran.
     pub took_ns: u64,
 }
 
@@ -170,7 +169,6 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
         source,
         vcpu: None,
         vcpus: Vcpus::new(),
-        frozen_ns: None,
         anchor: None,
         roots: 0,
         read_bytes: 0,
@@ -179,47 +177,18 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
     };
     let mut why = None;
     for _ in 0..LOOKS {
-        memory.anchor = None;
-        let start = memory.choose().then(|| memory.first_slot()).flatten();
-        memory.anchor = start;
-        let Some(start) = start else {
-            memory.thaw();
-            if memory.failed.is_some() {
-                break;
-            }
-            std::thread::sleep(BETWEEN_LOOKS);
-            continue;
-        };
-        let mut kernel = None;
-        let mut take = |memory: &mut dyn KernelMemory, digits: u64| {
-            let read = Kernel::read(memory, digits);
-            why = read.as_ref().err().copied().or(why);
-            kernel = read.ok();
-            kernel.is_some()
-        };
-        let likely = likely(&mut memory, start, MOST_SEARCHED_BYTES);
-        let mut likely = likely
-            .iter()
-            .map(|at| at.saturating_sub(BEFORE_TABLE).max(start));
-        let is_found = likely.any(|at| find(&mut memory, at, MOST_LIKELY_BYTES, &mut take));
-        if !is_found {
-            find(&mut memory, start, MOST_SEARCHED_BYTES, &mut take);
-        }
-        if let Some(kernel) = kernel {
+        if let Some(kernel) = memory.find_kernel(&mut why) {
             let mut linux = Linux::of(kernel, &mut memory);
             linux.find_processes(&mut memory);
-            memory.thaw();
             linux.told_of.read_bytes = memory.read_bytes;
             linux.told_of.took_ns = monotonic_ns() - start_ns;
             return Ok(Some(linux));
         }
-        memory.thaw();
         if memory.is_over() {
             break;
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
-    memory.thaw();
     if let Some(error) = memory.failed.take() {
         return Err(NotRead::Failed(error));
     }
@@ -395,8 +364,6 @@ struct Guest<'a> {
     source: &'a mut dyn StopWorld,
     vcpus: Vcpus,
     vcpu: Option<Vcpu>,
-    /// Since when it stands still for us, where it has to.
-    frozen_ns: Option<u64>,
     /// An address at which there is something, as long as the page tables are some.
     anchor: Option<u64>,
     roots: u32,
@@ -418,11 +385,11 @@ impl Guest<'_> {
         if self.failed.is_some() {
             return false;
         }
-        if let Err(error) = self.source.freeze(monotonic_ns(), &mut self.vcpus) {
+        let frozen = Frozen::freeze(&mut *self.source, monotonic_ns(), &mut self.vcpus);
+        if let Err(error) = frozen.and_then(Frozen::resume) {
             self.failed = Some(error);
             return false;
         }
-        self.frozen_ns = Some(monotonic_ns());
         let (ip, _, _) = Arch::X86_64.special_registers();
         let alive = self
             .vcpus
@@ -435,32 +402,7 @@ impl Guest<'_> {
             .find(is_kernel)
             .or(alive.clone().next())
             .copied();
-        if self.source.reads_running() {
-            self.thaw();
-        }
         self.vcpu.is_some()
-    }
-
-    fn thaw(&mut self) {
-        if self.frozen_ns.take().is_some()
-            && let Err(error) = self.source.resume()
-        {
-            self.failed = Some(error);
-        }
-    }
-
-    /// Lets the guest run for as long as it stood still.
-    fn pause(&mut self) -> bool {
-        let Some(since_ns) = self.frozen_ns else {
-            return true;
-        };
-        let stood_ns = monotonic_ns() - since_ns;
-        if stood_ns < MOST_FROZEN_NS {
-            return true;
-        }
-        self.thaw();
-        std::thread::sleep(Duration::from_nanos(stood_ns));
-        self.choose()
     }
 
     /// What `vcpu`'s page tables have at `address`. A process may have ended, and its page tables with it, while they
@@ -492,6 +434,32 @@ impl Guest<'_> {
         self.source.physical(&vcpu, address)
     }
 
+    /// A look for a kernel; `why` becomes what is wrong with the last one that is none.
+    fn find_kernel(&mut self, why: &mut Option<&'static str>) -> Option<Kernel> {
+        self.anchor = None;
+        if !self.choose() {
+            return None;
+        }
+        let start = self.first_slot()?;
+        self.anchor = Some(start);
+        let mut kernel = None;
+        let mut take = |memory: &mut dyn KernelMemory, digits: u64| {
+            let read = Kernel::read(memory, digits);
+            *why = read.as_ref().err().copied().or(*why);
+            kernel = read.ok();
+            kernel.is_some()
+        };
+        let likely = likely(self, start, MOST_SEARCHED_BYTES);
+        let mut likely = likely
+            .iter()
+            .map(|at| at.saturating_sub(BEFORE_TABLE).max(start));
+        let is_found = likely.any(|at| find(self, at, MOST_LIKELY_BYTES, &mut take));
+        if !is_found {
+            find(self, start, MOST_SEARCHED_BYTES, &mut take);
+        }
+        kernel
+    }
+
     /// The lowest address at which something is that may be a kernel.
     fn first_slot(&mut self) -> Option<u64> {
         let slots = (0..IMAGES_BYTES / SLOT_BYTES).map(|slot| IMAGES + slot * SLOT_BYTES);
@@ -505,7 +473,7 @@ impl KernelMemory for Guest<'_> {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in into.chunks_mut(PIECE_BYTES) {
-            if self.is_over() || !self.pause() {
+            if self.is_over() {
                 break;
             }
             let got = self.read_piece(address.wrapping_add(done as u64), piece);
@@ -520,12 +488,6 @@ impl KernelMemory for Guest<'_> {
 
 /// Read at a time, before looking at the clock.
 const PIECE_BYTES: usize = 16 << 10;
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        self.thaw();
-    }
-}
 
 #[cfg(test)]
 mod tests;
