@@ -11,10 +11,9 @@ mod processes;
 
 use crate::build_id;
 use crate::process::kernel::KERNEL_PATH;
-use crate::ring::Sink;
 use crate::session::LEAF_STACK_BYTES;
 use crate::slot::Slot;
-use crate::source::{Facts, Frozen, Life, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
@@ -107,51 +106,6 @@ pub enum NotRead {
     NotUnderstood(String),
     /// The guest can't be paused or resumed.
     Failed(SourceError),
-}
-
-/// A guest that failed while it was looked at: the first freeze says why, as if it had been the one.
-pub struct Failed {
-    /// The guest.
-    pub source: Box<dyn StopWorld>,
-    /// What the first freeze says.
-    pub error: Option<SourceError>,
-}
-
-impl StopWorld for Failed {
-    fn facts(&self) -> &Facts {
-        self.source.facts()
-    }
-
-    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        match self.error.take() {
-            Some(error) => Err(error),
-            None => self.source.freeze(now_ns, vcpus),
-        }
-    }
-
-    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
-        self.source.read(vcpu, address, into)
-    }
-
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        self.source.physical(vcpu, address)
-    }
-
-    fn reads_running(&self) -> bool {
-        self.source.reads_running()
-    }
-
-    fn resume(&mut self) -> Result<(), SourceError> {
-        self.source.resume()
-    }
-
-    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
-        self.source.between(sink)
-    }
-
-    fn totals(&self) -> Vec<(String, u64)> {
-        self.source.totals()
-    }
 }
 
 /// Looks whether the guest runs Linux.

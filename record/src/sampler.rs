@@ -89,13 +89,7 @@ pub fn stop_world(
         let now_ns = monotonic_ns();
         match round.sample(source, sink, pace.wake_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
-            Err(error) => {
-                // The guest may just be going away: that is the better message.
-                return match look(source, sink) {
-                    Some(Ending::Failed(_)) | None => Ending::Failed(error),
-                    Some(ending) => ending,
-                };
-            }
+            Err(error) => return failed(source, sink, error),
         }
         // What would be due after the end is not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
@@ -110,6 +104,15 @@ pub fn stop_world(
                 return ending;
             }
         }
+    }
+}
+
+/// How a recording ends whose guest could not be frozen or read, because of `error`.
+pub fn failed(source: &mut dyn StopWorld, sink: &mut Sink, error: SourceError) -> Ending {
+    // The guest may just be going away: that is the better message.
+    match look(source, sink) {
+        Some(Ending::Failed(_)) | None => Ending::Failed(error),
+        Some(ending) => ending,
     }
 }
 

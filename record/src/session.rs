@@ -3,7 +3,7 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::histogram::Histogram;
-use crate::linux::{self, Failed, KernelTold, Linux, NotRead};
+use crate::linux::{self, KernelTold, Linux, NotRead};
 use crate::lookout::Lookout;
 use crate::process::images::HeldImage;
 use crate::ring::ring;
@@ -151,9 +151,12 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     progress: Arc<Progress>,
 ) -> Result<Summary, SourceError> {
-    let Source { hot, observer } = source;
+    let Source { mut hot, observer } = source;
     let mut facts = hot.facts().clone();
-    let (mut hot, kernel, mut linux) = look_for_linux(hot);
+    let (kernel, mut linux, failure) = match look_for_linux(&mut hot) {
+        Ok((kernel, linux)) => (kernel, linux, None),
+        Err(error) => (None, None, Some(error)),
+    };
     if let Some(Ok(told)) = &kernel {
         facts
             .notes
@@ -198,9 +201,16 @@ pub fn record<W: Write + Send>(
             .spawn_scoped(scope, move || encoder.run(drain, progress))
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
-            Hot::StopWorld(source) => {
-                sampler::stop_world(&mut **source, &mut sink, take, &mut control)
-            }
+            Hot::StopWorld(source) => match failure {
+                None => sampler::stop_world(&mut **source, &mut sink, take, &mut control),
+                Some(error) => {
+                    let ending = sampler::failed(&mut **source, &mut sink, error);
+                    match (ending, control.stop_asked()) {
+                        (Ending::Failed(_), Some(who)) => Ending::Stopped(who),
+                        (ending, _) => ending,
+                    }
+                }
+            },
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
         lookout.mark(true);
@@ -257,25 +267,24 @@ pub fn record<W: Write + Send>(
     })
 }
 
-/// What a guest's own kernel tells of its code, if it is Linux.
+/// What a guest's own kernel tells of its code, if it is Linux; or why not.
+type Looked = (Option<Result<KernelTold, String>>, Option<Linux>);
+
+/// Asks the guest's kernel, where there is one.
+///
+/// # Errors
+/// Why the guest can't be sampled, either.
 #[cold]
-fn look_for_linux(hot: Hot) -> (Hot, Option<Result<KernelTold, String>>, Option<Linux>) {
-    let mut source = match hot {
+fn look_for_linux(hot: &mut Hot) -> Result<Looked, SourceError> {
+    let source = match hot {
         Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
-        other => return (other, None, None),
+        _ => return Ok((None, None)),
     };
-    match linux::look(&mut *source) {
-        Ok(None) => (Hot::StopWorld(source), None, None),
-        Ok(Some(linux)) => (Hot::StopWorld(source), Some(Ok(linux.told())), Some(linux)),
-        Err(NotRead::NotUnderstood(why)) => (Hot::StopWorld(source), Some(Err(why)), None),
-        Err(NotRead::Failed(error)) => {
-            let error = Some(error);
-            (
-                Hot::StopWorld(Box::new(Failed { source, error })),
-                None,
-                None,
-            )
-        }
+    match linux::look(&mut **source) {
+        Ok(None) => Ok((None, None)),
+        Ok(Some(linux)) => Ok((Some(Ok(linux.told())), Some(linux))),
+        Err(NotRead::NotUnderstood(why)) => Ok((Some(Err(why)), None)),
+        Err(NotRead::Failed(error)) => Err(error),
     }
 }
 

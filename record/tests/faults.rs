@@ -24,6 +24,8 @@ struct Faults {
     resume: u32,
     between: u32,
     panic_in_read: u32,
+    /// Whether memory is read while the guest runs, so that a kernel is looked for before the first sample.
+    reads_running: bool,
     /// How long it takes until the first sample may be taken.
     slow_start: Duration,
     /// The freeze that takes so long.
@@ -77,6 +79,10 @@ impl StopWorld for FakeGuest {
             return 0;
         }
         fake::read_frames(address, into)
+    }
+
+    fn reads_running(&self) -> bool {
+        self.faults.reads_running
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
@@ -332,6 +338,32 @@ fn a_guest_that_can_not_be_resumed_or_seen_ends_the_recording() {
         let freezes = calls.freezes.load(Ordering::Relaxed);
         // A resume that failed is tried once more when the guard is dropped.
         assert!(calls.resumes.load(Ordering::Relaxed) >= freezes);
+    }
+}
+
+#[test]
+fn a_guest_that_fails_while_a_kernel_is_looked_for_ends_the_recording() {
+    let looked_at = Faults {
+        reads_running: true,
+        ..Faults::default()
+    };
+    let freeze = Faults {
+        freeze: 1,
+        ..looked_at.clone()
+    };
+    let resume = Faults {
+        resume: 1,
+        ..looked_at
+    };
+    for (faults, says) in [(freeze, "can't be paused"), (resume, "stand still")] {
+        let (source, calls) = fake(1, faults);
+        let (summary, bytes) = record(source, &plan(60_000));
+        assert!(matches!(&summary.ending, Ending::Failed(error) if error.0.contains(says)));
+        let end = read(&bytes).end.unwrap();
+        assert_eq!(end.reason, EndReason::SourceFailed);
+        assert!(end.message.contains(says), "{}", end.message);
+        assert_eq!(summary.samples, 0);
+        assert_eq!(calls.freezes.load(Ordering::Relaxed), 1);
     }
 }
 
