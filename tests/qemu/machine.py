@@ -12,10 +12,13 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/guests"), str(ROOT / "tests/guests/linux")]
+import printed  # noqa: E402
 OUT = ROOT / "tests/out/qemu"
 GUESTS = ROOT / "tests/out/guests"
 PACKAGES = ["qemu-system-x86", "qemu-system-arm", "gcc", "make", "gcc-aarch64-linux-gnu",
@@ -194,17 +197,10 @@ class Uniprof:
         return process.returncode, output, messages
 
     def folded(self, recording, *arguments):
-        """Stacks and their counts: [(("main", "work"), 17), ...]."""
-        output = self.run("export", "--format", "folded", *arguments, recording)[1]
-        rows = (line.rsplit(" ", 1) for line in output.splitlines())
-        return [(tuple(name.split("`")[-1] for name in stack.split(";")), int(count))
-                for stack, count in rows]
+        return printed.stacks(self.run("export", "--format", "folded", *arguments, recording)[1])
 
     def samples(self, recording):
-        """Samples as `dump` writes them: a dictionary each."""
-        output = self.run("dump", recording)[1]
-        lines = (line.split() for line in output.splitlines() if line.startswith("sample "))
-        return [dict(field.split("=", 1) for field in line[1:]) for line in lines]
+        return printed.samples(self.run("dump", recording)[1])
 
     def totals(self, recording):
         """The totals of the end record."""

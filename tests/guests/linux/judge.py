@@ -3,6 +3,8 @@ it prints for its arguments. Every question is answered by (whether it is right,
 
 import re
 
+import printed
+
 # Shares of each program's functions of its time in user code, and of the programs of all of it: see work.c and init.c.
 PROGRAMS = {"one": {"one_often": 70, "one_seldom": 30}, "two": {"two_seldom": 20, "two_often": 80}}
 WEIGHTS = {"one": 75.3, "two": 24.7}
@@ -24,19 +26,16 @@ def functions_of(table):
 
 
 def folded(run, recording, *selection):
-    """Stacks as ([space, frames...], count)."""
-    text = run("export", "-f", "folded", "--no-search", "--processes", "apart", "--marks", *selection, recording)
-    rows = (line.rsplit(" ", 1) for line in text.splitlines())
-    return [([frame.split("`")[-1] for frame in stack.split(";")], int(count)) for stack, count in rows]
+    """Stacks as ((space, frames...), count)."""
+    return printed.stacks(run("export", "-f", "folded", "--no-search", "--processes", "apart", "--marks", *selection,
+                              recording))
 
 
 def kernel(run, recording, table):
     """Whether the kernel has its own names, and whole stacks."""
     truth = functions_of(table)
     dump = run("dump", recording)
-    samples = [dict(field.split("=", 1) for field in line.split()[1:])
-               for line in dump.splitlines() if line.startswith("sample ")]
-    inside = [row for row in samples if row["state"] == "running" and row["chain"].startswith("ffff")]
+    inside = [row for row in printed.samples(dump) if row["state"] == "running" and row["chain"].startswith("ffff")]
     whole = sum(row["stop"] == "complete" for row in inside)
     told = re.findall(r'^symbol address=([0-9a-f]+) .*name="([^"]*)"', dump, re.M)
     wrong = [name for address, name in told if name not in truth.get(int(address, 16), ())]
