@@ -1,6 +1,7 @@
 /* The first process of the Linux guest: tells the kernel's functions on the console if it was given a word, starts the
  * two programs, and waits for what never ends. They share the processor by their weights: nice 0 and 5 are 1024 and
  * 335 (sched_prio_to_weight of Linux), 75.3 and 24.7 %. */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,13 +37,22 @@ static void start(const char *program, int nice) {
 }
 
 int main(int count, char **arguments) {
+  int ends[2];
+  char none;
+
   (void)arguments;
   if (count > 1)
     tell_functions();
-  puts("ready");
-  fflush(stdout);
+  if (pipe2(ends, O_CLOEXEC))
+    return 1;
   start("/one", 0);
   start("/two", 5);
+  /* Ends when both are the programs that they are to be. */
+  close(ends[1]);
+  while (read(ends[0], &none, 1) > 0)
+    ;
+  puts("ready");
+  fflush(stdout);
   for (;;)
     wait(0);
 }
