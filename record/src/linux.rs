@@ -155,17 +155,18 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
 
 impl Linux {
     fn of(kernel: Kernel, memory: &mut Guest<'_>) -> Linux {
-        let symbols = ["linux_banner", "__start_notes", "__stop_notes"];
-        let [banner, notes, notes_end] = kernel.kallsyms.addresses_of(symbols);
         let mut text = [0; 256];
-        let read = banner.map_or(0, |at| memory.read(at, &mut text));
+        let read = kernel
+            .marks
+            .banner
+            .map_or(0, |at| memory.read(at, &mut text));
         let line = text[..read]
             .split(|byte| *byte < 32)
             .next()
             .unwrap_or_default();
-        let notes = notes.zip(notes_end).and_then(|(start, end)| {
-            let length = end.checked_sub(start)?.min(MOST_NOTES_BYTES);
-            memory.bytes(start, length as usize)
+        let notes = kernel.marks.notes.as_ref().and_then(|notes| {
+            let length = notes.end.checked_sub(notes.start)?.min(MOST_NOTES_BYTES);
+            memory.bytes(notes.start, length as usize)
         });
         Linux {
             build_id: notes
@@ -192,7 +193,7 @@ impl Linux {
 
     /// Notes whose page tables are whose, of the processes that there are now.
     fn find_processes(&mut self, memory: &mut Guest<'_>) {
-        let Some(places) = Places::find(memory, &self.kernel.kallsyms) else {
+        let Some(places) = Places::find(memory, &self.kernel.marks) else {
             return;
         };
         for process in places.processes(memory) {

@@ -5,7 +5,7 @@
 //! like a process is left out.
 
 use std::collections::HashSet;
-use uprof::linux::{Btf, KERNEL_HALF, Kallsyms, KernelMemory};
+use uprof::linux::{Btf, KERNEL_HALF, KernelMemory, Marks};
 
 /// Processes that are looked at.
 const MOST_PROCESSES: usize = 16_384;
@@ -40,14 +40,13 @@ pub struct Process {
 impl Places {
     /// By what the kernel says of its types; `None` where it says nothing.
     #[cold]
-    pub fn find(memory: &mut dyn KernelMemory, kallsyms: &Kallsyms) -> Option<Places> {
-        let [first, start, end] = kallsyms.addresses_of(["init_task", "__start_BTF", "__stop_BTF"]);
-        let btf = Btf::read(memory, start?..end?)?;
+    pub fn find(memory: &mut dyn KernelMemory, marks: &Marks) -> Option<Places> {
+        let btf = Btf::read(memory, marks.types.clone()?)?;
         let members = ["tasks", "tgid", "comm", "mm", "active_mm"];
         let [tasks, tgid, name, mm, active_mm] = btf.members("task_struct", members)?;
         let [pgd] = btf.members("mm_struct", ["pgd"])?;
         Some(Places {
-            first: first?,
+            first: marks.first_task?,
             tasks,
             tgid,
             name,
