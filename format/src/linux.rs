@@ -115,5 +115,18 @@ impl Kernel {
 /// No kernel has more code in one piece.
 const MOST_TEXT_BYTES: u64 = 256 << 20;
 
+/// How many of `len` come before the first that isn't.
+fn behind(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match is_before(middle) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    low
+}
+
 #[cfg(test)]
 mod tests;

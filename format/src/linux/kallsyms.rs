@@ -19,7 +19,7 @@
 //! Each begins at a multiple of 8. Nothing says where: what is taken was found by one table's agreeing with the
 //! next in all entries.
 
-use super::{KERNEL_HALF, KernelMemory};
+use super::{KERNEL_HALF, KernelMemory, behind};
 use crate::alias::{Alias, Binding, Kind};
 
 /// Symbols of a kernel at the most; Debian's has 170,000.
@@ -114,15 +114,7 @@ impl Places {
 
     /// Index behind the last symbol at or below `address`.
     fn behind(&self, address: u64) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.get(middle) <= address {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        low
+        behind(self.len(), |index| self.get(index) <= address)
     }
 }
 
@@ -151,15 +143,6 @@ impl Kallsyms {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Bytes that the tables take.
-    pub fn size_bytes(&self) -> usize {
-        let each = match self.places {
-            Places::Absolute(_) => 8,
-            _ => 4,
-        };
-        self.names.len() + self.markers.len() * 4 + self.len() * each
     }
 
     /// The function at `address`, by the best of its names; `None` where the symbol there is no function.

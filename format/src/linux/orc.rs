@@ -6,7 +6,7 @@
 //! registers (4 each) and the type. Source: arch/x86/include/asm/orc_types.h and arch/x86/kernel/unwind_orc.c of
 //! Linux; the last bits changed in 6.3 and in 6.4.
 
-use super::KernelMemory;
+use super::{KernelMemory, behind};
 use crate::varint;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -148,11 +148,6 @@ impl Orc {
         self.len() == 0
     }
 
-    /// Bytes that the tables take.
-    pub fn size_bytes(&self) -> usize {
-        self.places.len() + self.rules.len()
-    }
-
     fn place(&self, index: usize) -> u64 {
         let at = index * PLACE_BYTES as usize;
         let step = self.places[at..]
@@ -241,19 +236,6 @@ impl Orc {
             kind,
         })
     }
-}
-
-/// How many of `len` come before the first that isn't.
-fn behind(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match is_before(middle) {
-            true => low = middle + 1,
-            false => high = middle,
-        }
-    }
-    low
 }
 
 enum Type {
