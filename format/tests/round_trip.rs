@@ -120,6 +120,15 @@ fn end() -> End {
     }
 }
 
+/// A recording of these.
+fn written(samples: &[Owned]) -> Vec<u8> {
+    let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
+    for sample in samples {
+        writer.sample(&sample.borrow()).unwrap();
+    }
+    writer.finish(&end()).unwrap()
+}
+
 fn owned_rows(block: &SampleBlock) -> Vec<Owned> {
     let mut rows = block.rows();
     let mut all = Vec::new();
@@ -384,11 +393,7 @@ fn roots_that_stay_cost_few_bytes_and_those_that_change_are_read_back() {
                 wait: None,
             })
             .collect();
-        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
-        for sample in &samples {
-            writer.sample(&sample.borrow()).unwrap();
-        }
-        let bytes = writer.finish(&end()).unwrap();
+        let bytes = written(&samples);
         let mut read = Vec::new();
         for item in Recording::open(&bytes).unwrap().blocks() {
             let Item::Block(block) = item else {
@@ -430,11 +435,7 @@ fn registers_that_repeat_the_row_take_no_bytes() {
                 }
             })
             .collect();
-        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1).unwrap();
-        for sample in &samples {
-            writer.sample(&sample.borrow()).unwrap();
-        }
-        let bytes = writer.finish(&end()).unwrap();
+        let bytes = written(&samples);
         let recording = Recording::open(&bytes).unwrap();
         let read = recording.blocks().find_map(|item| match item {
             Item::Block(block) => match block.payload().unwrap() {

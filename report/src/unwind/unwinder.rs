@@ -516,23 +516,27 @@ mod tests {
         assert_eq!((addresses, stop), (vec![0x1010, 0x1804], Stop::Window));
     }
 
-    /// Without any image: a register that is no frame pointer leads to a text.
-    #[test]
-    fn a_text_on_the_stack_is_no_frame() {
-        let text = u64::from_le_bytes(*b"a47740a0");
-        let bytes = [0, text].map(u64::to_le_bytes).concat();
-        let memory = crate::unwind::Stack {
-            base: 0x8000,
-            bytes: &bytes,
-        };
+    /// Frames of x86-64 without any image, where stack and frame pointer are where `bytes` of stack begin.
+    fn without_images(bytes: &[u8]) -> (Vec<Frame>, Stop) {
+        let base = 0x8000;
+        let memory = crate::unwind::Stack { base, bytes };
         let unwinder = Unwinder::new(Arch::X86_64, Vec::new());
         let mut registers = uprof::Registers::default();
-        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1010)] {
+        for (number, value) in [(6, base), (7, base), (16, 0x1010)] {
             registers.set(number, value);
         }
         let mut frames = Vec::new();
         let options = Options::default();
         let stop = unwinder.unwind(&mut Cache::new(), &registers, &memory, options, &mut frames);
+        (frames, stop)
+    }
+
+    /// A register that is no frame pointer leads to a text.
+    #[test]
+    fn a_text_on_the_stack_is_no_frame() {
+        let text = u64::from_le_bytes(*b"a47740a0");
+        let bytes = [0, text].map(u64::to_le_bytes).concat();
+        let (frames, stop) = without_images(&bytes);
         assert_eq!((frames.len(), stop), (1, Stop::BadPointer));
     }
 
@@ -542,18 +546,7 @@ mod tests {
         let bytes: Vec<u8> = (0..512u64)
             .flat_map(|word| if word % 2 == 0 { 0x8000u64 } else { 0x1010 }.to_le_bytes())
             .collect();
-        let memory = crate::unwind::Stack {
-            base: 0x8000,
-            bytes: &bytes,
-        };
-        let unwinder = Unwinder::new(Arch::X86_64, Vec::new());
-        let mut registers = uprof::Registers::default();
-        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1010)] {
-            registers.set(number, value);
-        }
-        let mut frames = Vec::new();
-        let options = Options::default();
-        let stop = unwinder.unwind(&mut Cache::new(), &registers, &memory, options, &mut frames);
+        let (frames, stop) = without_images(&bytes);
         assert!(
             stop != Stop::Complete && frames.len() < 20,
             "{} frames, {}",
