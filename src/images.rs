@@ -11,8 +11,8 @@ use uniprof_report::recording::Recording;
 /// Images and symbols, given by hand or looked for.
 #[derive(Debug, clap::Args)]
 pub struct Images {
-    /// An image of the guest, and where it was loaded if the recording doesn't show that; may be
-    /// repeated
+    /// An image of the guest (an ELF file, or Linux's vmlinuz), and where it was loaded if the recording
+    /// doesn't show that; may be repeated
     #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse, help_heading = "Symbols")]
     elf: Vec<Elf>,
     /// A folder with images or debug files, by name or in .build-id; may be repeated

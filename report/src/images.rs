@@ -2,9 +2,11 @@
 //! and load bias come out. Nothing here unwinds or names an address; every offset and length that
 //! the file claims is checked before it is used.
 
+mod vmlinuz;
 mod segments;
 mod stubs;
 mod debugdata;
+mod kernel;
 mod error;
 
 pub use error::ImageError;
@@ -13,6 +15,7 @@ pub(crate) use stubs::relocations_of;
 pub use stubs::{Stub, Stubs, Target};
 
 use crate::mapped::{Mapped, map, map_named, map_opened};
+use kernel::WrittenOver;
 use object::elf;
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, ObjectSection};
@@ -73,7 +76,7 @@ enum Bytes {
     Owned(Arc<[u8]>),
 }
 
-/// A 64-bit little-endian ELF file for x86-64 or aarch64.
+/// A 64-bit little-endian ELF file for x86-64 or aarch64, or the one that is packed in a kernel's bzImage.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -84,6 +87,7 @@ pub struct Image {
     segments: Segments,
     position_independent: bool,
     tells_code: OnceLock<bool>,
+    written_over: Arc<OnceLock<WrittenOver>>,
 }
 
 impl Image {
@@ -130,6 +134,19 @@ impl Image {
             Bytes::Mapped(mapped) => mapped,
             Bytes::Owned(owned) => owned,
         };
+        // What is packed in a kernel is an ELF file, never another bzImage.
+        if let Some(kernel) = vmlinuz::unpack(data) {
+            let kernel = kernel.and_then(|kernel| {
+                let is_elf = kernel.starts_with(&elf::ELFMAG);
+                is_elf
+                    .then_some(kernel)
+                    .ok_or("what is packed in it is no ELF file")
+            });
+            return match kernel {
+                Ok(kernel) => Image::parse(name, path, Bytes::Owned(kernel.into())),
+                Err(what) => Err(ImageError::Packed { name, what }),
+            };
+        }
         let broken = |what: &'static str, source: object::read::Error| ImageError::Broken {
             name: name.clone(),
             what,
@@ -183,6 +200,7 @@ impl Image {
             segments: Segments(segments),
             position_independent,
             tells_code: OnceLock::new(),
+            written_over: Arc::default(),
         })
     }
 
@@ -203,6 +221,12 @@ impl Image {
                 });
             has_code && !is_patched
         })
+    }
+
+    /// Whether the file says that its byte at `address` is written over when it runs, as kernels do.
+    pub(crate) fn is_written_over(&self, address: ImageAddress) -> bool {
+        let places = self.written_over.get_or_init(|| WrittenOver::of(self));
+        places.contains(address.0)
     }
 
     /// What messages call this image: its path, or the name it was given.

@@ -4,7 +4,8 @@
 //! A piece of code is looked for in the image's text, at addresses with the same place in a page, since
 //! images are moved by whole pages. Each find is a vote for a distance; the distances with most votes
 //! are checked with all pieces that then lie in the image. What the loader writes into code
-//! (relocations) differs by just the distance, and is no difference.
+//! (relocations) differs by just the distance, and is no difference; nor is what the image says that is written over
+//! when it runs.
 
 use crate::images::{Image, ImageAddress};
 use std::collections::HashMap;
@@ -155,7 +156,8 @@ pub fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
         if !Code::is_telling(own) {
             continue;
         }
-        let is_same = is_same(own, piece.bytes, bias);
+        let is_kept = |at: usize| !image.is_written_over(ImageAddress(address.0 + at as u64));
+        let is_same = is_same(own, piece.bytes, bias, is_kept);
         found.same += usize::from(is_same);
         found.other += usize::from(!is_same);
     }
@@ -196,7 +198,7 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
             };
             let address = segment.address.0.wrapping_add(at as u64);
             let bias = piece.address.wrapping_sub(address);
-            if is_same(own, piece.bytes, bias) && !found.contains(&bias) {
+            if is_same(own, piece.bytes, bias, |_| true) && !found.contains(&bias) {
                 if found.len() == PLACES_MAX {
                     return Vec::new();
                 }
@@ -207,9 +209,13 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
     found
 }
 
+/// What Linux puts over calls that only tracing needs, and such a call's first byte.
+const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+const CALL: u8 = 0xe8;
+
 /// Whether code is the same, or differs by what a loader adds to addresses in code that it moves by
-/// `bias`.
-fn is_same(own: &[u8], seen: &[u8], bias: u64) -> bool {
+/// `bias`, in bytes that aren't kept when it runs, or in a call that tracing may put there.
+fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) -> bool {
     // Most places are nothing like it, which takes no closer look.
     let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
     if equal.count() < Code::PIECE_BYTES / 2 {
@@ -217,8 +223,11 @@ fn is_same(own: &[u8], seen: &[u8], bias: u64) -> bool {
     }
     let mut at = 0;
     while at < own.len() {
-        if own[at] == seen[at] {
+        let nop = &NOP[..NOP.len().min(own.len() - at)];
+        if own[at] == seen[at] || !is_kept(at) {
             at += 1;
+        } else if own[at] == CALL && seen[at..].starts_with(nop) {
+            at += nop.len();
         } else if let Some(end) = relocated(own, seen, at, bias) {
             at = end;
         } else {

@@ -67,6 +67,7 @@ class Machine:
     def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=(),
                  kernel=None, megabytes=128):
         self.image = GUESTS / image
+        self.kernel = kernel or self.image
         self.arm = "aarch64" in image
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="uniprof-qemu-"))
         self.stub = self.folder / "gdb"
@@ -78,7 +79,7 @@ class Machine:
             "qemu-system-x86_64", "-M", "q35"]
         command += [
             "-accel", accel, "-smp", str(vcpus), "-m", str(megabytes), "-display", "none",
-            "-nic", "none", "-no-reboot", "-kernel", str(kernel or self.image), "-append", append,
+            "-nic", "none", "-no-reboot", "-kernel", str(self.kernel), "-append", append,
             "-serial", f"file:{self.console}",
             "-qmp", f"unix:{self.monitor},server=on,wait=off",
             "-object", f"memory-backend-file,id=mem,size={megabytes}M,share=on,"

@@ -134,6 +134,7 @@ impl Orc {
         };
         let places = orc.len();
         let is_sound = orc.rules.len() / RULE_BYTES as usize == places
+            && places as u64 <= RULES_MAX
             && (0..places).map(|index| orc.place(index)).is_sorted();
         is_sound.then_some(orc)
     }

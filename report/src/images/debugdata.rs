@@ -18,13 +18,19 @@ impl Image {
     pub(crate) fn debugdata(&self) -> Option<Image> {
         let packed = self.section(".gnu_debugdata")?;
         let most_bytes = (packed.len() as u64).saturating_mul(UNPACK_RATIO_MAX);
-        let bytes = unpack(&packed, most_bytes.min(DEBUGDATA_BYTES_MAX))?;
+        let most_bytes = most_bytes.min(DEBUGDATA_BYTES_MAX);
+        let bytes = unpack_xz(&packed, most_bytes, DICTIONARY_BYTES_MAX)?;
         Image::from_bytes(&format!("{} (.gnu_debugdata)", self.name()), bytes).ok()
     }
 }
 
-fn unpack(packed: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
-    let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, DICTIONARY_BYTES_MAX);
+/// What xz packed, if it is sound, at most `most_bytes`, and looks back to no more than `dictionary_bytes`.
+pub(super) fn unpack_xz(
+    packed: &[u8],
+    most_bytes: u64,
+    dictionary_bytes: usize,
+) -> Option<Vec<u8>> {
+    let mut decoder = XzDecoder::in_heap_with_alloc_dict_size(0, dictionary_bytes);
     let mut step = vec![0; STEP_BYTES];
     let mut bytes = Vec::new();
     let mut rest = packed;
@@ -47,6 +53,10 @@ fn unpack(packed: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn unpack(packed: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
+        unpack_xz(packed, most_bytes, DICTIONARY_BYTES_MAX)
+    }
 
     /// `printf 'uprof uprof uprof\n' | xz`, of xz 5.4.
     const PACKED: &[u8] = &[

@@ -14,6 +14,14 @@ pub enum ImageError {
         /// The file.
         name: String,
     },
+    /// A compressed kernel that can't be unpacked.
+    #[error("cannot use {name} as an image: a compressed kernel (bzImage), but {what}")]
+    Packed {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// ELF, but of 32 bits or big-endian.
     #[error("cannot use {name} as an image: only 64-bit little-endian ELF is supported")]
     NotElf64 {

@@ -1,10 +1,11 @@
-//! Function symbols of an ELF image: `.symtab`, `.dynsym`, the packed `.gnu_debugdata`, Go's table
-//! and the procedure linkage table go in, a table comes out. Says nothing about data, and skips the
+//! Function symbols of an ELF image: `.symtab`, `.dynsym`, the packed `.gnu_debugdata`, Go's table, a kernel's
+//! kallsyms and the procedure linkage table go in, a table comes out. Says nothing about data, and skips the
 //! assembler's own marks.
 
 use super::demangle::STUB_ENDING;
 use super::go::GoFunctions;
 use super::local::is_mark;
+use super::text::Line;
 use super::{Candidate, SymbolTable};
 use crate::images::{Image, Stub, Stubs, Target};
 use object::elf;
@@ -47,6 +48,18 @@ impl SymbolTable {
         let files = images.iter().copied().chain(&packed);
         let files: Vec<_> = files.filter_map(Image::elf).collect();
         let mut candidates = Vec::new();
+        let mut borders = Vec::new();
+        if let Some(kallsyms) = stripped.and_then(|image| image.kallsyms()) {
+            kallsyms.each(|address, symbol| {
+                let line = Line {
+                    address,
+                    size_bytes: 0,
+                    kind: u8::try_from(symbol.kind).unwrap_or(b'?'),
+                    name: &symbol.name,
+                };
+                line.take(&mut candidates, &mut borders);
+            });
+        }
         if let Some(functions) = stripped.and_then(|image| GoFunctions::of(image)) {
             candidates.extend(functions.all().take(SYMBOLS_MAX).map(of_go));
         }
@@ -59,7 +72,7 @@ impl SymbolTable {
             candidates.extend(stubs);
             candidates.extend(unnamed(image));
         }
-        SymbolTable::build(candidates, Vec::new())
+        SymbolTable::build(candidates, borders)
     }
 }
 

@@ -30,11 +30,44 @@ pub enum TextError {
     },
 }
 
-struct Line<'a> {
-    address: u64,
-    size_bytes: u64,
-    kind: u8,
-    name: &'a str,
+/// A symbol as `nm` and kallsyms have it.
+pub(super) struct Line<'a> {
+    pub(super) address: u64,
+    /// 0 where that is not said.
+    pub(super) size_bytes: u64,
+    /// A letter, as in the manual of `nm`.
+    pub(super) kind: u8,
+    pub(super) name: &'a str,
+}
+
+impl Line<'_> {
+    /// Adds it to the functions, or to the addresses at which functions end.
+    pub(super) fn take(self, candidates: &mut Vec<Candidate<'_>>, borders: &mut Vec<u64>) {
+        match self.kind {
+            b'T' | b't' | b'W' | b'w' | b'i' | b'u'
+                if !is_mark(self.name) && !self.name.starts_with('.') =>
+            {
+                candidates.push(Candidate {
+                    address: self.address,
+                    size_bytes: self.size_bytes,
+                    limit: u64::MAX,
+                    kind: match self.kind {
+                        b'i' => Kind::Function,
+                        _ => Kind::Unsaid,
+                    },
+                    binding: match self.kind {
+                        b'W' | b'w' => Binding::Weak,
+                        b't' => Binding::Local,
+                        _ => Binding::Global,
+                    },
+                    name: Cow::Owned(unversioned(self.name).to_owned()),
+                });
+            }
+            // Absolute symbols are numbers more often than places.
+            b'A' | b'a' | b'U' => {}
+            _ => borders.push(self.address),
+        }
+    }
 }
 
 impl SymbolTable {
@@ -47,30 +80,7 @@ impl SymbolTable {
         let mut candidates = Vec::new();
         let mut borders = Vec::new();
         for line in text.lines().filter_map(parse) {
-            match line.kind {
-                b'T' | b't' | b'W' | b'w' | b'i' | b'u'
-                    if !is_mark(line.name) && !line.name.starts_with('.') =>
-                {
-                    candidates.push(Candidate {
-                        address: line.address,
-                        size_bytes: line.size_bytes,
-                        limit: u64::MAX,
-                        kind: match line.kind {
-                            b'i' => Kind::Function,
-                            _ => Kind::Unsaid,
-                        },
-                        binding: match line.kind {
-                            b'W' | b'w' => Binding::Weak,
-                            b't' => Binding::Local,
-                            _ => Binding::Global,
-                        },
-                        name: Cow::Borrowed(unversioned(line.name)),
-                    });
-                }
-                // Absolute symbols are numbers more often than places.
-                b'A' | b'a' | b'U' => {}
-                _ => borders.push(line.address),
-            }
+            line.take(&mut candidates, &mut borders);
         }
         if candidates.is_empty() {
             return Err(TextError::NoFunctions {

@@ -60,11 +60,17 @@ struct Frames<'a> {
 }
 
 impl RuleTable {
-    /// Compiles the unwind rules of `image`; `debug` is the debug file split off it, if there is
+    /// Compiles the unwind rules of `image`: ORC's of a kernel that has them, otherwise call frame information; `debug` is the debug file split off it, if there is
     /// one, whose .debug_frame counts as the image's own.
     ///
     /// An image without any gives an empty table: its frames then need frame pointers.
     pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {
+        // A kernel's own rules describe all of it, its assembler too.
+        if let Some(orc) = image.orc()
+            && let Some(table) = RuleTable::parse(&orc.section())
+        {
+            return table;
+        }
         let mut skipped = Skipped::default();
         with_frames(image, debug, |frames| {
             let functions = frames.functions(image, &mut skipped);

@@ -48,6 +48,22 @@ def kernel(run, recording, table):
                       f"{wrong[:3] or ''}")
 
 
+def kernel_by_image(run, recording, table, image):
+    """Whether a recording whose recorder knew nothing of the kernel has its names and whole stacks by its `image`. Of a
+    handler on a stack of its own only that one was recorded."""
+    roots = (*ROOTS, "sysvec_", "common_interrupt", "__common_interrupt")
+    truth = {name for names in functions_of(table).values() for name in names}
+    stacks = [(stack, count) for stack, count in folded(run, recording, "--elf", image) if stack[-1].endswith("_[k]")]
+    inside = sum(count for _, count in stacks)
+    rooted = sum(count for stack, count in stacks if stack[1].startswith(roots))
+    frames = {frame.removesuffix("_[k]") for stack, _ in stacks for frame in stack if frame.endswith("_[k]")}
+    named = {frame for frame in frames if not frame.startswith("0x")}
+    strange = sorted({stack[1] for stack, _ in stacks if not stack[1].startswith(roots)} | named - truth)
+    is_right = inside >= 50 and rooted >= 0.95 * inside and named <= truth
+    return is_right, (f"by its file, {rooted} of {inside} stacks in the kernel begin at an entry, a handler or a thread's "
+                      f"start, {len(named & truth)} of {len(named)} functions are the kernel's {strange[:5] or ''}")
+
+
 def users(run, recording, *selection):
     """Samples of user code by address space: {space: {function: samples}}."""
     found = {}
