@@ -22,7 +22,7 @@ use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
 use uprof::cold::TargetKind;
-use uprof::due::is_loss;
+use uprof::due::{LATE_NS, are_many_late, is_loss};
 
 /// Where recordings go, and come from, when nothing else is said.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -435,6 +435,14 @@ fn say_summary(summary: &Summary, args: &Args) {
     }
     for (reason, count) in &summary.lost {
         terminal::say(format_args!("Lost: {count} {}.", reason.describe()));
+    }
+    if are_many_late(summary.late, summary.samples) {
+        terminal::say(format_args!(
+            "uniprof: {:.0} % of the samples were taken late, {} or more after they were due, and shares may be off by \
+             up to as many points: give the recorder a processor of its own",
+            summary.late as f64 * 100.0 / summary.samples as f64,
+            quantity::duration(LATE_NS),
+        ));
     }
     if let Some(gap) = gap(summary) {
         terminal::say(format_args!("uniprof: {gap}"));

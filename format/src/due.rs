@@ -24,6 +24,19 @@ const ERRORS: f64 = 3.0;
 /// busy machine costs, and less than the error of most shares.
 pub const MISSED_SHARE_MAX: f64 = 0.05;
 
+/// A sample is late beyond so many nanoseconds after its deadline: it may show what a guest did after it was
+/// due, rather than then.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// Up to this share of late samples nobody is told of them: a share can be off by no more, which is less than the
+/// error of most.
+pub const LATE_SHARE_MAX: f64 = 0.01;
+
+/// Whether `late` of so many samples are worth telling.
+pub fn are_many_late(late: u64, samples: u64) -> bool {
+    late as f64 > samples as f64 * LATE_SHARE_MAX
+}
+
 /// Whether a `count` lost for `reason` is reason enough for exit status 1, where a recording had so many
 /// `deadlines`: any is, but for a few missed deadlines.
 pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {

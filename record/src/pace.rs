@@ -120,6 +120,9 @@ impl Pace {
 }
 
 #[cfg(test)]
+mod shared_processor;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,4 +1,5 @@
-//! The loop that takes samples: absolute deadlines, and nothing that could wait.
+//! The loop that takes samples: absolute deadlines, and nothing that could wait. It is prompt where it can be, and
+//! takes late samples: `pace/shared_processor.rs` has what becomes of shares otherwise.
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 
@@ -9,7 +10,7 @@ use crate::pace::Pace;
 use crate::ring::Sink;
 use crate::slot::Slot;
 use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
-use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until};
+use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly};
 use crate::sys::signal;
 use crate::walk;
 use crate::window::{PIECE_BYTES, Reader, Window};
@@ -73,6 +74,7 @@ pub fn stop_world(
     // A process tells which files it has mapped.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
     sleep_exactly();
+    start_promptly();
     if let Some(ending) = look(source, sink) {
         return ending;
     }

@@ -114,6 +114,8 @@ pub struct Summary {
     pub passed_ns: u64,
     /// What was lost, by reason.
     pub lost: Vec<(LossReason, u64)>,
+    /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
+    pub late: u64,
     /// Freeze or sampling time, one entry for each round.
     pub cost: Histogram,
     /// Whether that is freeze time.
@@ -249,6 +251,7 @@ pub fn record<W: Write + Send>(
         bytes,
         passed_ns: end.time_ns - start_ns,
         lost: tally.lost.clone(),
+        late: tally.late,
         cost: tally.cost,
         freezes: facts.freezes,
         slowed_to_ns,

@@ -6,7 +6,7 @@ use crate::recording::Recording;
 use crate::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
 use uprof::cold::{Loss, LossReason, TargetKind};
-use uprof::due::is_loss;
+use uprof::due::{LATE_NS, are_many_late, is_loss};
 use uprof::{Damage, DamageKind, Due, State, Stop};
 
 /// What of a file could not be read.
@@ -118,10 +118,6 @@ pub struct Account {
     /// Deadlines that there were in them.
     pub deadlines: f64,
 }
-
-/// A sample is late beyond so many nanoseconds after its deadline: it may show what a guest did after it was
-/// due, rather than then.
-pub const LATE_NS: u64 = 1_000_000;
 
 /// What a recorder calls [`Account::untold`] at the end of a recording.
 const UNTOLD: [&str; 2] = [
@@ -272,9 +268,10 @@ impl Account {
                 self.unit.amount(self.lacking)
             ));
         }
-        if self.late > 0 {
+        if are_many_late(self.late, self.counted) {
             lines.push(format!(
-                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next",
+                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next, \
+                 and shares be off by up to as many points",
                 duration(LATE_NS),
                 self.unit.amount(self.late),
                 share(self.late, self.counted)
@@ -417,11 +414,19 @@ mod tests {
             late: 50,
             ..Account::default()
         };
-        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did next";
+        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did next, \
+                    and shares be off by up to as many points";
         assert!(
             account.short_line(1000).contains(late),
             "{:?}",
             account.lines()
         );
+        // A hundredth moves no share by more than a point.
+        let few = |late| Account {
+            counted: 200,
+            late,
+            ..Account::default()
+        };
+        assert_eq!([2, 3].map(|late| few(late).lines().len()), [1, 2]);
     }
 }

@@ -11,7 +11,7 @@ use super::{Process, threads};
 use crate::ring::Sink;
 use crate::slot::News;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
-use crate::sys::clock::monotonic_ns;
+use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Event, Options};
@@ -25,6 +25,11 @@ use uprof::{Registers, State, Task};
 
 /// A thread that was running is expected to stop within this time; else it is left out.
 const STOP_WITHIN_NS: u64 = 5_000_000;
+/// A thread on another processor has stopped within so many looks. One that waits for this processor gets it
+/// where we sleep; and who takes much of it is late for the next sample.
+const LOOKS_AT_ONCE: u32 = 50;
+/// How long we sleep between later looks.
+const BETWEEN_LOOKS_NS: u64 = 30_000;
 /// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a stop that we asked for, or a group stop.
 const EVENT_STOP: i32 = 128;
 
@@ -353,12 +358,20 @@ fn stand_of(status: WaitStatus) -> Stand {
 /// Waits for the stop that was asked for. Returns what the thread reported instead, if it did: it
 /// then stays where it is until that is dealt with.
 fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
+    let mut looks = 0;
     loop {
         match waitpid(
             tracee.tid(),
             Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
         ) {
-            Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => std::thread::yield_now(),
+            Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => {
+                looks += 1;
+                if looks < LOOKS_AT_ONCE {
+                    std::thread::yield_now();
+                } else {
+                    sleep_until(monotonic_ns() + BETWEEN_LOOKS_NS);
+                }
+            }
             Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
                 tracee.stand = stand_of(status);
                 return None;

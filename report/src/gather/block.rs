@@ -2,7 +2,7 @@
 //! into places by the mappings of their time.
 
 use super::chains::Chains;
-use crate::account::{Account, LATE_NS, is_shallow};
+use crate::account::{Account, is_shallow};
 use crate::filter::{Filter, Verdict};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::spaces::Place;
@@ -10,6 +10,7 @@ use crate::splice;
 use crate::unit::{Unit, Weight};
 use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
+use uprof::due::LATE_NS;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
