@@ -438,8 +438,8 @@ fn say_summary(summary: &Summary, args: &Args) {
     }
     if are_many_late(summary.late, summary.samples) {
         terminal::say(format_args!(
-            "uniprof: {:.0} % of the samples were taken late, {} or more after they were due, and shares may be off by \
-             up to as many points: give the recorder a processor of its own",
+            "uniprof: {:.0} % of the samples were taken late, {} or more after they were due, which may move \
+             shares by up to as many points: give the recorder a processor of its own",
             summary.late as f64 * 100.0 / summary.samples as f64,
             quantity::duration(LATE_NS),
         ));

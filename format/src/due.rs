@@ -28,8 +28,8 @@ pub const MISSED_SHARE_MAX: f64 = 0.05;
 /// due, rather than then.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// Up to this share of late samples nobody is told of them: a share can be off by no more, which is less than the
-/// error of most.
+/// Up to this share of late samples nobody is told of them: so few move a share by a point at the most, which is less
+/// than the error of most.
 pub const LATE_SHARE_MAX: f64 = 0.01;
 
 /// Whether `late` of so many samples are worth telling.

@@ -271,7 +271,7 @@ impl Account {
         if are_many_late(self.late, self.counted) {
             lines.push(format!(
                 "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next, \
-                 and shares be off by up to as many points",
+                 and move shares by up to as many points",
                 duration(LATE_NS),
                 self.unit.amount(self.late),
                 share(self.late, self.counted)
@@ -415,7 +415,7 @@ mod tests {
             ..Account::default()
         };
         let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did next, \
-                    and shares be off by up to as many points";
+                    and move shares by up to as many points";
         assert!(
             account.short_line(1000).contains(late),
             "{:?}",
