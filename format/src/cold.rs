@@ -11,8 +11,9 @@ pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
 pub use spaces::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
 
 use crate::error::Fault;
-use crate::layout::{MAX_RECORDS_BYTES, tags};
+use crate::layout::MAX_RECORDS_BYTES;
 use crate::sample::{Arch, Task};
+use crate::tags::tags;
 use crate::varint::{self, Cursor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

@@ -1,6 +1,5 @@
 //! The index at the end of a recording (format-spec.md, section 8).
 
-use crate::block::Block;
 use crate::cold;
 use crate::error::Fault;
 use crate::layout::{INDEX_TRAILER, MAX_INDEX_ENTRIES, MAX_RECORDS_BYTES};
@@ -54,13 +53,4 @@ pub(crate) fn trailer_offset(bytes: &[u8]) -> Option<u64> {
     let (before, trailer) = bytes.split_last_chunk::<8>()?;
     let (_, offset) = before.split_last_chunk::<8>()?;
     (*trailer == INDEX_TRAILER).then_some(u64::from_le_bytes(*offset))
-}
-
-/// Whether entries can be those of the index block `block`.
-pub(crate) fn agrees(entries: &[IndexEntry], block: &Block<'_>) -> bool {
-    let samples: u64 = entries.iter().map(|entry| u64::from(entry.samples)).sum();
-    let ascending = entries.is_sorted_by(|before, after| before.offset < after.offset);
-    let inside = entries.last().is_none_or(|last| last.offset < block.offset);
-    let complete = entries.len() as u64 == u64::from(block.sequence);
-    ascending && inside && complete && samples == block.samples_before
 }

@@ -15,6 +15,8 @@
 #![forbid(unsafe_code)]
 
 pub mod varint;
+mod tags;
+mod details;
 pub mod layout;
 mod error;
 mod sample;
@@ -26,7 +28,7 @@ mod registers;
 mod stack_memory;
 mod raw_stack;
 mod columns;
-mod details;
+mod detail_columns;
 mod samples;
 pub mod cold;
 pub mod image;

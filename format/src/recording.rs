@@ -61,7 +61,7 @@ impl<'a> Recording<'a> {
             return None;
         }
         match block.payload() {
-            Ok(Payload::Index(entries)) if index::agrees(&entries, &block) => Some(entries),
+            Ok(Payload::Index(entries)) if agrees(&entries, &block) => Some(entries),
             _ => None,
         }
     }
@@ -81,6 +81,15 @@ impl<'a> Block<'a> {
             _ => None,
         }
     }
+}
+
+/// Whether entries can be those of the index block `block`.
+fn agrees(entries: &[IndexEntry], block: &Block<'_>) -> bool {
+    let samples: u64 = entries.iter().map(|entry| u64::from(entry.samples)).sum();
+    let ascending = entries.is_sorted_by(|before, after| before.offset < after.offset);
+    let inside = entries.last().is_none_or(|last| last.offset < block.offset);
+    let complete = entries.len() as u64 == u64::from(block.sequence);
+    ascending && inside && complete && samples == block.samples_before
 }
 
 /// Iterates over a recording's blocks and damages.

@@ -2,7 +2,8 @@
 //! mirrors it.
 
 use crate::columns::Directory;
-use crate::details::{DetailReader, Details, Optional};
+use crate::detail_columns::{DetailReader, Optional};
+use crate::details::Details;
 use crate::error::Fault;
 use crate::layout::{Column, MAX_ROWS};
 use crate::raw_stack::RawStackReader;

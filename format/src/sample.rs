@@ -1,7 +1,7 @@
 //! A sample as the program sees it: the row that goes into a block and comes out of it.
 
 use crate::details::Details;
-use crate::layout::tags;
+use crate::tags::tags;
 use serde::{Deserialize, Serialize};
 
 tags! {

@@ -2,7 +2,7 @@
 //! it.
 
 use crate::columns;
-use crate::details::{DetailBuilder, put_plus_one, unless_zero};
+use crate::detail_columns::{DetailBuilder, put_plus_one, unless_zero};
 use crate::layout::REGISTER_COLUMN;
 use crate::layout::{Column, MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES};
 use crate::raw_stack::RawStackBuilder;
