@@ -3,7 +3,7 @@
 //! recording.
 
 use crate::account::share;
-use crate::gather::Profile;
+use crate::profile::Profile;
 use uprof::Stop;
 
 /// Most stack bytes that perf events give of a process.

@@ -6,15 +6,17 @@ mod chains;
 mod block;
 mod naming;
 
+pub use crate::profile::Profile;
+
 use crate::account::Account;
 use crate::advice::{Counts, advice};
 use crate::filter::Filter;
 use crate::labels::{LabelId, Labels};
 use crate::library::Library;
-use crate::processes::Processes;
+use crate::processes::{Processes, task_name};
 use crate::recording::Recording;
 use crate::symbolizer::Symbolizer;
-use crate::tree::{NodeId, ROOT, StackTree};
+use crate::tree::{NodeId, ROOT};
 use crate::unit::{Unit, Weight};
 use crate::unwinders::Unwinders;
 use crate::words::WordMap;
@@ -100,26 +102,6 @@ pub struct Sampled {
     pub weight: Weight,
     /// In which unit: the profile's.
     pub unit: Unit,
-}
-
-/// What was gathered.
-#[derive(Debug, Default)]
-pub struct Profile {
-    /// Stacks with counts.
-    pub tree: StackTree,
-    /// Their labels.
-    pub labels: Labels,
-    /// What the counts rest on.
-    pub account: Account,
-    /// Things to tell the user: images refused, blocks that can't be decoded.
-    pub warnings: Vec<String>,
-}
-
-impl Profile {
-    /// What the numbers of the tree are.
-    pub fn unit(&self) -> Unit {
-        self.account.unit
-    }
 }
 
 /// Takes samples one by one, in file order, with the profile as far as it is gathered.
@@ -484,31 +466,3 @@ pub fn names(recordings: &[&Recording]) -> Vec<String> {
     };
     all.iter().enumerate().map(tell).collect()
 }
-
-/// What a vCPU or thread is called: its name; that of its process, or of the process that this was
-/// forked from; else its number.
-pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
-    let tasks = recording.tasks();
-    if let Some(name) = tasks.name_at(task, time_ns) {
-        return name.to_owned();
-    }
-    let is_process = recording.metadata().target.kind == TargetKind::Process;
-    let mut space = task.space;
-    for _ in 0..FORKS_MAX {
-        let main = Task { space, vcpu: space };
-        if let Some(name) = tasks.name_at(main, time_ns).filter(|_| is_process) {
-            return name.to_owned();
-        }
-        match recording.spaces().forked_from(space) {
-            Some(parent) => space = parent,
-            None => break,
-        }
-    }
-    match is_process {
-        true => format!("thread {}", task.vcpu),
-        false => format!("vcpu {}", task.vcpu),
-    }
-}
-
-/// Forks of forks are followed so far: a recording may claim circles.
-const FORKS_MAX: usize = 16;

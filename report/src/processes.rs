@@ -1,7 +1,6 @@
-//! The processes of a recording: how they are told apart, and what the kernel counted of their time
-//! beside their samples.
+//! The processes of a recording: what they and their threads are called, how they are told apart, and what
+//! the kernel counted of their time beside their samples.
 
-use crate::gather::task_name;
 use crate::recording::Recording;
 use crate::survey::Survey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,6 +77,34 @@ pub fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
     let first = Task { space, vcpu: space };
     task_name(recording, first, time_ns)
 }
+
+/// What a vCPU or thread is called: its name; that of its process, or of the process that this was
+/// forked from; else its number.
+pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
+    let tasks = recording.tasks();
+    if let Some(name) = tasks.name_at(task, time_ns) {
+        return name.to_owned();
+    }
+    let is_process = recording.metadata().target.kind == TargetKind::Process;
+    let mut space = task.space;
+    for _ in 0..FORKS_MAX {
+        let main = Task { space, vcpu: space };
+        if let Some(name) = tasks.name_at(main, time_ns).filter(|_| is_process) {
+            return name.to_owned();
+        }
+        match recording.spaces().forked_from(space) {
+            Some(parent) => space = parent,
+            None => break,
+        }
+    }
+    match is_process {
+        true => format!("thread {}", task.vcpu),
+        false => format!("vcpu {}", task.vcpu),
+    }
+}
+
+/// Forks of forks are followed so far: a recording may claim circles.
+const FORKS_MAX: usize = 16;
 
 /// Number of a process; `None` where a guest's is not known.
 pub fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {

@@ -3,15 +3,16 @@
 //! that memory does not grow with the recording.
 
 mod assume;
+mod damages;
 mod error;
 mod subject;
 mod source;
 mod spool;
 
+pub use damages::Damages;
 pub use error::RecordingError;
 pub(crate) use subject::{first_word, last_part};
 
-use crate::account::Damages;
 use crate::guest_spaces::GuestSpaces;
 use crate::spaces::Spaces;
 use crate::tasks::TaskNames;

@@ -2,9 +2,10 @@
 //! category for kernel and user frames.
 
 use crate::export::{Moment, Request};
-use crate::gather::{Profile, task_name};
+use crate::gather::Profile;
 use crate::json_writer::JsonWriter;
 use crate::labels::printable;
+use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT};
 use crate::unit::Unit;

@@ -3,9 +3,10 @@
 //! number before the event is the sample's weight: 1, or nanoseconds off the processor.
 
 use crate::export::Request;
-use crate::gather::{Profile, Sampled, task_name};
+use crate::gather::{Profile, Sampled};
 use crate::labels::{LabelId, printable};
 use crate::processes;
+use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::unit::Unit;
 use std::io::{self, Write};

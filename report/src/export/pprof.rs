@@ -4,8 +4,9 @@
 mod message;
 
 use crate::export::Request;
-use crate::gather::{By, Options, Profile, Sampled, task_name};
+use crate::gather::{By, Options, Profile, Sampled};
 use crate::labels::{Label, LabelId, printable};
+use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::tree::NodeId;
 use crate::unit::Unit;

@@ -3,9 +3,10 @@
 //! that it waited.
 
 use crate::export::{Moment, Request};
-use crate::gather::{Profile, task_name};
+use crate::gather::Profile;
 use crate::json_writer::JsonWriter;
 use crate::labels::LabelId;
+use crate::processes::task_name;
 use crate::recording::last_part;
 use crate::unit::Unit;
 use serde_json::{Value, json};

@@ -4,8 +4,9 @@
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
 use crate::export::folded::{FoldedOptions, frame_names};
-use crate::gather::{Profile, Sampled, task_name};
+use crate::gather::{Profile, Sampled};
 use crate::labels::printable;
+use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::tree::NodeId;
 use crate::unit::Unit;

@@ -2,7 +2,8 @@
 
 use super::{Page, text};
 use crate::account::share;
-use crate::gather::{Sampled, names, task_name};
+use crate::gather::{Sampled, names};
+use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::unit::Unit;
 use crate::views::heatmap::Heatmap;
