@@ -8,10 +8,10 @@ use clap_complete::engine::{
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use uniprof_report::functions::rows;
 use uniprof_report::gather::{Options, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
-use uniprof_report::views::top;
 
 /// Nobody waits for the functions of a larger recording (bytes).
 const RECORDING_BYTES_MAX: u64 = 16 << 20;
@@ -53,7 +53,7 @@ pub fn functions() -> ArgValueCandidates {
         let opened: Vec<&Recording> = opened.iter().collect();
         let library = Library::default();
         let profile = gather(&opened, &library, &Options::default(), &|_, _| (), None);
-        let rows = top::rows(&profile).into_iter().take(FUNCTIONS_MAX);
+        let rows = rows(&profile).into_iter().take(FUNCTIONS_MAX);
         let names = rows.filter_map(|row| plain_part(profile.labels.name(row.label)));
         let mut told = HashSet::new();
         let names = names.filter(|name| told.insert(name.clone()));

@@ -12,14 +12,15 @@ use crate::showing::Showing;
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
-use uniprof_report::diff::{Diff, DiffOptions, Rule, RuleVerdict, diff, json, table};
+use uniprof_report::diff::{
+    Diff, DiffOptions, Rule, RuleVerdict, diff, json, markdown, table, workflow,
+};
 use uniprof_report::labels::printable;
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
-use uniprof_report::views::markdown;
-use uniprof_report::views::workflow::{self, Level};
+use uniprof_report::views::workflow::{Level, annotate};
 
 /// Compare two recordings, or two sets, and say which changes are certain
 #[derive(Debug, clap::Args)]
@@ -100,8 +101,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             };
             let write = match args.format {
                 FormFlag::Text => table::write,
-                FormFlag::Markdown => markdown::write_diff,
-                FormFlag::Github => workflow::write_diff,
+                FormFlag::Markdown => markdown::write,
+                FormFlag::Github => workflow::write,
             };
             args.showing.write(|out| write(&found, options, out))?;
         }
@@ -120,7 +121,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             RuleVerdict::Broken(why) => {
                 say(&why);
                 if args.format == FormFlag::Github {
-                    write_to_stdout(|out| workflow::annotate(Level::Error, &why, out))?;
+                    write_to_stdout(|out| annotate(Level::Error, &why, out))?;
                 }
                 outcome = Outcome::Lossy;
             }

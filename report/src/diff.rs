@@ -26,6 +26,8 @@ mod notes;
 pub mod flame;
 pub mod json;
 pub mod table;
+pub mod markdown;
+pub mod workflow;
 
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};

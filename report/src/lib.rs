@@ -37,8 +37,11 @@ pub mod profile;
 pub mod advice;
 pub mod gather;
 pub mod survey;
-pub mod views;
+mod calendar;
+pub mod screen;
+pub mod functions;
 pub mod export;
+pub mod views;
 pub mod import;
 pub mod diff;
 

@@ -2,7 +2,6 @@
 //! it rests on: how many samples, and what was lost, late or cut. [`VIEWS`] is the table of them.
 
 pub mod caption;
-pub mod screen;
 
 pub mod annotate;
 pub mod callers;
@@ -23,9 +22,9 @@ use crate::gather::{Profile, Sampled};
 use crate::labels::printable;
 use crate::library::Library;
 use crate::recording::Recording;
+use crate::screen::Screen;
 use crate::unit::Unit;
 use flame::FlameOptions;
-use screen::Screen;
 use std::io::{self, Write};
 use tree::TreeOptions;
 

@@ -7,8 +7,8 @@ use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, diff, json, table};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::screen::Screen;
 use uniprof_report::views::flame::FlameOptions;
-use uniprof_report::views::screen::Screen;
 
 /// 10 s at 1000 Hz; of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`.
 /// A simple generator shuffles them.

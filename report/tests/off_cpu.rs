@@ -8,10 +8,10 @@ use uniprof_report::export::{FORMATS, Request, folded};
 use uniprof_report::gather::{Each, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::screen::Screen;
 use uniprof_report::survey::survey;
 use uniprof_report::unit::Unit;
 use uniprof_report::views::flame::FlameOptions;
-use uniprof_report::views::screen::Screen;
 use uniprof_report::views::{chart, flame, heatmap, html, top, tree};
 use uprof::{State, Wait};
 
@@ -41,7 +41,7 @@ fn folded(profile: &Profile) -> String {
 
 fn top(profile: &Profile) -> String {
     let mut out = Vec::new();
-    top::write(profile, top::TopOptions::default(), &mut out).unwrap();
+    top::write(profile, Default::default(), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

@@ -5,11 +5,12 @@ mod made;
 use made::{open, small};
 use uniprof_report::code::Codes;
 use uniprof_report::export::folded;
+use uniprof_report::functions::rows;
 use uniprof_report::gather::{By, Options, Profile, Sampled, gather};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::screen::Screen;
 use uniprof_report::survey::survey;
-use uniprof_report::views::screen::Screen;
 use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {
@@ -76,7 +77,7 @@ fn filters_choose_samples_and_frames() {
 fn a_recursive_function_counts_each_sample_once() {
     let recording = open(small());
     let profile = profile(&recording, &Options::default());
-    let rows = top::rows(&profile);
+    let rows = rows(&profile);
     let walk = rows
         .iter()
         .find(|row| profile.labels.name(row.label) == "walk");
@@ -236,7 +237,7 @@ fn text_views_show_what_they_rest_on() {
     let recording = open(small());
     let profile = profile(&recording, &Options::default());
     let mut out = Vec::new();
-    top::write(&profile, top::TopOptions::default(), &mut out).unwrap();
+    top::write(&profile, Default::default(), &mut out).unwrap();
     tree::write(&profile, tree::TreeOptions::default(), &mut out).unwrap();
     let screen = Screen::default();
     info::write(
@@ -360,7 +361,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
             heat.write("made", &found.account.lines(), &mut out)
                 .unwrap();
-            top::write(&found, top::TopOptions::default(), &mut out).unwrap();
+            top::write(&found, Default::default(), &mut out).unwrap();
             let form = tree::TreeOptions {
                 reverse: true,
                 ..tree::TreeOptions::default()

@@ -3,9 +3,9 @@
 use super::matching::Kind;
 use super::series::{Counted, Series};
 use crate::account::Account;
+use crate::calendar::calendar;
 use crate::recording::{Recording, last_part};
 use crate::unit::{Unit, duration};
-use crate::views::info::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
 

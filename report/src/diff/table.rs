@@ -5,8 +5,8 @@ use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
 use crate::account::Account;
+use crate::screen::{Color, Notes, Screen, width};
 use crate::unit::Unit;
-use crate::views::screen::{Color, Notes, Screen, width};
 use std::io::{self, Write};
 
 /// What to show.

@@ -1,9 +1,9 @@
 //! Functions and their samples, or nanoseconds, as comma-separated values (RFC 4180, with a header line).
 
 use crate::export::Request;
+use crate::functions::rows;
 use crate::gather::Profile;
 use crate::unit::Unit;
-use crate::views::top;
 use std::io::{self, Write};
 
 /// Writes one line a function, in the order of `--top`.
@@ -19,7 +19,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     let head = format!("function,module,self{unit},total{unit},self_share,total_share");
     write!(out, "{head}\r\n")?;
     let whole = profile.account.counted.max(1) as f64;
-    for row in top::rows(&profile) {
+    for row in rows(&profile) {
         let labels = &profile.labels;
         let label = labels.get(row.label);
         let name = field(labels.name(row.label));

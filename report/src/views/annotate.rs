@@ -6,12 +6,12 @@ mod assembly;
 mod source;
 
 use super::callers::matching;
-use super::screen::Screen;
 use super::{Needs, Output, Shown, View};
 use crate::code::Codes;
 use crate::gather::Profile;
 use crate::library::Library;
 use crate::recording::Recording;
+use crate::screen::Screen;
 use crate::unit::Unit;
 use spots::{Spot, Spots};
 use std::collections::BTreeMap;

@@ -1,10 +1,10 @@
 //! `--tree`: who called whom, as an indented text.
 
-use super::screen::{Notes, Screen, width};
 use super::{Needs, Output, Shown, View};
 use crate::account::share;
 use crate::gather::Profile;
 use crate::recursion::{self, Rounds};
+use crate::screen::{Notes, Screen, width};
 use crate::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};

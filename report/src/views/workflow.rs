@@ -1,18 +1,16 @@
-//! Annotations for a workflow of GitHub Actions: functions by their samples, and comparisons, as lines that the runner
-//! takes for commands.
+//! Annotations for a workflow of GitHub Actions: text goes in, and functions by their samples; lines come out that the
+//! runner takes for commands.
 //!
 //! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
 
-use super::top::{self, TopOptions};
 use crate::account::share;
-use crate::diff::table::{Cells, TableOptions, verdict};
-use crate::diff::{Change, Diff};
+use crate::functions::{TopOptions, shown};
 use crate::gather::Profile;
 use crate::labels::{printable, short};
 use std::io::{self, Write};
 
 /// Annotations of one level that are shown.
-const SHOWN: usize = 10;
+pub(crate) const SHOWN: usize = 10;
 
 /// How loud an annotation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +43,7 @@ pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()>
 /// # Errors
 /// What `out` returns.
 pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
-    let (_, shown) = top::shown(profile, options);
+    let (_, shown) = shown(profile, options);
     let lines = profile.account.lines();
     let Some((counted, missing)) = lines.split_first() else {
         return Ok(());
@@ -60,40 +58,6 @@ pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) ->
         [] => Ok(()),
         lines => annotate(Level::Warning, &lines.join("\n"), out),
     }
-}
-
-/// Writes a comparison: a warning for each function that certainly takes more, a notice for each that takes less.
-///
-/// # Errors
-/// What `out` returns.
-pub fn write_diff(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
-    let certain: Vec<&Change> = diff
-        .listed(options.paths)
-        .filter(|change| change.certain)
-        .collect();
-    let mut summary = vec![verdict(certain.len())];
-    summary.extend(diff.warnings.iter().cloned());
-    annotate(Level::Notice, &summary.join("\n"), out)?;
-    for (level, grows) in [(Level::Warning, true), (Level::Notice, false)] {
-        let changes = certain
-            .iter()
-            .filter(|change| (change.estimate.change() > 0.0) == grows);
-        for change in changes.take(SHOWN) {
-            let cells = Cells::of(diff, change);
-            let [a, b] = &cells.shares;
-            let text = format!(
-                "{} ({}): {a}% to {b}% of the {}, change {} points ({}) {}",
-                short(&cells.function),
-                cells.of,
-                diff.series.unit.what(),
-                cells.change,
-                cells.interval,
-                cells.notes
-            );
-            annotate(level, text.trim_end(), out)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::escape;
 use crate::labels::{bare, unparenthesized};
-use crate::views::screen::{cut_end, width};
+use crate::screen::{cut_end, width};
 use std::borrow::Cow;
 
 /// Colours for dark screens.

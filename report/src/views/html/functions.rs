@@ -2,10 +2,10 @@
 
 use super::text;
 use crate::account::share;
+use crate::functions::{TopRow, rows};
 use crate::gather::Profile;
 use crate::labels::short;
 use crate::unit::Unit;
-use crate::views::top::{self, TopRow};
 use std::cmp::Reverse;
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ const ROWS_PRINTED: usize = 60;
 
 /// Writes the functions that have at least `least_share` of the samples in their stacks.
 pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) -> io::Result<()> {
-    let all = top::rows(profile);
+    let all = rows(profile);
     let least = (least_share * profile.account.counted as f64).ceil() as u64;
     // Those with the most samples in all: a caller of everything may have none of its own.
     let mut order: Vec<usize> = (0..all.len()).collect();

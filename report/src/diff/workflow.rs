@@ -1,0 +1,41 @@
+//! The comparison as annotations for a workflow of GitHub Actions.
+
+use super::table::{Cells, TableOptions, verdict};
+use super::{Change, Diff};
+use crate::labels::short;
+use crate::views::workflow::{Level, SHOWN, annotate};
+use std::io::{self, Write};
+
+/// Writes a comparison: a warning for each function that certainly takes more, a notice for each that takes less.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
+    let certain: Vec<&Change> = diff
+        .listed(options.paths)
+        .filter(|change| change.certain)
+        .collect();
+    let mut summary = vec![verdict(certain.len())];
+    summary.extend(diff.warnings.iter().cloned());
+    annotate(Level::Notice, &summary.join("\n"), out)?;
+    for (level, grows) in [(Level::Warning, true), (Level::Notice, false)] {
+        let changes = certain
+            .iter()
+            .filter(|change| (change.estimate.change() > 0.0) == grows);
+        for change in changes.take(SHOWN) {
+            let cells = Cells::of(diff, change);
+            let [a, b] = &cells.shares;
+            let text = format!(
+                "{} ({}): {a}% to {b}% of the {}, change {} points ({}) {}",
+                short(&cells.function),
+                cells.of,
+                diff.series.unit.what(),
+                cells.change,
+                cells.interval,
+                cells.notes
+            );
+            annotate(level, text.trim_end(), out)?;
+        }
+    }
+    Ok(())
+}
