@@ -5,18 +5,22 @@
 mod demangle;
 mod elf;
 mod ghc;
+mod line;
 mod go;
-mod lines;
+mod sections;
 mod units;
 mod dwarf;
+mod lines;
 mod ocaml;
 mod local;
 mod paths;
 mod text;
 
 pub use demangle::demangle;
-pub use lines::{Line, LineStore, Lines};
-pub(crate) use lines::{declare, has_undeclared};
+pub use line::Line;
+pub(crate) use line::{declare, has_undeclared};
+pub use lines::Lines;
+pub use sections::LineStore;
 pub use text::TextError;
 
 use crate::hypercalls;

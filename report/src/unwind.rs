@@ -5,12 +5,13 @@
 //! [`Stop::Complete`](uprof::Stop) is claimed only where call frame information or a zero says that
 //! there is no caller.
 
-mod compile;
+mod entries;
 mod linkage;
 mod edges;
-mod rows;
 mod rule;
 mod table;
+mod rows;
+mod compile;
 mod stored;
 
 mod modules;

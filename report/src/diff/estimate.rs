@@ -2,7 +2,8 @@
 //! distribution is a mixture, since it is not known which of several spreads an item's runs have
 //! (`runs`); probabilities and intervals are of that one mixture, so that they can't be at odds.
 
-use super::runs::{Known, Runs, SPREADS};
+use super::load::SPREADS;
+use super::runs::{Known, Runs};
 use super::series::{Counted, Series};
 use super::spread;
 use super::student;

@@ -6,8 +6,8 @@
 //! taken out. Only as far as runs of one side differ: beyond that, a side that has more samples has
 //! more to do.
 
-use super::runs::SPREADS;
-
+/// Spreads of a function's time from run to run, as parts of it.
+pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
 /// Standard deviations that slopes may have.
 const SLOPES: [f64; 5] = [0.0, 0.1, 0.2, 0.4, 0.8];
 /// By how many standard errors that runs of one side have, sides may differ by what the machine does.

@@ -2,10 +2,10 @@
 //! recordings at hand tell how much runs of this program differ.
 
 use super::estimate::Estimate;
-use super::runs::{Runs, SPREADS};
+use super::load::SPREADS;
+use super::runs::Runs;
 use super::series::{Counted, Series};
 use super::student;
-use super::verdict::POWER;
 
 /// How many recordings would show a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Plan {
 const SHARES: [f64; 3] = [0.1, 0.25, 0.5];
 /// The slowdown that there is a plan for.
 const SLOWER: f64 = 0.05;
+/// The normal quantile of a power of 80 %.
+pub(super) const POWER: f64 = 0.841_621;
 /// More recordings than this nobody makes.
 pub const RECORDINGS_MAX: usize = 100;
 

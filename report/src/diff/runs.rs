@@ -14,14 +14,12 @@ use super::load::{Grid, Load, Seen, Shift};
 use super::spread;
 use super::tally::{Run, Tally};
 
-/// Spreads of a function's time from run to run, as parts of it.
-pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
-/// How many of a hundred functions had which, before any run is seen: about what twelve runs or more
+/// How many of a hundred functions had which spread, before any run is seen: about what twelve runs or more
 /// of each of five programs showed on a busy machine (`benches/diff.py`), large functions only.
 pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
 /// So many functions' worth that is.
 const BEFORE_COUNTS: f64 = 1.0;
-/// How many of a hundred functions have which, before any run is seen; from the same recordings.
+/// How many of a hundred functions have which slope, before any run is seen; from the same recordings.
 const SLOPES_BEFORE: [f64; 5] = [0.3, 0.2, 0.2, 0.2, 0.1];
 /// Functions call each other and are not independent witnesses: all together count no more than so
 /// many.
@@ -186,6 +184,7 @@ fn weights(samples: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::load::SPREADS;
     use super::super::series::BLOCKS;
     use super::super::tally::Run;
     use super::*;

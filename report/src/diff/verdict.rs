@@ -18,7 +18,7 @@
 
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
-use super::plan::{self, Plan};
+use super::plan::{self, POWER, Plan};
 use super::questions::Questions;
 use super::series::{Counted, Series};
 use super::tally::{Of, Tally};
@@ -61,8 +61,6 @@ pub struct Verdicts {
 
 /// Shares for which it is said what could have been found.
 pub const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
-/// The normal quantile of a power of 80 %.
-pub(super) const POWER: f64 = 0.841_621;
 /// Most changes that are taken apart one after the other.
 const STEPS_MAX: usize = 64;
 

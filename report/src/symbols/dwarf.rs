@@ -2,21 +2,17 @@
 //! out with file and line, from the image's DWARF (addr2line). Split DWARF is followed to .dwo and
 //! .dwp files, shared DWARF to the file that dwz made, unless only named files may be looked at.
 
-use super::lines::{Line, LineStore};
+use super::line::Line;
 use super::paths::Paths;
+use super::sections::{Bytes, LineStore};
 use super::units::{self, Units};
 use crate::images::{BuildId, Image, ImageAddress};
 use addr2line::{Context, Frame, LookupContinuation, LookupResult, SplitDwarfLoad};
-use gimli::{
-    AbbreviationsCacheStrategy, Dwarf, DwarfFileType, DwarfPackage, EndianSlice, LittleEndian,
-    SectionId,
-};
+use gimli::{AbbreviationsCacheStrategy, Dwarf, DwarfFileType, DwarfPackage, SectionId};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-
-pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Where distributions put debug files.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";

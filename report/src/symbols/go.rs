@@ -6,7 +6,7 @@
 mod inlined;
 mod tables;
 
-use super::Line;
+use super::line::Line;
 use crate::images::{Image, ImageAddress};
 use inlined::Calls;
 use std::borrow::Cow;

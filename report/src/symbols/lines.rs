@@ -2,45 +2,12 @@
 //! out with file and line, from the image's DWARF, or from the table that Go leaves in a stripped
 //! program.
 
-use super::dwarf::{Bytes, DwarfLines};
+use super::dwarf::DwarfLines;
 use super::go::GoFunctions;
-use crate::arena::Arena;
+use super::line::{Line, declare, has_undeclared};
+use super::sections::LineStore;
 use crate::images::{Image, ImageAddress};
-use gimli::{EndianSlice, LittleEndian};
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
-
-/// What is known of one function at an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
-    /// As the linker would write it, or its name with its path where no linker has seen it; `None`
-    /// if only the line is known.
-    pub function: Option<String>,
-    /// Source file.
-    pub file: Option<String>,
-    /// Line in it, from 1; 0 if unknown.
-    pub line: u32,
-    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
-    pub start_line: u32,
-}
-
-/// Owns images and unpacked sections for as long as lines are asked for.
-#[derive(Debug, Default)]
-pub struct LineStore {
-    pub(super) images: Arena<Arc<Image>>,
-    sections: Arena<Vec<u8>>,
-}
-
-impl LineStore {
-    pub(super) fn section<'a>(&'a self, image: &'a Image, name: &str) -> Bytes<'a> {
-        let bytes = match image.section(name) {
-            Some(Cow::Borrowed(bytes)) => bytes,
-            Some(Cow::Owned(bytes)) => self.sections.keep(bytes),
-            None => &[],
-        };
-        EndianSlice::new(bytes, LittleEndian)
-    }
-}
 
 /// The lines of one image.
 #[derive(Debug)]
@@ -105,18 +72,5 @@ impl<'a> Lines<'a> {
             Source::Dwarf(dwarf) => dwarf.missing(),
             Source::Go(_) => Vec::new(),
         }
-    }
-}
-
-/// Whether it isn't known of all functions where they begin.
-pub(crate) fn has_undeclared(lines: &[Line]) -> bool {
-    lines.iter().any(|line| line.start_line == 0)
-}
-
-/// Takes from `known`, functions of the same address, where those of `lines` begin.
-pub(crate) fn declare(lines: &mut [Line], known: &[Line]) {
-    for line in lines.iter_mut().filter(|line| line.start_line == 0) {
-        let mut same = known.iter().filter(|one| one.function == line.function);
-        line.start_line = same.next().map_or(0, |one| one.start_line);
     }
 }

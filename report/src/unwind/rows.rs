@@ -1,8 +1,8 @@
 //! The second half of compiling: one function's call frame instructions go in, rows and shared
 //! rules come out. A rule that occurs a thousand times is stored once.
 
-use super::compile::{Bytes, Cies, Function, common_entry};
 use super::edges::{Depth, edges};
+use super::entries::{Bytes, Cies, Function, common_entry};
 use super::linkage::Stubs;
 use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
 use super::table::{NO_RULE, RuleTable, Skipped};
