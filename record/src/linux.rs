@@ -35,9 +35,11 @@ const MOST_LIKELY_BYTES: u64 = 4 << 20;
 /// What is read of a guest in all, and for how long.
 const MOST_READ_BYTES: u64 = 128 << 20;
 const MOST_TIME_NS: u64 = 10_000_000_000;
-/// Looks for a kernel: where a process runs, its page tables may have none of it, or be gone when they are read.
+/// Looks for a kernel: where a process runs, its page tables may be gone when they are read.
 const LOOKS: u32 = 8;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
+/// And for a vCPU that is in the kernel, where a process's page tables have hardly any of it (page-table isolation).
+const LOOKS_FOR_KERNEL: u32 = 300;
 /// Times that page tables may be gone while tables are read.
 const MOST_ROOTS: u32 = 100;
 /// Addresses that names are looked for; those of later code stay without.
@@ -130,8 +132,10 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
         failed: None,
     };
     let mut why = None;
-    for _ in 0..LOOKS {
-        if let Some(kernel) = memory.find_kernel(&mut why) {
+    let mut looks = 0;
+    while looks < LOOKS || (looks < LOOKS_FOR_KERNEL && memory.is_hidden()) {
+        looks += 1;
+        if let Some(kernel) = memory.find_kernel(looks > LOOKS, &mut why) {
             let mut linux = Linux::of(kernel, &mut memory);
             linux.find_processes(&mut memory);
             linux.told_of.read_bytes = memory.read_bytes;
@@ -345,18 +349,10 @@ impl Guest<'_> {
             self.failed = Some(error);
             return false;
         }
-        let (ip, _, _) = Arch::X86_64.special_registers();
-        let alive = self
-            .vcpus
-            .all()
-            .iter()
-            .filter(|vcpu| vcpu.registers.mask() != 0);
-        let is_kernel = |vcpu: &&Vcpu| vcpu.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
-        self.vcpu = alive
-            .clone()
-            .find(is_kernel)
-            .or(alive.clone().next())
-            .copied();
+        let alive = self.vcpus.all().iter();
+        let alive = alive.filter(|vcpu| vcpu.registers.mask() != 0);
+        let in_kernel = alive.clone().find(|vcpu| is_in_kernel(vcpu));
+        self.vcpu = in_kernel.or(alive.clone().next()).copied();
         self.vcpu.is_some()
     }
 
@@ -389,10 +385,27 @@ impl Guest<'_> {
         self.source.physical(&vcpu, address)
     }
 
-    /// A look for a kernel; `why` becomes what is wrong with the last one that is none.
-    fn find_kernel(&mut self, why: &mut Option<&'static str>) -> Option<Kernel> {
-        self.anchor = None;
+    /// Whether the vCPU is in a process whose page tables have something where kernels are: there may be more of it.
+    fn is_hidden(&self) -> bool {
+        self.anchor.is_some() && !self.is_in_kernel()
+    }
+
+    fn is_in_kernel(&self) -> bool {
+        self.vcpu.as_ref().is_some_and(is_in_kernel)
+    }
+
+    /// A look for a kernel, maybe only if a vCPU is in it; `why` becomes what is wrong with the last one that is none.
+    fn find_kernel(
+        &mut self,
+        only_in_kernel: bool,
+        why: &mut Option<&'static str>,
+    ) -> Option<Kernel> {
+        let anchor = self.anchor.take();
         if !self.choose() {
+            return None;
+        }
+        if only_in_kernel && !self.is_in_kernel() {
+            self.anchor = anchor;
             return None;
         }
         let start = self.first_slot()?;
@@ -422,6 +435,11 @@ impl Guest<'_> {
             .into_iter()
             .find(|&slot| self.read(slot, &mut [0; 8]) == 8)
     }
+}
+
+fn is_in_kernel(vcpu: &Vcpu) -> bool {
+    let (ip, _, _) = Arch::X86_64.special_registers();
+    vcpu.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF)
 }
 
 impl KernelMemory for Guest<'_> {

@@ -16,6 +16,8 @@ struct FakeGuest {
     freezes: u32,
     frozen: bool,
     reads_running: bool,
+    /// Where its vCPU is.
+    ip: u64,
 }
 
 impl FakeGuest {
@@ -29,6 +31,7 @@ impl FakeGuest {
             freezes: 0,
             frozen: false,
             reads_running: true,
+            ip: IMAGES,
         }
     }
 }
@@ -40,7 +43,7 @@ impl StopWorld for FakeGuest {
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let mut registers = Registers::default();
-        registers.set(16, IMAGES);
+        registers.set(16, self.ip);
         vcpus.push(Vcpu {
             task: Task { space: 0, vcpu: 0 },
             state: State::Running,
@@ -82,6 +85,18 @@ fn a_guest_without_a_kernel_is_left_after_a_few_looks() {
     let mut guest = FakeGuest::new(0x10_0000, 1 << 20, b"unikernel");
     assert!(look(&mut guest).unwrap().is_none());
     assert_eq!((guest.freezes, guest.read, guest.frozen), (LOOKS, 0, false));
+}
+
+/// Of a process whose page tables hide the kernel, no more than the usual looks read; the others wait for the kernel.
+#[test]
+fn a_kernel_that_is_hidden_from_processes_is_waited_for() {
+    let mut guest = FakeGuest::new(IMAGES, 1 << 20, b"entry");
+    guest.ip = 0x40_0000;
+    assert!(look(&mut guest).unwrap().is_none());
+    assert_eq!(guest.freezes, LOOKS_FOR_KERNEL);
+    let mut other = FakeGuest::new(IMAGES, 1 << 20, b"entry");
+    assert!(look(&mut other).unwrap().is_none());
+    assert_eq!((other.freezes, other.read), (LOOKS, guest.read));
 }
 
 #[test]
