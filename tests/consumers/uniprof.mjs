@@ -82,6 +82,14 @@ export function functions(stacks) {
   return found
 }
 
+/** Names of functions of several images, such as the C library's and the kernel's `clock_gettime`: a stack may have
+ * both, and names alone don't say so. */
+export function ambiguous(recording) {
+  const { frames } = JSON.parse(readFileSync(exported(recording, 'speedscope'))).shared
+  const names = frames.map(({ name }) => folded([name]))
+  return new Set(names.filter((name, index) => names.indexOf(name) !== index))
+}
+
 /** All samples of stacks, or those of the stacks that `which` picks. */
 export function sum(stacks, which = () => true) {
   return [...stacks].reduce((sum, [stack, samples]) => sum + (which(stack) ? samples : 0), 0)
