@@ -72,6 +72,10 @@ pub struct Args {
     #[arg(long, conflicts_with = "stack")]
     pub ip_only: bool,
 
+    /// Read stacks while the guest runs, and cut them where they changed meanwhile. Xen only
+    #[arg(long, conflicts_with_all = ["stack", "ip_only", "max_overhead"])]
+    pub no_pause: bool,
+
     /// Most frames of a chain
     #[arg(long, value_name = "N", default_value = "256",
           value_parser = clap::value_parser!(u32).range(1..=uprof::layout::MAX_FRAMES as i64))]
@@ -150,6 +154,7 @@ impl Args {
                 Some(Some(bytes)) => bytes,
             },
             ip_only: self.ip_only,
+            no_pause: self.no_pause,
             follow: self.follow,
             most_frames: self.depth,
             budget: self
@@ -320,6 +325,12 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     }
     if plan.follow && source.hot.facts().target.kind != TargetKind::XenDomain {
         bail!("--follow is for Xen domains: what else ends doesn't come back under its name");
+    }
+    if plan.no_pause && source.hot.facts().target.kind != TargetKind::XenDomain {
+        bail!(
+            "--no-pause is for Xen domains: perf events don't stop a process anyway, and behind a gdb stub, in QEMU \
+             or under ptrace a guest must stand still; --freeze-budget and --max-overhead say for how long"
+        );
     }
     // Up to here a signal ends the program, whatever it waits for, and leaves nothing behind.
     signal::hold_stops();

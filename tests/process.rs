@@ -318,6 +318,17 @@ fn targets_that_can_not_be_recorded() {
         .arg(&file)
         .args(["--", "/etc/passwd"]);
     refused(&mut data, &["/etc/passwd", "not executable"]);
+    for flags in [&["--no-pause"][..], &["--no-pause", "--ptrace"]] {
+        let mut running = uniprof();
+        running.args(["record", "-o"]).arg(&file).args(flags);
+        running.args(["--", "/bin/true"]);
+        refused(&mut running, &["Xen", "--freeze-budget"]);
+    }
+    for other in ["--stack", "--ip-only", "--max-overhead=1%"] {
+        let both = ["record", "--no-pause", other, "guest"];
+        let said = text(&run(uniprof().args(both), 2).stderr);
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
     assert!(
         !file.exists(),
         "a recording without a sample is not left behind"

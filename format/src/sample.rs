@@ -98,6 +98,8 @@ tags! {
         Unsaid = 8 "unsaid",
         /// Call frame information that needs what isn't known, or is damaged.
         BadRule = 9 "bad-unwind-rule",
+        /// What changed while it was read.
+        Moved = 10 "moved",
     }
 }
 
@@ -115,6 +117,7 @@ impl Stop {
             Stop::Unreadable => "in memory that can't be read",
             Stop::Unsaid => "without a word why",
             Stop::BadRule => "at code that no unwind rule covers, or a wrong one",
+            Stop::Moved => "that changed while they were read",
         }
     }
 }

@@ -11,6 +11,7 @@
 #![deny(unsafe_code)]
 
 pub mod build_id;
+pub mod call_sites;
 pub mod codes;
 pub mod control;
 pub mod doctor;

@@ -256,7 +256,9 @@ impl Linux {
         let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
         // A guest that is followed may come back with another kernel, or elsewhere.
         let is_ours = is_kernel && slot.task.space == 0;
-        if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_ours) {
+        // What was copied while the vCPU went on is not a stack.
+        let is_whole = is_ours && slot.stop != Stop::Moved;
+        if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_whole) {
             let stacks = [slot.stack(), slot.beyond()];
             let stop = orc::walk(
                 orc,

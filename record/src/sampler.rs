@@ -3,6 +3,7 @@
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 
+use crate::call_sites::CallSites;
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
 use crate::linux;
@@ -73,6 +74,9 @@ pub fn stop_world(
     let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
     // A process tells which files it has mapped.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
+    if !source.facts().freezes && take.window_bytes > 0 {
+        round.sites = Some(CallSites::new(source.facts().target.arch));
+    }
     sleep_exactly();
     start_promptly();
     if let Some(ending) = look(source, sink) {
@@ -200,6 +204,8 @@ struct Round<'a> {
     /// Stacks, by place in `taken`.
     copied: Vec<Copied<'a>>,
     codes: Option<Codes>,
+    /// Where the guest runs on while its stacks are read.
+    sites: Option<CallSites>,
 }
 
 impl<'a> Round<'a> {
@@ -224,6 +230,7 @@ impl<'a> Round<'a> {
             taken: Vec::with_capacity(most),
             copied: copied.collect(),
             codes: None,
+            sites: None,
         }
     }
 
@@ -270,12 +277,12 @@ impl<'a> Round<'a> {
         }
         frozen.resume()?;
         let frozen_ns = monotonic_ns() - start_ns;
-        self.walk_all(sink, frozen_ns);
+        self.walk_all(source, sink, frozen_ns);
         Ok(frozen_ns)
     }
 
     /// After the guest runs again: walks the copies and hands the slots over.
-    fn walk_all(&mut self, sink: &mut Sink, frozen_ns: u64) {
+    fn walk_all(&mut self, source: &mut dyn StopWorld, sink: &mut Sink, frozen_ns: u64) {
         for (index, (mut slot, place)) in self.taken.drain(..).enumerate() {
             let vcpu = &self.vcpus.all()[place];
             slot.details.cost_ns = Some(frozen_ns);
@@ -284,6 +291,12 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
+                let moved = self.sites.as_mut().filter(|_| source.has_moved(vcpu));
+                // Its stack bytes are not of one moment: no rule may be applied to them later.
+                let is_sound = moved.is_none();
+                if let Some(sites) = moved {
+                    copied.keep_fitting(&mut slot, sites, source, vcpu);
+                }
                 if let Some(codes) = &mut self.codes {
                     codes.want(vcpu, self.arch, slot.chain());
                 }
@@ -291,7 +304,7 @@ impl<'a> Round<'a> {
                 let (ip, _, _) = self.arch.special_registers();
                 let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));
                 let kept_bytes = kept_bytes.min(stack.bytes.len());
-                slot.keep_stack = kept_bytes > 0;
+                slot.keep_stack = kept_bytes > 0 && is_sound;
                 if slot.keep_stack {
                     slot.set_stack(stack.address, &stack.bytes[..kept_bytes]);
                     if copied.is_kernel {
@@ -371,6 +384,23 @@ impl Copied<'_> {
             self.beyond.follow(address, take.most_frames, &mut reader);
         }
         self.cut = reader.late;
+    }
+
+    /// Of a vCPU that went on while its stack was copied, leaves the frames whose calls lead to one another.
+    fn keep_fitting(
+        &self,
+        slot: &mut Slot,
+        sites: &mut CallSites,
+        source: &mut dyn StopWorld,
+        vcpu: &Vcpu,
+    ) {
+        let read = |address, into: &mut [u8]| source.read(vcpu, address, into);
+        let fitting = sites.fitting(vcpu, slot.chain(), read);
+        // A kernel's rules would walk on from here, through bytes of several moments.
+        if fitting < slot.chain().len() || self.is_kernel {
+            slot.keep_frames(fitting);
+            slot.stop = Stop::Moved;
+        }
     }
 
     /// Walks the copy; returns why the chain ends.

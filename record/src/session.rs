@@ -33,6 +33,8 @@ pub struct Plan {
     pub ip_only: bool,
     /// Whether a guest that ends is waited for, to go on when it comes back.
     pub follow: bool,
+    /// Whether the guest runs on while its stacks are read, where it could be stopped.
+    pub no_pause: bool,
     /// Most frames of a chain.
     pub most_frames: u32,
     /// Most time that the guest may stand still for a sample.
@@ -62,6 +64,7 @@ impl Default for Plan {
             duration: None,
             stack_bytes: LEAF_STACK_BYTES,
             ip_only: false,
+            no_pause: false,
             follow: false,
             most_frames: 256,
             budget: Duration::from_micros(200),

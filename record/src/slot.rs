@@ -78,6 +78,11 @@ impl Slot {
         room
     }
 
+    /// Leaves only the innermost `count` frames.
+    pub fn keep_frames(&mut self, count: usize) {
+        self.chain.truncate(count);
+    }
+
     /// The frames, innermost first.
     pub fn chain(&self) -> &[Frame] {
         &self.chain

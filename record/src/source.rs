@@ -165,6 +165,13 @@ pub trait StopWorld: Send {
     /// Why the guest may still stand still.
     fn resume(&mut self) -> Result<(), SourceError>;
 
+    /// Whether `vcpu` may have executed anything between [`StopWorld::freeze`] and [`StopWorld::resume`], of a
+    /// guest that both let run ([`Facts::freezes`] is false).
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        let _ = vcpu;
+        false
+    }
+
     /// Called between samples, and whenever a signal woke the sampler: looks whether the guest
     /// still lives and sends on what it noticed. Must not allocate.
     ///

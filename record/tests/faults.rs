@@ -30,6 +30,8 @@ struct Faults {
     slow_start: Duration,
     /// The freeze that takes so long.
     slow_freeze: Option<(u32, Duration)>,
+    /// The guest is not paused, and each so-manieth look finds that it went on.
+    every_look_moved: u32,
 }
 
 /// How often each was called, for the test to see.
@@ -38,6 +40,7 @@ struct Calls {
     freezes: AtomicU32,
     reads: AtomicU32,
     resumes: AtomicU32,
+    looks: AtomicU32,
     betweens: AtomicU32,
 }
 
@@ -92,6 +95,10 @@ impl StopWorld for FakeGuest {
         }
     }
 
+    fn has_moved(&self, _: &Vcpu) -> bool {
+        next(&self.calls.looks).is_multiple_of(self.faults.every_look_moved)
+    }
+
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
         let number = next(&self.calls.betweens);
         if number == 1 {
@@ -107,7 +114,10 @@ impl StopWorld for FakeGuest {
 fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
     let guest = FakeGuest {
-        facts: Facts::new(Target::default()),
+        facts: Facts {
+            freezes: faults.every_look_moved == 0,
+            ..Facts::new(Target::default())
+        },
         vcpus,
         faults,
         calls: Arc::clone(&calls),
@@ -176,6 +186,8 @@ struct Found {
     samples: u64,
     damages: Vec<String>,
     stops: Vec<Stop>,
+    /// Frames and stack bytes of each sample.
+    lengths: Vec<(usize, usize)>,
     times_ns: Vec<u64>,
     lost: Vec<(LossReason, u64)>,
     realtime_ns: Vec<i64>,
@@ -198,6 +210,9 @@ fn read(bytes: &[u8]) -> Found {
                 while let Some(row) = rows.next_row().unwrap() {
                     found.samples += 1;
                     found.stops.push(row.stop);
+                    let stack = row.stack.map_or(0, |stack| stack.bytes.len());
+                    let frames = samples.chain(row.node).count();
+                    found.lengths.push((frames, stack));
                     found.times_ns.push(row.time_ns);
                 }
             }
@@ -390,6 +405,25 @@ fn memory_that_can_not_be_read_cuts_that_stack_alone() {
         "{unreadable} of {}",
         found.samples
     );
+}
+
+#[test]
+fn a_stack_that_was_read_while_its_vcpu_went_on_is_not_walked() {
+    let faults = Faults {
+        every_look_moved: 3,
+        ..Faults::default()
+    };
+    let (source, _) = fake(1, faults);
+    let (_, bytes) = record(source, &plan(600));
+    let found = read(&bytes);
+    // No call stands before the return addresses of this guest.
+    for (number, (stop, length)) in (1..).zip(found.stops.iter().zip(&found.lengths)) {
+        let whole = (&Stop::Depth, &(256, 4096));
+        let cut = (&Stop::Moved, &(1, 0));
+        let expected = if number % 3 == 0 { cut } else { whole };
+        assert_eq!((stop, length), expected, "sample {number}");
+    }
+    assert!(found.samples > 30, "{} samples", found.samples);
 }
 
 #[test]

@@ -81,7 +81,8 @@ pub fn is_cut(stop: Stop) -> bool {
 /// Whether a stack that stopped so, in a target of `kind`, ends after one or two frames, and not because
 /// it is whole. `kernel` says of each frame whether it is the kernel's.
 pub fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
-    if matches!(stop, Stop::Complete | Stop::NotWalked) {
+    // What changed while it was read says nothing about the code, either.
+    if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
         return false;
     }
     // The kernel's frames of a process's stack say nothing about the process.
@@ -350,6 +351,7 @@ mod tests {
         assert!(is_shallow(Stop::BadPointer, process, &in_kernel));
         assert!(!is_shallow(Stop::BadPointer, guest, &in_kernel));
         assert!(!is_shallow(Stop::Complete, process, &in_kernel));
+        assert!(!is_shallow(Stop::Moved, guest, &[true]));
         assert!(is_shallow(Stop::BadPointer, guest, &[true]));
         assert!(!is_shallow(Stop::BadPointer, process, &[true]));
         assert!(!is_shallow(Stop::BadPointer, guest, &[]));

@@ -19,7 +19,8 @@ pub struct Counts {
     pub counted: u64,
     /// Stacks that end after one or two frames, and not because they are whole.
     pub shallow: u64,
-    /// Stacks that end before they are whole, these and others.
+    /// Stacks that end before they are whole, these and others; not those that changed while they were read, which
+    /// nothing about the guest's code mends.
     pub cut: u64,
     /// Stacks that end where the recorded stack bytes do.
     pub window_ends: u64,
@@ -44,7 +45,8 @@ impl Counts {
         let mut counts = Counts {
             counted: account.counted,
             shallow: account.shallow,
-            cut: account.cut.values().sum(),
+            cut: account.cut.values().sum::<u64>()
+                - account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             window_ends: account.cut.get(&Stop::Window).copied().unwrap_or(0),
             waiting: account.by_state.values().sum(),
             stack_bytes,

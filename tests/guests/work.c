@@ -4,6 +4,8 @@
 
 #define UNIT 8000                       /* iterations; a round is 100 units */
 
+static volatile u64 slowness = 1;       /* slow=N: a unit is so many times as long */
+
 /* progress[v][0]: iterations of vCPU v so far; one cache line each. */
 volatile u64 progress[MAX_VCPUS][8];
 static volatile u64 interrupt_progress;
@@ -19,7 +21,7 @@ static volatile u64 sink;
 NOINLINE void burn(volatile u64 *counter, u64 units)
 {
 	KEEP_FRAME;
-	for (u64 i = units * UNIT; i; i--)
+	for (u64 i = units * UNIT * slowness; i; i--)
 		(*counter)++;
 }
 
@@ -169,6 +171,8 @@ static void read_plan(void)
 	u64 ignored;
 	for (u64 i = 0; i < sizeof options / sizeof *options; i++)
 		option(options[i].name, options[i].value);
+	if (option("slow", &ignored) && ignored)
+		slowness = ignored;
 	for (u64 i = 0; i < sizeof words / sizeof *words; i++)
 		*words[i].value = option(words[i].name, &ignored);
 }

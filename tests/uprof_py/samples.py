@@ -11,7 +11,7 @@ from .numbers import Absent, Bytes, Malformed, known, task_text, wrapping
 # Tables of names; a number is a place in the list.
 STATES = ["running", "blocked", "offline", "paused", "ready"]
 STOPS = ["complete", "not-walked", "depth-limit", "window-end", "time-budget", "cycle",
-         "bad-frame-pointer", "unreadable-memory", "unsaid", "bad-unwind-rule"]
+         "bad-frame-pointer", "unreadable-memory", "unsaid", "bad-unwind-rule", "moved"]
 FRAME_KINDS = ["e", "r"]
 FOUND = ["f", "c", "s", "t"]
 

@@ -291,6 +291,19 @@ impl Domain {
         }
     }
 
+    /// Only asks what each vCPU is doing, for [`Domain::vcpu_info`].
+    pub fn look_at_vcpus(&mut self) -> Result<(), XenError> {
+        let layout = self.layout();
+        let start = self.buffer.address(layout.entry(layout.info_entry(0)));
+        let arguments = [start, u64::from(self.vcpus), 0, 0, 0];
+        self.xen.hypercalls += 1;
+        self.xen
+            .privcmd
+            .hypercall(privcmd::MULTICALL, arguments, &mut self.buffer)
+            .map(drop)
+            .map_err(|errno| XenError::new("look at", format!("domain {}", self.id), errno))
+    }
+
     /// Only asks what the domain is doing, for [`Domain::info`].
     pub fn look(&mut self) {
         let arguments = [self.buffer.address(0), 1, 0, 0, 0];

@@ -1,8 +1,9 @@
 //! A Xen domain as a guest that is frozen for each sample.
 //!
 //! Two calls a sample, whatever the number of vCPUs: one that looks, pauses and fetches, one that
-//! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` the
-//! domain is never paused.
+//! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` and
+//! `no_pause` the domain is never paused; with the latter the second call asks which vCPUs had processor time
+//! while their stacks were read.
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
@@ -37,8 +38,12 @@ struct XenSource {
     facts: Facts,
     domain: Domain,
     memory: GuestMemory,
-    /// `None` with `ip_only`: a domain that is never paused needs no guardian.
+    /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
+    /// Stacks are read while the domain runs.
+    runs_on: bool,
+    /// What the vCPUs do was asked again after that.
+    looked_again: bool,
     pagings: Vec<Paging>,
     roots: Roots,
     online: Vec<bool>,
@@ -95,7 +100,8 @@ pub fn open(
              one that is still booting can be recorded a moment later"
         )));
     }
-    let guardian = if plan.ip_only {
+    let runs_on = plan.no_pause && !plan.ip_only;
+    let guardian = if plan.ip_only || plan.no_pause {
         None
     } else {
         Some(Guardian::start(&[], DomainRescuer { domain: id })?)
@@ -112,7 +118,7 @@ pub fn open(
             },
             trigger: "timer".into(),
             on_cpu_only: false,
-            freezes: !plan.ip_only,
+            freezes: guardian.is_some(),
             per_thread: false,
             notes: Vec::new(),
             warnings: Vec::new(),
@@ -122,6 +128,8 @@ pub fn open(
         },
         memory: GuestMemory::new(id),
         guardian,
+        runs_on,
+        looked_again: false,
         pagings: vec![Paging::Unsupported; vcpus as usize],
         roots: Roots::default(),
         online: vec![false; vcpus as usize],
@@ -231,6 +239,9 @@ impl XenSource {
         let mut note = |name: &str, value: String| self.facts.notes.push((name.into(), value));
         note("domain kind", kind.into());
         note("Xen version", version);
+        if self.runs_on {
+            note("domain paused", "never".into());
+        }
         let interface = self.domain.xen.interface_version;
         note("domctl interface version", format!("{interface:#x}"));
         note("guest memory", format!("{} MiB", info.total_pages >> 8));
@@ -488,6 +499,9 @@ impl StopWorld for XenSource {
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
+        if self.runs_on {
+            self.looked_again = self.domain.look_at_vcpus().is_ok();
+        }
         if !std::mem::take(&mut self.frozen) {
             return Ok(());
         }
@@ -501,6 +515,16 @@ impl StopWorld for XenSource {
             Err(error) if error.is_gone() => Ok(()),
             other => other.map_err(told),
         }
+    }
+
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        // Registers may be the same again after a round of a loop; time only grows. While a vCPU executes, its time
+        // is told by two processors' clocks, which need not agree.
+        let before_ns = self.cpu_time_ns.get(vcpu.handle as usize);
+        let stood_still =
+            |info: VcpuInfo| info.running == 0 && Some(&info.cpu_time_ns) == before_ns;
+        let info = self.domain.vcpu_info(vcpu.task.vcpu);
+        !self.looked_again || !info.is_some_and(stood_still)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {

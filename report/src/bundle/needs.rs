@@ -131,7 +131,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
     Counts {
         counted: 1,
         shallow: u64::from(is_shallow(stop, kind, kernel)),
-        cut: u64::from(is_cut(stop)),
+        cut: u64::from(is_cut(stop) && stop != Stop::Moved),
         window_ends: u64::from(stop == Stop::Window),
         ..Counts::default()
     }
