@@ -2,7 +2,7 @@
 
 use crate::elf::Elf;
 use crate::output::keep;
-use crate::selection::say;
+use crate::terminal::say;
 use anyhow::Context;
 use std::path::PathBuf;
 use uniprof_report::library::Library;
@@ -54,5 +54,6 @@ impl Images {
 /// and what was refused.
 pub fn place_given(recording: &mut Recording, library: &Library) {
     let said = recording.assume_images(library);
-    said.iter().for_each(|line| say(line));
+    said.iter()
+        .for_each(|line| say(format_args!("uniprof: {line}")));
 }

@@ -6,6 +6,7 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
+use crate::target::Wanted;
 use crate::{target, terminal};
 use anyhow::bail;
 use std::io::{self, Write};
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use uniprof_record::plan::LEAF_STACK_BYTES;
 use uniprof_record::process::ExitStatus;
-use uniprof_record::session::LEAF_STACK_BYTES;
 use uniprof_record::standing::Standing;
 use uniprof_record::sys::signal;
 use uniprof_record::{Ending, Plan, Progress, Summary};
@@ -319,7 +320,15 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     let plan = args.plan();
     // The output first: to find a folder missing after the guest was looked at would be too late.
     let place = Place::find(&args.output)?;
-    let source = target::open(args, &plan, status)?;
+    let wanted = Wanted {
+        target: args.target.as_deref().unwrap_or_default(),
+        command: &args.command,
+        stdout_to_stderr: args.output == Path::new("-"),
+        all: args.all,
+        ptrace: args.ptrace,
+        elf: &args.elf,
+    };
+    let source = target::open(&wanted, &plan, status)?;
     if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
         bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
     }
@@ -426,8 +435,8 @@ fn say_summary(summary: &Summary, args: &Args) {
             quantity::duration(told.took_ns),
         )),
         Some(Err(why)) => terminal::say(format_args!(
-            "uniprof: the guest seems to run Linux, but its table of symbols is not understood ({why}): give names with \
-             --symbols"
+            "uniprof: the guest seems to run Linux, but its table of symbols is not understood ({why}): give names \
+             with --symbols"
         )),
         None => {}
     }

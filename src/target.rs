@@ -2,7 +2,7 @@
 //!
 //! A new backend is one row of [`BACKENDS`]; help and error messages are made of the table.
 
-use crate::record::Args;
+use crate::elf::Elf;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +14,22 @@ use uniprof_record::qemu;
 use uniprof_record::xen::doctor::examine_domain;
 use uniprof_record::xen::{self, target as domain};
 use uniprof_record::{Plan, Source};
+
+/// What is to be sampled, and what was said of how.
+pub struct Wanted<'a> {
+    /// As it is written on the command line; empty where a command or the machine is wanted.
+    pub target: &'a str,
+    /// A command to start, with its arguments; none if empty.
+    pub command: &'a [String],
+    /// Whether what the command writes goes to standard error, because the recording has our standard output.
+    pub stdout_to_stderr: bool,
+    /// The whole machine.
+    pub all: bool,
+    /// Processes by ptrace.
+    pub ptrace: bool,
+    /// Images of a guest.
+    pub elf: &'a [Elf],
+}
 
 /// A kind of guest.
 pub struct Backend {
@@ -28,7 +44,7 @@ pub struct Backend {
     /// Raw stack bytes that `--stack` keeps of a sample, if no number is given.
     pub stack_bytes: u32,
     /// Opens the target whose text behind the prefix is the first argument.
-    open: fn(&str, &Args, &Plan) -> anyhow::Result<Source>,
+    open: fn(&str, &Wanted<'_>, &Plan) -> anyhow::Result<Source>,
     /// Looks at the target for `uniprof doctor`, given the image.
     examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
 }
@@ -52,7 +68,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "processes and all below them",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: |list, args, plan| open_running(args, pids(list)?, plan),
+        open: |list, wanted, plan| open_running(wanted, pids(list)?, plan),
         examine: |list, elf| examine_processes(pids(list)?, elf),
     },
     Backend {
@@ -61,7 +77,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "all processes of that name, or whose program has it",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: |name, args, plan| open_running(args, Whom::named(name)?, plan),
+        open: |name, wanted, plan| open_running(wanted, Whom::named(name)?, plan),
         examine: |name, elf| examine_processes(Whom::named(name)?, elf),
     },
     Backend {
@@ -70,7 +86,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "all processes of a control group",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: |path, args, plan| open_running(args, Whom::Cgroup(Cgroup::find(path)?), plan),
+        open: |path, wanted, plan| open_running(wanted, Whom::Cgroup(Cgroup::find(path)?), plan),
         examine: |path, elf| examine_processes(Whom::Cgroup(Cgroup::find(path)?), elf),
     },
     Backend {
@@ -145,22 +161,21 @@ fn examine_processes(whom: Whom, elf: Option<&Path>) -> anyhow::Result<Report> {
 
 /// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so
 /// that no thread may run yet.
-pub fn open(args: &Args, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
-    if !args.command.is_empty() {
+pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
+    if !wanted.command.is_empty() {
         let command = Process::Started(Command {
-            arguments: args.command.clone(),
-            stdout_to_stderr: args.output == Path::new("-"),
+            arguments: wanted.command.to_vec(),
+            stdout_to_stderr: wanted.stdout_to_stderr,
             status: status.clone(),
         });
-        return open_process(args, command, plan);
+        return open_process(wanted, command, plan);
     }
-    if args.all {
-        return open_running(args, Whom::Machine, plan);
+    if wanted.all {
+        return open_running(wanted, Whom::Machine, plan);
     }
-    let target = args.target.as_deref().unwrap_or_default();
-    match backend_of(target) {
-        Some((backend, rest)) => (backend.open)(rest, args, plan),
-        None => bail!("unknown target `{target}`: use {}", help()),
+    match backend_of(wanted.target) {
+        Some((backend, rest)) => (backend.open)(rest, wanted, plan),
+        None => bail!("unknown target `{}`: use {}", wanted.target, help()),
     }
 }
 
@@ -175,12 +190,12 @@ fn pids(list: &str) -> anyhow::Result<Whom> {
     Ok(Whom::processes(pids)?)
 }
 
-fn open_running(args: &Args, whom: Whom, plan: &Plan) -> anyhow::Result<Source> {
-    open_process(args, Process::Running(whom), plan)
+fn open_running(wanted: &Wanted<'_>, whom: Whom, plan: &Plan) -> anyhow::Result<Source> {
+    open_process(wanted, Process::Running(whom), plan)
 }
 
-fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<Source> {
-    let source = match args.ptrace {
+fn open_process(wanted: &Wanted<'_>, process: Process, plan: &Plan) -> anyhow::Result<Source> {
+    let source = match wanted.ptrace {
         true => process::open_ptrace(process, Vec::new()),
         false => process::open(process, plan),
     };
@@ -188,31 +203,35 @@ fn open_process(args: &Args, process: Process, plan: &Plan) -> anyhow::Result<So
 }
 
 /// The images that `--elf` names.
-fn images_of(args: &Args) -> anyhow::Result<Vec<Image>> {
-    let images = args.elf.iter();
+fn images_of(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Image>> {
+    let images = wanted.elf.iter();
     let images = images.map(|elf| Image::open(&elf.path, elf.address));
     let images: Result<_, String> = images.collect();
     images.map_err(anyhow::Error::msg)
 }
 
-fn open_gdb(address: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(gdb::open::open_stub(address, images_of(args)?, plan)?)
+fn open_gdb(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+    Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?)
 }
 
-fn open_qemu(path: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(qemu::source::open(Path::new(path), images_of(args)?, plan)?)
+fn open_qemu(path: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+    Ok(qemu::source::open(
+        Path::new(path),
+        images_of(wanted)?,
+        plan,
+    )?)
 }
 
-fn open_domain(target: &str, args: &Args, plan: &Plan) -> anyhow::Result<Source> {
+fn open_domain(target: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
     let found = domain::find(target)?;
     let stored = found.stored.as_ref();
     let kernel = stored.and_then(|stored| stored.kernel.clone());
-    let mut images = images_of(args)?;
+    let mut images = images_of(wanted)?;
     if images.is_empty() {
         // A compressed kernel is no ELF: the recording then goes without.
         images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
     }
-    let given = !args.elf.is_empty();
+    let given = !wanted.elf.is_empty();
     Ok(xen::source::open(found, images, given, plan)?)
 }
 

@@ -12,6 +12,7 @@
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the
 //! bytes are.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
 pub mod varint;

@@ -3,7 +3,9 @@
 
 /// Declares numbered tags, their names and both conversions in one table.
 macro_rules! tags {
-    ($(#[$meta:meta])* $name:ident: $int:ty { $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)* }) => {
+    ($(#[$meta:meta])* $name:ident: $int:ty {
+        $($(#[$doc:meta])* $variant:ident = $number:literal $text:literal,)*
+    }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr($int)]

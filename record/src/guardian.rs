@@ -9,7 +9,7 @@
 //!
 //! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
 
-use crate::mark::Mark;
+use crate::mark::{DISMISSED, FROZEN, Mark, RESCUED, RESUMING, RUNNING, is_amid_freeze};
 use crate::source::SourceError;
 use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
 use std::os::fd::{AsRawFd, RawFd};
@@ -27,14 +27,6 @@ const STATE: usize = 0;
 const RESCUES: usize = 1;
 /// Index of the word that says which guest it is by now, if another than at the start.
 const SUCCESSOR: usize = 2;
-
-/// Low bits of the state; the rest is the number of the freeze.
-const RUNNING: u64 = 0;
-const FROZEN: u64 = 1;
-const RESUMING: u64 = 2;
-const RESCUED: u64 = 3;
-/// A whole state: there is nothing left to do, whatever happens to the recorder.
-const DISMISSED: u64 = u64::MAX;
 
 /// What the guardian does, in a process of its own in which nobody hears of failures.
 pub trait Rescuer {
@@ -60,11 +52,6 @@ pub struct Guardian {
     _child: ChildProcess,
     /// Goes last.
     mark: Option<Mark>,
-}
-
-/// Whether a shared word was left in the middle of a freeze.
-pub(crate) fn is_amid_freeze(state: u64) -> bool {
-    state != DISMISSED && matches!(state & 3, FROZEN | RESUMING)
 }
 
 impl Guardian {

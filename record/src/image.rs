@@ -50,7 +50,10 @@ impl Image {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let mut segments = read_segments(&file).ok_or_else(|| {
-            format!("{shown} is not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)")
+            format!(
+                "{shown} is not a 64-bit ELF image; give the uncompressed one with --elf (Linux's \
+                 vmlinuz: to the report)"
+            )
         })?;
         if let Some(at) = at {
             let bias = at.wrapping_sub(lowest_of(&segments).unwrap_or(0));

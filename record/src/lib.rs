@@ -7,6 +7,7 @@
 //!
 //! `unsafe` lives under `sys/` only.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod codes;
 pub mod control;
 pub mod doctor;
 pub mod encoder;
+mod findings;
 pub mod gdb;
 pub mod guardian;
 pub mod histogram;
@@ -28,6 +30,8 @@ pub mod mark;
 pub mod open;
 pub mod output;
 pub mod pace;
+mod pids;
+pub mod plan;
 pub mod page_tables;
 pub mod process;
 pub mod program_headers;
@@ -46,5 +50,6 @@ pub mod xen;
 
 pub use control::{Ending, Progress};
 pub use linux::KernelTold;
-pub use session::{Plan, Summary, record};
+pub use plan::Plan;
+pub use session::{Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

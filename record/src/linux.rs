@@ -10,8 +10,8 @@ pub mod orc;
 mod processes;
 
 use crate::build_id;
+use crate::plan::LEAF_STACK_BYTES;
 use crate::process::kernel::KERNEL_PATH;
-use crate::session::LEAF_STACK_BYTES;
 use crate::slot::Slot;
 use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;

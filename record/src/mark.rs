@@ -6,7 +6,6 @@
 //! were killed together, and what its words say is how they left their guest. Like `/run`, it is gone
 //! when the machine starts again.
 
-use crate::guardian;
 use crate::sys::clock::monotonic_ns;
 use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
 use nix::unistd::geteuid;
@@ -17,6 +16,19 @@ use std::path::{Path, PathBuf};
 
 /// Where the text begins, which ends with a line feed.
 const TEXT_AT: usize = SHARED_WORDS * 8;
+
+/// Low bits of the state; the rest is the number of the freeze.
+pub(crate) const RUNNING: u64 = 0;
+pub(crate) const FROZEN: u64 = 1;
+pub(crate) const RESUMING: u64 = 2;
+pub(crate) const RESCUED: u64 = 3;
+/// A whole state: there is nothing left to do, whatever happens to the recorder.
+pub(crate) const DISMISSED: u64 = u64::MAX;
+
+/// Whether a shared word was left in the middle of a freeze.
+pub(crate) fn is_amid_freeze(state: u64) -> bool {
+    state != DISMISSED && matches!(state & 3, FROZEN | RESUMING)
+}
 
 /// A recorder's own mark.
 #[derive(Debug)]
@@ -74,7 +86,7 @@ impl Drop for Mark {
 /// The mark of a recorder and a guardian that are gone, in the middle of a freeze.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Abandoned {
-    /// The guest, as its [`guardian::Rescuer`] named it.
+    /// The guest, as its [`crate::guardian::Rescuer`] named it.
     pub guest: String,
     path: PathBuf,
 }
@@ -130,7 +142,7 @@ fn read(mut file: &File) -> Option<String> {
     let state = u64::from_ne_bytes(*words.first_chunk()?);
     let guest = text.split(|byte| *byte == b'\n').next()?;
     let guest = String::from_utf8(guest.to_vec()).ok()?;
-    guardian::is_amid_freeze(state).then_some(guest)
+    is_amid_freeze(state).then_some(guest)
 }
 
 /// Where marks are: of the machine's administrator, or of a user who has such a folder.

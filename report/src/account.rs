@@ -364,8 +364,8 @@ mod tests {
             late: 50,
             ..Account::default()
         };
-        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did next, \
-                    and move shares by up to as many points";
+        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did \
+                    next, and move shares by up to as many points";
         assert!(
             account.short_line(1000).contains(late),
             "{:?}",

@@ -1,6 +1,7 @@
 //! Everything that can wait until a recording exists: from recorded registers, stack bytes and
 //! instruction pointers to frames, names, a stack tree and its views. Makes no hypercall and needs
 //! no guest; same input, same bytes out.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod mapped;
 pub mod work;

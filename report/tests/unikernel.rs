@@ -193,7 +193,8 @@ const DROPPED: &str = "\
 7:
 ";
 /// A function without a byte, as macros and empty stubs leave them.
-const EMPTY: &str = ".cfi_sections .debug_frame\n.text\n.globl nothing_here\nnothing_here:\n.cfi_startproc\n.cfi_endproc\n";
+const EMPTY: &str = "\
+.cfi_sections .debug_frame\n.text\n.globl nothing_here\nnothing_here:\n.cfi_startproc\n.cfi_endproc\n";
 
 #[test]
 fn images_of_every_form_unwind_and_name_their_functions() {

@@ -3,10 +3,10 @@
 //! Enters: a target. Leaves: findings. The guest stands still for a few samples, no more.
 
 use super::open;
-use crate::doctor::{Report, Verdict};
+use crate::findings::{Report, Verdict};
 use crate::image::Image;
 use crate::looks::Looks;
-use crate::session::Plan;
+use crate::plan::Plan;
 use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use std::path::Path;

@@ -1,35 +1,16 @@
-//! Where a stub or a monitor listens, and a connection to it with a time limit on everything.
+//! From the text of a target to a connection with a time limit on everything.
 //!
 //! Enters: the text of a target. Leaves: bytes both ways. Never waits longer than it is told to.
 
+pub use super::address::Endpoint;
 use super::error::GdbError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use std::fmt;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::time::Duration;
-
-/// Where a stub listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Endpoint {
-    /// `HOST:PORT`.
-    Tcp(String),
-    /// A socket in the file system.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Endpoint::Tcp(address) => write!(f, "{address}"),
-            Endpoint::Unix(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 impl Endpoint {
     /// Reads `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.

@@ -1,6 +1,6 @@
 //! Why talking to a stub failed, as a message to a person.
 
-use super::endpoint::Endpoint;
+use super::address::Endpoint;
 use super::packet::Fault;
 use crate::source::SourceError;
 use nix::errno::Errno;

@@ -5,6 +5,7 @@
 //! [`release`] lets a stub's guest go however the recorder ended. Protocol: "Debugging with GDB",
 //! appendix E, "GDB Remote Serial Protocol".
 
+mod address;
 pub mod endpoint;
 pub mod error;
 pub mod packet;

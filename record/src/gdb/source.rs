@@ -11,7 +11,6 @@ use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
 use crate::page_tables::{Paging, Roots};
-use crate::qemu::source::Afterwards;
 use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
@@ -27,6 +26,9 @@ const MOST_LOST_IN_A_ROW: u32 = 2;
 /// vCPUs asked for in one batch: their answers fit into a socket's buffers, so that neither side
 /// waits for the other to read.
 const BATCH_VCPUS: usize = 32;
+
+/// What is to be done when the guest has been let go.
+pub type Afterwards = Box<dyn FnOnce() + Send>;
 
 /// What we have done to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -425,8 +427,8 @@ impl Drop for GdbSource {
         } else {
             self.guard.release(&self.client);
         }
-        if let Some(afterwards) = &self.afterwards {
-            afterwards.finish();
+        if let Some(finish) = self.afterwards.take() {
+            finish();
         }
     }
 }

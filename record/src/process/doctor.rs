@@ -6,8 +6,8 @@
 use super::perf::NO_KERNEL;
 use super::whom::Whom;
 use super::{Process, Refusal, by_ptrace, perf, threads};
-use crate::doctor::{Report, Verdict};
-use crate::session::Plan;
+use crate::findings::{Report, Verdict};
+use crate::plan::Plan;
 use nix::errno::Errno;
 use nix::unistd::{Pid, Uid};
 use std::fs::File;

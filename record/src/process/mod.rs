@@ -16,16 +16,18 @@ mod members;
 mod perf;
 mod proc_status;
 mod records;
+mod refusal;
 mod registers;
 mod ring_size;
 mod rings;
 mod roll;
+mod room;
 mod stat;
 mod stopped;
 mod switches;
 mod threads;
 mod tracees;
-pub(crate) mod tree;
+mod tree;
 mod waits;
 mod watch;
 mod whom;
@@ -33,10 +35,12 @@ mod whom;
 pub use cgroup::Cgroup;
 pub use command::{Command, ExitStatus};
 pub use perf::open as open_perf;
+pub use refusal::Refusal;
 pub use stopped::open as open_ptrace;
 pub use whom::Whom;
 
-use crate::session::Plan;
+use crate::pids;
+use crate::plan::Plan;
 use crate::source::{Source, SourceError};
 use nix::errno::Errno;
 use uprof::cold::{Target, TargetKind};
@@ -82,7 +86,7 @@ fn by_ptrace(errno: Errno) -> String {
 
 /// All processes that this namespace shows, by their numbers, and their names (at most 15 bytes).
 pub fn running() -> impl Iterator<Item = (i32, String)> {
-    let all = tree::all().into_iter();
+    let all = pids::all().into_iter();
     all.map(|pid| (pid, threads::name(pid, pid)))
 }
 
@@ -95,13 +99,4 @@ fn target(pid: i32, name: String, threads: usize) -> Target {
         arch: registers::ARCH,
         vcpus: u32::try_from(threads).unwrap_or(u32::MAX),
     }
-}
-
-/// Why perf events can't be used.
-#[derive(Debug)]
-pub enum Refusal {
-    /// Not by us, or not on this system: another way may work.
-    Forbidden(Errno),
-    /// For a reason that concerns every way.
-    Failed(SourceError),
 }

@@ -6,12 +6,14 @@ use super::events::{Events, Reach};
 use super::executing::Executing;
 use super::members::Members;
 use super::records::Reader;
+use super::refusal::refusal;
 use super::roll::Roll;
+use super::room::wait_for_room;
 use super::switches::Switches;
 use super::whom::Whom;
 use super::{Process, Refusal, registers, rings, stat, threads};
+use crate::plan::Plan;
 use crate::ring::Sink;
-use crate::session::Plan;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::{Settings, Trigger};
@@ -31,18 +33,6 @@ const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a recording says of kernel frames where there are none.
 pub const NO_KERNEL: &str = "not allowed: time in the kernel is not sampled";
-
-/// Waits until a slot is free or `patience` is used up; says whether it had to.
-pub fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
-    const NAP: Duration = Duration::from_micros(500);
-    let mut waited = false;
-    while !sink.has_room() && !patience.is_zero() {
-        std::thread::sleep(NAP);
-        *patience = patience.saturating_sub(NAP);
-        waited = true;
-    }
-    waited
-}
 
 /// The frames that the kernel gives at the most.
 fn most_frames(plan: &Plan) -> u16 {
@@ -223,26 +213,6 @@ fn reach_note(reach: &Reach) -> &'static str {
     }
 }
 
-pub fn refusal(error: Errno, whom: &Whom) -> Refusal {
-    let whom = whom.described();
-    match error {
-        Errno::EACCES | Errno::EPERM | Errno::ENOSYS | Errno::ENOENT => Refusal::Forbidden(error),
-        Errno::ESRCH => Refusal::Failed(SourceError(format!(
-            "{whom} ended before it could be recorded"
-        ))),
-        Errno::EMFILE => Refusal::Failed(SourceError::system(
-            format!("cannot watch {whom}"),
-            error,
-            "raise the limit on open files (ulimit -n)",
-        )),
-        _ => Refusal::Failed(SourceError::system(
-            format!("cannot open perf events on {whom}"),
-            error,
-            "run `uniprof doctor` for what this machine allows",
-        )),
-    }
-}
-
 struct PerfSource {
     facts: Facts,
     events: Events,
@@ -372,34 +342,5 @@ impl PerfSource {
             members.ended(pid);
         }
         false
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ring::ring_of;
-
-    #[test]
-    fn a_burst_waits_for_slots_but_not_for_ever() {
-        let (mut sink, mut drain) = ring_of(1, 0);
-        // Long enough for a thread that gets no processor for a while.
-        let mut patience = PATIENCE * 200;
-        assert!(!wait_for_room(&mut sink, &mut patience), "there is a slot");
-        let slot = sink.take(1).unwrap();
-        sink.put(slot);
-        let freed = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(5));
-            drain.sample(|_| ());
-            drain
-        });
-        assert!(wait_for_room(&mut sink, &mut patience));
-        assert!(sink.has_room() && !patience.is_zero());
-        let _drain = freed.join();
-        let slot = sink.take(2).unwrap();
-        sink.put(slot);
-        patience = PATIENCE;
-        assert!(wait_for_room(&mut sink, &mut patience));
-        assert!(!sink.has_room() && patience.is_zero());
     }
 }

@@ -3,8 +3,9 @@
 
 use super::events::{Events, Reach};
 use super::members::Members;
-use super::perf::{refusal, wait_for_room};
 use super::records::Reader;
+use super::refusal::refusal;
+use super::room::wait_for_room;
 use super::waits::Waits;
 use super::whom::Whom;
 use super::{Refusal, rings};

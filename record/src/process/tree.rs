@@ -2,6 +2,7 @@
 //! by `/proc`.
 
 use super::{stat, threads};
+use crate::pids;
 use std::collections::HashSet;
 
 /// Bytes of a process's name (`TASK_COMM_LEN` less the zero byte).
@@ -32,16 +33,6 @@ pub fn below(pids: &[i32]) -> Vec<i32> {
     all
 }
 
-/// All processes that this namespace shows.
-pub fn all() -> Vec<i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<i32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
-}
-
 /// Processes with this name, or whose executable has it; not ourselves. A process keeps 15 bytes of
 /// its name (`comm`).
 pub fn named(name: &str) -> Vec<i32> {
@@ -59,7 +50,7 @@ pub fn named(name: &str) -> Vec<i32> {
         let program = program.strip_suffix(" (deleted)").unwrap_or(&program);
         threads::name(pid, pid) == short || program == name
     };
-    let found = all().into_iter();
+    let found = pids::all().into_iter();
     let found = found.filter(|&pid| pid != own && is_called(pid) && stat::is_running(pid));
     found
         .filter(|&pid| threads::check_exists(pid).is_ok())

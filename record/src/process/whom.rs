@@ -2,6 +2,7 @@
 
 use super::cgroup::Cgroup;
 use super::{threads, tree};
+use crate::pids;
 use crate::source::SourceError;
 
 /// Whom to record.
@@ -45,7 +46,7 @@ impl Whom {
         match self {
             Whom::Tree(pids) => tree::below(pids),
             Whom::Cgroup(cgroup) => cgroup.pids(),
-            Whom::Machine => tree::all(),
+            Whom::Machine => pids::all(),
         }
     }
 

@@ -4,11 +4,11 @@ use super::advice::advice;
 use super::machine::Machine;
 use super::qmp::Qmp;
 use super::source;
-use crate::doctor::{Report, Verdict};
+use crate::findings::{Report, Verdict};
 use crate::gdb::doctor::{examine_source, say_image};
 use crate::image::Image;
-use crate::process::tree;
-use crate::session::Plan;
+use crate::pids;
+use crate::plan::Plan;
 use crate::source::SourceError;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
 
 /// Looks for QEMU processes, and for how they can be asked.
 pub fn examine_host(report: &mut Report) {
-    let guests: Vec<(i32, Option<String>)> = tree::all()
+    let guests: Vec<(i32, Option<String>)> = pids::all()
         .into_iter()
         .filter_map(|pid| {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;

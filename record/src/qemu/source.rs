@@ -6,10 +6,11 @@ use super::ram::SharedRam;
 use crate::gdb::endpoint::Endpoint;
 use crate::gdb::guest_ram::GuestRam;
 use crate::gdb::open::{self as stub, Opening};
+use crate::gdb::source::Afterwards;
 use crate::image::Image;
-use crate::session::Plan;
+use crate::plan::Plan;
 use crate::source::{Source, SourceError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uprof::Arch;
 use uprof::cold::TargetKind;
 
@@ -67,7 +68,10 @@ pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, 
         notes,
         warnings: Vec::new(),
         images: images.into(),
-        afterwards: started.then(|| Afterwards::new(path)),
+        afterwards: started.then(|| {
+            let monitor = path.to_owned();
+            Box::new(move || stop_stub(&monitor)) as Afterwards
+        }),
     };
     stub::open(opening, plan)
 }
@@ -126,23 +130,9 @@ fn find_stub(
 }
 
 /// Stops a stub that was started for the recording.
-#[derive(Debug)]
-pub struct Afterwards {
-    monitor: PathBuf,
-}
-
-impl Afterwards {
-    fn new(monitor: &Path) -> Self {
-        Afterwards {
-            monitor: monitor.to_owned(),
-        }
-    }
-
-    /// To be called when the guest has been let go.
-    pub fn finish(&self) {
-        // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
-        if let Ok(mut qmp) = Qmp::connect(&self.monitor) {
-            let _ = qmp.human("gdbserver none");
-        }
+fn stop_stub(monitor: &Path) {
+    // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+    if let Ok(mut qmp) = Qmp::connect(monitor) {
+        let _ = qmp.human("gdbserver none");
     }
 }

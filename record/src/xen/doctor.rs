@@ -7,7 +7,7 @@ use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, Found};
 use super::xenstore::Xenstore;
-use crate::doctor::{Report, Verdict};
+use crate::findings::{Report, Verdict};
 use crate::image::Image;
 use crate::looks::Looks;
 use crate::page_tables::Paging;

@@ -44,8 +44,8 @@ pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks whose frames have the same names though
-/// different modules are one.
+/// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks whose frames have the same names
+/// though different modules are one.
 pub fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
     named_lines(tree, &frame_names(&profile.labels, options), profile.unit())
 }

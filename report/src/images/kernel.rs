@@ -168,8 +168,8 @@ mod tests {
         let put = |file: &mut Vec<u8>, number: u64, bytes: usize| {
             file.extend(&number.to_le_bytes()[..bytes]);
         };
-        // e_type, e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum, e_shentsize,
-        // e_shnum, e_shstrndx
+        // e_type, e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags, e_ehsize, e_phentsize, e_phnum,
+        // e_shentsize, e_shnum, e_shstrndx
         let header = [
             (2, 2),
             (62, 2),

@@ -23,8 +23,8 @@ struct Frames<'a> {
 }
 
 impl RuleTable {
-    /// Compiles the unwind rules of `image`: ORC's of a kernel that has them, otherwise call frame information; `debug` is the debug file split off it, if there is
-    /// one, whose .debug_frame counts as the image's own.
+    /// Compiles the unwind rules of `image`: ORC's of a kernel that has them, otherwise call frame information;
+    /// `debug` is the debug file split off it, if there is one, whose .debug_frame counts as the image's own.
     ///
     /// An image without any gives an empty table: its frames then need frame pointers.
     pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {

@@ -1,0 +1,354 @@
+//! What ARCHITECTURE.md says that is not there, and how modules may know each other: asked of the sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use syn::visit::Visit;
+
+/// The crates, by their folders.
+const CRATES: [&str; 4] = ["format", "record", "report", ""];
+/// Where `unsafe` may be.
+const UNSAFE: [&str; 3] = ["record/src/sys/", "report/src/mapped.rs", "src/memory.rs"];
+/// Guests, of which none knows another, but that QEMU has a gdb stub.
+const GUESTS: [&str; 4] = ["gdb", "process", "qemu", "xen"];
+/// No line of the sources is longer (characters).
+const LINE_CHARACTERS_MAX: usize = 120;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Rust files below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let (mut open, mut files) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests/out") && !path.ends_with("target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A module of a crate: the names on the way to it.
+type Module = Vec<String>;
+
+/// The module that `file` is, in the crate whose sources are in `folder`.
+fn module(folder: &Path, file: &Path) -> Module {
+    let inside = file.strip_prefix(folder).unwrap().with_extension("");
+    let parts = inside.iter().map(|part| part.to_str().unwrap().to_owned());
+    let mut parts: Module = parts.collect();
+    if parts.last().is_some_and(|last| last == "mod") || parts == ["lib"] || parts == ["main"] {
+        parts.pop();
+    }
+    parts
+}
+
+/// Paths to items of the same crate, that are not only for tests.
+#[derive(Default)]
+struct Paths {
+    /// Where we are.
+    module: Module,
+    found: Vec<Vec<String>>,
+    uses_unsafe: bool,
+}
+
+impl Paths {
+    /// Takes a path as it is written.
+    fn take(&mut self, written: &[String]) {
+        let mut path = match written.first().map(String::as_str) {
+            Some("crate") => Vec::new(),
+            Some("self" | "super") => self.module.clone(),
+            // Of a module that stands here, or of another crate, which is no file of ours.
+            _ => self.module.clone(),
+        };
+        for part in written {
+            match part.as_str() {
+                "crate" | "self" => {}
+                "super" => drop(path.pop()),
+                part => path.push(part.to_owned()),
+            }
+        }
+        self.found.push(path);
+    }
+
+    fn take_tree(&mut self, before: &[String], tree: &syn::UseTree) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.take_tree(&with(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => self.take(&with(&name.ident)),
+            syn::UseTree::Rename(name) => self.take(&with(&name.ident)),
+            syn::UseTree::Glob(_) => self.take(before),
+            syn::UseTree::Group(group) => {
+                group
+                    .items
+                    .iter()
+                    .for_each(|tree| self.take_tree(before, tree));
+            }
+        }
+    }
+}
+
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let syn::Meta::List(list) = &attribute.meta else {
+            return false;
+        };
+        list.path.is_ident("cfg")
+            && list
+                .tokens
+                .to_string()
+                .split([' ', '(', ')', ','])
+                .any(|word| word == "test")
+    })
+}
+
+impl<'s> Visit<'s> for Paths {
+    fn visit_item_mod(&mut self, item: &'s syn::ItemMod) {
+        if !is_for_tests(&item.attrs) {
+            self.module.push(item.ident.to_string());
+            syn::visit::visit_item_mod(self, item);
+            self.module.pop();
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'s syn::ItemUse) {
+        if !is_for_tests(&item.attrs) {
+            self.take_tree(&[], &item.tree);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'s syn::Path) {
+        let written: Vec<String> = path
+            .segments
+            .iter()
+            .map(|part| part.ident.to_string())
+            .collect();
+        if matches!(written[0].as_str(), "crate" | "super") {
+            self.take(&written);
+        }
+        syn::visit::visit_path(self, path);
+    }
+
+    fn visit_expr_unsafe(&mut self, item: &'s syn::ExprUnsafe) {
+        self.uses_unsafe = true;
+        syn::visit::visit_expr_unsafe(self, item);
+    }
+
+    fn visit_item_impl(&mut self, item: &'s syn::ItemImpl) {
+        self.uses_unsafe |= item.unsafety.is_some();
+        if !is_for_tests(&item.attrs) {
+            syn::visit::visit_item_impl(self, item);
+        }
+    }
+
+    fn visit_signature(&mut self, signature: &'s syn::Signature) {
+        self.uses_unsafe |= signature.unsafety.is_some();
+        syn::visit::visit_signature(self, signature);
+    }
+}
+
+fn read(module: Module, file: &Path) -> Paths {
+    let text = std::fs::read_to_string(file).unwrap();
+    let parsed =
+        syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut paths = Paths {
+        module,
+        ..Paths::default()
+    };
+    paths.visit_file(&parsed);
+    paths
+}
+
+/// Who knows whom among modules with one parent, with all that is in them: by parent and module, whom it knows, and
+/// one path by which it does.
+type Known = BTreeMap<Module, BTreeMap<String, BTreeMap<String, String>>>;
+
+fn known(folder: &Path) -> Known {
+    let files: BTreeMap<Module, PathBuf> = sources(folder)
+        .into_iter()
+        .map(|file| (module(folder, &file), file))
+        .collect();
+    let mut known = Known::new();
+    for (own, file) in &files {
+        if own.last().is_some_and(|last| last == "tests") {
+            continue;
+        }
+        for path in read(own.clone(), file).found {
+            // What follows the module's name is an item's.
+            let lengths = (1..=path.len()).rev();
+            let Some(other) = lengths
+                .map(|length| &path[..length])
+                .find(|path| files.contains_key(*path))
+            else {
+                continue;
+            };
+            let shared = own
+                .iter()
+                .zip(other)
+                .take_while(|(own, other)| own == other)
+                .count();
+            if let (Some(from), Some(to)) = (own.get(shared), other.get(shared)) {
+                let by = format!("{} uses {}", own.join("::"), path.join("::"));
+                let level = known.entry(own[..shared].to_vec()).or_default();
+                level
+                    .entry(from.clone())
+                    .or_default()
+                    .entry(to.clone())
+                    .or_insert(by);
+            }
+        }
+    }
+    known
+}
+
+/// A way from `start` back to itself.
+fn circle<'k>(
+    knows: &'k BTreeMap<String, BTreeMap<String, String>>,
+    start: &'k str,
+) -> Option<Vec<&'k str>> {
+    let mut ways = vec![vec![start]];
+    let mut seen = BTreeSet::new();
+    while let Some(way) = ways.pop() {
+        for (next, by) in knows.get(*way.last()?).into_iter().flatten() {
+            let way: Vec<&str> = [&way[..], &[next.as_str()]].concat();
+            if next == start {
+                let pairs = way.windows(2);
+                return Some(pairs.map(|pair| knows[pair[0]][pair[1]].as_str()).collect());
+            }
+            if seen.insert(by) {
+                ways.push(way);
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn no_modules_of_a_crate_know_each_other_in_a_circle() {
+    let mut circles = Vec::new();
+    for name in CRATES {
+        for (parent, knows) in known(&root().join(name).join("src")) {
+            for start in knows.keys() {
+                if let Some(circle) = circle(&knows, start) {
+                    circles.push(format!(
+                        "{name} {}: {}",
+                        parent.join("::"),
+                        circle.join(", ")
+                    ));
+                }
+            }
+        }
+    }
+    assert!(circles.is_empty(), "{}", circles.join("\n"));
+}
+
+#[test]
+fn no_guest_knows_another_but_qemu_its_stub() {
+    let known = known(&root().join("record/src"));
+    let crate_level = &known[&Module::new()];
+    let mut found = Vec::new();
+    for guest in GUESTS {
+        for other in GUESTS
+            .into_iter()
+            .filter(|other| (guest, *other) != ("qemu", "gdb"))
+        {
+            found.extend(crate_level.get(guest).and_then(|knows| knows.get(other)));
+        }
+    }
+    assert!(
+        crate_level["qemu"].contains_key("gdb"),
+        "guests have other names now"
+    );
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn unsafe_is_where_architecture_says() {
+    let allowed = UNSAFE.map(|path| root().join(path));
+    let mut wrong = Vec::new();
+    let mut right = 0;
+    for name in CRATES {
+        for file in sources(&root().join(name).join("src")) {
+            let is_allowed = allowed
+                .iter()
+                .any(|path| file.to_str().unwrap().starts_with(path.to_str().unwrap()));
+            let uses = read(Module::new(), &file).uses_unsafe;
+            right += usize::from(uses && is_allowed);
+            wrong.extend((uses && !is_allowed).then_some(file));
+        }
+    }
+    assert!(
+        right > 5 && wrong.is_empty(),
+        "{right} files may; these may not: {wrong:?}"
+    );
+}
+
+#[test]
+fn lines_are_not_too_long_to_be_read() {
+    let mut long = Vec::new();
+    for folder in ["src", "tests", "format", "record", "report", "fuzz"] {
+        for file in sources(&root().join(folder)) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let lines = text.lines().enumerate();
+            let lines = lines.filter(|(_, line)| line.chars().count() > LINE_CHARACTERS_MAX);
+            long.extend(lines.map(|(index, _)| format!("{}:{}", file.display(), index + 1)));
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// Names in the tables of dependencies of a manifest, as sources call them, and where these sources are.
+fn dependencies(manifest: &str) -> Vec<(String, &'static [&'static str])> {
+    let mut found = Vec::new();
+    let mut folders: Option<&'static [&'static str]> = None;
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            folders = match line.trim_matches(['[', ']']) {
+                "dependencies" => Some(&["src"]),
+                "dev-dependencies" => Some(&["src", "tests", "benches", "examples"]),
+                _ => None,
+            };
+        } else if let (Some(folders), Some((name, _))) = (folders, line.split_once(['.', ' ', '=']))
+        {
+            found.push((name.replace('-', "_"), folders));
+        }
+    }
+    found.retain(|(name, _)| !name.is_empty() && !name.starts_with('#'));
+    found
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let mut unused = Vec::new();
+    let mut used = 0;
+    for folder in CRATES.into_iter().chain(["fuzz/targets"]) {
+        let folder = root().join(folder);
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        for (name, inside) in dependencies(&manifest) {
+            let files = inside
+                .iter()
+                .flat_map(|inside| sources(&folder.join(inside)));
+            let is_used = files.into_iter().any(|file| {
+                let text = std::fs::read_to_string(file).unwrap();
+                [
+                    format!("{name}::"),
+                    format!("use {name};"),
+                    format!("use {name} as "),
+                ]
+                .iter()
+                .any(|by| text.contains(by))
+            });
+            used += usize::from(is_used);
+            unused.extend((!is_used).then(|| format!("{}: {name}", folder.display())));
+        }
+    }
+    assert!(
+        used > 40 && unused.is_empty(),
+        "{used} are used, not these: {unused:#?}"
+    );
+}
