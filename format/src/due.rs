@@ -28,6 +28,11 @@ pub const MISSED_SHARE_MAX: f64 = 0.05;
 /// due, rather than then.
 pub const LATE_NS: u64 = 1_000_000;
 
+/// Whether a sample is late; of one whose source doesn't tell, no.
+pub fn is_late(late_ns: Option<u64>) -> bool {
+    late_ns.is_some_and(|late_ns| late_ns > LATE_NS)
+}
+
 /// Up to this share of late samples nobody is told of them: so few move a share by a point at the most, which is less
 /// than the error of most.
 pub const LATE_SHARE_MAX: f64 = 0.01;

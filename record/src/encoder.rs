@@ -26,7 +26,7 @@ use uprof::cold::{
     ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
     space_of_root,
 };
-use uprof::due::LATE_NS;
+use uprof::due::is_late;
 use uprof::{ImagePart, State, Task, Writer};
 
 /// A killed recorder loses no more than this, plus what the kernel still holds: together less than
@@ -95,7 +95,7 @@ pub struct Tally {
     pub samples: u64,
     /// Samples whose vCPU was not running.
     pub not_running: u64,
-    /// Samples taken more than [`LATE_NS`] after their deadline.
+    /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
     pub late: u64,
     /// Samples lost, by reason.
     pub lost: Vec<(LossReason, u64)>,
@@ -132,11 +132,7 @@ impl Tally {
     fn count(&mut self, slot: &Slot) {
         self.samples += 1;
         self.not_running += u64::from(slot.state != State::Running);
-        self.late += u64::from(
-            slot.details
-                .late_ns
-                .is_some_and(|late_ns| late_ns > LATE_NS),
-        );
+        self.late += u64::from(is_late(slot.details.late_ns));
         // All vCPUs of a round share one freeze.
         if let Some(cost_ns) = slot.details.cost_ns
             && self.last_round_ns != Some(slot.time_ns)

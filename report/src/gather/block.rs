@@ -10,7 +10,7 @@ use crate::splice;
 use crate::unit::{Unit, Weight};
 use crate::unwinders::{Held, Unwinders, View};
 use crate::words::WordMap;
-use uprof::due::LATE_NS;
+use uprof::due::is_late;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 
 /// Stacks of one block.
@@ -159,7 +159,7 @@ impl Reader<'_, '_> {
         };
         let stop = unwound.unwrap_or(row.stop);
         let lacks_caller = self.lacks_caller(row, unwound);
-        let late = row.details.late_ns.is_some_and(|late_ns| late_ns > LATE_NS);
+        let late = is_late(row.details.late_ns);
         let rows = &mut self.stacks.rows;
         if let Some(merged) = &mut self.merged {
             let above = node.map_or(0, |node| u64::from(node) + 1);
