@@ -10,6 +10,7 @@ pub mod orc;
 mod processes;
 
 use crate::build_id;
+use crate::page_tables::Roots;
 use crate::plan::LEAF_STACK_BYTES;
 use crate::process::kernel::KERNEL_PATH;
 use crate::slot::Slot;
@@ -44,8 +45,6 @@ const LOOKS_FOR_KERNEL: u32 = 300;
 const MOST_ROOTS: u32 = 100;
 /// Addresses that names are looked for; those of later code stay without.
 const MOST_ADDRESSES: usize = 1 << 18;
-/// Which of a process's two page tables it is (PTI_USER_PGTABLE_MASK of Linux).
-const TABLES_OF_USER: u64 = 1 << 12;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -211,7 +210,7 @@ impl Linux {
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
         // With page-table isolation a process has two tables, side by side; its own code runs under the second.
-        let of_kernel = root & !TABLES_OF_USER;
+        let of_kernel = root & !Roots::SECOND;
         let process = self.processes.get(&root).or(self.processes.get(&of_kernel));
         process.map(|process| (process.pid, process.name.as_str()))
     }

@@ -197,7 +197,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    const SECOND: u64 = 1 << 12;
+    /// What a second root has more than the first (`PTI_USER_PGTABLE_MASK` of Linux).
+    pub(crate) const SECOND: u64 = 1 << 12;
 
     /// What a sample at `ip` under `root` has as its root.
     pub fn of(&mut self, root: Option<u64>, ip: Option<u64>) -> Option<u64> {
