@@ -30,6 +30,14 @@ use uprof::Arch;
 const SECTION_BYTES_MAX: u64 = 4 << 30;
 /// Debug sections pack 3:1 to 20:1. What packs far better is a bomb: zlib alone allows 1032:1.
 const UNPACK_RATIO_MAX: u64 = 128;
+
+/// What `packed` may unpack to at the most (bytes), where nothing of its kind is larger than `limit`.
+fn unpacked_max(packed: &[u8], limit: u64) -> u64 {
+    (packed.len() as u64)
+        .saturating_mul(UNPACK_RATIO_MAX)
+        .min(limit)
+}
+
 /// Linkers write around ten segments; this bounds what a hostile header can make us keep.
 const SEGMENTS_MAX: usize = 4096;
 /// Sections that list places in the code to be written over: Linux's and Xen's alternatives, entries
@@ -281,9 +289,9 @@ impl Image {
         let elf = self.elf()?;
         let section = elf.section_by_name(name)?;
         let packed = section.compressed_data().ok()?;
-        let allowed = (packed.data.len() as u64).saturating_mul(UNPACK_RATIO_MAX);
+        let allowed = unpacked_max(packed.data, SECTION_BYTES_MAX);
         let is_packed = packed.format != object::CompressionFormat::None;
-        if is_packed && packed.uncompressed_size > allowed.min(SECTION_BYTES_MAX) {
+        if is_packed && packed.uncompressed_size > allowed {
             return None;
         }
         packed.decompress().ok()

@@ -2,7 +2,7 @@
 //! were split off it comes out (GDB manual, "Debugging information in a special section"). The
 //! section is an ELF file packed by xz; a hostile one is given up, never trusted for its size.
 
-use super::{Image, UNPACK_RATIO_MAX};
+use super::{Image, unpacked_max};
 use xz4rust::XzDecoder;
 
 /// No symbols of one image take more (bytes, unpacked).
@@ -17,8 +17,7 @@ impl Image {
     /// than symbols do.
     pub(crate) fn debugdata(&self) -> Option<Image> {
         let packed = self.section(".gnu_debugdata")?;
-        let most_bytes = (packed.len() as u64).saturating_mul(UNPACK_RATIO_MAX);
-        let most_bytes = most_bytes.min(DEBUGDATA_BYTES_MAX);
+        let most_bytes = unpacked_max(&packed, DEBUGDATA_BYTES_MAX);
         let bytes = unpack_xz(&packed, most_bytes, DICTIONARY_BYTES_MAX)?;
         Image::from_bytes(&format!("{} (.gnu_debugdata)", self.name()), bytes).ok()
     }
@@ -53,6 +52,7 @@ pub(super) fn unpack_xz(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::UNPACK_RATIO_MAX;
 
     fn unpack(packed: &[u8], most_bytes: u64) -> Option<Vec<u8>> {
         unpack_xz(packed, most_bytes, DICTIONARY_BYTES_MAX)

@@ -2,8 +2,8 @@
 //! lies its header says (Linux, Documentation/arch/x86/boot.rst, version 2.08 of the protocol and later); how it is
 //! packed, its first bytes. A hostile one is given up, never trusted for its size.
 
-use super::UNPACK_RATIO_MAX;
 use super::debugdata::unpack_xz;
+use super::unpacked_max;
 use std::io::Read;
 
 /// No kernel takes more (bytes, unpacked); Debian's has 75 MiB.
@@ -58,8 +58,7 @@ fn payload(file: &[u8]) -> Option<&[u8]> {
 }
 
 fn unpack_payload(packed: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let most_bytes = (packed.len() as u64).saturating_mul(UNPACK_RATIO_MAX);
-    let most_bytes = most_bytes.min(KERNEL_BYTES_MAX);
+    let most_bytes = unpacked_max(packed, KERNEL_BYTES_MAX);
     let damaged = "what is packed in it is damaged, or too large";
     match packed {
         [0x1f, 0x8b, ..] => read(flate2::read::GzDecoder::new(packed), most_bytes),

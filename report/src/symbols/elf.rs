@@ -55,7 +55,7 @@ impl SymbolTable {
                     address,
                     size_bytes: 0,
                     kind: u8::try_from(symbol.kind).unwrap_or(b'?'),
-                    name: &symbol.name,
+                    name: Cow::Owned(symbol.name),
                 };
                 line.take(&mut candidates, &mut borders);
             });

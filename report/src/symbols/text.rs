@@ -37,15 +37,15 @@ pub(super) struct Line<'a> {
     pub(super) size_bytes: u64,
     /// A letter, as in the manual of `nm`.
     pub(super) kind: u8,
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
 }
 
-impl Line<'_> {
+impl<'a> Line<'a> {
     /// Adds it to the functions, or to the addresses at which functions end.
-    pub(super) fn take(self, candidates: &mut Vec<Candidate<'_>>, borders: &mut Vec<u64>) {
+    pub(super) fn take(self, candidates: &mut Vec<Candidate<'a>>, borders: &mut Vec<u64>) {
         match self.kind {
             b'T' | b't' | b'W' | b'w' | b'i' | b'u'
-                if !is_mark(self.name) && !self.name.starts_with('.') =>
+                if !is_mark(&self.name) && !self.name.starts_with('.') =>
             {
                 candidates.push(Candidate {
                     address: self.address,
@@ -60,7 +60,10 @@ impl Line<'_> {
                         b't' => Binding::Local,
                         _ => Binding::Global,
                     },
-                    name: Cow::Owned(unversioned(self.name).to_owned()),
+                    name: match self.name {
+                        Cow::Borrowed(name) => Cow::Borrowed(unversioned(name)),
+                        Cow::Owned(name) => Cow::Owned(unversioned(&name).to_owned()),
+                    },
                 });
             }
             // Absolute symbols are numbers more often than places.
@@ -114,7 +117,7 @@ fn parse(line: &str) -> Option<Line<'_>> {
         address,
         size_bytes,
         kind,
-        name,
+        name: Cow::Borrowed(name),
     })
 }
 
