@@ -1,37 +1,19 @@
 //! The tables of docs/ name tests and constants; this sees that there are such, so that no row outlives
 //! what it rests on.
 
+mod sources;
+
+use sources::{root, sources};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The Rust files of the packages.
-fn sources() -> Vec<PathBuf> {
-    let mut open: Vec<PathBuf> = ["src", "tests", "format", "record", "report", "fuzz"]
-        .map(|folder| root().join(folder))
-        .to_vec();
-    let mut files = Vec::new();
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let is_output = path.ends_with("target") || path.ends_with("tests/out");
-            if path.is_dir() && !is_output {
-                open.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files
-}
 
 /// Names of functions, constants and public fields in all sources.
 fn symbols() -> BTreeSet<String> {
     let mut symbols = BTreeSet::new();
-    for file in sources() {
+    let folders = ["src", "tests", "format", "record", "report", "fuzz"];
+    for file in folders
+        .iter()
+        .flat_map(|folder| sources(&root().join(folder)))
+    {
         let text = std::fs::read_to_string(file).unwrap();
         for keyword in ["fn ", "const ", "static ", "pub "] {
             for rest in text.split(keyword).skip(1) {

@@ -1,5 +1,8 @@
 //! What ARCHITECTURE.md says that is not there, and how modules may know each other: asked of the sources.
 
+mod sources;
+
+use sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::visit::Visit;
@@ -12,27 +15,6 @@ const UNSAFE: [&str; 3] = ["record/src/sys/", "report/src/mapped.rs", "src/memor
 const GUESTS: [&str; 4] = ["gdb", "process", "qemu", "xen"];
 /// No line of the sources is longer (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The Rust files below `folder`.
-fn sources(folder: &Path) -> Vec<PathBuf> {
-    let (mut open, mut files) = (vec![folder.to_owned()], Vec::new());
-    while let Some(folder) = open.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests/out") && !path.ends_with("target") {
-                open.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    files
-}
 
 /// A module of a crate: the names on the way to it.
 type Module = Vec<String>;
@@ -60,10 +42,9 @@ struct Paths {
 impl Paths {
     /// Takes a path as it is written.
     fn take(&mut self, written: &[String]) {
-        let mut path = match written.first().map(String::as_str) {
-            Some("crate") => Vec::new(),
-            Some("self" | "super") => self.module.clone(),
-            // Of a module that stands here, or of another crate, which is no file of ours.
+        // What begins otherwise is of a module that stands here, or of another crate, which is no file of ours.
+        let mut path = match written.first() {
+            Some(first) if first == "crate" => Vec::new(),
             _ => self.module.clone(),
         };
         for part in written {
