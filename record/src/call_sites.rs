@@ -174,7 +174,7 @@ fn is_indirect(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
     use uprof::layout::MAX_FRAMES;
-    use uprof::{Registers, State, Task};
+    use uprof::{Details, Registers, State, Task};
 
     /// Calls by return address.
     fn code(calls: &[(u64, Vec<u8>)]) -> impl FnMut(u64, &mut [u8]) -> usize {
@@ -208,7 +208,10 @@ mod tests {
             state: State::Running,
             registers: Registers::default(),
             handle: 0,
-            root: Some(root),
+            details: Details {
+                root: Some(root),
+                ..Details::default()
+            },
         }
     }
 

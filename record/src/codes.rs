@@ -131,7 +131,7 @@ mod tests {
     use crate::ring::ring_of;
     use crate::source::{Facts, Life, SourceError, StopWorld, Vcpus};
     use uprof::cold::Target;
-    use uprof::{Registers, State};
+    use uprof::{Details, Registers, State};
 
     /// A guest whose memory has its own addresses; fake, as it is no guest.
     struct FakeGuest(Facts);
@@ -159,7 +159,10 @@ mod tests {
     fn each_process_of_a_guest_has_pieces_and_all_share_the_kernels() {
         let mut codes = Codes::new();
         let process = |root, ip| Vcpu {
-            root: Some(root),
+            details: Details {
+                root: Some(root),
+                ..Details::default()
+            },
             ..vcpu(ip, 0)
         };
         let place = |vcpu: &Vcpu, ip: u64| (vcpu.space_of(ip), ip / PIECE_BYTES);
@@ -195,7 +198,7 @@ mod tests {
             state: State::Running,
             registers,
             handle: 0,
-            root: None,
+            details: Details::default(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::walk;
 use crate::window::{PIECE_BYTES, Reader, Window};
 use uprof::cold::{LossReason, TargetKind};
 use uprof::linux::KERNEL_HALF;
-use uprof::{Arch, Registers, Stop};
+use uprof::{Arch, Details, Registers, Stop};
 
 /// The longest sleep in one piece.
 const NAP_NS: u64 = 20_000_000;
@@ -285,9 +285,12 @@ impl<'a> Round<'a> {
     fn walk_all(&mut self, source: &mut dyn StopWorld, sink: &mut Sink, frozen_ns: u64) {
         for (index, (mut slot, place)) in self.taken.drain(..).enumerate() {
             let vcpu = &self.vcpus.all()[place];
-            slot.details.cost_ns = Some(frozen_ns);
+            slot.details = Details {
+                cost_ns: Some(frozen_ns),
+                late_ns: slot.details.late_ns,
+                ..vcpu.details
+            };
             slot.registers = vcpu.registers;
-            slot.details.root = vcpu.root;
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);

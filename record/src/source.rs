@@ -10,7 +10,7 @@ use crate::image::Image;
 use crate::ring::Sink;
 use std::sync::Arc;
 use uprof::cold::{ModuleEvent, ProcessTime, Target, TaskEvent, space_of_root};
-use uprof::{Registers, State, Task};
+use uprof::{Details, Registers, State, Task};
 
 /// What a backend says of itself and its guest at the start.
 #[derive(Debug, Clone)]
@@ -229,15 +229,14 @@ pub struct Vcpu {
     pub registers: Registers,
     /// A number for the backend's own use: an index or a process id.
     pub handle: u64,
-    /// The root of the page tables that it translates addresses by, as the recording has it (format-spec.md,
-    /// section 5.7); `None` where there are none, or nobody tells.
-    pub root: Option<u64>,
+    /// What the recording has of it beside its stack, as far as the backend knows it: the sampler adds cost and delay.
+    pub details: Details,
 }
 
 impl Vcpu {
     /// The address space that `address` is of: upper halves are shared by all spaces of a guest.
     pub fn space_of(&self, address: u64) -> u32 {
-        match self.root {
+        match self.details.root {
             Some(root) if address >> 63 == 0 => space_of_root(self.task.space, root),
             _ => self.task.space,
         }

@@ -19,7 +19,7 @@ use uniprof_record::source::{Vcpu, Vcpus};
 use uniprof_record::walk;
 use uniprof_record::xen::xenstore::Xenstore;
 use uprof::layout::{MAX_FRAMES, MAX_STACK_BYTES};
-use uprof::{Arch, Frame, RawStack, Registers, State, Stop, Task};
+use uprof::{Arch, Details, Frame, RawStack, Registers, State, Stop, Task};
 
 const TASK: Task = Task { space: 0, vcpu: 0 };
 
@@ -105,7 +105,7 @@ fn vcpus_of_a_freeze() {
         state: State::Running,
         registers: Registers::default(),
         handle: 0,
-        root: None,
+        details: Details::default(),
     };
     let mut vcpus = Vcpus::new();
     (0..Vcpus::MOST).for_each(|_| vcpus.push(vcpu));

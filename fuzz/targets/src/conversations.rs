@@ -19,7 +19,7 @@ use uniprof_record::qemu::machine::Machine;
 use uniprof_record::qemu::qmp::Qmp;
 use uniprof_record::source::Vcpu;
 use uniprof_record::xen::xenstore::Xenstore;
-use uprof::{Arch, Registers, State, Task};
+use uprof::{Arch, Details, Registers, State, Task};
 
 /// More than is ever sent at once, less than a socket takes in without a reader.
 const MOST_BYTES: usize = 64 << 10;
@@ -106,7 +106,7 @@ fn talk(bytes: &[u8]) {
             state: State::Running,
             registers,
             handle: u64::from(vcpu),
-            root: None,
+            details: Details::default(),
         })
         .collect();
     let mut stacks = Stacks::new(vcpus.len().min(64), wanted);

@@ -16,7 +16,7 @@ use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::sys::clock::simulated;
 use uniprof_record::{Facts, Life, Progress, Source, SourceError, StopWorld};
 use uprof::cold::{Target, TargetKind};
-use uprof::{Arch, Frame, Registers, State, Task};
+use uprof::{Arch, Details, Frame, Registers, State, Task};
 
 /// Stacks of vCPUs that run; one more is the idle stack.
 const STACKS: usize = 512;
@@ -157,7 +157,7 @@ pub fn source(progress: Arc<Progress>) -> Source {
         state: State::Offline,
         registers: Registers::default(),
         handle: 0,
-        root: None,
+        details: Details::default(),
     };
     let simulated = Simulated {
         facts: Facts::new(target),

@@ -15,7 +15,7 @@ use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
-use uprof::{Arch, Registers, State, Task};
+use uprof::{Arch, Details, Registers, State, Task};
 
 /// How long a stub may take to answer, at the start and while recording.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -241,7 +241,10 @@ impl GdbSource {
             },
             registers,
             handle: place as u64,
-            root,
+            details: Details {
+                root,
+                ..Details::default()
+            },
         })
     }
 

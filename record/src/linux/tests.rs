@@ -4,7 +4,7 @@ use super::*;
 use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError};
 use uprof::cold::Target;
-use uprof::{Registers, State, Task};
+use uprof::{Details, Registers, State, Task};
 
 /// A guest with so many bytes that are all the same, from an address on; fake, as it is no guest.
 struct FakeGuest {
@@ -49,7 +49,7 @@ impl StopWorld for FakeGuest {
             state: State::Running,
             registers,
             handle: 0,
-            root: None,
+            details: Details::default(),
         });
         self.freezes += 1;
         self.frozen = true;

@@ -9,6 +9,7 @@ use super::registers::WANTED;
 use crate::ring::Sink;
 use crate::slot::{News, Slot};
 use crate::sys::clock::monotonic_ns;
+use crate::sys::perf::TRAILER_BYTES;
 use perf_event_open_sys::bindings as abi;
 use uprof::cold::{LossReason, MappedFile};
 use uprof::{Frame, State, Stop, Task};
@@ -276,7 +277,7 @@ fn user_ip(slot: &mut Slot) {
 
 /// The task and time that end every record but a sample.
 pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
-    let mut fields = Fields(body.get(body.len().checked_sub(16)?..)?);
+    let mut fields = Fields(body.get(body.len().checked_sub(TRAILER_BYTES)?..)?);
     Some((fields.task()?, fields.u64()?))
 }
 

@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::HashSet;
 use std::io::IoSliceMut;
-use uprof::{Registers, State, Task};
+use uprof::{Details, Registers, State, Task};
 
 /// A thread that was running is expected to stop within this time; else it is left out.
 const STOP_WITHIN_NS: u64 = 5_000_000;
@@ -205,7 +205,7 @@ impl StopWorld for StoppedSource {
                     state: State::Running,
                     registers,
                     handle,
-                    root: None,
+                    details: Details::default(),
                 });
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Source: `struct perf_event_mmap_page` and "MMAP layout" in perf_event_open(2).
 
-use super::perf::{Event, page_bytes};
+use super::perf::{Event, TRAILER_BYTES, page_bytes};
 use nix::errno::Errno;
 use perf_event_open_sys::bindings as abi;
 use std::os::fd::{AsFd, AsRawFd};
@@ -106,7 +106,7 @@ impl RingBuffer {
         let told_at = if header.kind == abi::PERF_RECORD_SAMPLE {
             HEADER_BYTES + 8
         } else {
-            header.bytes.saturating_sub(16).max(HEADER_BYTES)
+            header.bytes.saturating_sub(TRAILER_BYTES).max(HEADER_BYTES)
         };
         let mut told = [0; 16];
         if told_at + told.len() <= header.bytes {

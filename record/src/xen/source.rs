@@ -21,7 +21,7 @@ use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use std::sync::Arc;
 use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
-use uprof::{Arch, Registers, State, Task};
+use uprof::{Arch, Details, Registers, State, Task};
 
 /// `SHUTDOWN_*` of sched.h that a recording survives or not.
 const SHUTDOWN_REBOOT: u8 = 1;
@@ -345,7 +345,10 @@ impl XenSource {
                 state,
                 registers,
                 handle: u64::from(vcpu),
-                root: root.filter(|_| registers.mask() != 0),
+                details: Details {
+                    root: root.filter(|_| registers.mask() != 0),
+                    ..Details::default()
+                },
             });
         }
     }

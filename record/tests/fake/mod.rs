@@ -1,7 +1,7 @@
 //! What fake guests have in common: vCPUs that always run, on stacks that never end.
 
 use uniprof_record::source::{Vcpu, Vcpus};
-use uprof::{Registers, State, Task};
+use uprof::{Details, Registers, State, Task};
 
 /// Adds so many vCPUs, all executing at the same place.
 pub fn push_running(vcpus: &mut Vcpus, count: u32) {
@@ -15,7 +15,7 @@ pub fn push_running(vcpus: &mut Vcpus, count: u32) {
             state: State::Running,
             registers,
             handle: 0,
-            root: None,
+            details: Details::default(),
         });
     }
 }
