@@ -163,4 +163,10 @@ columns! {
         /// The root of the guest's page tables (format-spec.md, section 5.7); `None` where it isn't known.
         root: Changes, IfKnown Hexadecimal
     },
+    /// Which processor of the machine it ran on.
+    Cpu = 24 "cpu" Optional {
+        /// The number of the machine's processor that the vCPU or thread was on, or was on last; `None` where it
+        /// isn't known.
+        cpu: Changes, IfKnown Decimal
+    },
 }

@@ -126,6 +126,8 @@ impl Reader {
         let ip = fields.u64()?;
         let task = fields.task()?;
         slot.reset(fields.u64()?, task, state);
+        slot.details.cpu = Some(u64::from(fields.u32()?));
+        fields.u32()?;
         let whole = self.fill(slot, ip, &mut fields);
         if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
@@ -323,7 +325,7 @@ mod tests {
             0x40,
             0x50,
         ];
-        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, chain.len() as u64]);
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, chain.len() as u64]);
         body.extend(words(&chain));
         body.extend(words(&[0]));
         let (mut sink, mut drain) = ring_of(2, 0);
@@ -346,6 +348,7 @@ mod tests {
             assert_eq!(slot.chain(), expected);
             assert_eq!(slot.task, Task { space: 5, vcpu: 7 });
             assert_eq!(slot.time_ns, 99);
+            assert_eq!(slot.details.cpu, Some(3));
         });
     }
 
@@ -354,7 +357,7 @@ mod tests {
         let mut body = words(&[0x0000_0007_0000_0005, 0x1000, 0x2000, 0x3000]);
         body.extend(words(&[0x0000_0011_0000_0008, 0x22, 0x33, 0]));
         body.extend(b"/bin/a\0\0");
-        body.extend(words(&[0x0000_0007_0000_0005, 99]));
+        body.extend(words(&[0x0000_0007_0000_0005, 99, 3]));
         let (mut sink, mut drain) = ring_of(2, 0);
         let mut reader = Reader {
             members: Members::new(true),
@@ -384,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_record_cut_anywhere_is_counted_not_trusted() {
-        let mut body = words(&[0x1, 5, 99, 2, abi::PERF_CONTEXT_USER, 0x40]);
+        let mut body = words(&[0x1, 5, 99, 3, 2, abi::PERF_CONTEXT_USER, 0x40]);
         body.extend(words(&[abi::PERF_SAMPLE_REGS_ABI_64 as u64]));
         body.extend(words(&[7; WANTED.len()]));
         body.extend(words(&[16, 1, 2, 16]));

@@ -51,10 +51,11 @@ pub struct Settings {
 const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IP
     | abi::PERF_SAMPLE_TID
     | abi::PERF_SAMPLE_TIME
+    | abi::PERF_SAMPLE_CPU
     | abi::PERF_SAMPLE_CALLCHAIN
     | abi::PERF_SAMPLE_REGS_USER) as u64;
-/// What of that every other record ends with: whose it is and when it was written (bytes).
-pub const TRAILER_BYTES: usize = 16;
+/// What of that every other record ends with: whose it is, when it was written, and where (bytes).
+pub const TRAILER_BYTES: usize = 24;
 
 impl Settings {
     fn attributes(&self) -> abi::perf_event_attr {

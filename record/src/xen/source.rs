@@ -347,6 +347,7 @@ impl XenSource {
                 handle: u64::from(vcpu),
                 details: Details {
                     root: root.filter(|_| registers.mask() != 0),
+                    cpu: (state != State::Offline).then_some(u64::from(info.cpu)),
                     ..Details::default()
                 },
             });

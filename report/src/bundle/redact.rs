@@ -392,5 +392,6 @@ fn kept(details: Details) -> Details {
         cost_ns: details.cost_ns,
         late_ns: details.late_ns,
         root: details.root,
+        cpu: details.cpu,
     }
 }

@@ -6,6 +6,8 @@ use crate::ring::{Drain, ring_of};
 use crate::slot::News;
 
 const MS: u64 = 1_000_000;
+/// Where all of them run.
+const CPU: u64 = 3;
 const OUT: u16 = abi::PERF_RECORD_MISC_SWITCH_OUT as u16;
 const PREEMPTED: u16 = OUT | abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT as u16;
 
@@ -51,6 +53,7 @@ impl World {
             1,
             World::task(tid),
             at_ns,
+            CPU,
             2,
             abi::PERF_CONTEXT_USER,
             0x40,
@@ -60,12 +63,16 @@ impl World {
     }
 
     fn switch(&mut self, tid: u32, at_ns: u64, misc: u16) {
-        self.record(abi::PERF_RECORD_SWITCH, misc, &[World::task(tid), at_ns]);
+        self.record(
+            abi::PERF_RECORD_SWITCH,
+            misc,
+            &[World::task(tid), at_ns, CPU],
+        );
     }
 
     fn task_record(&mut self, kind: u32, tid: u32, at_ns: u64) {
         let both = u64::from(tid) << 32 | u64::from(tid);
-        let words = [5 << 32 | 5, both, at_ns, World::task(tid), at_ns];
+        let words = [5 << 32 | 5, both, at_ns, World::task(tid), at_ns, CPU];
         self.record(kind, 0, &words);
     }
 
