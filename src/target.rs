@@ -11,8 +11,7 @@ use uniprof_record::gdb;
 use uniprof_record::image::Image;
 use uniprof_record::process::{self, Cgroup, Command, ExitStatus, Process, Whom};
 use uniprof_record::qemu;
-use uniprof_record::xen::doctor::examine_domain;
-use uniprof_record::xen::{self, target as domain};
+use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
 
 /// What is to be sampled, and what was said of how.
@@ -114,7 +113,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_domain,
-        examine: |domain, elf| Ok(examine_domain(domain, elf)),
+        examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
     },
 ];
 
@@ -223,16 +222,7 @@ fn open_qemu(path: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Sou
 }
 
 fn open_domain(target: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
-    let found = domain::find(target)?;
-    let stored = found.stored.as_ref();
-    let kernel = stored.and_then(|stored| stored.kernel.clone());
-    let mut images = images_of(wanted)?;
-    if images.is_empty() {
-        // A compressed kernel is no ELF: the recording then goes without.
-        images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
-    }
-    let given = !wanted.elf.is_empty();
-    Ok(xen::source::open(found, images, given, plan)?)
+    Ok(xen::open(target, images_of(wanted)?, plan)?)
 }
 
 #[cfg(test)]

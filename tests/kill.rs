@@ -75,5 +75,5 @@ fn kill_9_fifty_times() {
 }
 
 fn monotonic_ns() -> u64 {
-    uniprof_record::sys::clock::monotonic_ns()
+    uniprof_record::monotonic_ns()
 }

@@ -269,6 +269,21 @@ fn unsafe_is_where_architecture_says() {
     );
 }
 
+/// So that no other package tells Xen or the kernel an address.
+#[test]
+fn the_system_interface_is_the_recorders_own() {
+    let text = std::fs::read_to_string(root().join("record/src/lib.rs")).unwrap();
+    let items = syn::parse_file(&text).unwrap().items;
+    let is_sys = |item: &syn::Item| {
+        matches!(item, syn::Item::Mod(module)
+        if module.ident == "sys" && !matches!(module.vis, syn::Visibility::Public(_)))
+    };
+    assert!(
+        items.iter().any(is_sys),
+        "sys is public, or has another name"
+    );
+}
+
 #[test]
 fn lines_are_not_too_long_to_be_read() {
     let mut long = Vec::new();

@@ -43,7 +43,7 @@ pub mod slot;
 pub mod source;
 pub mod standing;
 #[allow(unsafe_code)]
-pub mod sys;
+pub(crate) mod sys;
 pub mod walk;
 pub mod window;
 pub mod xen;
@@ -53,3 +53,7 @@ pub use linux::KernelTold;
 pub use plan::Plan;
 pub use session::{Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};
+#[cfg(feature = "simulated-time")]
+pub use sys::clock::simulated;
+pub use sys::clock::{monotonic_ns, realtime_ns};
+pub use sys::signal;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use uniprof_record::Ending;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
-use uniprof_record::sys::clock::{monotonic_ns, realtime_ns};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
+use uniprof_record::{monotonic_ns, realtime_ns};
 use uprof::cold::{End, EndReason, LossReason, Target};
 use uprof::{Item, Payload, Recording, Stop};
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use uniprof_record::monotonic_ns;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::Hot;
-use uniprof_record::sys::clock::monotonic_ns;
 use uniprof_record::{Facts, Life, Plan, Progress, Pushed, Source, SourceError};
 use uprof::cold::{LossReason, Target};
 use uprof::{Frame, Item, Payload, Recording, State, Task};

@@ -19,8 +19,8 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use uniprof_record::sys::{clock::simulated, signal};
 use uniprof_record::{Plan, Progress};
+use uniprof_record::{signal, simulated};
 
 /// Where simulated time begins: any time but 0, as on a machine that has been up for an hour.
 const START_NS: u64 = 3_600_000_000_000;

@@ -52,8 +52,8 @@ impl SharedWords {
         assert!(index < SHARED_WORDS);
         // SAFETY: index is inside the page.
         let at = unsafe { self.base.add(index) };
-        // SAFETY: at points to a zeroed or atomically written word of a page that lives as long as
-        // self, and is only used as an atomic.
+        // SAFETY: at points to an aligned word of a page that lives as long as self, and that all who share it use as
+        // atomics; a file that loses its page ends the program (SIGBUS).
         unsafe { at.as_ref() }
     }
 }
@@ -92,8 +92,8 @@ impl ChildProcess {
         let listen = unsafe { OwnedFd::from_raw_fd(ends[0]) };
         // SAFETY: likewise.
         let lifeline = unsafe { OwnedFd::from_raw_fd(ends[1]) };
-        // SAFETY: the process has one thread (the caller's duty), so that the child's copy of every
-        // lock is free.
+        // SAFETY: the child goes on with copies of all memory. Of a lock that another thread held it would wait for
+        // ever, which harms nothing else: that is why one thread is asked for.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
             return Err(Errno::last());
@@ -157,8 +157,8 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     for spare in spared.into_iter().map(Some).chain([None]) {
         let last = spare.map_or(u32::MAX, |spare| spare - 1);
         if first <= last {
-            // SAFETY: these are the parent's descriptors, whose owners don't exist in this child: it
-            // never runs their destructors. A kernel before 5.9 refuses, which does no harm.
+            // SAFETY: these are the parent's descriptors, whose owners this child neither uses nor drops: it ends by
+            // _exit. A kernel before 5.9 refuses, which does no harm.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
         first = spare.map_or(u32::MAX, |spare| spare + 1);

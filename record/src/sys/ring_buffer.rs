@@ -62,8 +62,11 @@ impl RingBuffer {
     /// Maps a buffer of `pages` pages, a power of two, for the records of `event`.
     ///
     /// # Errors
-    /// What `mmap` returns.
+    /// What `mmap` returns, or `EINVAL` for another number.
     pub fn map(event: &Event, pages: usize) -> Result<Self, Errno> {
+        if !pages.is_power_of_two() {
+            return Err(Errno::EINVAL);
+        }
         let page_bytes = page_bytes();
         let data_bytes = page_bytes * pages;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -171,7 +174,8 @@ impl RingBuffer {
         let mut header = [0; HEADER_BYTES];
         self.copy(at, &mut header);
         let bytes = usize::from(u16::from_le_bytes([header[6], header[7]]));
-        (bytes >= HEADER_BYTES).then_some(Header {
+        let can_be = (HEADER_BYTES..=self.data_bytes).contains(&bytes);
+        can_be.then_some(Header {
             kind: u32::from_le_bytes([header[0], header[1], header[2], header[3]]),
             misc: u16::from_le_bytes([header[4], header[5]]),
             bytes,
@@ -200,8 +204,8 @@ impl RingBuffer {
         debug_assert!(start + into.len() <= self.data_bytes);
         // SAFETY: the data area begins one page behind the first, and is mapped.
         let data = unsafe { self.page.as_ptr().byte_add(self.page_bytes + start) };
-        // SAFETY: the range lies inside the data area (`copy` splits at its end), the kernel does
-        // not write between tail and head, and `into` is our own memory.
+        // SAFETY: the range lies inside the data area: no record is longer (`header`), and `copy` splits at its end. The
+        // kernel does not write between tail and head, as the buffer is mapped for writing, and `into` is our own.
         unsafe { std::ptr::copy_nonoverlapping(data.cast(), into.as_mut_ptr(), into.len()) };
     }
 }

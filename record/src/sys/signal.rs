@@ -59,7 +59,7 @@ pub fn forget_stop() {
 /// Calls are not restarted, so that a sleeping sampler notices.
 fn set(signal: Signal, handler: SigHandler) {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-    // SAFETY: both handlers are async-signal-safe: they store to atomics.
+    // SAFETY: our two handlers are async-signal-safe: they store to atomics. The third is the default.
     let done = unsafe { sigaction(signal, &action) };
     // It refuses only signals that nobody may handle (sigaction(2)), which these are not.
     debug_assert!(done.is_ok());

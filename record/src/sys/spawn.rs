@@ -1,7 +1,7 @@
 //! Starts a command that waits for our word before it executes, so that not a sample is missed.
 
 use nix::errno::Errno;
-use nix::unistd::{ForkResult, Pid, execvp, fork};
+use nix::unistd::{ForkResult, Pid, fork};
 use std::ffi::CString;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -24,13 +24,16 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
         .iter()
         .map(|argument| CString::new(argument.as_str()).map_err(|_| Errno::EINVAL))
         .collect::<Result<_, _>>()?;
-    let program = arguments.first().ok_or(Errno::EINVAL)?;
+    let program = arguments.first().ok_or(Errno::EINVAL)?.as_ptr();
+    let pointers = arguments.iter().map(|argument| argument.as_ptr());
+    let pointers: Vec<_> = pointers.chain([std::ptr::null()]).collect();
     let pipe =
         || std::io::pipe().map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
     let (mut wait, go) = pipe()?;
     let (failure, mut fail) = pipe()?;
-    // SAFETY: the child calls only read, signal, dup2, execvp, write, close and _exit, on memory that was made
-    // before the fork.
+    // SAFETY: the child calls only close, signal, dup2, read, execvp, write and _exit, on memory that was made before
+    // the fork. That execvp may be called here is no promise of POSIX: musl's and glibc's (from 2.24 on) take what
+    // they need from the stack.
     match unsafe { fork() }? {
         ForkResult::Parent { child } => Ok(Waiting {
             pid: child,
@@ -38,7 +41,7 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
             failure,
         }),
         ForkResult::Child => {
-            // SAFETY: closing our copy of the writing end; it is not used again in this process.
+            // SAFETY: our copy of the writing end, which is not used again: nothing is dropped in this process.
             unsafe { libc::close(go.as_raw_fd()) };
             // SAFETY: a Rust program ignores SIGPIPE; the command expects the default.
             unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
@@ -48,8 +51,9 @@ pub fn waiting(arguments: &[String], stdout_to_stderr: bool) -> Result<Waiting, 
             }
             let mut word = [0];
             if matches!(wait.read(&mut word), Ok(1)) {
-                let Err(error) = execvp(program, &arguments);
-                let _ = fail.write(&(error as i32).to_le_bytes());
+                // SAFETY: both are of `arguments`, whose strings end with zero, and the pointers with null.
+                unsafe { libc::execvp(program, pointers.as_ptr()) };
+                let _ = fail.write(&Errno::last_raw().to_le_bytes());
             }
             // SAFETY: ends the child without running anything of its parent's.
             unsafe { libc::_exit(127) }

@@ -5,13 +5,15 @@
 //! `rescue` says how the guardian resumes a domain should the recorder be killed; `xenstore` and `libxl`
 //! turn a name into a domain and a domain into its kernel image.
 
-pub mod domain;
-pub mod follow;
+pub(crate) mod domain;
+mod follow;
 pub mod libxl;
-pub mod memory;
-pub mod rescue;
-pub mod source;
+mod memory;
+pub(crate) mod rescue;
+pub(crate) mod source;
 pub mod doctor;
-pub mod target;
-pub mod vcpu;
+mod target;
+mod vcpu;
 pub mod xenstore;
+
+pub use source::open;

@@ -9,7 +9,7 @@ use super::domain::{Domain, Xen};
 use super::follow::Follow;
 use super::memory::GuestMemory;
 use super::rescue::{DomainRescuer, name_of};
-use super::target::Found;
+use super::target::{self, Found};
 use crate::guardian::Guardian;
 use crate::image::Image;
 use crate::page_tables::{Paging, Roots};
@@ -65,26 +65,28 @@ struct XenSource {
     calls_before: (u64, u64),
 }
 
-/// Opens the domain that `found` names. An image that is `given` by the user and can't be moved must be the
-/// guest's.
+/// Opens the domain that `target` names. An image that is given by the user and can't be moved must be the
+/// guest's; without one, the kernel that libxl started is.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
 /// Why the domain can't be recorded.
-pub fn open(
-    found: Found,
-    images: Vec<Image>,
-    given: bool,
-    plan: &Plan,
-) -> Result<Source, SourceError> {
+pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let Found {
         xen,
         id,
         name,
         uuid,
+        stored,
         ..
-    } = found;
+    } = target::find(target)?;
+    let given = !images.is_empty();
+    if !given {
+        let kernel = stored.and_then(|stored| stored.kernel);
+        // A compressed kernel is no ELF: the recording then goes without.
+        images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
+    }
     let follow = match plan.follow.then(|| Follow::new(&name, uuid)) {
         Some(None) => {
             return Err(SourceError(format!(

@@ -18,11 +18,6 @@ pub struct ContextKind {
     pub is_hvm: bool,
 }
 
-/// Bytes to set aside for each vCPU's context: the larger layout, rounded up.
-pub const CONTEXT_BYTES: usize = 5184;
-const _: () = assert!(CONTEXT_BYTES >= size_of::<context_x86_64::VcpuGuestContext>());
-const _: () = assert!(CONTEXT_BYTES.is_multiple_of(64));
-
 /// The instruction set that this recorder, and so the Xen under it, runs on.
 pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") {
     Arch::Aarch64
@@ -114,6 +109,7 @@ fn read_aarch64(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::xen::fetch::CONTEXT_BYTES;
 
     fn kind(arch: Arch, interface_version: u32, is_hvm: bool) -> ContextKind {
         ContextKind {
@@ -139,11 +135,11 @@ mod tests {
     /// Bytes aligned as a hypercall buffer is.
     mod zerocopy_buffer {
         #[repr(align(64))]
-        pub struct Buffer([u8; super::CONTEXT_BYTES]);
+        pub struct Buffer([u8; crate::sys::xen::fetch::CONTEXT_BYTES]);
 
         impl Default for Buffer {
             fn default() -> Self {
-                Buffer([0; super::CONTEXT_BYTES])
+                Buffer([0; crate::sys::xen::fetch::CONTEXT_BYTES])
             }
         }
 

@@ -4,20 +4,20 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// `XEN_DOMCTL_*`.
-pub const PAUSE: u32 = 3;
+/// `XEN_DOMCTL_pausedomain`.
+pub(super) const PAUSE: u32 = 3;
 /// `XEN_DOMCTL_unpausedomain`.
-pub const UNPAUSE: u32 = 4;
+pub(super) const UNPAUSE: u32 = 4;
 /// `XEN_DOMCTL_getdomaininfo`.
-pub const GET_DOMAIN_INFO: u32 = 5;
+pub(super) const GET_DOMAIN_INFO: u32 = 5;
 /// `XEN_DOMCTL_getvcpucontext`.
-pub const GET_VCPU_CONTEXT: u32 = 13;
+pub(super) const GET_VCPU_CONTEXT: u32 = 13;
 /// `XEN_DOMCTL_getvcpuinfo`.
-pub const GET_VCPU_INFO: u32 = 14;
+pub(super) const GET_VCPU_INFO: u32 = 14;
 /// `XEN_DOMCTL_get_address_size`.
-pub const GET_ADDRESS_SIZE: u32 = 36;
+pub(super) const GET_ADDRESS_SIZE: u32 = 36;
 /// `XEN_DOMCTL_gethvmcontext_partial`.
-pub const GET_HVM_CONTEXT_PARTIAL: u32 = 55;
+pub(super) const GET_HVM_CONTEXT_PARTIAL: u32 = 55;
 
 /// Interface versions known by name: Xen 4.7 to 4.22. Others are tried too.
 pub const KNOWN_VERSIONS: std::ops::RangeInclusive<u32> = 0x0b..=0x18;
@@ -36,22 +36,20 @@ pub const LAST_VERSION_TRIED: u32 = 0x40;
 /// `struct xen_domctl`.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-pub struct Domctl {
-    /// Operation.
-    pub command: u32,
+pub(super) struct Domctl {
+    command: u32,
     /// Must be Xen's own.
-    pub interface_version: u32,
-    /// Domain to act on.
-    pub domain: u16,
+    interface_version: u32,
+    domain: u16,
     pad: [u16; 3],
     /// The operation's structure.
-    pub payload: [u8; 128],
+    pub(super) payload: [u8; 128],
 }
 const _: () = assert!(size_of::<Domctl>() == 144);
 
 impl Domctl {
     /// An operation without arguments.
-    pub fn new(command: u32, interface_version: u32, domain: u16) -> Self {
+    pub(super) fn new(command: u32, interface_version: u32, domain: u16) -> Self {
         Domctl {
             command,
             interface_version,
@@ -62,25 +60,10 @@ impl Domctl {
     }
 
     /// The same with an argument structure.
-    pub fn with<T: IntoBytes + Immutable>(mut self, argument: &T) -> Self {
-        self.set(argument);
-        self
-    }
-
-    /// Sets the argument structure.
-    pub fn set<T: IntoBytes + Immutable>(&mut self, argument: &T) {
+    pub(super) fn with<T: IntoBytes + Immutable>(mut self, argument: &T) -> Self {
         let bytes = argument.as_bytes();
         self.payload[..bytes.len()].copy_from_slice(bytes);
-    }
-
-    /// The answer structure.
-    pub fn answer<T: FromBytes>(&self) -> T {
-        // A structure that is larger than the union does not compile.
-        const { assert!(size_of::<T>() <= 128) };
-        match T::read_from_prefix(&self.payload) {
-            Ok((answer, _)) => answer,
-            Err(_) => unreachable!("the payload is larger than the structure"),
-        }
+        self
     }
 }
 
@@ -156,7 +139,7 @@ const _: () = assert!(size_of::<VcpuInfo>() == 24);
 
 impl VcpuInfo {
     /// The question about one vCPU.
-    pub fn of(vcpu: u32) -> Self {
+    pub(super) fn of(vcpu: u32) -> Self {
         VcpuInfo {
             vcpu,
             ..VcpuInfo::default()
@@ -167,32 +150,32 @@ impl VcpuInfo {
 /// `struct xen_domctl_vcpucontext`.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct VcpuContext {
+pub(super) struct VcpuContext {
     /// Which vCPU.
-    pub vcpu: u32,
+    pub(super) vcpu: u32,
     /// Must be zero.
-    pub pad: u32,
+    pub(super) pad: u32,
     /// Where Xen puts `struct vcpu_guest_context`.
-    pub address: u64,
+    pub(super) address: u64,
 }
 
 /// `struct xen_domctl_hvmcontext_partial`.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct HvmContextPartial {
+pub(super) struct HvmContextPartial {
     /// `HVM_SAVE_CODE(*)`.
-    pub record: u32,
+    pub(super) record: u32,
     /// Which vCPU.
-    pub instance: u32,
-    /// Bytes at `address`.
-    pub buffer_bytes: u64,
+    pub(super) instance: u32,
+    /// Bytes at `address`; Xen writes no more.
+    pub(super) buffer_bytes: u64,
     /// Where Xen puts the record.
-    pub address: u64,
+    pub(super) address: u64,
 }
 
 /// `HVM_SAVE_CODE(CPU)` of arch-x86/hvm/save.h.
-pub const HVM_RECORD_CPU: u32 = 2;
+pub(super) const HVM_RECORD_CPU: u32 = 2;
 /// Bytes that `struct hvm_hw_cpu` may have, and room to grow.
-pub const HVM_CPU_BYTES: usize = 2048;
+pub(super) const HVM_CPU_BYTES: usize = 2048;
 /// Offset of `msr_efer` in `struct hvm_hw_cpu`.
-pub const HVM_CPU_EFER: usize = 992;
+pub(super) const HVM_CPU_EFER: usize = 992;

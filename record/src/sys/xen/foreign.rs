@@ -25,7 +25,7 @@ pub struct ForeignFrames {
 /// Most frames in one mapping.
 pub const MOST_BATCH: usize = 64;
 
-// SAFETY: the mapping belongs to this value alone and is only read.
+// SAFETY: the mapping belongs to this value alone; it has no tie to the thread that made it.
 unsafe impl Send for ForeignFrames {}
 
 impl ForeignFrames {
@@ -99,17 +99,17 @@ impl ForeignFrames {
             out = &mut out[head..];
             word += 1;
         }
-        // SAFETY: page and word were checked against the mapping's extent.
+        // SAFETY: the page was checked, and the word is in it or just behind it: at most the end of the mapping.
         let start = unsafe { self.base.as_ptr().add(page * FRAME_WORDS + word) };
         // The guest waits: eight words at a time take half of the instructions.
         let (lines, rest) = out.as_chunks_mut::<LINE_BYTES>();
         for (index, line) in lines.iter_mut().enumerate() {
-            // SAFETY: index is below the number of lines left in the frame.
+            // SAFETY: `out` was cut to what is left of the frame, so that all its lines lie in it.
             let from = unsafe { start.add(index * LINE_BYTES / 8) };
             for (index, slot) in line.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 // SAFETY: the line has so many words.
                 let at = unsafe { from.add(index) };
-                // SAFETY: as in word().
+                // SAFETY: an aligned word of a mapped, present page, as in word().
                 *slot = unsafe { at.read_volatile() }.to_le_bytes();
             }
         }

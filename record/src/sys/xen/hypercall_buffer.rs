@@ -38,7 +38,7 @@ impl HypercallBuffer {
             })?,
         };
         let mut buffer = HypercallBuffer { base, bytes };
-        // SAFETY: the range is the mapping just made; the advice does not change its contents.
+        // SAFETY: the range is the mapping just made; this process keeps it, and only children go without.
         unsafe { libc::madvise(buffer.start(), bytes, libc::MADV_DONTFORK) };
         buffer.bytes_mut().fill(0);
         Ok(buffer)
@@ -63,8 +63,9 @@ impl HypercallBuffer {
 
     /// What is in it.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: base points to `bytes` mapped bytes for as long as self lives; Xen writes there only
-        // inside Privcmd::hypercall, which borrows the buffer mutably.
+        // SAFETY: base points to `bytes` mapped bytes for as long as self lives (a forked child has them not, and never
+        // comes back to us: `ChildProcess::start`); Xen writes there only in calls of `call` and `fetch`, which borrow
+        // the buffer mutably.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 

@@ -1,6 +1,7 @@
 //! Xen as dom0's kernel shows it: `/dev/xen/privcmd`, without any of Xen's libraries.
 //!
-//! Enters: numbers and buffers. Leaves: answers as safe values, errors with call, errno and subject.
+//! Enters: domains and vCPUs by number. Leaves: answers as safe values, errors with call, errno and subject. No
+//! address that Xen is told comes from elsewhere.
 //! Layouts are those of Xen's public headers (xen/include/public/), which every file names.
 
 #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
@@ -10,8 +11,10 @@ pub mod context_x86_64;
 pub mod domctl;
 mod error;
 pub mod foreign;
-pub mod hypercall_buffer;
-pub mod multicall;
+mod hypercall_buffer;
+mod multicall;
 pub mod privcmd;
+pub mod call;
+pub mod fetch;
 
 pub use error::XenError;

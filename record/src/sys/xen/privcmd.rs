@@ -1,18 +1,18 @@
-//! The `privcmd` device: its ioctl numbers, and the hypercall that it passes on.
+//! The `privcmd` device: its ioctl numbers, and the hypercall that it passes on. What a call's addresses lead to is
+//! for [`call`](super::call) and [`fetch`](super::fetch) to vouch for.
 //!
 //! Numbers and structures: Linux, include/uapi/xen/privcmd.h.
 
 use super::XenError;
-use super::hypercall_buffer::HypercallBuffer;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// Numbers of hypercalls: xen.h, `__HYPERVISOR_*`.
-pub const MULTICALL: u64 = 13;
+pub(super) const MULTICALL: u64 = 13;
 /// `__HYPERVISOR_xen_version`.
-pub const XEN_VERSION: u64 = 17;
+pub(super) const XEN_VERSION: u64 = 17;
 /// `__HYPERVISOR_domctl`.
-pub const DOMCTL: u64 = 36;
+pub(super) const DOMCTL: u64 = 36;
 
 /// `_IOC(_IOC_NONE, 'P', number, size)`.
 const fn ioctl_number(number: u64, size: usize) -> u64 {
@@ -66,25 +66,20 @@ impl Privcmd {
         Err(first_error.unwrap_or_else(|| XenError::new("open", PATHS[0], libc::ENOENT)))
     }
 
-    /// The descriptor, for mappings and for keeping it open elsewhere.
-    pub fn descriptor(&self) -> RawFd {
+    /// The descriptor, for mappings.
+    pub(super) fn descriptor(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// One hypercall. All addresses in `arguments`, and in what they point to, must lie in `buffer`;
-    /// Xen checks its copies, so that a wrong one is an error (EFAULT) rather than damage.
+    /// One hypercall. Returns Xen's answer, or its error number.
     ///
-    /// Returns Xen's answer, or its error number.
-    pub fn hypercall(
-        &self,
-        op: u64,
-        arguments: [u64; 5],
-        buffer: &mut HypercallBuffer,
-    ) -> Result<u64, i32> {
-        debug_assert!(!buffer.bytes().is_empty());
+    /// # Safety
+    /// Where Xen writes by these arguments, and by what they point to, must be memory that is mapped and that
+    /// nothing refers to during the call.
+    pub(super) unsafe fn hypercall(&self, op: u64, arguments: [u64; 5]) -> Result<u64, i32> {
         let call = Hypercall { op, arguments };
-        // SAFETY: the number belongs to this device and the structure is the one that it takes; what
-        // Xen writes lies in `buffer`, which is borrowed mutably for the time of the call.
+        // SAFETY: the number belongs to this device, whose driver reads the structure and writes nothing itself; the
+        // caller vouches for where Xen does.
         let answer =
             unsafe { libc::ioctl(self.file.as_raw_fd(), IOCTL_HYPERCALL as _, &raw const call) };
         if answer >= 0 {

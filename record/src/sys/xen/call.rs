@@ -1,0 +1,112 @@
+//! Single calls to Xen. Each is a value with memory of its own, and what it tells Xen to write to lies there.
+
+use super::XenError;
+use super::domctl::{self, Domctl, HvmContextPartial};
+use super::hypercall_buffer::HypercallBuffer;
+use super::privcmd::{DOMCTL, Privcmd, XEN_VERSION};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What is asked of a domain or done to it where nothing but the call itself has an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// [`domctl::DomainInfo`], of the first domain from the one asked for on.
+    Info,
+    /// Bits of a PV guest's addresses, as a `u32`.
+    AddressBits,
+    /// One pause less.
+    Unpause,
+}
+
+/// A call about a domain, which can be made again and again.
+#[derive(Debug)]
+pub struct DomainCall(HypercallBuffer);
+
+/// Where the record of [`DomainCall::processor_mode`] lies.
+const RECORD_AT: usize = size_of::<Domctl>().next_multiple_of(64);
+
+impl DomainCall {
+    /// The call that is an `order`.
+    ///
+    /// # Errors
+    /// That there is no memory for it.
+    pub fn new(order: Order, interface_version: u32, domain: u16) -> Result<Self, XenError> {
+        let command = match order {
+            Order::Info => domctl::GET_DOMAIN_INFO,
+            Order::AddressBits => domctl::GET_ADDRESS_SIZE,
+            Order::Unpause => domctl::UNPAUSE,
+        };
+        let buffer = HypercallBuffer::new(size_of::<Domctl>())?;
+        let question = Domctl::new(command, interface_version, domain);
+        Ok(DomainCall(buffer).filled(&question))
+    }
+
+    /// The call that asks for a vCPU's EFER.
+    ///
+    /// # Errors
+    /// That there is no memory for it.
+    pub fn processor_mode(
+        interface_version: u32,
+        domain: u16,
+        vcpu: u32,
+    ) -> Result<Self, XenError> {
+        let buffer = HypercallBuffer::new(RECORD_AT + domctl::HVM_CPU_BYTES)?;
+        let command = domctl::GET_HVM_CONTEXT_PARTIAL;
+        let question = Domctl::new(command, interface_version, domain).with(&HvmContextPartial {
+            record: domctl::HVM_RECORD_CPU,
+            instance: vcpu,
+            buffer_bytes: domctl::HVM_CPU_BYTES as u64,
+            address: buffer.address(RECORD_AT),
+        });
+        Ok(DomainCall(buffer).filled(&question))
+    }
+
+    fn filled(mut self, question: &Domctl) -> Self {
+        self.0.bytes_mut()[..size_of::<Domctl>()].copy_from_slice(question.as_bytes());
+        self
+    }
+
+    /// Makes the call.
+    ///
+    /// # Errors
+    /// Xen's error number.
+    pub fn make(&mut self, privcmd: &Privcmd) -> Result<(), i32> {
+        let arguments = [self.0.address(0), 0, 0, 0, 0];
+        // SAFETY: Xen writes the domctl at the start, and the record behind it as far as it was told that there is
+        // room; both lie in our buffer, which only we refer to.
+        unsafe { privcmd.hypercall(DOMCTL, arguments) }.map(drop)
+    }
+
+    /// What Xen answered when the call was last made.
+    pub fn answer<T: FromBytes>(&self) -> Option<T> {
+        read(self.0.bytes(), std::mem::offset_of!(Domctl, payload))
+    }
+
+    /// What the vCPU has in EFER, of a call that asked for it.
+    pub fn efer(&self) -> Option<u64> {
+        read(self.0.bytes(), RECORD_AT + domctl::HVM_CPU_EFER)
+    }
+}
+
+/// A structure at `offset`.
+pub(super) fn read<T: FromBytes>(bytes: &[u8], offset: usize) -> Option<T> {
+    T::read_from_prefix(bytes.get(offset..)?)
+        .ok()
+        .map(|(value, _)| value)
+}
+
+/// XENVER_version: the major number in bits 16 and up, the minor one below.
+pub fn version_number(privcmd: &Privcmd) -> Option<u64> {
+    // SAFETY: this question takes no address.
+    unsafe { privcmd.hypercall(XEN_VERSION, [0; 5]) }.ok()
+}
+
+/// XENVER_extraversion: what stands behind the number, as `.5`.
+pub fn extra_version(privcmd: &Privcmd) -> Option<String> {
+    const EXTRA_BYTES: usize = 16; // xen_extraversion_t of version.h
+    let buffer = HypercallBuffer::new(EXTRA_BYTES).ok()?;
+    let arguments = [1, buffer.address(0), 0, 0, 0];
+    // SAFETY: Xen writes so many bytes, at the start of our buffer, which only we refer to.
+    unsafe { privcmd.hypercall(XEN_VERSION, arguments) }.ok()?;
+    let extra = buffer.bytes()[..EXTRA_BYTES].split(|byte| *byte == 0);
+    Some(String::from_utf8_lossy(extra.into_iter().next()?).into_owned())
+}
