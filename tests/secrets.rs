@@ -95,8 +95,13 @@ fn image() -> ImagePart {
         size_bytes: 0x1000,
         name: "kept_function",
     });
-    image.others = vec![(4000, b"secret-in-a-section".to_vec())];
-    image
+    let mut bytes = Vec::new();
+    image.put(&mut bytes);
+    // A section that nobody knows: its tag is 4000.
+    let section = b"secret-in-a-section";
+    bytes.extend([0xa0, 0x1f, section.len() as u8]);
+    bytes.extend(section);
+    ImagePart::parse(&bytes).unwrap()
 }
 
 fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {

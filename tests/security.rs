@@ -11,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
-use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::layout::ImageSection;
-use uprof::{Arch, Frame, Sample, Task, Writer, varint};
+use uprof::image::{ImageIdentity, ImagePart, Inlined, Symbol};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 fn uniprof() -> Command {
     Command::new(cargo_bin("uniprof"))
@@ -82,19 +81,12 @@ fn lines(path: &str, source: &str) -> ImagePart {
         size_bytes: 0x1000,
         name: "evil",
     });
-    let texts = ["evil", source];
-    let mut section = Vec::new();
-    varint::put(&mut section, texts.len() as u64);
-    for text in texts {
-        varint::put(&mut section, text.len() as u64);
-    }
-    texts.iter().for_each(|text| section.extend(text.bytes()));
-    // One address, 8; one function there, text 1, in text 2, line 1.
-    for number in [1, 8, 1, 1, 2, 1] {
-        varint::put(&mut section, number);
-    }
-    let tag = u64::from(ImageSection::Lines.number());
-    part.others.push((tag, section));
+    let one = Inlined {
+        function: 1,
+        file: 2,
+        line: 1,
+    };
+    part.set_lines(&["evil", source], [(8, &[one][..])].into_iter());
     part
 }
 

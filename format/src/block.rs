@@ -4,7 +4,7 @@ use crate::cold;
 use crate::cold::{
     ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span, TaskEvent,
 };
-use crate::error::{DecodeError, Fault};
+use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
 use crate::index::IndexEntry;
 use crate::layout::{BlockHeader, BlockType, Codec, ENCODING_COLUMNS, ENCODING_RECORDS};
@@ -136,14 +136,18 @@ impl<'a> Block<'a> {
         self.decode().map_err(|what| self.error(what))
     }
 
-    /// A fault found inside this block, with the place of the block.
-    pub fn error(&self, what: Fault) -> DecodeError {
-        DecodeError {
+    /// Where the block is, for messages.
+    pub fn place(&self) -> BlockPlace {
+        BlockPlace {
             offset: self.offset,
             sequence: self.sequence,
             block: self.known_type().map_or("unknown", BlockType::name),
-            what,
         }
+    }
+
+    /// A fault found inside this block, with the place of the block.
+    pub fn error(&self, what: Fault) -> DecodeError {
+        self.place().error(what)
     }
 
     fn decode(&self) -> Result<Payload, Fault> {

@@ -1,6 +1,7 @@
 //! What can be wrong with a recording, told apart and with the place.
 
 use crate::layout::{MAGIC, MAJOR};
+use std::fmt;
 
 /// Why a recording can't be opened at all.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -58,16 +59,41 @@ pub enum OpenError {
     Read(String),
 }
 
-/// Why a payload can't be decoded, with the place.
-#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
-#[error("block {sequence} ({block}) at byte {offset}: {what}")]
-pub struct DecodeError {
+/// Which block of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockPlace {
     /// Offset of the block in the file.
     pub offset: u64,
     /// Sequence number of the block.
     pub sequence: u32,
     /// Name of the block type.
     pub block: &'static str,
+}
+
+impl BlockPlace {
+    /// That something in this block is wrong.
+    pub fn error(self, what: Fault) -> DecodeError {
+        DecodeError { place: self, what }
+    }
+}
+
+impl fmt::Display for BlockPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BlockPlace {
+            offset,
+            sequence,
+            block,
+        } = self;
+        write!(f, "block {sequence} ({block}) at byte {offset}")
+    }
+}
+
+/// Why a payload can't be decoded, with the place.
+#[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
+#[error("{place}: {what}")]
+pub struct DecodeError {
+    /// The block that it is in.
+    pub place: BlockPlace,
     /// What is wrong.
     pub what: Fault,
 }
@@ -78,6 +104,9 @@ pub enum Fault {
     /// A column or record ends too early.
     #[error("{0} ends too early")]
     Short(&'static str),
+    /// A text is something else.
+    #[error("a text is not UTF-8")]
+    Text,
     /// A value is outside what the specification allows.
     #[error("{what} is {value}, which is not allowed ({rule})")]
     Range {
@@ -102,4 +131,14 @@ pub enum Fault {
     /// bincode refused.
     #[error("record: {0}")]
     Record(String),
+    /// In a section of an image (format-spec.md, section 7).
+    #[error("section {section}, byte {at}: {what}")]
+    Section {
+        /// Name of the section.
+        section: &'static str,
+        /// Byte of the section at which the wrong value begins.
+        at: usize,
+        /// What is wrong with it.
+        what: Box<Fault>,
+    },
 }

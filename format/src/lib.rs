@@ -15,7 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
-pub mod varint;
+mod varint;
 mod tags;
 mod details;
 pub mod layout;
@@ -52,7 +52,7 @@ pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
 pub use details::{Detail, Details, Form, Shown, Told};
 pub use due::Due;
-pub use error::{DecodeError, Fault, OpenError};
+pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use index::IndexEntry;
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};

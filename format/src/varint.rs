@@ -64,11 +64,6 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
-    /// The bytes that were not read, themselves.
-    pub fn rest(&self) -> &'a [u8] {
-        self.bytes
-    }
-
     /// Next byte.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Fault> {

@@ -1,20 +1,20 @@
-//! Tables that travel with a recording instead of the image (format-spec.md, section 7): parts of
+//! Tables that travel with a recording instead of the image: parts of
 //! an image go in, and what a report needs of it comes out: segments, symbols, lines and unwind
-//! rules. `bundle` writes them, for the addresses that samples have; any report reads them.
+//! rules. `bundle` writes them, for the addresses that samples have; any report reads them. Their bytes are the
+//! format's business (`uprof::image`).
 
 mod lines;
-mod segments;
 
 pub use lines::LineTable;
 
-use crate::images::{Image, Segments};
-use crate::recording::Recording;
+use crate::images::{Image, ImageError, Segments};
+use crate::recording::{PlacedPart, Recording};
 use crate::symbols::SymbolTable;
 use crate::unwind::RuleTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use uprof::image::{ImageIdentity, ImagePart};
-use uprof::layout::ImageSection;
+use uprof::Fault;
+use uprof::image::{ImageIdentity, ImagePart, Section};
 
 /// What a recording says about one image.
 #[derive(Debug)]
@@ -33,19 +33,28 @@ pub struct Embedded {
     pub image: Option<Arc<Image>>,
 }
 
+/// Why a section can't be used.
+#[derive(Debug, thiserror::Error)]
+enum Damaged {
+    #[error(transparent)]
+    Section(#[from] Fault),
+    #[error("section file: {0}")]
+    Image(#[from] ImageError),
+}
+
 impl Embedded {
     /// The images of `recording`, in order of path. Sections that can't be read are left out, and
     /// named in `warnings`.
     pub fn of(recording: &Recording, warnings: &mut Vec<String>) -> Vec<Embedded> {
-        let mut images: BTreeMap<(&str, &[u8], u64), Vec<&ImagePart>> = BTreeMap::new();
-        for part in recording.images() {
-            let identity = &part.identity;
+        let mut images: BTreeMap<(&str, &[u8], u64), Vec<&PlacedPart>> = BTreeMap::new();
+        for placed in recording.images() {
+            let identity = &placed.part.identity;
             let key = (
                 &identity.path[..],
                 &identity.build_id[..],
                 identity.load_bias,
             );
-            images.entry(key).or_default().push(part);
+            images.entry(key).or_default().push(placed);
         }
         images
             .into_values()
@@ -53,9 +62,9 @@ impl Embedded {
             .collect()
     }
 
-    fn join(parts: &[&ImagePart], warnings: &mut Vec<String>) -> Embedded {
-        let identity = parts[0].identity.clone();
-        let symbols = parts.iter().flat_map(|part| part.symbols());
+    fn join(parts: &[&PlacedPart], warnings: &mut Vec<String>) -> Embedded {
+        let identity = parts[0].part.identity.clone();
+        let symbols = parts.iter().flat_map(|placed| placed.part.symbols());
         let symbols = symbols.map(|symbol| (symbol.address, symbol.size_bytes, symbol.name));
         let symbols = SymbolTable::from_symbols(symbols);
         let mut embedded = Embedded {
@@ -66,46 +75,47 @@ impl Embedded {
             rules: Arc::default(),
             image: None,
         };
-        for part in parts {
-            let mut keep = |section: ImageSection, take: &mut dyn FnMut(&[u8]) -> Option<()>| {
-                let Some(bytes) = part.section(section) else {
-                    return;
-                };
-                if take(bytes).is_none() {
-                    let (name, path) = (section.name(), &part.identity.path);
-                    warnings.push(format!("the embedded {name} of {path} are damaged"));
+        for PlacedPart { place, part } in parts {
+            for section in part.sections() {
+                let taken = section.map_err(Damaged::from);
+                if let Err(what) = taken.and_then(|section| embedded.take(section)) {
+                    let path = &part.identity.path;
+                    warnings.push(format!(
+                        "the embedded tables of {path} are damaged: {place}: {what}"
+                    ));
                 }
-            };
-            keep(ImageSection::Segments, &mut |bytes| {
-                embedded.segments = segments::parse(bytes)?;
-                Some(())
-            });
-            keep(ImageSection::Lines, &mut |bytes| embedded.lines.add(bytes));
-            keep(ImageSection::Rules, &mut |bytes| {
-                embedded.rules = Arc::new(RuleTable::parse(bytes)?);
-                Some(())
-            });
-            keep(ImageSection::File, &mut |bytes| {
-                let image = Image::from_bytes(&part.identity.path, bytes.to_vec());
-                embedded.image = Some(Arc::new(image.ok()?));
-                Some(())
-            });
+            }
         }
         embedded
+    }
+
+    fn take(&mut self, section: Section<'_>) -> Result<(), Damaged> {
+        match section {
+            Section::Segments(segments) => {
+                let (_, most) = segments.size_hint();
+                let mut all = Vec::with_capacity(most.unwrap_or(0));
+                for segment in segments {
+                    all.push(segment?.into());
+                }
+                self.segments = Segments(all);
+            }
+            Section::Lines(lines) => self.lines.add(lines)?,
+            Section::Rules(rules) => self.rules = Arc::new(RuleTable::stored(rules)?),
+            Section::File(bytes) => {
+                let image = Image::from_bytes(&self.identity.path, bytes.to_vec())?;
+                self.image = Some(Arc::new(image));
+            }
+        }
+        Ok(())
     }
 
     /// The parts of this image, for a recording.
     pub fn parts(&self) -> Vec<ImagePart> {
         let mut part = ImagePart::new(self.identity.clone());
         let mut parts = Vec::new();
-        let mut add = |section: ImageSection, bytes: Vec<u8>| {
-            if !bytes.is_empty() {
-                part.others.push((u64::from(section.number()), bytes));
-            }
-        };
-        add(ImageSection::Segments, segments::write(&self.segments));
-        add(ImageSection::Lines, self.lines.write());
-        add(ImageSection::Rules, self.rules.write());
+        part.set_segments(self.segments.iter().map(|segment| (*segment).into()));
+        self.lines.store(&mut part);
+        self.rules.store(&mut part);
         for (start, end, name) in self.symbols.iter() {
             let symbol = uprof::image::Symbol {
                 address: start.0,

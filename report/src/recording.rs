@@ -26,7 +26,7 @@ use uprof::cold::{
     TaskEvent,
 };
 use uprof::image::ImagePart;
-use uprof::{Block, Item, Payload, SampleBlock, StreamReader};
+use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, StreamReader};
 
 /// The total of the end record that counts imported samples without a time (format-spec.md, section 6.8).
 pub(crate) const UNTIMED: &str = "samples_without_a_time";
@@ -49,12 +49,21 @@ pub struct Recording {
     code: Vec<Code>,
     /// Mappings that were found out by [`Recording::assume_images`].
     assumed: Vec<ModuleEvent>,
-    images: Vec<ImagePart>,
+    images: Vec<PlacedPart>,
     image_raw_bytes: u64,
     end: Option<End>,
     sizes: Sizes,
     damages: Damages,
     blocks: Vec<SampleBlockPlace>,
+}
+
+/// A part of an embedded image, and its block.
+#[derive(Debug, Clone)]
+pub struct PlacedPart {
+    /// Where it is in the file.
+    pub place: BlockPlace,
+    /// What it says.
+    pub part: ImagePart,
 }
 
 /// Where a block of samples is.
@@ -251,7 +260,10 @@ impl Recording {
                 self.sizes.image_bytes += block.file_bytes();
                 self.image_raw_bytes += u64::from(block.raw_bytes);
                 if self.image_raw_bytes <= IMAGE_BYTES_MAX {
-                    self.images.push(part);
+                    self.images.push(PlacedPart {
+                        place: block.place(),
+                        part,
+                    });
                 }
             }
             Ok(Payload::End(end)) => self.end = Some(end),
@@ -373,7 +385,7 @@ impl Recording {
     }
 
     /// Parts of embedded images (format-spec.md, section 7).
-    pub fn images(&self) -> &[ImagePart] {
+    pub fn images(&self) -> &[PlacedPart] {
         &self.images
     }
 

@@ -8,7 +8,6 @@
 mod entries;
 mod linkage;
 mod edges;
-mod rule;
 mod table;
 mod rows;
 mod compile;

@@ -1,5 +1,5 @@
 //! ORC: the unwind rules that a Linux kernel for x86-64 has of itself. Enters: its two tables. Leaves: the rule at
-//! an address, or all of them as recordings have rules (format-spec.md, section 7, "rules").
+//! an address, or all of them as recordings have rules.
 //!
 //! One table has places, ascending, each as an i32 that is to be added to its own address; the other for each the
 //! rule that holds from there on, 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits with
@@ -7,7 +7,7 @@
 //! Linux; the last bits changed in 6.3 and in 6.4.
 
 use super::{KernelMemory, behind};
-use crate::varint;
+use crate::image::{Cfa, Place, RuleRow, RuleSet, Save};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -17,16 +17,16 @@ const PLACE_BYTES: u64 = 4;
 const RULE_BYTES: u64 = 6;
 
 /// DWARF's numbers of registers (System V ABI AMD64, figure 3.36).
-const RDX: u64 = 1;
-const RDI: u64 = 5;
-const RBP: u64 = 6;
-const RSP: u64 = 7;
-const R10: u64 = 10;
-const R13: u64 = 13;
-const RIP: u64 = 16;
+const RDX: u8 = 1;
+const RDI: u8 = 5;
+const RBP: u8 = 6;
+const RSP: u8 = 7;
+const R10: u8 = 10;
+const R13: u8 = 13;
+const RIP: u8 = 16;
 
 /// Where `struct pt_regs` has registers, by DWARF's numbers, in bytes.
-pub const SAVED: [(u64, i64); 7] = [
+pub const SAVED: [(u8, i32); 7] = [
     (R13, 16),
     (RBP, 32),
     (R10, 56),
@@ -36,7 +36,7 @@ pub const SAVED: [(u64, i64); 7] = [
     (RIP, 128),
 ];
 /// Where the processor's own frame has them.
-pub const SAVED_BY_PROCESSOR: [(u64, i64); 2] = [(RSP, 24), (RIP, 0)];
+pub const SAVED_BY_PROCESSOR: [(u8, i32); 2] = [(RSP, 24), (RIP, 0)];
 
 /// The unwind rules of a kernel.
 #[derive(Debug)]
@@ -77,9 +77,9 @@ pub enum Meaning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
     /// Register, by DWARF's number, plus a number.
-    Register(u64, i16),
+    Register(u8, i16),
     /// In memory at register plus the first number, plus the second.
-    Memory(u64, i16, i16),
+    Memory(u8, i16, i16),
 }
 
 /// Where the caller's frame pointer is.
@@ -163,11 +163,10 @@ impl Orc {
         self.meaning(behind(self.len(), |index| self.place(index) <= address).checked_sub(1)?)
     }
 
-    /// All rules, as the bytes of a section "rules".
-    pub fn section(&self) -> Vec<u8> {
-        let mut numbers: BTreeMap<Meaning, u64> = BTreeMap::new();
-        let mut rows = Vec::new();
-        let (mut count, mut before) = (0, 0);
+    /// All rules, and where they hold.
+    pub fn rules(&self) -> (RuleSet, Vec<RuleRow>) {
+        let mut numbers: BTreeMap<Meaning, u32> = BTreeMap::new();
+        let mut rows: Vec<RuleRow> = Vec::new();
         for index in 0..self.len() {
             let start = self.place(index);
             // The last rule ends the table.
@@ -175,32 +174,23 @@ impl Orc {
             let (Some(end), Some(meaning)) = (next, self.meaning(index)) else {
                 continue;
             };
-            if end <= start || start < before {
+            if end <= start || rows.last().is_some_and(|row| start < row.end) {
                 continue;
             }
-            let next = numbers.len() as u64;
-            let number = *numbers.entry(meaning).or_insert(next);
-            varint::put(&mut rows, start - before);
-            varint::put(&mut rows, end - start);
-            varint::put(&mut rows, number);
-            (count, before) = (count + 1, end);
+            let next = numbers.len() as u32;
+            let rule = *numbers.entry(meaning).or_insert(next);
+            rows.push(RuleRow { start, end, rule });
         }
-        let mut by_number: Vec<(u64, Meaning)> = numbers
+        let mut meanings: Vec<(u32, Meaning)> = numbers
             .into_iter()
             .map(|(meaning, number)| (number, meaning))
             .collect();
-        by_number.sort_unstable();
-        let mut out = Expressions::default();
-        let mut stored = Vec::new();
-        by_number
-            .iter()
-            .for_each(|(_, meaning)| meaning.put(&mut stored, &mut out));
-        let mut section = out.section();
-        varint::put(&mut section, by_number.len() as u64);
-        section.extend(stored);
-        varint::put(&mut section, count);
-        section.extend(rows);
-        section
+        meanings.sort_unstable();
+        let mut set = RuleSet::default();
+        for (_, meaning) in meanings {
+            meaning.push(&mut set);
+        }
+        (set, rows)
     }
 
     /// What the rule at `index` says; `None` where it says that nothing is known.
@@ -284,42 +274,24 @@ impl Layout {
     }
 }
 
-/// DWARF expressions of rules, each once.
-#[derive(Default)]
-struct Expressions(Vec<Vec<u8>>);
-
 /// DWARF operations (DWARF 5, section 7.7.1).
 const DW_OP_DEREF: u8 = 0x06;
 const DW_OP_CONSTS: u8 = 0x11;
 const DW_OP_PLUS: u8 = 0x22;
 const DW_OP_BREG0: u8 = 0x70;
 
-impl Expressions {
-    /// The number of the expression `register + number`, then `[that] + then` if there is one.
-    fn number(&mut self, register: u64, number: i16, then: Option<i16>) -> u64 {
-        let mut bytes = vec![DW_OP_BREG0 + register as u8];
-        put_signed(&mut bytes, number);
-        if let Some(then) = then {
-            bytes.extend([DW_OP_DEREF, DW_OP_CONSTS]);
-            put_signed(&mut bytes, then);
-            bytes.push(DW_OP_PLUS);
-        }
-        let known = self.0.iter().position(|known| *known == bytes);
-        known.unwrap_or_else(|| {
-            self.0.push(bytes);
-            self.0.len() - 1
-        }) as u64
+/// The number of the expression `register + number`, then `[that] + then` if there is one.
+fn expression(set: &mut RuleSet, register: u8, number: i16, then: Option<i16>) -> u32 {
+    let mut bytes = vec![DW_OP_BREG0 + register];
+    put_signed(&mut bytes, number);
+    if let Some(then) = then {
+        bytes.extend([DW_OP_DEREF, DW_OP_CONSTS]);
+        put_signed(&mut bytes, then);
+        bytes.push(DW_OP_PLUS);
     }
-
-    fn section(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        varint::put(&mut out, self.0.len() as u64);
-        for expression in &self.0 {
-            varint::put(&mut out, expression.len() as u64);
-            out.extend(expression);
-        }
-        out
-    }
+    let known = set.expressions().position(|known| known == bytes);
+    let known = known.map(|known| known as u32);
+    known.or_else(|| set.push_expression(&bytes)).unwrap_or(0)
 }
 
 /// Signed LEB128 of three bytes: two hold 14 bits only.
@@ -332,30 +304,38 @@ fn put_signed(out: &mut Vec<u8>, number: i16) {
     ]);
 }
 
-const CFA_REGISTER: u64 = 0;
-const CFA_EXPRESSION: u64 = 1;
-const IS_TRAP: u64 = 1;
-const LOST: u64 = 0;
-const AT_CFA: u64 = 1;
-const AT_EXPRESSION: u64 = 4;
-
 impl Meaning {
-    /// Appends the rule as section 7 has it.
-    fn put(&self, out: &mut Vec<u8>, expressions: &mut Expressions) {
+    /// Adds the rule to `set`.
+    fn push(self, set: &mut RuleSet) {
         let Meaning::Frame {
             base,
             frame_pointer,
             kind,
-        } = *self
+        } = self
         else {
-            put_rule(out, (CFA_REGISTER, RSP, 0), 0, &[(RIP, LOST, 0)]);
+            let cfa = Cfa::Register {
+                register: RSP,
+                offset_bytes: 0,
+            };
+            let place = Place::Lost;
+            set.push(
+                cfa,
+                false,
+                RIP,
+                &[Save {
+                    register: RIP,
+                    place,
+                }],
+            );
             return;
         };
         let cfa = match base {
-            Base::Register(register, number) => (CFA_REGISTER, register, i64::from(number)),
+            Base::Register(register, number) => Cfa::Register {
+                register,
+                offset_bytes: i32::from(number),
+            },
             Base::Memory(register, number, then) => {
-                let number = expressions.number(register, number, Some(then));
-                (CFA_EXPRESSION, 0, number.cast_signed())
+                Cfa::Expression(expression(set, register, number, Some(then)))
             }
         };
         let saved = match kind {
@@ -363,34 +343,23 @@ impl Meaning {
             Kind::ProcessorFrame => &SAVED_BY_PROCESSOR[..],
             Kind::Call => &[(RIP, -8)][..],
         };
-        let mut saves: Vec<(u64, u64, i64)> = saved
+        let mut saves: Vec<Save> = saved
             .iter()
-            .map(|(register, at)| (*register, AT_CFA, *at))
+            .map(|&(register, at)| Save {
+                register,
+                place: Place::AtCfa(at),
+            })
             .collect();
-        saves.extend(match frame_pointer {
+        let place = match frame_pointer {
             _ if kind == Kind::Registers => None,
             FramePointer::Kept => None,
-            FramePointer::AtBase(at) => Some((RBP, AT_CFA, i64::from(at))),
-            FramePointer::AtItself(at) => {
-                let number = expressions.number(RBP, at, None);
-                Some((RBP, AT_EXPRESSION, number.cast_signed()))
-            }
-        });
-        let flags = if kind == Kind::Call { 0 } else { IS_TRAP };
-        put_rule(out, cfa, flags, &saves);
-    }
-}
-
-fn put_rule(out: &mut Vec<u8>, cfa: (u64, u64, i64), flags: u64, saves: &[(u64, u64, i64)]) {
-    varint::put(out, cfa.0);
-    varint::put(out, cfa.1);
-    varint::put_delta(out, 0, cfa.2.cast_unsigned());
-    varint::put(out, flags);
-    varint::put(out, RIP);
-    varint::put(out, saves.len() as u64);
-    for (register, place, number) in saves {
-        varint::put(out, *register);
-        varint::put(out, *place);
-        varint::put_delta(out, 0, number.cast_unsigned());
+            FramePointer::AtBase(at) => Some(Place::AtCfa(i32::from(at))),
+            FramePointer::AtItself(at) => Some(Place::AtExpression(expression(set, RBP, at, None))),
+        };
+        saves.extend(place.map(|place| Save {
+            register: RBP,
+            place,
+        }));
+        set.push(cfa, kind != Kind::Call, RIP, &saves);
     }
 }

@@ -53,8 +53,9 @@ pub fn run(bytes: &[u8]) {
     let places =
         (0..rules.len() as u64).flat_map(|index| ((16 * index - 4 * index) as u32).to_le_bytes());
     if let Some(rules) = Orc::new(START, places.collect(), rules.concat()) {
-        let section = rules.section();
-        assert!(section.len() <= 64 + bytes.len() * 32);
+        let (set, rows) = rules.rules();
+        assert!(set.len() <= rows.len() && rows.len() < rules.len().max(1));
+        assert!(rows.iter().all(|row| set.rule(row.rule).is_some()));
         walk(&rules, bytes);
     }
 }

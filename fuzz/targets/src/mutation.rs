@@ -180,7 +180,7 @@ impl Mutator {
     /// An interesting number in groups of seven bits, in place of a byte.
     fn put_varint(&mut self, input: &mut Vec<u8>, at: usize) {
         let mut bytes = Vec::new();
-        uprof::varint::put(&mut bytes, self.interesting());
+        crate::take::put_varint(&mut bytes, self.interesting());
         let end = (at + 1).min(input.len());
         input.splice(at..end, bytes);
     }

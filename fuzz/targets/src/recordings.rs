@@ -2,7 +2,7 @@
 
 use crate::markup;
 use crate::repair::{recording_of, repair};
-use crate::take::Take;
+use crate::take::{Take, put_varint};
 use std::io::Read;
 use uniprof_report::code::Codes;
 use uniprof_report::embedded::Embedded;
@@ -173,7 +173,7 @@ pub fn imports(bytes: &[u8]) {
 /// Three sections of an embedded image; what they say is used.
 pub fn embedded(bytes: &[u8]) {
     let mut take = Take(bytes);
-    let mut part = ImagePart::new(ImageIdentity {
+    let part = ImagePart::new(ImageIdentity {
         path: "/a".into(),
         build_id: Vec::new(),
         arch: Arch::X86_64,
@@ -186,19 +186,29 @@ pub fn embedded(bytes: &[u8]) {
         ImageSection::Lines,
         ImageSection::Rules,
     ];
-    for (tag, section) in tags.into_iter().zip(sections) {
-        part.others
-            .push((u64::from(tag.number()), section.to_vec()));
-    }
     let mut payload = Vec::new();
     part.put(&mut payload);
+    for (tag, section) in tags.into_iter().zip(sections) {
+        put_varint(&mut payload, u64::from(tag.number()));
+        put_varint(&mut payload, section.len() as u64);
+        payload.extend(section);
+    }
     let bytes = recording_of(BlockType::Image, 0, &payload);
+    read(&bytes);
     let recording = Recording::from_bytes("fuzz", bytes).expect("its checksums are right");
     for embedded in Embedded::of(&recording, &mut Vec::new()) {
         let _ = embedded.segments.bias_of_mapping(0x40_0000, 0x1000);
         embedded.lines.iter().take(1 << 16).for_each(drop);
-        let again: usize = embedded.parts().iter().map(|part| part.others.len()).sum();
-        assert!(again <= sections.len());
+        let parts = embedded.parts();
+        let again = parts.iter().flat_map(ImagePart::sections);
+        let whole = again.map(|section| section.and_then(|section| section.check()));
+        assert!(
+            whole
+                .collect::<Result<Vec<()>, _>>()
+                .expect("what we wrote is sound")
+                .len()
+                <= 3
+        );
         use_rules(&embedded);
     }
 }

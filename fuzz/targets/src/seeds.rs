@@ -2,7 +2,7 @@
 
 use crate::images::SECTIONS;
 use crate::repair::unpack;
-use crate::take::put_piece;
+use crate::take::{Take, put_piece};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uniprof_report::embedded::{Embedded, LineTable};
@@ -103,12 +103,20 @@ pub fn embedded() -> Vec<Vec<u8>> {
         rules: Arc::new(RuleTable::compile(&image, None)),
         image: None,
     };
-    let parts = embedded.parts();
-    let mut input = Vec::new();
-    let section = |section: ImageSection| parts[0].section(section).unwrap_or_default();
-    put_piece(&mut input, section(ImageSection::Segments));
-    put_piece(&mut input, section(ImageSection::Lines));
-    input.extend_from_slice(section(ImageSection::Rules));
+    let (mut payload, mut input) = (Vec::new(), Vec::new());
+    embedded.parts()[0].put(&mut payload);
+    let mut take = Take(&payload);
+    while !take.0.is_empty() {
+        let tag = take.varint();
+        let length = take.varint() as usize;
+        let (section, rest) = take.0.split_at(length);
+        take.0 = rest;
+        match u16::try_from(tag).ok().and_then(ImageSection::from_number) {
+            Some(ImageSection::Segments | ImageSection::Lines) => put_piece(&mut input, section),
+            Some(ImageSection::Rules) => input.extend(section),
+            _ => {}
+        }
+    }
     vec![input]
 }
 

@@ -29,10 +29,32 @@ impl<'a> Take<'a> {
         piece
     }
 
+    /// A number as the format has it (format-spec.md, section 1).
+    pub fn varint(&mut self) -> u64 {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte();
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+
     /// All that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
+}
+
+/// A number as [`Take::varint`] takes it.
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
 }
 
 /// Pieces as [`Take::piece`] takes them; a piece is cut where its length has no room.

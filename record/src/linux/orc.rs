@@ -87,8 +87,8 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// To the caller's registers; why not, if so.
     fn step(&mut self, base: Base, frame_pointer: FramePointer, kind: Kind) -> Option<Stop> {
-        let register = |number: u64, plus: i16| {
-            let value = self.registers.get(number as u8)?;
+        let register = |number: u8, plus: i16| {
+            let value = self.registers.get(number)?;
             Some(value.wrapping_add_signed(i64::from(plus)))
         };
         let base = match base {
@@ -109,14 +109,14 @@ impl Walk<'_> {
         let saved = match kind {
             Kind::Call => {
                 caller.set(RSP, base);
-                &[(u64::from(RIP), -8)][..]
+                &[(RIP, -8)][..]
             }
             Kind::Registers => &SAVED[..],
             Kind::ProcessorFrame => &SAVED_BY_PROCESSOR[..],
         };
         for &(register, place) in saved {
-            match self.word(at(place)) {
-                Some(word) => caller.set(register as u8, word),
+            match self.word(at(i64::from(place))) {
+                Some(word) => caller.set(register, word),
                 None => return Some(Stop::Window),
             }
         }

@@ -1,10 +1,10 @@
-//! The section "lines" of an embedded image (format-spec.md, section 7): functions, files and lines
-//! at single addresses, each text once.
+//! What a recording says of lines: functions and files at single addresses, each text once.
 
 use crate::images::ImageAddress;
 use crate::symbols::Line;
 use std::collections::{BTreeMap, HashMap};
-use uprof::varint::{self, Cursor};
+use uprof::Fault;
+use uprof::image::{ImagePart, Inlined, Lines};
 
 /// What debug information says of some addresses.
 #[derive(Debug, Clone, Default)]
@@ -13,15 +13,7 @@ pub struct LineTable {
     texts: Vec<Box<str>>,
     numbers: HashMap<Box<str>, u32>,
     /// Outermost function first.
-    by_address: BTreeMap<u64, Vec<Entry>>,
-}
-
-/// Function and file are numbers of texts counted from 1, or 0.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    function: u32,
-    file: u32,
-    line: u32,
+    by_address: BTreeMap<u64, Vec<Inlined>>,
 }
 
 impl LineTable {
@@ -50,7 +42,7 @@ impl LineTable {
 
     /// Adds what is known of an address.
     pub fn insert(&mut self, address: ImageAddress, lines: &[Line]) {
-        let entries = lines.iter().map(|line| Entry {
+        let entries = lines.iter().map(|line| Inlined {
             function: self.number(line.function.as_deref()),
             file: self.number(line.file.as_deref()),
             line: line.line,
@@ -80,74 +72,37 @@ impl LineTable {
         self.by_address.is_empty()
     }
 
-    pub(super) fn write(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        if self.is_empty() {
-            return out;
-        }
-        varint::put(&mut out, self.texts.len() as u64);
-        self.texts
-            .iter()
-            .for_each(|text| varint::put(&mut out, text.len() as u64));
-        self.texts
-            .iter()
-            .for_each(|text| out.extend_from_slice(text.as_bytes()));
-        varint::put(&mut out, self.by_address.len() as u64);
-        let mut before = 0;
-        for (address, entries) in &self.by_address {
-            varint::put(&mut out, address - before);
-            before = *address;
-            varint::put(&mut out, entries.len() as u64);
-            for entry in entries {
-                let numbers = [entry.function, entry.file, entry.line];
-                numbers
-                    .iter()
-                    .for_each(|number| varint::put(&mut out, u64::from(*number)));
-            }
-        }
-        out
+    /// Puts the table into a part of an image.
+    pub(super) fn store(&self, part: &mut ImagePart) {
+        let rows = self.by_address.iter();
+        part.set_lines(
+            &self.texts,
+            rows.map(|(at, functions)| (*at, &functions[..])),
+        );
     }
 
-    /// Adds what a section says; `None` if it is damaged, and then what came before the damage is
-    /// kept.
-    pub(super) fn add(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut cursor = Cursor::new(bytes, "lines");
-        let count = |cursor: &mut Cursor<'_>| {
-            let most = cursor.remaining();
-            cursor.varint_up_to(most, "each takes a byte at least").ok()
-        };
-        let texts = count(&mut cursor)?;
-        let lengths: Vec<usize> = (0..texts)
-            .map(|_| count(&mut cursor))
-            .collect::<Option<_>>()?;
+    /// Adds what a section says, up to where it is damaged.
+    pub(super) fn add(&mut self, lines: Lines<'_>) -> Result<(), Fault> {
         let mut numbers = vec![0];
-        for length in lengths {
-            let text = std::str::from_utf8(cursor.take(length).ok()?).ok()?;
-            numbers.push(self.number(Some(text)));
+        for text in lines.texts {
+            numbers.push(self.number(Some(text?)));
         }
-        let text = |number: u64| numbers.get(usize::try_from(number).ok()?).copied();
-        let mut address = 0u64;
-        for _ in 0..count(&mut cursor)? {
-            address = address.checked_add(cursor.varint().ok()?)?;
-            let functions = count(&mut cursor)?;
-            let mut entries = Vec::new();
-            for _ in 0..functions {
-                entries.push(Entry {
-                    function: text(cursor.varint().ok()?)?,
-                    file: text(cursor.varint().ok()?)?,
-                    line: u32::try_from(cursor.varint().ok()?).ok()?,
-                });
+        for row in lines.rows {
+            let mut row = row?;
+            for one in &mut row.functions {
+                one.function = numbers[one.function as usize];
+                one.file = numbers[one.file as usize];
             }
-            self.by_address.insert(address, entries);
+            self.by_address.insert(row.address, row.functions);
         }
-        Some(())
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use uprof::image::{ImageIdentity, Section};
 
     #[test]
     fn lines_survive() {
@@ -163,25 +118,22 @@ mod tests {
         table.insert(ImageAddress(0x10), &inlined);
         table.insert(ImageAddress(0x1000), &[]);
         table.insert(ImageAddress(u64::MAX), &other);
+        let mut part = ImagePart::new(ImageIdentity {
+            path: "/a".into(),
+            build_id: Vec::new(),
+            arch: uprof::Arch::X86_64,
+            load_bias: 0,
+            origin: "test".into(),
+        });
+        table.store(&mut part);
+        let Some(Ok(Section::Lines(lines))) = part.sections().next() else {
+            panic!("{part:?}");
+        };
         let mut read = LineTable::default();
-        read.add(&table.write()).unwrap();
+        read.add(lines).unwrap();
         assert_eq!(read.find(ImageAddress(0x10)).unwrap(), inlined);
         assert_eq!(read.find(ImageAddress(0x1000)).unwrap(), []);
         assert_eq!(read.find(ImageAddress(u64::MAX)).unwrap(), other);
         assert_eq!(read.find(ImageAddress(0x11)), None);
-    }
-
-    #[test]
-    fn huge_counts_are_refused() {
-        let mut bytes = vec![0];
-        varint::put(&mut bytes, u64::MAX);
-        assert_eq!(LineTable::default().add(&bytes), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = LineTable::default().add(&bytes);
-        }
     }
 }

@@ -21,6 +21,30 @@ impl Deref for Segments {
     }
 }
 
+impl From<uprof::image::Segment> for Segment {
+    fn from(stored: uprof::image::Segment) -> Segment {
+        Segment {
+            address: ImageAddress(stored.address),
+            file_offset: stored.file_offset,
+            file_bytes: stored.file_bytes,
+            memory_bytes: stored.memory_bytes,
+            executable: stored.has_code,
+        }
+    }
+}
+
+impl From<Segment> for uprof::image::Segment {
+    fn from(segment: Segment) -> Self {
+        uprof::image::Segment {
+            address: segment.address.0,
+            file_offset: segment.file_offset,
+            file_bytes: segment.file_bytes,
+            memory_bytes: segment.memory_bytes,
+            has_code: segment.executable,
+        }
+    }
+}
+
 impl Segments {
     /// The bias of an image of which `file_offset` was mapped at `mapped_at`, as in a line of
     /// `/proc/PID/maps` or a perf mmap record. Add it (wrapping) to an [`ImageAddress`].

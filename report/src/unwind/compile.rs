@@ -10,6 +10,7 @@ use super::table::{RuleTable, Skipped};
 use crate::images::{Image, ImageAddress};
 use gimli::{BaseAddresses, CieOrFde, DebugFrame, EhFrame, LittleEndian, UnwindSection, Vendor};
 use std::borrow::Cow;
+use std::convert::Infallible;
 use uprof::Arch;
 
 /// Functions described by one image beyond this many are ignored; librustc_driver has 107,000.
@@ -29,9 +30,9 @@ impl RuleTable {
     /// An image without any gives an empty table: its frames then need frame pointers.
     pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {
         // A kernel's own rules describe all of it, its assembler too.
-        if let Some(orc) = image.orc()
-            && let Some(table) = RuleTable::parse(&orc.section())
-        {
+        if let Some(orc) = image.orc() {
+            let (set, rows) = orc.rules();
+            let Ok(table) = RuleTable::of_rows(set, rows.into_iter().map(Ok::<_, Infallible>));
             return table;
         }
         let mut skipped = Skipped::default();

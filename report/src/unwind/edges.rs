@@ -8,7 +8,7 @@
 //! or the row behind a prologue) to where what they add up to is stated. Where it isn't, what was
 //! stated stays. Encodings: Arm Architecture Reference Manual, section C4.1.
 
-use super::rule::{Cfa, Place, Save};
+use uprof::image::{Cfa, Place, Save};
 
 const FRAME_POINTER: u8 = 29;
 const RETURN_ADDRESS: u8 = 30;

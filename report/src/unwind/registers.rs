@@ -1,7 +1,7 @@
 //! The registers of one frame, by DWARF number. Says which values are known: a missing register
 //! is not zero.
 
-use super::rule::REGISTERS_MAX;
+use uprof::image::REGISTERS_MAX;
 
 /// Register values of one frame, indexed by DWARF number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

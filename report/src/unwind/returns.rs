@@ -4,11 +4,11 @@
 use super::aarch64::Aarch64;
 use super::cpu::Cpu;
 use super::modules::{Module, Modules};
-use super::rule::Place;
 use super::table::RuleTable;
 use super::x86_64::X86_64;
 use crate::images::{Image, ImageAddress};
 use uprof::Arch;
+use uprof::image::{Place, Save};
 
 /// Bytes before a return address that may be its call, and behind it that may show what else it
 /// is: a signal's return on x86-64.
@@ -87,12 +87,10 @@ pub(super) fn follows_call<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
 
 /// Whether call frame information says that a signal's frame is here, or that there is no caller.
 fn is_first<C: Cpu>(rules: &RuleTable, at: ImageAddress) -> bool {
-    let rule = rules.find(at).and_then(|number| rules.rule(number));
+    let rule = rules.find(at).and_then(|number| rules.set.rule(number));
     rule.is_some_and(|rule| {
-        let lost = |save: &super::rule::Save| {
-            save.register == rule.return_register && save.place == Place::Lost
-        };
-        rule.is_trap || rules.saves(rule).iter().any(lost)
+        let lost = |save: &Save| save.register == rule.return_register && save.place == Place::Lost;
+        rule.is_trap || rules.set.saves(rule).iter().any(lost)
     })
 }
 

@@ -4,12 +4,12 @@
 use super::edges::{Depth, edges};
 use super::entries::{Bytes, Cies, Function, common_entry};
 use super::linkage::Stubs;
-use super::rule::{Cfa, Place, REGISTERS_MAX, Rule, Save};
 use super::table::{NO_RULE, RuleTable, Skipped};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use uprof::Arch;
+use uprof::image::{Cfa, Place, REGISTERS_MAX, RuleSet, Save};
 
 /// Rows of one image beyond this many are left out; librustc_driver has less than a million.
 const ROWS_MAX: usize = 32_000_000;
@@ -53,13 +53,17 @@ type Row = gimli::UnwindTableRow<usize>;
 
 impl Rows {
     pub(super) fn new(base: u64) -> Rows {
-        Rows::onto(RuleTable::default(), base)
+        Rows::onto(RuleSet::default(), base)
     }
 
-    /// Rows for a table that has its rules already.
-    pub(super) fn onto(table: RuleTable, base: u64) -> Rows {
+    /// Rows for rules that are known.
+    pub(super) fn onto(set: RuleSet, base: u64) -> Rows {
         Rows {
-            table: RuleTable { base, ..table },
+            table: RuleTable {
+                base,
+                set,
+                ..RuleTable::default()
+            },
             known: HashMap::default(),
             function: Vec::new(),
             key: Vec::new(),
@@ -139,8 +143,8 @@ impl Rows {
     fn mended(&self, start: u64, code: &[u8], rows: &[(u64, u32)]) -> Vec<(u64, Depth)> {
         let stated = |at: u64| {
             let after = rows.partition_point(|(start, _)| *start <= at);
-            let rule = self.table.rule(rows.get(after.checked_sub(1)?)?.1)?;
-            (!rule.is_trap).then(|| (rule.cfa, self.table.saves(rule)))
+            let rule = self.table.set.rule(rows.get(after.checked_sub(1)?)?.1)?;
+            (!rule.is_trap).then(|| (rule.cfa, self.table.set.saves(rule)))
         };
         edges(start, code, rows.iter().map(|row| row.0), stated)
     }
@@ -256,15 +260,7 @@ impl Rows {
         if let Some(known) = self.known.get(&self.key) {
             return Some(*known);
         }
-        let number = u32::try_from(self.table.rules.len()).ok()?;
-        self.table.rules.push(Rule {
-            cfa,
-            is_trap,
-            return_register,
-            saves_start: u32::try_from(self.table.saves.len()).ok()?,
-            saves_count: u8::try_from(saves.len()).ok()?,
-        });
-        self.table.saves.extend_from_slice(saves);
+        let number = self.table.set.push(cfa, is_trap, return_register, saves)?;
         self.known.insert(self.key.clone(), number);
         Some(number)
     }
@@ -304,14 +300,9 @@ impl Rows {
         if let Some(known) = self.known_expressions.get(bytes) {
             return Some(*known);
         }
-        let offset = u32::try_from(self.table.expressions.len()).ok()?;
-        let length_bytes = u16::try_from(bytes.len()).ok()?;
-        self.table
-            .expressions
-            .extend_from_slice(&length_bytes.to_le_bytes());
-        self.table.expressions.extend_from_slice(bytes);
-        self.known_expressions.insert(bytes.to_vec(), offset);
-        Some(offset)
+        let number = self.table.set.push_expression(bytes)?;
+        self.known_expressions.insert(bytes.to_vec(), number);
+        Some(number)
     }
 }
 

@@ -3,8 +3,8 @@
 //! image, so that one table serves every place it may be loaded at.
 
 use super::expression::registers_read;
-use super::rule::{Cfa, Place, Rule, Save};
 use crate::images::ImageAddress;
+use uprof::image::{Cfa, Place, RuleSet};
 
 /// Stands in the column of rules where the image has code but no rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
@@ -29,12 +29,9 @@ pub struct RuleTable {
     pub(super) base: u64,
     /// Start of each row, relative to `base`, ascending.
     pub(super) starts: Vec<u32>,
-    /// For each row an index into `rules`, or [`NO_RULE`].
+    /// For each row the number of a rule in `set`, or [`NO_RULE`].
     pub(super) row_rules: Vec<u32>,
-    pub(super) rules: Vec<Rule>,
-    pub(super) saves: Vec<Save>,
-    /// Expressions, each behind its length in two bytes.
-    pub(super) expressions: Vec<u8>,
+    pub(super) set: RuleSet,
     pub(super) skipped: Skipped,
     /// Where the image's code is not at hand: which return addresses were found to be some, as
     /// addresses of the image, ascending. `None` if nobody looked.
@@ -72,7 +69,7 @@ impl RuleTable {
 
     /// Number of distinct rules.
     pub fn rule_count(&self) -> usize {
-        self.rules.len()
+        self.set.len()
     }
 
     /// What was left out when the table was compiled.
@@ -82,10 +79,7 @@ impl RuleTable {
 
     /// Bytes that the columns take in memory.
     pub fn size_bytes(&self) -> usize {
-        self.starts.len() * 8
-            + self.rules.len() * size_of::<Rule>()
-            + self.saves.len() * size_of::<Save>()
-            + self.expressions.len()
+        self.starts.len() * 8 + self.set.size_bytes()
     }
 
     /// Number of the rule that holds at `address`.
@@ -99,41 +93,18 @@ impl RuleTable {
         (rule != NO_RULE).then_some(rule)
     }
 
-    pub(super) fn rule(&self, number: u32) -> Option<&Rule> {
-        self.rules.get(number as usize)
-    }
-
-    pub(super) fn saves(&self, rule: &Rule) -> &[Save] {
-        let start = rule.saves_start as usize;
-        self.saves
-            .get(start..start + usize::from(rule.saves_count))
-            .unwrap_or(&[])
-    }
-
-    /// The expression at `offset`; empty, which has no value, if there is none.
-    pub(super) fn expression(&self, offset: u32) -> &[u8] {
-        let Some(rest) = self.expressions.get(offset as usize..) else {
-            return &[];
-        };
-        let Some((length_bytes, rest)) = rest.split_first_chunk::<2>() else {
-            return &[];
-        };
-        rest.get(..usize::from(u16::from_le_bytes(*length_bytes)))
-            .unwrap_or(&[])
-    }
-
     /// The registers on which some CFA or some other register depends, as a bit set. No other
     /// register has to be restored, since nothing will ever ask for it.
     pub(super) fn registers_needed(&self) -> u64 {
         let bit = |register: u8| 1u64.checked_shl(u32::from(register)).unwrap_or(0);
-        let cfas = self.rules.iter().map(|rule| match rule.cfa {
+        let cfas = self.set.rules().iter().map(|rule| match rule.cfa {
             Cfa::Register { register, .. } => bit(register),
-            Cfa::Expression(offset) => registers_read(self.expression(offset)),
+            Cfa::Expression(offset) => registers_read(self.set.expression(offset)),
         });
-        let places = self.saves.iter().map(|save| match save.place {
+        let places = self.set.all_saves().iter().map(|save| match save.place {
             Place::Register(register) => bit(register),
             Place::AtExpression(offset) | Place::IsExpression(offset) => {
-                registers_read(self.expression(offset))
+                registers_read(self.set.expression(offset))
             }
             Place::Lost | Place::AtCfa(_) | Place::IsCfa(_) => 0,
         });
@@ -144,27 +115,31 @@ impl RuleTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::image::Save;
 
     fn table() -> RuleTable {
-        let rule = |offset_bytes| Rule {
-            cfa: Cfa::Register {
+        let mut set = RuleSet::default();
+        for offset_bytes in [8, 16] {
+            let cfa = Cfa::Register {
                 register: 7,
                 offset_bytes,
-            },
-            is_trap: false,
-            return_register: 16,
-            saves_start: 0,
-            saves_count: 1,
-        };
+            };
+            let place = Place::AtCfa(-8);
+            set.push(
+                cfa,
+                false,
+                16,
+                &[Save {
+                    register: 16,
+                    place,
+                }],
+            );
+        }
         RuleTable {
             base: 0x1000,
             starts: vec![0, 1, 0x10, 0x20],
             row_rules: vec![0, 1, NO_RULE, 0],
-            rules: vec![rule(8), rule(16)],
-            saves: vec![Save {
-                register: 16,
-                place: Place::AtCfa(-8),
-            }],
+            set,
             ..RuleTable::default()
         }
     }

@@ -198,7 +198,11 @@ impl Unwinder {
             // be anything.
             FrameKind::Return => at(address.wrapping_sub(1)).or_else(|| {
                 at(address).filter(|(_, module, rule)| {
-                    module.rules.rule(*rule).is_some_and(|rule| rule.is_trap)
+                    module
+                        .rules
+                        .set
+                        .rule(*rule)
+                        .is_some_and(|rule| rule.is_trap)
                 })
             }),
         };
@@ -462,28 +466,24 @@ fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
 mod tests {
     use super::*;
     use crate::unwind::memory::NoMemory;
-    use crate::unwind::rule::{Cfa, Rule};
     use crate::unwind::table::{NO_RULE, RuleTable};
     use std::sync::Arc;
+    use uprof::image::{Cfa, RuleSet};
 
     /// A leaf of aarch64: no frame, the return address in x30, signed.
     #[test]
     fn the_caller_of_a_leaf_is_known_without_memory() {
-        let rule = Rule {
-            cfa: Cfa::Register {
-                register: 31,
-                offset_bytes: 0,
-            },
-            is_trap: false,
-            return_register: 30,
-            saves_start: 0,
-            saves_count: 0,
+        let mut set = RuleSet::default();
+        let cfa = Cfa::Register {
+            register: 31,
+            offset_bytes: 0,
         };
+        set.push(cfa, false, 30, &[]);
         let rules = RuleTable {
             base: 0x1000,
             starts: vec![0, 0x20],
             row_rules: vec![0, NO_RULE],
-            rules: vec![rule],
+            set,
             ..RuleTable::default()
         };
         let module = Module {

@@ -8,7 +8,6 @@ use crate::process::registers::ARCH;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use uprof::cold::{Contents, Mapping};
-use uprof::layout::ImageSection;
 use uprof::{ImageIdentity, ImagePart};
 
 /// How the kernel calls it.
@@ -55,8 +54,7 @@ impl Vdso {
             origin: "memory".into(),
         });
         self.known.push(known);
-        let tag = u64::from(ImageSection::File.number());
-        part.others.push((tag, bytes));
+        part.set_file(bytes);
         Some(part)
     }
 }
@@ -76,6 +74,7 @@ fn read(pid: i32, mapping: &Mapping) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::process::maps;
+    use uprof::image::Section;
 
     #[test]
     fn the_vdso_is_read_once_from_memory() {
@@ -87,10 +86,10 @@ mod tests {
         let mut vdso = Vdso::default();
         let part = vdso.complete(own, &mut mapping).unwrap();
         assert_eq!(part.identity.build_id, mapping.build_id);
-        assert_eq!(
-            part.section(ImageSection::File).unwrap().len() as u64,
-            mapping.length
-        );
+        let Some(Ok(Section::File(bytes))) = part.sections().next() else {
+            panic!("{part:?}");
+        };
+        assert_eq!(bytes.len() as u64, mapping.length);
         let id = std::mem::take(&mut mapping.build_id);
         assert!(vdso.complete(own, &mut mapping).is_none());
         assert_eq!(mapping.build_id, id);

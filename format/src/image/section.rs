@@ -1,0 +1,168 @@
+//! The bytes of one section: numbers and texts as sections have them, writer and reader side by side. Whatever
+//! is wrong is told with the name of the section and the byte at which the wrong value begins.
+
+use crate::error::Fault;
+use crate::layout::ImageSection;
+use crate::varint::{self, Cursor};
+
+/// Appends a section.
+pub(super) fn put(out: &mut Vec<u8>, tag: u64, section: &[u8]) {
+    varint::put(out, tag);
+    put_bytes(out, section);
+}
+
+/// Appends bytes behind their length.
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads a section from front to back.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    cursor: Cursor<'a>,
+    section: ImageSection,
+    section_bytes: usize,
+    /// Where the last value begins, from the section's end.
+    from_end: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(section: ImageSection, bytes: &'a [u8]) -> Self {
+        Reader {
+            cursor: Cursor::new(bytes, "a value"),
+            section,
+            section_bytes: bytes.len(),
+            from_end: bytes.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.cursor.is_empty()
+    }
+
+    pub(super) fn remaining(&self) -> usize {
+        self.cursor.remaining()
+    }
+
+    /// What is wrong, at the last value.
+    #[cold]
+    pub(super) fn fault(&self, what: Fault) -> Fault {
+        Fault::Section {
+            section: self.section.name(),
+            at: self.section_bytes - self.from_end,
+            what: Box::new(what),
+        }
+    }
+
+    /// That the last value can't be right.
+    #[cold]
+    pub(super) fn refuse(&self, what: &'static str, value: u64, rule: &'static str) -> Fault {
+        self.fault(Fault::Range { what, value, rule })
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self) -> Result<u64, Fault> {
+        self.from_end = self.cursor.remaining();
+        self.cursor.varint().map_err(|fault| self.fault(fault))
+    }
+
+    /// The next number, where `what` is no larger than `most`.
+    #[inline]
+    pub(super) fn up_to(
+        &mut self,
+        most: usize,
+        what: &'static str,
+        rule: &'static str,
+    ) -> Result<usize, Fault> {
+        let value = self.number()?;
+        match usize::try_from(value) {
+            Ok(small) if small <= most => Ok(small),
+            _ => Err(self.refuse(what, value, rule)),
+        }
+    }
+
+    /// How many follow of what takes so many bytes at least.
+    pub(super) fn count(&mut self, least_bytes: usize) -> Result<usize, Fault> {
+        let value = self.number()?;
+        match usize::try_from(value) {
+            Ok(count) if count <= self.remaining() / least_bytes => Ok(count),
+            _ => Err(self.refuse("a count", value, "what is counted fits into its section")),
+        }
+    }
+
+    /// The next number as a difference, which may be negative.
+    pub(super) fn signed(&mut self) -> Result<i64, Fault> {
+        self.from_end = self.cursor.remaining();
+        let delta = self.cursor.delta(0).map_err(|fault| self.fault(fault))?;
+        Ok(delta.cast_signed())
+    }
+
+    /// The next address, told by its difference from `before`.
+    #[inline]
+    pub(super) fn address(&mut self, before: u64) -> Result<u64, Fault> {
+        let step = self.number()?;
+        let address = before.checked_add(step);
+        address.ok_or_else(|| self.refuse("step to an address", step, "addresses have 64 bits"))
+    }
+
+    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+        self.from_end = self.cursor.remaining();
+        self.cursor.take(length).map_err(|fault| self.fault(fault))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Fault> {
+        let length = self.count(1)?;
+        self.take(length)
+    }
+}
+
+/// One of many entries that follow each other in a section.
+pub trait Entry: Sized {
+    /// What each takes at least (bytes).
+    const LEAST_BYTES: usize;
+
+    /// Reads one. `before` is the address that its own is told from, and then its own or its end; `most` the
+    /// largest number of what it may refer to.
+    fn read(reader: &mut Reader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault>;
+}
+
+/// Entries of a section, as they come. The first one that can't be read is the last.
+#[derive(Debug, Clone)]
+pub struct Entries<'a, T> {
+    pub(super) reader: Reader<'a>,
+    left: usize,
+    before: u64,
+    most: usize,
+    entry: std::marker::PhantomData<T>,
+}
+
+impl<'a, T: Entry> Entries<'a, T> {
+    /// As many as the next number says.
+    pub(super) fn new(mut reader: Reader<'a>, most: usize) -> Result<Self, Fault> {
+        Ok(Entries {
+            left: reader.count(T::LEAST_BYTES)?,
+            reader,
+            before: 0,
+            most,
+            entry: std::marker::PhantomData,
+        })
+    }
+}
+
+impl<T: Entry> Iterator for Entries<'_, T> {
+    type Item = Result<T, Fault>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let entry = T::read(&mut self.reader, &mut self.before, self.most);
+        if entry.is_err() {
+            self.left = 0;
+        }
+        Some(entry)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.left))
+    }
+}
