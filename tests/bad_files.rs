@@ -13,7 +13,7 @@ use fixture::{UUID, small_recording};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use uprof::layout::{INDEX_TRAILER, SYNC};
+use uprof::layout::SYNC;
 use uprof::{Block, BlockHeader, Item, Preamble, Recording};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -90,9 +90,6 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     newer.crc = newer.checksum().into();
     let mut hole = bytes.clone();
     hole[samples.start + 100..samples.start + 400].fill(0);
-    let mut trailer = bytes.clone();
-    let end = trailer.len() - INDEX_TRAILER.len();
-    trailer[end - 8..end].fill(0);
     vec![
         ("empty", Vec::new()),
         ("cut-in-preamble", bytes[..20].to_vec()),
@@ -105,8 +102,7 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("flipped-metadata", sound.flipped(sound.places[0].end - 1)),
         ("flipped-header", sound.flipped(samples.start + 17)),
         ("flipped-payload", sound.flipped(samples.end - 9)),
-        ("flipped-index", sound.flipped(bytes.len() - 40)),
-        ("index-points-nowhere", trailer),
+        ("flipped-end", sound.flipped(bytes.len() - 9)),
         ("cut-in-block", bytes[..samples.end - 5].to_vec()),
         ("cut-in-header", bytes[..samples.start + 9].to_vec()),
         ("cut-between-blocks", bytes[..samples.end].to_vec()),

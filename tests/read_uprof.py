@@ -30,9 +30,9 @@ HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
 
 # Tables of names; a number is a place in the list.
 CODECS = ["plain", "zstd"]
-BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", "spans",
-               "image", "end", "index", "times", "code", "spaces"]
-END, INDEX = 9, 10
+BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", None,
+               "image", "end", None, "times", "code", "spaces"]
+END = 9
 
 # Limits (§11).
 MOST_PAYLOAD_BYTES = 16 << 20
@@ -127,7 +127,8 @@ def record_lines(header, stored):
 
 def block_lines(data, header):
     yield header.line()
-    if header.block_type not in range(1, len(BLOCK_TYPES)) or header.codec >= len(CODECS):
+    is_known = header.block_type < len(BLOCK_TYPES) and BLOCK_TYPES[header.block_type]
+    if not is_known or header.codec >= len(CODECS):
         return
     try:
         yield from record_lines(header, data[header.offset + HEADER.size:header.end])
@@ -185,7 +186,7 @@ def walk(data, at):
             elif header.sequence > expected:
                 yield Damage("missing", at, 0)
             yield header
-            ended = ended or header.block_type in (END, INDEX)
+            ended = ended or header.block_type == END
             expected, stretch, at = header.sequence + 1, None, header.end
         else:
             kind = "repeated" if verdict == "sound" else verdict

@@ -7,8 +7,7 @@ use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Command, Output};
 use uprof::cold::{
-    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, Span, TargetKind, TaskChange,
-    TaskEvent,
+    End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer};
@@ -95,13 +94,6 @@ fn write(path: &Path) -> std::io::Result<()> {
             build_id: vec![1; 20],
             ..Mapping::default()
         }),
-    }])?;
-    writer.spans(&[Span {
-        task: TASK,
-        start_ns: None,
-        duration_ns: 5,
-        depth: 0,
-        name: planted("span"),
     }])?;
     let mut image = ImagePart::new(ImageIdentity {
         path: module,

@@ -2,11 +2,10 @@
 
 use crate::cold;
 use crate::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span, TaskEvent,
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
 };
 use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
-use crate::index::IndexEntry;
 use crate::layout::{BlockHeader, BlockType, Codec, ENCODING_COLUMNS, ENCODING_RECORDS};
 use crate::rows::SampleBlock;
 
@@ -52,8 +51,6 @@ pub enum Payload {
     Clocks(Vec<ClockPair>),
     /// What was lost.
     Losses(Vec<Loss>),
-    /// Intervals of a function trace.
-    Spans(Vec<Span>),
     /// Processor time that the kernel counted.
     Times(Vec<ProcessTime>),
     /// Code of a guest, as its memory had it.
@@ -64,8 +61,6 @@ pub enum Payload {
     Image(ImagePart),
     /// Why the recording ended.
     End(End),
-    /// Where the blocks are.
-    Index(Vec<IndexEntry>),
     /// An optional block of a type that this version does not know.
     Unknown(u16),
 }
@@ -178,7 +173,6 @@ impl<'a> Block<'a> {
             BlockType::Modules => Payload::Modules(cold::parse(&raw)?),
             BlockType::Clocks => Payload::Clocks(cold::parse(&raw)?),
             BlockType::Losses => Payload::Losses(cold::parse(&raw)?),
-            BlockType::Spans => Payload::Spans(cold::parse(&raw)?),
             BlockType::Times => Payload::Times(cold::parse(&raw)?),
             BlockType::Code => Payload::Code(cold::parse(&raw)?),
             BlockType::Spaces => Payload::Spaces(cold::parse(&raw)?),
@@ -187,7 +181,6 @@ impl<'a> Block<'a> {
                 let ends: Vec<End> = cold::parse(&raw)?;
                 Payload::End(ends.into_iter().next().ok_or(Fault::Short("end record"))?)
             }
-            BlockType::Index => Payload::Index(cold::parse(&raw)?),
         })
     }
 

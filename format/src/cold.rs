@@ -221,21 +221,6 @@ impl LossReason {
     }
 }
 
-/// An interval of a function trace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Span {
-    /// vCPU or thread.
-    pub task: Task,
-    /// When it began; `None` where the trace has only durations.
-    pub start_ns: Option<u64>,
-    /// How long it took.
-    pub duration_ns: u64,
-    /// Depth of the call, outermost 0.
-    pub depth: u32,
-    /// Function.
-    pub name: String,
-}
-
 /// Processor time that the kernel counted for a process in a part of the recording, to be held
 /// against its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -10,8 +10,6 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 pub const MAGIC: [u8; 8] = *b"\x89UPROF\r\n";
 /// First bytes of a block header; what a reader searches for after damage.
 pub const SYNC: [u8; 8] = *b"\xF5uBLK\x1A\r\n";
-/// Last bytes of a file that ends with an index.
-pub const INDEX_TRAILER: [u8; 8] = *b"uINDEX\r\n";
 
 /// A reader refuses a file whose major version is not this.
 pub const MAJOR: u16 = 1;
@@ -33,8 +31,6 @@ pub const MAX_STACK_BYTES: usize = 256 << 10;
 pub const MAX_BLOCK_STACK_BYTES: usize = 64 << 20;
 /// Most bytes of a decompressed payload of cold records.
 pub const MAX_RECORDS_BYTES: usize = 1 << 20;
-/// Most entries in an index; a longer recording has none.
-pub const MAX_INDEX_ENTRIES: usize = 1 << 15;
 /// Most symbols in one part of an image.
 pub const MAX_SYMBOLS: usize = 1 << 18;
 
@@ -165,14 +161,10 @@ tags! {
         Clocks = 5 "clocks",
         /// Samples that could not be kept.
         Losses = 6 "losses",
-        /// Intervals of a function trace.
-        Spans = 7 "spans",
         /// Symbols, lines and unwind rules of an image, in parts.
         Image = 8 "image",
         /// Why and when the recording ended, with totals.
         End = 9 "end",
-        /// Where the blocks are.
-        Index = 10 "index",
         /// Processor time that the kernel counted, by process.
         Times = 11 "times",
         /// Code of a guest, as its memory had it.

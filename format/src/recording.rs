@@ -1,9 +1,8 @@
 //! A recording in memory, or mapped from a file.
 
-use crate::block::{Block, Payload};
+use crate::block::Block;
 use crate::error::OpenError;
-use crate::index::{self, IndexEntry};
-use crate::layout::{BlockType, Preamble};
+use crate::layout::Preamble;
 use crate::scanner::{Item, Parsed, Scanner, Step, check_preamble, parse_block};
 
 /// A recording in memory.
@@ -52,25 +51,6 @@ impl<'a> Recording<'a> {
             scanner: Scanner::at(start),
         }
     }
-
-    /// The index at the end of the file, if there is a sound one that agrees with itself. It says
-    /// where to look first, never what is there: [`Recording::block_at`] checks that.
-    pub fn index(&self) -> Option<Vec<IndexEntry>> {
-        let block = self.block_at(index::trailer_offset(self.bytes)?)?;
-        if block.known_type() != Some(BlockType::Index) {
-            return None;
-        }
-        match block.payload() {
-            Ok(Payload::Index(entries)) if agrees(&entries, &block) => Some(entries),
-            _ => None,
-        }
-    }
-
-    /// The sound block whose header is at `offset`.
-    pub fn block_at(&self, offset: u64) -> Option<Block<'a>> {
-        let at = usize::try_from(offset).ok()?;
-        Block::at(offset, self.bytes.get(at..)?)
-    }
 }
 
 impl<'a> Block<'a> {
@@ -81,15 +61,6 @@ impl<'a> Block<'a> {
             _ => None,
         }
     }
-}
-
-/// Whether entries can be those of the index block `block`.
-fn agrees(entries: &[IndexEntry], block: &Block<'_>) -> bool {
-    let samples: u64 = entries.iter().map(|entry| u64::from(entry.samples)).sum();
-    let ascending = entries.is_sorted_by(|before, after| before.offset < after.offset);
-    let inside = entries.last().is_none_or(|last| last.offset < block.offset);
-    let complete = entries.len() as u64 == u64::from(block.sequence);
-    ascending && inside && complete && samples == block.samples_before
 }
 
 /// Iterates over a recording's blocks and damages.

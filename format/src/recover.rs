@@ -131,8 +131,6 @@ pub fn recover<'a, W: Write>(
         };
         last_ns = block.last_ns.max(last_ns);
         match block.known_type() {
-            // Their places are taken by new ones at the end.
-            Some(BlockType::Index) => continue,
             Some(BlockType::End) => {
                 if let Ok(Payload::End(end)) = block.payload() {
                     recovered.end = Some(end);

@@ -225,7 +225,7 @@ impl Scanner {
         if block.samples > 0 {
             self.last_ns = Some(block.last_ns);
         }
-        if matches!(block.known_type(), Some(BlockType::End | BlockType::Index)) {
+        if block.known_type() == Some(BlockType::End) {
             self.ended = true;
         }
         Some(Item::Block(block))

@@ -4,12 +4,10 @@
 
 use crate::block::{Block, encoding_of};
 use crate::cold::{
-    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span,
-    TaskEvent,
+    self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
 };
 use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
-use crate::index::{IndexBuilder, IndexEntry};
 use crate::layout::{
     BlockHeader, BlockType, Codec, ENCODING_RECORDS, FLAG_CRITICAL, MAX_PAYLOAD_BYTES,
     MAX_RECORDS_BYTES, Preamble,
@@ -30,7 +28,6 @@ pub struct Writer<W: Write> {
     sequence: u32,
     samples_before: u64,
     block: BlockBuilder,
-    index: IndexBuilder,
     compressor: Compressor,
     payload: Vec<u8>,
     /// Whether the payload has raw stacks.
@@ -77,7 +74,6 @@ impl<W: Write> Writer<W> {
             sequence: 0,
             samples_before: 0,
             block: BlockBuilder::default(),
-            index: IndexBuilder::default(),
             compressor: Compressor::new()?,
             payload: Vec::new(),
             has_stacks: false,
@@ -158,17 +154,6 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes intervals of a function trace.
-    ///
-    /// # Errors
-    /// What the output returns.
-    pub fn spans(&mut self, spans: &[Span]) -> io::Result<()> {
-        self.records(BlockType::Spans, spans, |span| {
-            let start_ns = span.start_ns.unwrap_or(0);
-            (start_ns, start_ns.saturating_add(span.duration_ns))
-        })
-    }
-
     /// Writes processor time that the kernel counted.
     ///
     /// # Errors
@@ -229,7 +214,7 @@ impl<W: Write> Writer<W> {
         self.emit(Label::new(BlockType::Image, now_ns, now_ns))
     }
 
-    /// Writes what is left, the end record and the index, and gives the output back.
+    /// Writes what is left, and the end record, and gives the output back.
     ///
     /// # Errors
     /// What the output returns.
@@ -238,7 +223,6 @@ impl<W: Write> Writer<W> {
         self.records(BlockType::End, std::slice::from_ref(end), |end| {
             (end.time_ns, end.time_ns)
         })?;
-        self.emit_index(end.time_ns)?;
         self.out.flush()?;
         Ok(self.out)
     }
@@ -294,16 +278,6 @@ impl<W: Write> Writer<W> {
             samples,
             ..Label::new(BlockType::Samples, first_ns, last_ns)
         })
-    }
-
-    /// Writes the index, unless the recording has more blocks than one may hold.
-    fn emit_index(&mut self, now_ns: u64) -> io::Result<()> {
-        self.payload.clear();
-        let fits = self.index.put(self.written_bytes, &mut self.payload);
-        if !fits.map_err(io::Error::other)? {
-            return Ok(());
-        }
-        self.emit(Label::new(BlockType::Index, now_ns, now_ns))
     }
 
     /// Compresses and writes `self.payload` as one block.
@@ -371,13 +345,6 @@ impl<W: Write> Writer<W> {
         header.payload_crc = crc32fast::hash(&frame[BlockHeader::BYTES..end]).into();
         header.header_crc = header.checksum().into();
         frame[..BlockHeader::BYTES].copy_from_slice(header.as_bytes());
-        self.index.push(IndexEntry {
-            offset: self.written_bytes,
-            block_type: header.block_type.get(),
-            first_ns: header.first_ns.get(),
-            last_ns: header.last_ns.get(),
-            samples: header.samples.get(),
-        });
         // Counted even if the write fails: the next block then tells what is missing.
         self.sequence = self.sequence.saturating_add(1);
         self.samples_before += u64::from(header.samples.get());
@@ -387,7 +354,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Puts the payload into `self.frame`, compressed where that helps, and says how long it is
-    /// there. An index stays plain: its trailer must be the last bytes of the file.
+    /// there.
     fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
         let parts = match block_type {
             BlockType::Samples => &self.parts[..],
@@ -400,7 +367,7 @@ impl<W: Write> Writer<W> {
         let stored = &mut self.frame[BlockHeader::BYTES..];
         let has_stacks = block_type == BlockType::Samples && self.has_stacks;
         self.compressor.expect_stacks(has_stacks)?;
-        if block_type != BlockType::Index && self.payload.len() >= LEAST_COMPRESSED_BYTES {
+        if self.payload.len() >= LEAST_COMPRESSED_BYTES {
             let length = self.compressor.compress(&self.payload, parts, stored)?;
             if length < self.payload.len() {
                 return Ok((Codec::Zstd, length));

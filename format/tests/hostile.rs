@@ -224,10 +224,8 @@ fn every_task_may_have_registers_and_a_stack() {
 #[test]
 fn cold_records_that_claim_to_be_long_are_refused() {
     let _turn = alone();
-    use BlockType::{Clocks, Code, End, Index, Losses, Modules, Spans, Tasks, Times};
-    for block_type in [
-        Clocks, Code, End, Index, Losses, Modules, Spans, Tasks, Times,
-    ] {
+    use BlockType::{Clocks, Code, End, Losses, Modules, Tasks, Times};
+    for block_type in [Clocks, Code, End, Losses, Modules, Tasks, Times] {
         for claim in [
             [0xfd; 9].to_vec(),
             [&[0xfc][..], &[0xff; 4]].concat(),

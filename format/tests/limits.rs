@@ -6,7 +6,7 @@ mod fixture;
 use fixture::end;
 use uprof::cold::{Metadata, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, Symbol};
-use uprof::layout::{MAX_INDEX_ENTRIES, MAX_PAYLOAD_BYTES, MAX_RECORDS_BYTES};
+use uprof::layout::{MAX_PAYLOAD_BYTES, MAX_RECORDS_BYTES};
 use uprof::{Arch, Block, Frame, Item, Payload, RawStack, Recording, Sample, Task, Writer};
 
 fn writer() -> Writer<Vec<u8>> {
@@ -63,7 +63,7 @@ fn one_record_that_is_too_long_is_refused() {
     assert!(error.contains("tasks block of 1048"), "{error}");
     // The recording goes on.
     writer.sample(&sample(1, &[])).unwrap();
-    assert_eq!(blocks(&writer.finish(&end()).unwrap()).len(), 4);
+    assert_eq!(blocks(&writer.finish(&end()).unwrap()).len(), 3);
 }
 
 #[test]
@@ -138,24 +138,4 @@ fn blocks_of_samples_are_closed_before_a_limit() {
         }
     }
     assert_eq!(read, count);
-}
-
-#[test]
-fn a_recording_of_very_many_blocks_has_no_index() {
-    for extra in [0, 1] {
-        let mut writer = writer();
-        // Metadata and end are blocks, too.
-        for number in 0..MAX_INDEX_ENTRIES - 2 + extra {
-            writer.sample(&sample(number as u64, &[])).unwrap();
-            writer.flush().unwrap();
-        }
-        let bytes = writer.finish(&end()).unwrap();
-        let recording = Recording::open(&bytes).unwrap();
-        assert_eq!(recording.index().is_some(), extra == 0);
-        let samples: u64 = blocks(&bytes)
-            .iter()
-            .map(|block| u64::from(block.samples))
-            .sum();
-        assert_eq!(samples, (MAX_INDEX_ENTRIES - 2 + extra) as u64);
-    }
 }

@@ -153,7 +153,7 @@ pub fn bundle(
 enum Kind {
     /// A bundle's own table, which is made anew.
     Made,
-    /// The end and the index, which are written last.
+    /// The end, which is written last.
     Last,
     /// Anything else.
     Other,
@@ -161,7 +161,7 @@ enum Kind {
 
 fn kind(block: &Block<'_>) -> Kind {
     match block.known_type() {
-        Some(BlockType::End | BlockType::Index) => Kind::Last,
+        Some(BlockType::End) => Kind::Last,
         Some(BlockType::Image) => match block.payload() {
             Ok(Payload::Image(part)) if part.identity.origin == ORIGIN => Kind::Made,
             _ => Kind::Other,

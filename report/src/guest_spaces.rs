@@ -1,4 +1,4 @@
-//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.11): what the recorder tells of them goes
+//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.7): what the recorder tells of them goes
 //! in; which of them a sample is of, and what they are called, comes out.
 //!
 //! A guest that has one address space only, as unikernels do, has none to tell apart: all of it is then of the

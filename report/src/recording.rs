@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, Span, TargetKind,
+    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TargetKind,
     TaskEvent,
 };
 use uprof::image::ImagePart;
@@ -44,7 +44,6 @@ pub struct Recording {
     guest_spaces: GuestSpaces,
     clocks: Vec<ClockPair>,
     losses: Vec<Loss>,
-    spans: Vec<Span>,
     times: Vec<ProcessTime>,
     code: Vec<Code>,
     /// Mappings that were found out by [`Recording::assume_images`].
@@ -147,7 +146,6 @@ impl Recording {
             guest_spaces: GuestSpaces::default(),
             clocks: Vec::new(),
             losses: Vec::new(),
-            spans: Vec::new(),
             times: Vec::new(),
             code: Vec::new(),
             assumed: Vec::new(),
@@ -244,7 +242,6 @@ impl Recording {
             Ok(Payload::Modules(events)) => cold.modules.extend(events),
             Ok(Payload::Clocks(pairs)) => self.clocks.extend(pairs),
             Ok(Payload::Losses(losses)) => self.losses.extend(losses),
-            Ok(Payload::Spans(spans)) => self.spans.extend(spans),
             Ok(Payload::Times(times)) => self.times.extend(times),
             Ok(Payload::Code(code)) => {
                 for code in code {
@@ -268,7 +265,7 @@ impl Recording {
             }
             Ok(Payload::End(end)) => self.end = Some(end),
             Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
-            Ok(Payload::Samples(_) | Payload::Index(_)) => {}
+            Ok(Payload::Samples(_)) => {}
             Err(error) if block.known_type().is_none() => {
                 return Err(RecordingError::Critical {
                     name: self.name.clone(),
@@ -367,11 +364,6 @@ impl Recording {
     /// Samples that could not be kept.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
-    }
-
-    /// Intervals of a function trace.
-    pub fn spans(&self) -> &[Span] {
-        &self.spans
     }
 
     /// Processor time that the kernel counted, by process.

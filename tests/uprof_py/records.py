@@ -1,4 +1,4 @@
-"""Cold records (§6, §8) and image tables (§7): payloads enter, lines of dump text leave."""
+"""Cold records (§6) and image tables (§7): payloads enter, lines of dump text leave."""
 
 from .numbers import Bincode, Bytes, Malformed, known, quote, task_text, wrapping
 
@@ -14,7 +14,6 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 # Limits (§11).
 MOST_SYMBOLS = 262144
 MOST_IMAGE_SECTIONS = 66
-MOST_INDEX_ENTRIES = 32768
 
 
 def read_sections(payload, what):
@@ -107,12 +106,6 @@ def loss_line(record):
             f" reason={record.variant(LOSS_REASONS)} count={record.integer()}")
 
 
-def span_line(record):
-    """§6.7."""
-    return (f"span task={task_text(record.task())} start={known(record.option(Bincode.integer))}"
-            f" duration={record.integer()} depth={record.u32()} name={quote(record.string())}")
-
-
 def time_line(record):
     """§6.9."""
     return (f"process_time space={record.u32()} first={record.integer()} last={record.integer()}"
@@ -126,7 +119,7 @@ def code_line(record):
 
 
 def space_line(record):
-    """§6.11."""
+    """§6.7."""
     line = f"space time={record.integer()} space={record.u32()} root={record.integer():x}"
     if record.variant(["seen", "named"]) == "seen":
         return f"{line} seen"
@@ -146,12 +139,6 @@ def end_record(record):
             f" message={quote(record.string())}")
     totals = record.vec(lambda total: f"total name={quote(total.string())} value={total.integer()}")
     return [line] + totals
-
-
-def entry_line(record):
-    """§8."""
-    return (f"entry offset={record.integer()} type={record.integer(2)} first={record.integer()}"
-            f" last={record.integer()} samples={record.u32()}")
 
 
 def image_lines(payload):
@@ -198,10 +185,8 @@ COLD_PAYLOADS = {
     "modules": vec_of(module_line),
     "clocks": vec_of(clock_line),
     "losses": vec_of(loss_line),
-    "spans": vec_of(span_line),
     "times": vec_of(time_line),
     "code": vec_of(code_line),
     "spaces": vec_of(space_line),
     "end": end_lines,
-    "index": vec_of(entry_line, most=MOST_INDEX_ENTRIES),
 }

@@ -1,4 +1,4 @@
-//! Address spaces of a guest (format-spec.md, section 6.11): which roots of page tables there are, and
+//! Address spaces of a guest (format-spec.md, section 6.7): which roots of page tables there are, and
 //! whose they are.
 
 use serde::{Deserialize, Serialize};

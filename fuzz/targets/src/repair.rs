@@ -41,10 +41,7 @@ fn finish(header: &mut BlockHeader, payload: &[u8]) {
 
 /// A recording of one block with this payload.
 pub fn recording_of(block_type: BlockType, samples: u32, payload: &[u8]) -> Vec<u8> {
-    let columns = matches!(
-        block_type,
-        BlockType::Samples | BlockType::Image | BlockType::Index
-    );
+    let columns = matches!(block_type, BlockType::Samples | BlockType::Image);
     let mut header = BlockHeader::new_zeroed();
     header.sync = SYNC;
     header.block_type = block_type.number().into();

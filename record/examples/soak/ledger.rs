@@ -70,7 +70,6 @@ pub struct Ledger {
     tasks: BTreeMap<Task, u64>,
     lost: BTreeMap<&'static str, u64>,
     end: Option<End>,
-    has_index: bool,
     wrong: u64,
     /// The first things that are wrong, in words.
     complaints: Vec<String>,
@@ -99,7 +98,6 @@ impl Ledger {
             tasks: BTreeMap::new(),
             lost: BTreeMap::new(),
             end: None,
-            has_index: false,
             wrong: 0,
             complaints: Vec::new(),
         }
@@ -151,7 +149,7 @@ impl Ledger {
                 }
             }
             Ok(Payload::End(end)) => self.end = Some(end),
-            Ok(_) => self.has_index |= block.known_type() == Some(BlockType::Index),
+            Ok(_) => {}
             Err(error) => self.complain(error.to_string()),
         }
         Ok(())
@@ -304,7 +302,7 @@ impl Ledger {
         writeln!(
             out,
             "total samples={} rounds={} missed={} blocks={} bytes={} seconds={:.3} vcpus={} \
-             evenly={even} index={} tail={tail} wrong={}",
+             evenly={even} tail={tail} wrong={}",
             self.samples,
             self.rounds,
             self.missed,
@@ -312,7 +310,6 @@ impl Ledger {
             self.bytes,
             last_ns as f64 / 1e9,
             self.tasks.len(),
-            self.has_index,
             self.wrong,
         )?;
         write!(out, "lost told={}", self.lost.values().sum::<u64>())?;

@@ -1,5 +1,5 @@
 //! The processes of a Linux guest: which page tables are whose. Enters: its kernel's memory and types (BTF). Leaves:
-//! numbers and names of processes by the roots of their page tables (format-spec.md, section 6.11).
+//! numbers and names of processes by the roots of their page tables (format-spec.md, section 6.7).
 //!
 //! The list of tasks is read while it changes, and may be anything: it is left after so many, and what does not look
 //! like a process is left out.

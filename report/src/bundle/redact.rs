@@ -108,7 +108,6 @@ impl<'a> Redactor<'a> {
             }
             Payload::Clocks(pairs) => writer.clocks(&pairs),
             Payload::Losses(losses) => writer.losses(&losses),
-            Payload::Spans(spans) => writer.spans(&spans),
             Payload::Times(times) => writer.times(&times),
             Payload::Spaces(events) => {
                 let events: Vec<SpaceEvent> = events.into_iter().map(space).collect();
@@ -128,7 +127,7 @@ impl<'a> Redactor<'a> {
                 self.code = true;
                 Ok(())
             }
-            Payload::End(_) | Payload::Index(_) => Ok(()),
+            Payload::End(_) => Ok(()),
             Payload::Unknown(_) => {
                 self.unknown_blocks += 1;
                 Ok(())

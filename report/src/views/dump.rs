@@ -229,17 +229,6 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 loss.count
             )
         }),
-        Payload::Spans(spans) => spans.iter().try_for_each(|span| {
-            writeln!(
-                out,
-                "span task={} start={} duration={} depth={} name={}",
-                task(Some(span.task)),
-                known(span.start_ns),
-                span.duration_ns,
-                span.depth,
-                quoted(&span.name)
-            )
-        }),
         Payload::Times(times) => times.iter().try_for_each(|time| {
             writeln!(
                 out,
@@ -281,13 +270,6 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "total name={} value={value}", quoted(name))
             })
         }
-        Payload::Index(entries) => entries.iter().try_for_each(|entry| {
-            writeln!(
-                out,
-                "entry offset={} type={} first={} last={} samples={}",
-                entry.offset, entry.block_type, entry.first_ns, entry.last_ns, entry.samples
-            )
-        }),
         Payload::Samples(_) | Payload::Unknown(_) => Ok(()),
     }
 }

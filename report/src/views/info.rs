@@ -389,9 +389,6 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
     if sizes.image_bytes > 0 {
         page.line("embedded images", format!("{} bytes", sizes.image_bytes));
     }
-    if !recording.spans().is_empty() {
-        page.line("spans", recording.spans().len().to_string());
-    }
     let modules = recording.spaces().modules();
     page.line("modules", modules.len().to_string());
     for module in modules.iter().take(MODULES_LISTED) {
