@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "record")]
 use std::sync::Arc;
 #[cfg(feature = "record")]
-use uniprof_record::process::images::HeldImage;
+use uniprof_record::source::HeldImage;
 use uniprof_report::bundle::{Bundled, bundle};
 use uniprof_report::library::Library;
 use uniprof_report::recording::Recording;

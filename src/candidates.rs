@@ -74,9 +74,7 @@ fn plain_part(name: &str) -> Option<String> {
 /// Targets: the forms that they have, and those of this machine that are there.
 #[cfg(feature = "record")]
 pub fn targets() -> ArgValueCompleter {
-    use crate::target::BACKENDS;
-    use uniprof_record::doctor::guests;
-    use uniprof_record::process::running;
+    use crate::target::{BACKENDS, guests, running};
     ArgValueCompleter::new(|current: &OsStr| {
         let current = current.to_string_lossy();
         let mut all: Vec<CompletionCandidate> = Vec::new();

@@ -4,8 +4,7 @@ use crate::terminal::{columns, has_colors, in_columns, printable_lines};
 use crate::{Outcome, target, terminal};
 use std::io::Write;
 use std::path::PathBuf;
-use uniprof_record::doctor::{self, Finding, Report, Verdict};
-use uniprof_record::standing::Standing;
+use uniprof_record::doctor::{Finding, Report, Verdict};
 
 /// Say whether and how a target can be recorded
 #[derive(clap::Args, Debug)]
@@ -39,9 +38,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let mut report = match &args.target {
         Some(target) => target::examine(target, args.elf.as_deref())?,
-        None => doctor::examine_host(),
+        None => target::examine_host(),
     };
-    for standing in Standing::all() {
+    for standing in target::standing() {
         let finding = Finding {
             verdict: Verdict::Poor,
             text: standing.to_string(),
@@ -62,11 +61,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Lets guests run; 1 if one doesn't.
 fn resume() -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
-    let standing = Standing::all();
+    let standing = target::standing();
     if standing.is_empty() {
         terminal::inform(format_args!("uniprof: no guest was left standing"));
     }
-    for one in standing {
+    for mut one in standing {
         let (runs, text) = one.resume();
         if !runs {
             outcome = Outcome::Lossy;

@@ -6,7 +6,7 @@ use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
-use crate::target::Wanted;
+use crate::target::{ExitStatus, Wanted};
 use crate::{target, terminal};
 use anyhow::bail;
 use std::io::{self, Write};
@@ -17,9 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::plan::LEAF_STACK_BYTES;
-use uniprof_record::process::ExitStatus;
 use uniprof_record::signal;
-use uniprof_record::standing::Standing;
 use uniprof_record::{Ending, Plan, Progress, Summary};
 use uprof::Due;
 use uprof::cold::TargetKind;
@@ -171,7 +169,7 @@ impl Args {
 
 /// Records, and says in a paragraph what came of it.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    for standing in Standing::all() {
+    for standing in target::standing() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
     }
     let status = ExitStatus::default();

@@ -1,18 +1,24 @@
 //! From the text of a target to a source: one row for each kind of guest.
 //!
-//! A new backend is one row of [`BACKENDS`]; help and error messages are made of the table.
+//! A new backend is one row of [`BACKENDS`], which is all that the program knows of it; help and error messages are
+//! made of the table.
 
 use crate::elf::Elf;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
 use uniprof_record::doctor::Report;
+use uniprof_record::elf::Image;
 use uniprof_record::gdb;
-use uniprof_record::image::Image;
-use uniprof_record::process::{self, Cgroup, Command, ExitStatus, Process, Whom};
+use uniprof_record::guest::standing::{ReadMark, Standing};
+use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
 use uniprof_record::qemu;
 use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
+
+pub use uniprof_record::process::ExitStatus;
+#[cfg(feature = "report")]
+pub use uniprof_record::process::running;
 
 /// What is to be sampled, and what was said of how.
 pub struct Wanted<'a> {
@@ -46,6 +52,10 @@ pub struct Backend {
     open: fn(&str, &Wanted<'_>, &Plan) -> anyhow::Result<Source>,
     /// Looks at the target for `uniprof doctor`, given the image.
     examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
+    /// Looks for guests of the kind on this machine, and for what recording them takes.
+    examine_host: Option<fn(&mut Report)>,
+    /// Reads what is left of a recorder that was killed while a guest of the kind stood still.
+    read_mark: Option<ReadMark>,
 }
 
 /// The time in which a hypercall or a signal has long been answered.
@@ -69,6 +79,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: PROCESS_STACK_BYTES,
         open: |list, wanted, plan| open_running(wanted, pids(list)?, plan),
         examine: |list, elf| examine_processes(pids(list)?, elf),
+        examine_host: Some(process::doctor::examine_host),
+        read_mark: None,
     },
     Backend {
         prefix: "name:",
@@ -78,6 +90,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: PROCESS_STACK_BYTES,
         open: |name, wanted, plan| open_running(wanted, Whom::named(name)?, plan),
         examine: |name, elf| examine_processes(Whom::named(name)?, elf),
+        examine_host: None,
+        read_mark: None,
     },
     Backend {
         prefix: "cgroup:",
@@ -87,6 +101,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: PROCESS_STACK_BYTES,
         open: |path, wanted, plan| open_running(wanted, Whom::Cgroup(Cgroup::find(path)?), plan),
         examine: |path, elf| examine_processes(Whom::Cgroup(Cgroup::find(path)?), elf),
+        examine_host: None,
+        read_mark: None,
     },
     Backend {
         prefix: "gdb:",
@@ -96,6 +112,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: GUEST_STACK_BYTES,
         open: open_gdb,
         examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
+        examine_host: None,
+        read_mark: Some(gdb::release::stranded),
     },
     Backend {
         prefix: "qemu:",
@@ -105,6 +123,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: GUEST_STACK_BYTES,
         open: open_qemu,
         examine: |path, elf| Ok(qemu::doctor::examine(Path::new(path), elf)),
+        examine_host: Some(qemu::doctor::examine_host),
+        read_mark: None,
     },
     Backend {
         prefix: "",
@@ -114,6 +134,8 @@ pub const BACKENDS: &[Backend] = &[
         stack_bytes: GUEST_STACK_BYTES,
         open: open_domain,
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
+        examine_host: Some(xen::doctor::examine_host),
+        read_mark: Some(xen::stranded),
     },
 ];
 
@@ -149,6 +171,31 @@ pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
 pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
     let (backend, rest) = backend_of(target).context("there is no such target")?;
     (backend.examine)(rest, elf)
+}
+
+/// Looks at this machine: what can be recorded here, and how to go on.
+pub fn examine_host() -> Report {
+    let mut report = Report::default();
+    let looks = BACKENDS.iter().filter_map(|backend| backend.examine_host);
+    looks.for_each(|look| look(&mut report));
+    report.command = Some("uniprof doctor TARGET, for what will work there".into());
+    report
+}
+
+/// Guests of this machine that can be recorded, as `uniprof record` takes them; processes are too many.
+#[cfg(feature = "report")]
+pub fn guests() -> Vec<String> {
+    let mut report = Report::default();
+    let guests = BACKENDS.iter().filter(|backend| backend.prefix != "pid:");
+    let looks = guests.filter_map(|backend| backend.examine_host);
+    looks.for_each(|look| look(&mut report));
+    report.targets
+}
+
+/// Guests that were left standing.
+pub fn standing() -> Vec<Standing> {
+    let kinds = BACKENDS.iter().filter_map(|backend| backend.read_mark);
+    Standing::all(&kinds.collect::<Vec<_>>())
 }
 
 fn examine_processes(whom: Whom, elf: Option<&Path>) -> anyhow::Result<Report> {

@@ -11,7 +11,7 @@ use syn::visit::Visit;
 const CRATES: [&str; 4] = ["format", "record", "report", ""];
 /// Where `unsafe` may be.
 const UNSAFE: [&str; 3] = ["record/src/sys/", "report/src/mapped.rs", "src/memory.rs"];
-/// Guests, of which none knows another, but that QEMU has a gdb stub.
+/// Kinds of guests, of which none knows another, but that QEMU has a gdb stub; the recorder beside them knows none.
 const GUESTS: [&str; 4] = ["gdb", "process", "qemu", "xen"];
 /// No line of the sources is longer (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
@@ -246,6 +246,35 @@ fn no_guest_knows_another_but_qemu_its_stub() {
         "guests have other names now"
     );
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// What kinds of guests share is in `guest`, and what the recorder asks of them in `source`.
+#[test]
+fn nothing_else_of_the_recorder_knows_a_kind_of_guest() {
+    let known = known(&root().join("record/src"));
+    let others = known[&Module::new()]
+        .iter()
+        .filter(|(name, _)| !GUESTS.contains(&name.as_str()));
+    let found = others.flat_map(|(_, knows)| GUESTS.iter().filter_map(|guest| knows.get(*guest)));
+    assert_eq!(found.collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[test]
+fn the_program_knows_kinds_of_guests_by_one_table() {
+    let mut openers = Vec::new();
+    for file in sources(&root().join("src")) {
+        let paths = read(Module::new(), &file).found;
+        let is_of_guest = |path: &Vec<String>| {
+            path[0] == "uniprof_record"
+                && path.get(1).is_some_and(|kind| GUESTS.contains(&&kind[..]))
+        };
+        let text = std::fs::read_to_string(&file).unwrap();
+        let by_path = GUESTS.map(|guest| text.contains(&format!("uniprof_record::{guest}::")));
+        if paths.iter().any(is_of_guest) || by_path.contains(&true) {
+            openers.push(file.strip_prefix(root()).unwrap().to_owned());
+        }
+    }
+    assert_eq!(openers, [Path::new("src/target.rs")]);
 }
 
 #[test]

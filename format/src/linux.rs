@@ -32,6 +32,8 @@ pub trait KernelMemory {
 
 /// First address of the kernel's half of an address space.
 pub const KERNEL_HALF: u64 = 1 << 63;
+/// How a kernel is called where an image has its path.
+pub const KERNEL_PATH: &str = "[kernel]";
 
 /// A kernel as its memory tells of it.
 #[derive(Debug)]

@@ -1,22 +1,41 @@
-//! A look at this machine, before anything is recorded: each kind of guest has a doctor of its own.
+//! What a look at a machine or at a target found, before anything is recorded: all doctors leave a [`Report`].
 
-pub use crate::findings::{Finding, Report, Verdict};
-use crate::{process, qemu, xen};
-
-/// Looks at this machine: what can be recorded here, and how to go on.
-pub fn examine_host() -> Report {
-    let mut report = Report::default();
-    process::doctor::examine_host(&mut report);
-    qemu::doctor::examine_host(&mut report);
-    xen::doctor::examine_host(&mut report);
-    report.command = Some("uniprof doctor TARGET, for what will work there".into());
-    report
+/// One thing that was looked into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How it is.
+    pub verdict: Verdict,
+    /// What was found, and what to do about it.
+    pub text: String,
 }
 
-/// Guests of this machine that can be recorded, as `uniprof record` takes them.
-pub fn guests() -> Vec<String> {
-    let mut report = Report::default();
-    qemu::doctor::examine_host(&mut report);
-    xen::doctor::examine_host(&mut report);
-    report.targets
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Recording works, but not at its best.
+    Poor,
+    /// Recording can't work.
+    Bad,
+    /// Not here, which is no fault.
+    Absent,
+}
+
+/// What the doctor found, and what it would type.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Findings, in order.
+    pub findings: Vec<Finding>,
+    /// The command that records, if that can work.
+    pub command: Option<String>,
+    /// Guests that can be recorded, as `uniprof record` takes them.
+    pub targets: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn say(&mut self, verdict: Verdict, text: impl Into<String>) {
+        let text = text.into();
+        self.findings.push(Finding { verdict, text });
+    }
 }

@@ -4,17 +4,15 @@
 //! recording: what was written until then stays readable.
 
 use crate::control::Progress;
+use crate::elf::Image;
+use crate::guest::linux::Linux;
+use crate::guest::vcpu_of;
 use crate::histogram::Histogram;
-use crate::image::Image;
-use crate::linux::Linux;
 use crate::lookout::Lookout;
-use crate::process::images::{HeldImage, Images, Told};
-use crate::process::kernel::{self, KernelNames};
 use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
-use crate::source::Facts;
+use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
-use crate::xen::source::vcpu_of;
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,8 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::cold::{
     ClockPair, Code, End, FIRST_ROOT_SPACE, Loss, LossReason, Mapping, Metadata, ModuleChange,
-    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
-    space_of_root,
+    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::due::is_late;
 use uprof::{ImagePart, State, Task, Writer};
@@ -77,13 +74,10 @@ pub struct Encoder<W: Write> {
     spaces: Vec<SpaceEvent>,
     losses: Vec<Loss>,
     parts: Vec<ImagePart>,
-    /// With a process as target, whoever finds the files that are mapped.
-    images: Option<Images>,
+    namer: Option<Box<dyn Namer>>,
     held: Vec<HeldImage>,
     times: Vec<ProcessTime>,
     counted_ns: Option<u64>,
-    /// With a process as target, kernel frames are of this machine's kernel.
-    kernel: Option<KernelNames>,
     /// With a Linux guest, what its own memory tells of its kernel.
     linux: Option<Linux>,
 }
@@ -163,6 +157,7 @@ impl<W: Write> Encoder<W> {
         output: W,
         metadata: &Metadata,
         facts: &Facts,
+        namer: Option<Box<dyn Namer>>,
         clock: ClockPair,
         lookout: Arc<Lookout>,
     ) -> io::Result<Self> {
@@ -186,20 +181,14 @@ impl<W: Write> Encoder<W> {
             images_said: Arc::clone(&facts.images),
             losses: Vec::new(),
             parts: Vec::new(),
-            images: None,
+            namer,
             held: Vec::new(),
             times: Vec::new(),
             counted_ns: None,
-            kernel: None,
             linux: None,
         };
-        if facts.target.kind == TargetKind::Process {
-            encoder.images = Images::start(clock);
-            encoder.kernel = Some(KernelNames::default());
-            encoder
-                .modules
-                .push(kernel::module_event(clock.monotonic_ns));
-        }
+        let everywhere = encoder.namer.as_mut().map(|namer| namer.begin(clock));
+        encoder.modules.extend(everywhere);
         for event in &facts.modules {
             encoder.add_module(event.clone());
         }
@@ -273,7 +262,7 @@ impl<W: Write> Encoder<W> {
         let (mut samples, mut notes) = (0, 0);
         let Encoder {
             writer,
-            kernel,
+            namer,
             linux,
             roots,
             spaces,
@@ -285,11 +274,9 @@ impl<W: Write> Encoder<W> {
             if let Some(root) = slot.details.root {
                 spaces.extend(new_space(roots, slot, root, linux.as_ref()));
             }
-            if let Some(kernel) = kernel {
-                let addresses = slot.chain().iter().map(|frame| frame.lookup_address());
-                addresses.for_each(|address| kernel.add(address));
+            if let Some(namer) = namer {
+                namer.see(slot.chain());
             }
-
             let sample = match linux {
                 Some(linux) => linux.sample(slot),
                 None => slot.sample(),
@@ -415,8 +402,8 @@ impl<W: Write> Encoder<W> {
 
     /// An event of an address space; of a process's, more is found out before it is written.
     fn add_module(&mut self, event: ModuleEvent) {
-        let unasked = match &mut self.images {
-            Some(images) => images.ask(event),
+        let unasked = match &mut self.namer {
+            Some(namer) => namer.ask(event),
             None => Some(event),
         };
         self.modules.extend(unasked);
@@ -497,14 +484,11 @@ impl<W: Write> Encoder<W> {
 
     /// Takes over what was found out; the `last` time, what is under way is waited for.
     fn hear(&mut self, last: bool, tally: &mut Tally) {
-        let told = match &mut self.images {
-            Some(images) if !last => images.told(),
-            _ => self.images.take().map_or_else(Told::default, |images| {
-                let (told, held) = images.finish();
-                self.held = held;
-                told
-            }),
+        let Some(namer) = &mut self.namer else {
+            return;
         };
+        let told = namer.told(last);
+        self.held.extend(told.held);
         self.modules.extend(told.modules);
         self.parts.extend(told.parts);
         if told.lost > 0 {
@@ -542,9 +526,6 @@ impl<W: Write> Encoder<W> {
         writer.spaces(&self.spaces)?;
         writer.code(&self.code[self.code_written..])?;
         self.code_written = self.code.len();
-        if let Some(part) = self.kernel.as_mut().and_then(|kernel| kernel.part(last)) {
-            writer.image_part(&part, monotonic_ns())?;
-        }
         self.parts.extend(self.linux.as_mut().and_then(Linux::part));
         for part in self.parts.drain(..) {
             writer.image_part(&part, monotonic_ns())?;

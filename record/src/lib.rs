@@ -11,37 +11,28 @@
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
-pub mod build_id;
-pub mod call_sites;
 pub mod codes;
 pub mod control;
 pub mod doctor;
+pub mod elf;
 pub mod encoder;
-mod findings;
 pub mod gdb;
-pub mod guardian;
+pub mod guest;
 pub mod histogram;
-pub mod image;
-pub mod linux;
 pub mod lockdown;
 pub mod lookout;
-mod looks;
-pub mod mark;
 pub mod open;
 pub mod output;
 pub mod pace;
 mod pids;
 pub mod plan;
-pub mod page_tables;
 pub mod process;
-pub mod program_headers;
 pub mod qemu;
 pub mod ring;
 pub mod sampler;
 pub mod session;
 pub mod slot;
 pub mod source;
-pub mod standing;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
 pub mod walk;
@@ -49,7 +40,7 @@ pub mod window;
 pub mod xen;
 
 pub use control::{Ending, Progress};
-pub use linux::KernelTold;
+pub use guest::linux::KernelTold;
 pub use plan::Plan;
 pub use session::{Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

@@ -3,10 +3,10 @@
 //!
 //! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
 
-use crate::call_sites::CallSites;
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
-use crate::linux;
+use crate::guest::call_sites::CallSites;
+use crate::guest::linux;
 use crate::pace::Pace;
 use crate::ring::Sink;
 use crate::slot::Slot;

@@ -2,14 +2,13 @@
 
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
+use crate::guest::linux::{self, KernelTold, Linux, NotRead};
 use crate::histogram::Histogram;
-use crate::linux::{self, KernelTold, Linux, NotRead};
 use crate::lookout::Lookout;
 use crate::plan::Plan;
-use crate::process::images::HeldImage;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
-use crate::source::{Hot, Source, SourceError, Vcpus};
+use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
 use std::io::Write;
 use std::num::NonZero;
@@ -70,7 +69,11 @@ pub fn record<W: Write + Send>(
     plan: &Plan,
     progress: Arc<Progress>,
 ) -> Result<Summary, SourceError> {
-    let Source { mut hot, observer } = source;
+    let Source {
+        mut hot,
+        observer,
+        namer,
+    } = source;
     let mut facts = hot.facts().clone();
     let (kernel, mut linux, failure) = match look_for_linux(&mut hot) {
         Ok((kernel, linux)) => (kernel, linux, None),
@@ -94,8 +97,15 @@ pub fn record<W: Write + Send>(
     };
     let metadata = metadata(&facts, plan);
     let lookout = Arc::new(Lookout::new(observer));
-    let mut encoder = Encoder::create(output, &metadata, &facts, clock, Arc::clone(&lookout))
-        .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
+    let mut encoder = Encoder::create(
+        output,
+        &metadata,
+        &facts,
+        namer,
+        clock,
+        Arc::clone(&lookout),
+    )
+    .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
     encoder.tell_linux(linux);
     let is_guest = facts.target.kind != TargetKind::Process;
     let (mut sink, drain) = ring(

@@ -172,7 +172,7 @@ pub enum News {
         /// How many.
         vcpus: u32,
     },
-    /// A guest with so many vCPUs came back; the text is its number now.
+    /// A guest with so many vCPUs came back; the text is what it is called now.
     LifeBegan {
         /// How many.
         vcpus: u32,

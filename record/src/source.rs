@@ -6,11 +6,14 @@
 //! [`Slot`](crate::slot::Slot)s. What a backend can't do is said in its [`Facts`] at the start,
 //! never in the loop.
 
-use crate::image::Image;
+use crate::elf::Image;
 use crate::ring::Sink;
+use std::fs::File;
 use std::sync::Arc;
-use uprof::cold::{ModuleEvent, ProcessTime, Target, TaskEvent, space_of_root};
-use uprof::{Details, Registers, State, Task};
+use uprof::cold::{
+    ClockPair, MappedFile, ModuleEvent, ProcessTime, Target, TaskEvent, space_of_root,
+};
+use uprof::{Details, Frame, ImagePart, Registers, State, Task};
 
 /// What a backend says of itself and its guest at the start.
 #[derive(Debug, Clone)]
@@ -44,6 +47,19 @@ pub struct Source {
     /// The half that the encoder thread asks now and then for what changed; `None` where the hot
     /// half tells all.
     pub observer: Option<Box<dyn Observer>>,
+    /// The half that finds out what was mapped; `None` where images and kernel are a guest's own.
+    pub namer: Option<Box<dyn Namer>>,
+}
+
+impl Source {
+    /// A backend whose hot half tells all.
+    pub fn of(hot: Hot) -> Source {
+        Source {
+            hot,
+            observer: None,
+            namer: None,
+        }
+    }
 }
 
 /// The half of a backend that the sampler thread drives.
@@ -112,6 +128,48 @@ pub struct Observations {
     pub modules: Vec<ModuleEvent>,
     /// Processor time that the kernel counted; `None` where it was not asked.
     pub times: Option<Vec<ProcessTime>>,
+}
+
+/// Finds out what was mapped, and names code that is in no file. The encoder's thread calls it, and must not wait
+/// for it but at the end.
+pub trait Namer: Send {
+    /// The recording begins. Returns what is mapped everywhere and always.
+    fn begin(&mut self, clock: ClockPair) -> ModuleEvent;
+
+    /// Takes note of the code that a sample was in.
+    fn see(&mut self, chain: &[Frame]);
+
+    /// Asks about an event, which is told later. One that can't be asked about comes back.
+    fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent>;
+
+    /// What was found out since the last call; the `last` time, what is under way is waited for.
+    fn told(&mut self, last: bool) -> Told;
+}
+
+/// What a [`Namer`] found out.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Events, completed as far as could be.
+    pub modules: Vec<ModuleEvent>,
+    /// Tables of code that is in no file.
+    pub parts: Vec<ImagePart>,
+    /// Functions that have no names, for want of room.
+    pub lost: u64,
+    /// At the end, the files that were mapped.
+    pub held: Vec<HeldImage>,
+}
+
+/// A file that was mapped, opened while it was.
+#[derive(Debug, Clone)]
+pub struct HeldImage {
+    /// Path as in the mappings.
+    pub path: String,
+    /// Build-id, empty where it has none.
+    pub build_id: Vec<u8>,
+    /// Which file it was.
+    pub file: Option<MappedFile>,
+    /// The file.
+    pub opened: Arc<File>,
 }
 
 /// Whether there will be more to sample.

@@ -122,11 +122,7 @@ fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
         faults,
         calls: Arc::clone(&calls),
     };
-    let source = Source {
-        hot: Hot::StopWorld(Box::new(guest)),
-        observer: None,
-    };
-    (source, calls)
+    (Source::of(Hot::StopWorld(Box::new(guest))), calls)
 }
 
 fn plan(milliseconds: u64) -> Plan {

@@ -74,13 +74,9 @@ impl StopWorld for FakeGuest {
 }
 
 fn fake() -> Source {
-    let hot = Hot::StopWorld(Box::new(FakeGuest {
+    Source::of(Hot::StopWorld(Box::new(FakeGuest {
         facts: Facts::new(Target::default()),
-    }));
-    Source {
-        hot,
-        observer: None,
-    }
+    })))
 }
 
 /// Opening a target reads `/proc`, which may take a piece more or less of it each time.

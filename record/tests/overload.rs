@@ -78,10 +78,7 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         pushed: 0,
         told: Arc::clone(&told),
     };
-    let source = Source {
-        hot: Hot::Pushed(Box::new(flood)),
-        observer: None,
-    };
+    let source = Source::of(Hot::Pushed(Box::new(flood)));
     let plan = Plan {
         duration: Some(Duration::from_millis(2_500)),
         ..Plan::default()

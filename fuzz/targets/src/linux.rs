@@ -1,6 +1,6 @@
 //! A guest's kernel that says anything of its symbols, types and unwind rules, and stacks to walk by them.
 
-use uniprof_record::linux::orc;
+use uniprof_record::guest::linux::orc;
 use uprof::linux::{Btf, Kernel, KernelMemory, Orc, find};
 use uprof::{RawStack, Registers};
 

@@ -1,7 +1,7 @@
 //! Page-table walks over memory that holds anything.
 
 use crate::take::Take;
-use uniprof_record::page_tables::{Paging, TableReader};
+use uniprof_record::guest::page_tables::{Paging, TableReader};
 
 /// Frames of 4 KiB that repeat the input, up to a frame number; beyond it there is no memory.
 struct Memory<'a> {

@@ -1,7 +1,7 @@
 //! Texts that name addresses, and the small files that a recorder reads about its target.
 
 use uniprof_record::process::{kernel, maps};
-use uniprof_record::{build_id, xen};
+use uniprof_record::{elf::build_id, xen};
 use uniprof_report::images::ImageAddress;
 use uniprof_report::labels::printable;
 use uniprof_report::symbols::{SymbolTable, demangle};

@@ -167,10 +167,7 @@ pub fn source(progress: Arc<Progress>) -> Source {
         taken: 0,
         progress,
     };
-    Source {
-        hot: Hot::StopWorld(Box::new(simulated)),
-        observer: None,
-    }
+    Source::of(Hot::StopWorld(Box::new(simulated)))
 }
 
 impl StopWorld for Simulated {

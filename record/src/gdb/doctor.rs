@@ -3,14 +3,10 @@
 //! Enters: a target. Leaves: findings. The guest stands still for a few samples, no more.
 
 use super::open;
-use crate::findings::{Report, Verdict};
-use crate::image::Image;
-use crate::looks::Looks;
+use crate::doctor::Report;
+use crate::guest::checks::{examine_source, say_image};
 use crate::plan::Plan;
-use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
-use crate::sys::clock::monotonic_ns;
 use std::path::Path;
-use uprof::State;
 
 /// Looks at the guest behind the stub at `address`.
 pub fn examine(address: &str, elf: Option<&Path>) -> Report {
@@ -20,62 +16,4 @@ pub fn examine(address: &str, elf: Option<&Path>) -> Report {
     let target = format!("gdb:{address}");
     examine_source(&mut report, source, &target, image.as_ref(), elf);
     report
-}
-
-/// Opens the image that is said to be the guest's.
-pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
-    match elf.map(|path| Image::open(path, None)) {
-        Some(Ok(image)) => Some(image),
-        Some(Err(problem)) => {
-            report.say(Verdict::Bad, problem);
-            None
-        }
-        None => None,
-    }
-}
-
-/// Says what was found out while `source` was opened, and takes a few looks.
-pub fn examine_source(
-    report: &mut Report,
-    source: Result<Source, SourceError>,
-    target: &str,
-    image: Option<&Image>,
-    elf: Option<&Path>,
-) {
-    let mut source = match source {
-        Ok(source) => source,
-        Err(error) => return report.say(Verdict::Bad, error.to_string()),
-    };
-    let facts = source.hot.facts();
-    let guest = format!("{} vCPUs, {}", facts.target.vcpus, facts.target.arch.name());
-    report.say(Verdict::Good, guest);
-    for (name, value) in &facts.notes {
-        report.say(Verdict::Good, format!("{name}: {value}"));
-    }
-    let mut looks = Looks::new(image);
-    while looks.go_on() {
-        if let Err(error) = look(&mut source, &mut looks) {
-            return report.say(Verdict::Bad, error.to_string());
-        }
-    }
-    looks.say(report);
-    let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
-    let stack = if looks.have_chains() { "" } else { " --stack" };
-    report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
-}
-
-fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
-    let Hot::StopWorld(source) = &mut source.hot else {
-        return Ok(());
-    };
-    let arch = source.facts().target.arch;
-    let mut vcpus = Vcpus::new();
-    let mut frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus)?;
-    for vcpu in vcpus.all() {
-        if vcpu.state == State::Running {
-            let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);
-            looks.compare(arch, &vcpu.registers, &mut read);
-        }
-    }
-    frozen.resume()
 }

@@ -9,7 +9,7 @@ use super::endpoint::{Connection, Endpoint, deadline};
 use super::handshake::Continue;
 use super::packet;
 use super::release::release;
-use crate::guardian::{Guardian, Rescuer};
+use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

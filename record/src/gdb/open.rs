@@ -7,8 +7,8 @@ use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
-use crate::image::Image;
-use crate::page_tables::Roots;
+use crate::elf::Image;
+use crate::guest::page_tables::Roots;
 use crate::plan::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
@@ -112,10 +112,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     source.probe()?;
     source.note_costs()?;
     source.client.set_end(None);
-    Ok(Source {
-        hot: Hot::StopWorld(Box::new(source)),
-        observer: None,
-    })
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
 fn facts(opening: &Opening, guest: &Guest) -> Facts {

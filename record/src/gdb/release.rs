@@ -9,8 +9,10 @@
 use super::client::{MOST_LATE_READS, StopReply};
 use super::endpoint::{Connection, Endpoint, deadline};
 use super::packet::{Decoder, Event};
+use crate::guest::standing::Stranded;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
+use std::fmt;
 use std::time::Duration;
 
 /// How long a stub that is interrupted in the middle of something may stay silent.
@@ -24,8 +26,37 @@ pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
     detach(connection).is_ok() || release_anew(endpoint)
 }
 
+/// The guest behind a stub that a mark names.
+struct StrandedStub(Endpoint);
+
+/// The guest that a mark names.
+pub fn stranded(mark: &str) -> Option<Box<dyn Stranded>> {
+    let endpoint = Endpoint::parse(mark.strip_prefix("gdb ")?).ok()?;
+    Some(Box::new(StrandedStub(endpoint)))
+}
+
+impl Stranded for StrandedStub {
+    fn stands(&self) -> Option<bool> {
+        None
+    }
+
+    fn resume(&mut self) -> bool {
+        release_anew(&self.0)
+    }
+
+    fn is_held_by_other(&self) -> Option<String> {
+        None
+    }
+}
+
+impl fmt::Display for StrandedStub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the guest behind the gdb stub at {}", self.0)
+    }
+}
+
 /// Lets the guest go over a connection of our own.
-pub fn release_anew(endpoint: &Endpoint) -> bool {
+fn release_anew(endpoint: &Endpoint) -> bool {
     endpoint
         .connect(PATIENCE)
         .is_ok_and(|fresh| detach(&fresh).is_ok())

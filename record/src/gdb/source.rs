@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
-use crate::page_tables::{Paging, Roots};
+use crate::guest::page_tables::{Paging, Roots};
 use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;

@@ -6,7 +6,7 @@
 use super::perf::NO_KERNEL;
 use super::whom::Whom;
 use super::{Process, Refusal, by_ptrace, perf, threads};
-use crate::findings::{Report, Verdict};
+use crate::doctor::{Report, Verdict};
 use crate::plan::Plan;
 use nix::errno::Errno;
 use nix::unistd::{Pid, Uid};

@@ -5,17 +5,14 @@
 //! Source: `/proc/kallsyms`, whose lines are `address type name`, then a tab and `[module]`.
 
 use super::registers::ARCH;
-use crate::build_id;
+use crate::elf::build_id;
 use std::collections::HashSet;
 use std::thread::JoinHandle;
 use uprof::alias::{Alias, Binding, Kind};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
+use uprof::linux::{KERNEL_HALF, KERNEL_PATH};
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
-/// First address of the kernel's half of an address space, on x86-64 and AArch64.
-pub const KERNEL_HALF: u64 = 1 << 63;
-/// How the kernel is called where an image has its path.
-pub const KERNEL_PATH: &str = "[kernel]";
 /// Most addresses remembered; those of later functions stay without a name.
 const MOST_ADDRESSES: usize = 1 << 20;
 

@@ -13,6 +13,7 @@ mod executing;
 pub mod kernel;
 pub mod maps;
 mod members;
+mod names;
 mod perf;
 mod proc_status;
 mod records;

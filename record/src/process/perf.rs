@@ -5,6 +5,7 @@ use super::command::Child;
 use super::events::{Events, Reach};
 use super::executing::Executing;
 use super::members::Members;
+use super::names::Names;
 use super::records::Reader;
 use super::refusal::refusal;
 use super::roll::Roll;
@@ -129,6 +130,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     Ok(Source {
         hot: Hot::Pushed(Box::new(source)),
         observer: Some(Box::new(Roll::new(whom, members))),
+        namer: Some(Box::<Names>::default()),
     })
 }
 

@@ -4,6 +4,7 @@
 //! dies, the kernel detaches the threads and lets them run on.
 
 use super::command::Child;
+use super::names::Names;
 use super::tracees::{self, Stand, Threads, Tracee};
 use super::watch::Watcher;
 use super::whom::Whom;
@@ -94,6 +95,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
         observer: Some(Box::new(Watcher::new(whom))),
+        namer: Some(Box::<Names>::default()),
     })
 }
 

@@ -6,8 +6,8 @@
 
 use super::machine::{Machine, Range};
 use crate::gdb::guest_ram::GuestRam;
+use crate::guest::page_tables::{Paging, TableReader};
 use crate::open;
-use crate::page_tables::{Paging, TableReader};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

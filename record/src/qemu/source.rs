@@ -3,11 +3,11 @@
 use super::machine::{Machine, Stub, ask_stub};
 use super::qmp::Qmp;
 use super::ram::SharedRam;
+use crate::elf::Image;
 use crate::gdb::endpoint::Endpoint;
 use crate::gdb::guest_ram::GuestRam;
 use crate::gdb::open::{self as stub, Opening};
 use crate::gdb::source::Afterwards;
-use crate::image::Image;
 use crate::plan::Plan;
 use crate::source::{Source, SourceError};
 use std::path::Path;

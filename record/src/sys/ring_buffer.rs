@@ -204,8 +204,8 @@ impl RingBuffer {
         debug_assert!(start + into.len() <= self.data_bytes);
         // SAFETY: the data area begins one page behind the first, and is mapped.
         let data = unsafe { self.page.as_ptr().byte_add(self.page_bytes + start) };
-        // SAFETY: the range lies inside the data area: no record is longer (`header`), and `copy` splits at its end. The
-        // kernel does not write between tail and head, as the buffer is mapped for writing, and `into` is our own.
+        // SAFETY: the range lies inside the data area: no record is longer (`header`), and `copy` splits at its end.
+        // The kernel does not write between tail and head, as the buffer is mapped for writing; `into` is our own.
         unsafe { std::ptr::copy_nonoverlapping(data.cast(), into.as_mut_ptr(), into.len()) };
     }
 }

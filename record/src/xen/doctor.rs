@@ -7,10 +7,10 @@ use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, Found};
 use super::xenstore::Xenstore;
-use crate::findings::{Report, Verdict};
-use crate::image::Image;
-use crate::looks::Looks;
-use crate::page_tables::Paging;
+use crate::doctor::{Report, Verdict};
+use crate::elf::Image;
+use crate::guest::Looks;
+use crate::guest::page_tables::Paging;
 use std::path::Path;
 
 use uprof::Registers;

@@ -4,7 +4,7 @@
 //! to pause; whoever calls [`Domain::fetch`] with `pause` must call [`Domain::unpause`].
 
 use super::vcpu::{self, ContextKind};
-use crate::page_tables::Paging;
+use crate::guest::page_tables::Paging;
 use crate::sys::xen::XenError;
 use crate::sys::xen::call::{self, DomainCall, Order};
 use crate::sys::xen::domctl::{self, DomainInfo, VcpuInfo};

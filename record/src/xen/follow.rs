@@ -93,7 +93,7 @@ impl Follow {
     pub fn tell(&mut self, sink: &mut Sink) {
         for (time_ns, space, news, domain) in self.news.drain(..) {
             let task = Task { space, vcpu: 0 };
-            sink.note(time_ns, task, news, domain.to_string().as_bytes());
+            sink.note(time_ns, task, news, format!("domain {domain}").as_bytes());
         }
     }
 }
@@ -118,9 +118,9 @@ mod tests {
             follow.tell(&mut sink);
             let mut next = || drain.note(|note| (note.task.space, note.news, note.text()));
             let ended = News::LifeEnded { vcpus: 2 };
-            assert_eq!(next(), Some((life - 1, ended, "4".into())));
+            assert_eq!(next(), Some((life - 1, ended, "domain 4".into())));
             let began = News::LifeBegan { vcpus: 3 };
-            assert_eq!(next(), Some((life, began, "5".into())));
+            assert_eq!(next(), Some((life, began, "domain 5".into())));
         }
         let last = follow.ended(crashed(), 5, 2);
         assert!(matches!(last, Life::Ended(text) if text.contains("last of 64 lives")));

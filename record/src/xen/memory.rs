@@ -6,7 +6,7 @@
 //! every sample), and forgets everything now and then, since a guest that balloons may get other
 //! memory under the same frame number.
 
-use crate::page_tables::{Paging, TableReader};
+use crate::guest::page_tables::{Paging, TableReader};
 use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
 use crate::sys::xen::privcmd::Privcmd;
 use std::time::{Duration, Instant};

@@ -5,15 +5,16 @@
 //! `rescue` says how the guardian resumes a domain should the recorder be killed; `xenstore` and `libxl`
 //! turn a name into a domain and a domain into its kernel image.
 
-pub(crate) mod domain;
+mod domain;
 mod follow;
 pub mod libxl;
 mod memory;
-pub(crate) mod rescue;
-pub(crate) mod source;
+mod rescue;
+mod source;
 pub mod doctor;
 mod target;
 mod vcpu;
 pub mod xenstore;
 
+pub use rescue::stranded;
 pub use source::open;

@@ -6,7 +6,9 @@
 //! tool pauses in the same microseconds; then the other's pause could be undone.
 
 use super::domain::Xen;
-use crate::guardian::Rescuer;
+use crate::guest::guardian::Rescuer;
+use crate::guest::standing::Stranded;
+use std::fmt;
 
 /// Resumes one domain.
 pub struct DomainRescuer {
@@ -33,7 +35,7 @@ impl Rescuer for DomainRescuer {
 
     fn release(&mut self, frozen: bool) {
         if frozen {
-            self.resume();
+            Rescuer::resume(self);
         }
     }
 
@@ -43,5 +45,34 @@ impl Rescuer for DomainRescuer {
 
     fn guest(&self) -> String {
         name_of(self.domain)
+    }
+}
+
+/// The domain that a mark names.
+pub fn stranded(mark: &str) -> Option<Box<dyn Stranded>> {
+    let domain = mark.strip_prefix("xen ")?.parse().ok()?;
+    Some(Box::new(DomainRescuer { domain }))
+}
+
+impl Stranded for DomainRescuer {
+    fn stands(&self) -> Option<bool> {
+        let info = Xen::open().and_then(|mut xen| xen.domain_info(self.domain));
+        Some(info.is_ok_and(|info| info.is_paused()))
+    }
+
+    fn resume(&mut self) -> bool {
+        Rescuer::resume(self);
+        self.stands() == Some(false)
+    }
+
+    fn is_held_by_other(&self) -> Option<String> {
+        let how = "stays paused, by someone else too: `xl unpause";
+        Some(format!("{how} {}`", self.domain))
+    }
+}
+
+impl fmt::Display for DomainRescuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "domain {}", self.domain)
     }
 }

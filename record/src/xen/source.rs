@@ -10,9 +10,10 @@ use super::follow::Follow;
 use super::memory::GuestMemory;
 use super::rescue::{DomainRescuer, name_of};
 use super::target::{self, Found};
-use crate::guardian::Guardian;
-use crate::image::Image;
-use crate::page_tables::{Paging, Roots};
+use crate::elf::Image;
+use crate::guest::guardian::Guardian;
+use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::vcpu_of;
 use crate::plan::Plan;
 use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -146,15 +147,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         domain,
     };
     source.look_around(given)?;
-    Ok(Source {
-        hot: Hot::StopWorld(Box::new(source)),
-        observer: None,
-    })
-}
-
-/// What a vCPU is called where domains follow on each other.
-pub(crate) fn vcpu_of(vcpu: u32, domain: &str) -> String {
-    format!("vCPU {vcpu} of domain {domain}")
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
 fn told(error: XenError) -> SourceError {
@@ -182,7 +175,7 @@ impl XenSource {
                 time_ns: now_ns,
                 task: Task { space: 0, vcpu },
                 what: TaskChange::Named(match self.follow {
-                    Some(_) => vcpu_of(vcpu, &self.domain.id.to_string()),
+                    Some(_) => vcpu_of(vcpu, &format!("domain {}", self.domain.id)),
                     None => format!("vCPU {vcpu}"),
                 }),
             });

@@ -2,7 +2,7 @@
 //!
 //! Enters: the bytes of `struct vcpu_guest_context`. Leaves: the same for both architectures.
 
-use crate::page_tables::Paging;
+use crate::guest::page_tables::Paging;
 use crate::sys::xen::{context_aarch64, context_x86_64};
 use uprof::{Arch, Registers};
 use zerocopy::FromBytes;

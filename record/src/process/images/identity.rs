@@ -3,7 +3,7 @@
 //! Enters: what the kernel told of a mapping, and a file. Leaves: yes or no, and what the recording
 //! says of the file. A file of which nothing tells is not it.
 
-use crate::build_id;
+use crate::elf::{self, build_id};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -28,7 +28,7 @@ impl Identity {
         let found = file.metadata()?;
         let build_id = build_id::of_elf(file).unwrap_or_default();
         let mut magic = [0; 4];
-        let is_image = file.read_at(&mut magic, 0)? == magic.len() && magic == *b"\x7fELF";
+        let is_image = file.read_at(&mut magic, 0)? == magic.len() && elf::is_elf(&magic);
         let contents = match build_id.is_empty() && is_image {
             true => Some(Contents::of(found.len(), Positioned { file, at: 0 })?),
             false => None,

@@ -227,7 +227,7 @@ fn mapped_now(pid: i32, mapping: &Mapping) -> Option<File> {
 /// Whether a line of a process's list, and the file behind it, are what the kernel told of `mapping`.
 fn is_same(line: &Mapping, mapping: &Mapping, file: &File) -> bool {
     if !mapping.build_id.is_empty() {
-        return crate::build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
+        return crate::elf::build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
     }
     // Some kernels tell another device and inode of a file of overlayfs than the list does.
     line.file == mapping.file || line.path == mapping.path

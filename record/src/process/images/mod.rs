@@ -15,14 +15,13 @@ pub mod perf_map;
 pub mod jitdump;
 mod runtime;
 
+use crate::source::{HeldImage, Told};
 use keeper::Keeper;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 use uprof::ImagePart;
-use uprof::cold::{ClockPair, MappedFile, ModuleEvent};
+use uprof::cold::{ClockPair, ModuleEvent};
 
 /// Events under way at the most; further ones are written as the kernel told them.
 const MOST_ASKED: usize = 1 << 16;
@@ -30,30 +29,6 @@ const MOST_ASKED: usize = 1 << 16;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the end of a recording waits for what is under way.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A file that was mapped, opened while it was.
-#[derive(Debug, Clone)]
-pub struct HeldImage {
-    /// Path as in the mappings.
-    pub path: String,
-    /// Build-id, empty where it has none.
-    pub build_id: Vec<u8>,
-    /// Which file it was.
-    pub file: Option<MappedFile>,
-    /// The file.
-    pub opened: Arc<File>,
-}
-
-/// What came of asking.
-#[derive(Debug, Default)]
-pub struct Told {
-    /// Events, completed as far as could be.
-    pub modules: Vec<ModuleEvent>,
-    /// Tables of code that is in no file.
-    pub parts: Vec<ImagePart>,
-    /// Functions that have no names, for want of room.
-    pub lost: u64,
-}
 
 /// The encoder's end of the thread.
 #[derive(Debug)]
@@ -129,7 +104,7 @@ impl Images {
     }
 
     /// Waits for all that is under way, but not for ever; then gives the files.
-    pub fn finish(mut self) -> (Told, Vec<HeldImage>) {
+    pub fn finish(mut self) -> Told {
         let mut told = Told::default();
         self.asks = None;
         let deadline = Instant::now() + LAST_PATIENCE;
@@ -138,8 +113,8 @@ impl Images {
             self.take(answer, &mut told);
         }
         self.give_up(Duration::ZERO, &mut told);
-        let held = self.held.recv_timeout(left()).unwrap_or_default();
-        (told, held)
+        told.held = self.held.recv_timeout(left()).unwrap_or_default();
+        told
     }
 
     fn take(&mut self, answer: Answer, told: &mut Told) {
@@ -192,7 +167,7 @@ mod tests {
         for mapping in maps::executable(own as i32) {
             assert_eq!(images.ask(event(own, mapping)), None);
         }
-        let (told, held) = images.finish();
+        let told = images.finish();
         let libc = |path: &str| path.contains("libc.so");
         let found = told.modules.iter().find_map(|event| match &event.what {
             ModuleChange::Mapped(mapping) if libc(&mapping.path) => Some(mapping),
@@ -201,7 +176,7 @@ mod tests {
         let found = found.expect("tests link libc");
         assert_eq!(found.build_id.len(), 20);
         assert_eq!(found.file.unwrap().contents, None);
-        let kept = held.iter().filter(|held| libc(&held.path)).count();
+        let kept = told.held.iter().filter(|held| libc(&held.path)).count();
         assert_eq!(kept, 1);
     }
 

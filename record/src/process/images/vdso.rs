@@ -3,7 +3,7 @@
 //! Enters: its mapping. Leaves: the mapping with a build-id, and once for each build the image, as
 //! the process has it in memory.
 
-use crate::build_id;
+use crate::elf::{self, build_id};
 use crate::process::registers::ARCH;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -66,8 +66,7 @@ fn read(pid: i32, mapping: &Mapping) -> Option<Vec<u8>> {
     let mut bytes = vec![0; mapping.length as usize];
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     memory.read_exact_at(&mut bytes, mapping.start).ok()?;
-    // 64-bit, little-endian.
-    bytes.starts_with(b"\x7fELF\x02\x01").then_some(bytes)
+    elf::is_read(&bytes).then_some(bytes)
 }
 
 #[cfg(test)]

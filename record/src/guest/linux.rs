@@ -9,10 +9,9 @@
 pub mod orc;
 mod processes;
 
-use crate::build_id;
-use crate::page_tables::Roots;
+use crate::elf::build_id;
+use crate::guest::page_tables::Roots;
 use crate::plan::LEAF_STACK_BYTES;
-use crate::process::kernel::KERNEL_PATH;
 use crate::slot::Slot;
 use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
@@ -20,7 +19,7 @@ use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
-use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, likely};
+use uprof::linux::{KERNEL_HALF, KERNEL_PATH, Kernel, KernelMemory, find, likely};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
 /// Where a kernel for x86-64 is: in the first GiB of the last two, at a multiple of 2 MiB

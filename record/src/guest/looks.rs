@@ -4,8 +4,8 @@
 //! As many looks as it takes to find the same twice, at moments that nothing in the guest is in step
 //! with.
 
-use crate::findings::{Report, Verdict};
-use crate::image::Image;
+use crate::doctor::{Report, Verdict};
+use crate::elf::Image;
 use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;

@@ -5,11 +5,11 @@
 //! recorder is; a pipe tells the guardian when the recorder is gone. It also steps in when a freeze
 //! lasts far too long (the recorder was stopped, or its machine swaps); the recorder then finds the
 //! word changed and does not resume a second time. Where both are killed at once, the word stays in a
-//! [`mark`](crate::mark), and [`standing`](crate::standing) finds the guest.
+//! [`mark`](crate::guest::mark), and [`standing`](crate::guest::standing) finds the guest.
 //!
 //! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
 
-use crate::mark::{DISMISSED, FROZEN, Mark, RESCUED, RESUMING, RUNNING, is_amid_freeze};
+use crate::guest::mark::{DISMISSED, FROZEN, Mark, RESCUED, RESUMING, RUNNING, is_amid_freeze};
 use crate::source::SourceError;
 use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
 use std::os::fd::{AsRawFd, RawFd};
@@ -40,7 +40,7 @@ pub trait Rescuer {
     fn turn_to(&mut self, _successor: u64) {}
 
     /// Which guest, for whoever finds it standing when recorder and guardian are gone: what
-    /// [`crate::standing`] reads.
+    /// [`crate::guest::standing`] reads.
     fn guest(&self) -> String;
 }
 

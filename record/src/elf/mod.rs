@@ -1,7 +1,13 @@
-//! Program headers of an ELF file: which parts of it are loaded where, and where its notes are.
+//! What the recorder reads of ELF files: program headers, which say what is loaded where and where the notes are. By
+//! these, [`build_id`] finds the id and `image` the code of a guest.
 //!
 //! Enters: a way to read the file. Leaves: headers, as they stand there; believes none of them, and reads no
 //! more than so many. Source: System V ABI, chapter 5 ("Program Header").
+
+pub mod build_id;
+mod image;
+
+pub use image::Image;
 
 use std::io;
 
@@ -35,12 +41,22 @@ pub struct ProgramHeader {
     pub memory_bytes: u64,
 }
 
+/// Whether these are the first bytes of an ELF file.
+pub fn is_elf(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
+}
+
+/// Whether they are of one that is read here: 64-bit, little-endian.
+pub fn is_read(bytes: &[u8]) -> bool {
+    is_elf(bytes) && bytes[4..].starts_with(&[2, 1])
+}
+
 /// The headers of a 64-bit little-endian ELF file, `None` for each that can't be read. `None` at once if it is no
 /// such file.
 pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<ProgramHeader>> + 'r> {
     let mut header = [0; 64];
     from(&mut header, 0).ok()?;
-    if header[..6] != *b"\x7fELF\x02\x01" {
+    if !is_read(&header) {
         return None;
     }
     let start = u64::from_le_bytes(header[32..40].try_into().ok()?);

@@ -86,7 +86,7 @@ impl Drop for Mark {
 /// The mark of a recorder and a guardian that are gone, in the middle of a freeze.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Abandoned {
-    /// The guest, as its [`crate::guardian::Rescuer`] named it.
+    /// The guest, as its [`crate::guest::guardian::Rescuer`] named it.
     pub guest: String,
     path: PathBuf,
 }

@@ -4,8 +4,8 @@
 //! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
 //! chapter 5 ("Program Loading").
 
-use crate::program_headers::{self, PF_X, PT_LOAD};
-use crate::{build_id, open};
+use crate::elf::{self, PF_X, PT_LOAD, build_id};
+use crate::open;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -216,7 +216,7 @@ fn lowest_of(segments: &[Segment]) -> Option<u64> {
 
 fn read_segments(file: &File) -> Option<Vec<Segment>> {
     let mut segments = Vec::new();
-    for header in program_headers::read(&|into, at| file.read_exact_at(into, at))? {
+    for header in elf::read(&|into, at| file.read_exact_at(into, at))? {
         let header = header?;
         if header.kind == PT_LOAD {
             segments.push(Segment {

@@ -3,8 +3,8 @@
 //! Enters: a path or a file. Leaves: the id. Reads little of the file and believes none of it: offsets and
 //! lengths are bounded. Sources: System V ABI, chapter 5; GNU ld manual, `--build-id`.
 
+use crate::elf::{self, PT_NOTE, Read};
 use crate::open;
-use crate::program_headers::{self, PT_NOTE, Read};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -34,7 +34,7 @@ pub fn of_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn of_parts(from: &Read<'_>) -> Option<Vec<u8>> {
-    program_headers::read(from)?.flatten().find_map(|header| {
+    elf::read(from)?.flatten().find_map(|header| {
         if header.kind != PT_NOTE || header.file_bytes > MOST_NOTE_BYTES {
             return None;
         }

@@ -1,0 +1,69 @@
+//! A look at a guest that is opened as for a recording.
+//!
+//! Enters: a source. Leaves: findings. The guest stands still for a few samples, no more.
+
+use super::Looks;
+use crate::doctor::{Report, Verdict};
+use crate::elf::Image;
+use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use std::path::Path;
+use uprof::State;
+
+/// Opens the image that is said to be the guest's.
+pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
+    match elf.map(|path| Image::open(path, None)) {
+        Some(Ok(image)) => Some(image),
+        Some(Err(problem)) => {
+            report.say(Verdict::Bad, problem);
+            None
+        }
+        None => None,
+    }
+}
+
+/// Says what was found out while `source` was opened, and takes a few looks.
+pub fn examine_source(
+    report: &mut Report,
+    source: Result<Source, SourceError>,
+    target: &str,
+    image: Option<&Image>,
+    elf: Option<&Path>,
+) {
+    let mut source = match source {
+        Ok(source) => source,
+        Err(error) => return report.say(Verdict::Bad, error.to_string()),
+    };
+    let facts = source.hot.facts();
+    let guest = format!("{} vCPUs, {}", facts.target.vcpus, facts.target.arch.name());
+    report.say(Verdict::Good, guest);
+    for (name, value) in &facts.notes {
+        report.say(Verdict::Good, format!("{name}: {value}"));
+    }
+    let mut looks = Looks::new(image);
+    while looks.go_on() {
+        if let Err(error) = look(&mut source, &mut looks) {
+            return report.say(Verdict::Bad, error.to_string());
+        }
+    }
+    looks.say(report);
+    let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
+    let stack = if looks.have_chains() { "" } else { " --stack" };
+    report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
+}
+
+fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
+    let Hot::StopWorld(source) = &mut source.hot else {
+        return Ok(());
+    };
+    let arch = source.facts().target.arch;
+    let mut vcpus = Vcpus::new();
+    let mut frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus)?;
+    for vcpu in vcpus.all() {
+        if vcpu.state == State::Running {
+            let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);
+            looks.compare(arch, &vcpu.registers, &mut read);
+        }
+    }
+    frozen.resume()
+}

@@ -1,0 +1,47 @@
+//! What the encoder is told of processes beside their samples: which files they had mapped, and names of functions of
+//! this machine's kernel.
+
+use super::images::Images;
+use super::kernel::{self, KernelNames};
+use crate::source::{Namer, Told};
+use uprof::Frame;
+use uprof::cold::{ClockPair, ModuleEvent};
+
+/// Whoever finds that out.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// `None` before the recording has begun, and when all was told.
+    images: Option<Images>,
+    kernel: KernelNames,
+}
+
+impl Namer for Names {
+    fn begin(&mut self, clock: ClockPair) -> ModuleEvent {
+        self.images = Images::start(clock);
+        kernel::module_event(clock.monotonic_ns)
+    }
+
+    fn see(&mut self, chain: &[Frame]) {
+        let addresses = chain.iter().map(|frame| frame.lookup_address());
+        addresses.for_each(|address| self.kernel.add(address));
+    }
+
+    fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
+        match &mut self.images {
+            Some(images) => images.ask(event),
+            None => Some(event),
+        }
+    }
+
+    fn told(&mut self, last: bool) -> Told {
+        let mut told = match &mut self.images {
+            Some(images) if !last => images.told(),
+            _ => self
+                .images
+                .take()
+                .map_or_else(Told::default, Images::finish),
+        };
+        told.parts.splice(0..0, self.kernel.part(last));
+        told
+    }
+}
