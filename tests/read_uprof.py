@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import zstandard
 
+from uprof_py.images import image_lines
 from uprof_py.numbers import Malformed
-from uprof_py.records import COLD_PAYLOADS, image_lines
+from uprof_py.records import COLD_PAYLOADS
 from uprof_py.samples import SampleBlock
 
 MAGIC = b"\x89UPROF\r\n"
@@ -111,7 +112,7 @@ def unzstd(stored, wanted_bytes):
 
 
 def record_lines(header, stored):
-    """The lines of a block's records; all or none of them, except in a sample block."""
+    """The lines of a block's records; all or none, except in a block of samples or of an image."""
     name = BLOCK_TYPES[header.block_type]
     wanted_encoding = 1 if name in COLD_PAYLOADS else 0
     if header.encoding != wanted_encoding:
@@ -120,9 +121,13 @@ def record_lines(header, stored):
     if name == "samples":
         yield from SampleBlock(payload, header.samples).lines()
     elif name == "image":
-        yield from list(image_lines(payload))
+        yield from image_lines(payload, place(header))
     else:
         yield from list(COLD_PAYLOADS[name](payload))
+
+
+def place(header):
+    return f"block {header.sequence} at offset {header.offset}"
 
 
 def block_lines(data, header):
@@ -133,7 +138,7 @@ def block_lines(data, header):
     try:
         yield from record_lines(header, data[header.offset + HEADER.size:header.end])
     except Malformed as error:
-        yield f"error block {header.sequence} at offset {header.offset}: {error}"
+        yield f"error {place(header)}: {error}"
 
 
 class Damage(NamedTuple):

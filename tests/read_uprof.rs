@@ -1,15 +1,19 @@
 //! `uniprof dump` against a second reader of the format. Recordings enter: all of corpus/, the
 //! worked example of format-spec.md, and damaged copies of them. Of each, the program must print
-//! line by line what tests/read_uprof.py prints, which was written from format-spec.md alone.
+//! line by line what tests/read_uprof.py prints, which was written from format-spec.md alone. Images have all
+//! sections there, sound and damaged.
 #![cfg(feature = "report")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use uprof::Writer;
 use uprof::cold::{
-    Contents, End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent,
+    Contents, End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind,
 };
+use uprof::image::{
+    Cfa, ImageIdentity, ImagePart, Inlined, Place, RuleRow, RuleSet, Save, Segment, Symbol,
+};
+use uprof::{Arch, Frame, Sample, Task, Writer};
 
 /// A Python that has the package zstandard: the one in PATH, or the system's, for which Debian's
 /// package is.
@@ -48,12 +52,18 @@ fn dump(mut command: Command, recording: &Path) -> (Vec<String>, String) {
     )
 }
 
-/// Panics where the two dumps of `recording` differ first; returns their number of lines.
-fn compare(python: &str, recording: &Path) -> usize {
+/// What dumps a recording: our program and the second reader.
+fn readers(python: &str) -> [Command; 2] {
     let mut program = Command::new(env!("CARGO_BIN_EXE_uniprof"));
     program.arg("dump");
     let mut script = Command::new(python);
     script.arg("-B").arg(in_repository("tests/read_uprof.py"));
+    [program, script]
+}
+
+/// Panics where the two dumps of `recording` differ first; returns their number of lines.
+fn compare(python: &str, recording: &Path) -> usize {
+    let [program, script] = readers(python);
     let (program, program_stderr) = dump(program, recording);
     let (script, script_stderr) = dump(script, recording);
     for (index, (ours, theirs)) in program.iter().zip(&script).enumerate() {
@@ -138,6 +148,153 @@ fn mapped_files() -> Vec<u8> {
     writer.finish(&end).unwrap()
 }
 
+/// A part of an image without tables.
+fn bare_part() -> ImagePart {
+    ImagePart::new(ImageIdentity {
+        path: "/usr/bin/a".into(),
+        build_id: vec![0xab; 20],
+        arch: Arch::Aarch64,
+        load_bias: 0,
+        origin: "test \u{202e}".into(),
+    })
+}
+
+/// A part with all sections, and in them all there can be.
+fn whole_part() -> ImagePart {
+    let mut part = bare_part();
+    part.push(Symbol {
+        address: 0x1000,
+        size_bytes: 0,
+        name: "f",
+    });
+    let segment = Segment {
+        address: u64::MAX,
+        file_offset: 0x1000,
+        file_bytes: 7,
+        memory_bytes: 9,
+        has_code: true,
+    };
+    let data = Segment {
+        has_code: false,
+        ..segment
+    };
+    part.set_segments([segment, data].into_iter());
+    let functions = [(1, 2, 33), (2, 0, 0)].map(|(function, file, line)| Inlined {
+        function,
+        file,
+        line,
+    });
+    let rows = [
+        (0x10, &functions[..]),
+        (0x10, &[]),
+        (u64::MAX, &functions[1..]),
+    ];
+    part.set_lines(&["f", "/a \"b\".c", "never"], rows.into_iter());
+    let mut set = RuleSet::default();
+    let number = set.push_expression(&[0x77, 8]).unwrap();
+    let places = [
+        Place::Lost,
+        Place::AtCfa(i32::MIN),
+        Place::IsCfa(i32::MAX),
+        Place::Register(32),
+        Place::AtExpression(number),
+        Place::IsExpression(number),
+    ];
+    let saves = places.map(|place| Save {
+        register: 30,
+        place,
+    });
+    set.push(Cfa::Expression(number), true, 30, &saves);
+    let cfa = Cfa::Register {
+        register: 31,
+        offset_bytes: -16,
+    };
+    set.push(cfa, false, 30, &[]);
+    let rows = [(0x10, 0x20, 1), (0x20, 0x21, 0), (0x30, u64::MAX, 1)];
+    let rows = rows.map(|(start, end, rule)| RuleRow { start, end, rule });
+    part.set_rules(&set, rows.into_iter(), Some(&[0x11, u64::MAX]));
+    part.set_file(b"\x7fELF".to_vec());
+    part
+}
+
+/// A part whose section `tag` has these bytes, and sound lines behind it.
+fn part_with(tag: u8, bytes: &[u8]) -> ImagePart {
+    let mut payload = Vec::new();
+    bare_part().put(&mut payload);
+    payload.extend([tag, bytes.len() as u8]);
+    payload.extend(bytes);
+    if tag != 4 {
+        // One text, and one address without a function.
+        payload.extend([4, 6, 1, 1, b'f', 1, 0x10, 0]);
+    }
+    ImagePart::parse(&payload).unwrap()
+}
+
+/// Sections with something wrong, and where: tag, bytes, name and byte.
+const WRONG: &[(u8, &[u8], &str)] = &[
+    (3, &[2, 1, 2, 3, 4, 5], "section segments, byte 0:"),
+    (3, &[1, 1, 2, 3, 4, 0x80], "section segments, byte 5:"),
+    (4, &[1, 1, 0xff, 0], "section lines, byte 2:"),
+    (4, &[0, 1, 9, 1, 0, 1, 0], "section lines, byte 5:"),
+    (5, &[0, 1, 2, 7, 16, 0, 16, 0, 0], "section rules, byte 2:"),
+    (5, &[0, 1, 0, 33, 16, 0, 16, 0, 0], "section rules, byte 3:"),
+    (5, &[0, 1, 1, 0, 0, 0, 16, 0, 0], "section rules, byte 4:"),
+    (
+        5,
+        &[0, 1, 0, 7, 16, 0, 16, 1, 16, 6, 2, 0],
+        "section rules, byte 9:",
+    ),
+    (
+        5,
+        &[0, 1, 0, 7, 16, 0, 16, 1, 16, 3, 66, 0],
+        "section rules, byte 10:",
+    ),
+    (
+        5,
+        &[0, 1, 0, 7, 16, 0, 16, 0, 1, 9, 0, 0],
+        "section rules, byte 10:",
+    ),
+    (
+        5,
+        &[0, 1, 0, 7, 16, 0, 16, 0, 1, 9, 1, 1],
+        "section rules, byte 11:",
+    ),
+    (5, &[0, 0, 0, 1, 0x80], "section rules, byte 4:"),
+];
+
+/// A recording of a sample in an image of which there are these parts.
+fn with_parts(parts: &[ImagePart]) -> Vec<u8> {
+    let mut metadata = Metadata::default();
+    metadata.target.kind = TargetKind::Process;
+    let mut writer = Writer::create(Vec::new(), [2; 16], &metadata, 1).unwrap();
+    let mapped = ModuleEvent {
+        time_ns: 1,
+        space: 7,
+        what: ModuleChange::Mapped(Mapping {
+            start: 0x1000,
+            length: 0x1000,
+            file_offset: 0,
+            path: "/usr/bin/a".into(),
+            build_id: vec![0xab; 20],
+            file: None,
+        }),
+    };
+    writer.modules(&[mapped]).unwrap();
+    for part in parts {
+        writer.image_part(part, 1).unwrap();
+    }
+    let task = Task { space: 7, vcpu: 7 };
+    let chain = [Frame::exact(0x1010)];
+    writer.sample(&Sample::bare(2, task, &chain)).unwrap();
+    let end = End {
+        time_ns: 3,
+        reason: EndReason::Duration,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    writer.finish(&end).unwrap()
+}
+
 /// The recording that section 13 of format-spec.md shows in hexadecimal.
 fn worked_example() -> Vec<u8> {
     let text = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
@@ -197,7 +354,11 @@ fn dump_is_what_the_second_reader_prints() {
     fs::write(&worked, worked_example()).expect("writing the worked example");
     let mapped = folder.path().join("mapped-files.uprof");
     fs::write(&mapped, mapped_files()).expect("writing a made recording");
-    let mut all = vec![worked, mapped];
+    let images = folder.path().join("images.uprof");
+    let wrong = WRONG.iter().map(|(tag, bytes, _)| part_with(*tag, bytes));
+    let parts: Vec<ImagePart> = [whole_part()].into_iter().chain(wrong).collect();
+    fs::write(&images, with_parts(&parts)).expect("writing a made recording");
+    let mut all = vec![worked, mapped, images];
     all.extend(recordings(&in_repository("corpus")));
     for recording in &all {
         let lines = compare(python, recording);
@@ -221,6 +382,89 @@ fn dump_is_what_the_second_reader_prints() {
             fs::write(&copy, bytes).expect("writing a damaged copy");
             compare(python, &copy);
             fs::remove_file(&copy).expect("removing a damaged copy");
+        }
+    }
+}
+
+/// The words and names of fields of the lines in a part of format-spec.md that these words begin.
+fn templates(start: &str) -> Vec<String> {
+    let page = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
+    let part = &page[page.find(start).expect("the page has these words")..];
+    let part = part.split("\n\n").nth(1).expect("a table follows");
+    let quoted = part.split('`').skip(1).step_by(2);
+    let lines = quoted.filter(|quoted| quoted.contains('=')).map(names);
+    lines.collect()
+}
+
+/// A line of a dump without what is in quotation marks and without values.
+fn names(line: &str) -> String {
+    let outside = line.replace("\\\"", "");
+    let outside: String = outside.split('"').step_by(2).collect();
+    let names = outside
+        .split(' ')
+        .map(|field| field.split('=').next().unwrap_or(""));
+    names.collect::<Vec<_>>().join(" ")
+}
+
+/// Every line of an image's sections is on the page with these fields, and every such line of the page is written.
+#[test]
+fn lines_of_sections_are_those_of_the_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("images.uprof");
+    fs::write(&file, with_parts(&[whole_part()])).expect("writing a made recording");
+    let [program, _] = readers("");
+    let (lines, _) = dump(program, &file);
+    let sections = lines
+        .iter()
+        .skip_while(|line| !line.starts_with("symbol "))
+        .skip(1);
+    let sections = sections.take_while(|line| !line.starts_with("block "));
+    let mut written: Vec<String> = sections.map(|line| names(line)).collect();
+    written.dedup();
+    assert_eq!(written, templates("Lines of an image's sections"));
+}
+
+/// Whoever reads the file is told the block, the section and the byte.
+#[test]
+fn a_damaged_section_is_told_with_its_place() {
+    let python = python();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("damaged.uprof");
+    for (tag, bytes, place) in WRONG {
+        let recording = with_parts(&[part_with(*tag, bytes)]);
+        fs::write(&file, recording).expect("writing a made recording");
+        let sound = (*tag != 4).then_some("line address=10 functions=-");
+        for mut reader in readers(python) {
+            let output = reader.arg(&file).output().expect("it is there");
+            let lines = String::from_utf8(output.stdout).expect("text");
+            let error = lines
+                .lines()
+                .find(|line| line.starts_with("error block 2 "));
+            assert!(
+                error.is_some_and(|line| line.contains(place)),
+                "{place} {lines}"
+            );
+            assert!(
+                sound.is_none_or(|sound| lines.contains(sound)),
+                "{place} {lines}"
+            );
+        }
+        for arguments in [&["info"][..], &["report", "--top", "--no-search"]] {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+            let output = program
+                .args(arguments)
+                .arg(&file)
+                .output()
+                .expect("it is there");
+            let said = [output.stdout, output.stderr].concat();
+            let said = String::from_utf8(said).expect("text");
+            let words: Vec<&str> = said.split_whitespace().collect();
+            let said = words.join(" ");
+            assert!(
+                said.contains("block 2 (image) at byte "),
+                "{arguments:?}: {said}"
+            );
+            assert!(said.contains(place), "{arguments:?}: {said}");
         }
     }
 }

@@ -87,6 +87,12 @@ impl ImagePart {
         })
     }
 
+    /// What is wrong with those sections.
+    pub fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.sections()
+            .filter_map(|section| section.and_then(|section| section.check()).err())
+    }
+
     /// Says where the image's file is loaded.
     pub fn set_segments(&mut self, segments: impl ExactSizeIterator<Item = Segment>) {
         self.set(ImageSection::Segments, segments.len() == 0, |out| {

@@ -33,6 +33,10 @@ pub const MAX_BLOCK_STACK_BYTES: usize = 64 << 20;
 pub const MAX_RECORDS_BYTES: usize = 1 << 20;
 /// Most symbols in one part of an image.
 pub const MAX_SYMBOLS: usize = 1 << 18;
+/// Most bytes in a DWARF expression of unwind rules.
+pub const MAX_EXPRESSION_BYTES: usize = (1 << 16) - 1;
+/// Most registers in an unwind rule.
+pub const MAX_SAVES: usize = (1 << 8) - 1;
 
 /// Encoding byte of blocks that are columns or tables.
 pub const ENCODING_COLUMNS: u8 = 0;

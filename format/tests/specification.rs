@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use uprof::cold::{End, Recorder, Target};
 use uprof::cold::{EndReason, LossReason, Metadata, TargetKind};
+use uprof::image::{CfaKind, PlaceKind};
 use uprof::layout::{BlockType, Codec, Column, ImageSection};
 use uprof::{
     Arch, Details, Form, Found, Frame, FrameKind, Item, Payload, Recording, Registers, Sample,
@@ -49,7 +50,9 @@ fn tables_are_those_of_the_code() {
         Arch,
         LossReason,
         EndReason,
-        ImageSection
+        ImageSection,
+        CfaKind,
+        PlaceKind
     );
 }
 
@@ -119,6 +122,8 @@ fn limits_are_those_of_the_code() {
     assert_eq!(limit("raw stack bytes in a sample"), MAX_STACK_BYTES);
     assert_eq!(limit("raw stack bytes in a block"), MAX_BLOCK_STACK_BYTES);
     assert_eq!(limit("symbols in a part"), MAX_SYMBOLS);
+    assert_eq!(limit("bytes of a DWARF expression"), MAX_EXPRESSION_BYTES);
+    assert_eq!(limit("registers in an unwind rule"), MAX_SAVES);
 }
 
 /// The recording that section 13 takes apart.

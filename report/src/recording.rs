@@ -381,6 +381,14 @@ impl Recording {
         &self.images
     }
 
+    /// What of embedded images can't be read, in words.
+    pub fn damaged_sections(&self) -> impl Iterator<Item = String> {
+        self.images.iter().flat_map(|PlacedPart { place, part }| {
+            let faults = part.faults();
+            faults.map(|fault| place.error(fault).to_string())
+        })
+    }
+
     /// Why it ended; `None` where it was cut.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()

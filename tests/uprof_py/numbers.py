@@ -13,14 +13,16 @@ class Bytes:
 
     def __init__(self, data, what):
         self.data, self.what, self.at = data, what, 0
+        self.start = 0  # of the last value, for errors
 
     def left(self):
         return len(self.data) - self.at
 
     def fail(self, message):
-        raise Malformed(f"{self.what}, byte {self.at}: {message}")
+        raise Malformed(f"{self.what}, byte {self.start}: {message}")
 
     def take(self, count):
+        self.start = self.at
         if count > self.left():
             self.fail(f"{count} bytes are wanted, {self.left()} are left")
         self.at += count
@@ -31,9 +33,12 @@ class Bytes:
 
     def varint(self):
         """A varint (§1)."""
-        value = 0
+        self.start, value = self.at, 0
         for shift in range(0, 64, 7):
-            byte = self.byte()
+            if not self.left():
+                self.fail("a varint ends too early")
+            byte = self.data[self.at]
+            self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 break
@@ -117,6 +122,15 @@ class Bincode(Bytes):
 
     def task(self):
         return (self.u32(), self.u32())
+
+
+def read_sections(payload, what):
+    """(tag, bytes) of the sections that fill a payload, in order (§6.2, §7)."""
+    sections, source = [], Bytes(payload, what)
+    while source.left():
+        tag, length = source.varint(), source.varint()
+        sections.append((tag, source.take(length)))
+    return sections
 
 
 def unzigzag(value):

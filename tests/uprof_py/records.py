@@ -1,6 +1,6 @@
-"""Cold records (§6) and image tables (§7): payloads enter, lines of dump text leave."""
+"""Cold records (§6): payloads enter, lines of dump text leave."""
 
-from .numbers import Bincode, Bytes, Malformed, known, quote, task_text, wrapping
+from .numbers import Bincode, Malformed, known, quote, read_sections, task_text
 
 # Tables of names; a number is a place in the list.
 TARGET_KINDS = ["synthetic", "process", "xen-domain", "gdb-stub", "qemu", "imported"]
@@ -9,20 +9,6 @@ LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events
                 "waits-lost"]
 END_REASONS = ["duration", "stopped", "target-ended", "target-crashed", "source-failed",
                "input-ended", "cut"]
-MACHINES = {62: "x86_64", 183: "aarch64"}
-
-# Limits (§11).
-MOST_SYMBOLS = 262144
-MOST_IMAGE_SECTIONS = 66
-
-
-def read_sections(payload, what):
-    """(tag, bytes) of the sections that fill a payload, in order (§6.2, §7)."""
-    sections, source = [], Bytes(payload, what)
-    while source.left():
-        tag, length = source.varint(), source.varint()
-        sections.append((tag, source.take(length)))
-    return sections
 
 
 def recorder_lines(record):
@@ -141,42 +127,9 @@ def end_record(record):
     return [line] + totals
 
 
-def image_lines(payload):
-    sections = read_sections(payload, "image")
-    tags = [tag for tag, _ in sections]
-    if tags[:1] != [1]:
-        raise Malformed("image: the identity is not the first section")
-    if len(tags) > min(len(set(tags)), MOST_IMAGE_SECTIONS):
-        raise Malformed(f"image: a tag stands twice, or over {MOST_IMAGE_SECTIONS} sections")
-    sections = dict(sections)
-    identity = Bytes(sections[1], "identity")
-    path = identity.text(identity.varint())
-    build_id = identity.take(identity.varint())
-    machine, load_bias = identity.varint(), identity.varint()
-    if machine not in MACHINES:
-        identity.fail(f"machine {machine} is not known")
-    origin = identity.text(identity.varint())
-    yield (f"image path={quote(path)} build_id={build_id.hex()}"
-           f" machine={MACHINES[machine]}"
-           f" load_bias={load_bias:x} origin={quote(origin)}")
-    if 2 in sections:
-        yield from symbol_lines(Bytes(sections[2], "symbols"))
-
-
-def symbol_lines(symbols):
-    count = symbols.varint()
-    if count > min(MOST_SYMBOLS, symbols.left()):
-        symbols.fail(f"{count} symbols (at most {MOST_SYMBOLS}) in {symbols.left()} bytes")
-    steps, sizes, lengths = ([symbols.varint() for _ in range(count)] for _ in range(3))
-    address = 0
-    for step, size, length in zip(steps, sizes, lengths):
-        address = wrapping(address + step)
-        yield f"symbol address={address:x} size={size} name={quote(symbols.text(length))}"
-
-
-def vec_of(read, **limit):
+def vec_of(read):
     """Reads the payload that is a Vec of records."""
-    return lambda payload: Bincode(payload, "records").vec(read, **limit)
+    return lambda payload: Bincode(payload, "records").vec(read)
 
 
 COLD_PAYLOADS = {

@@ -52,5 +52,6 @@ impl ImageIdentity {
 }
 
 fn text(section: &mut Reader<'_>) -> Result<String, Fault> {
-    Ok(String::from_utf8_lossy(section.bytes()?).into_owned())
+    let length = section.count(1)?;
+    Ok(section.text(length)?.to_owned())
 }

@@ -47,14 +47,8 @@ impl<'a> Iterator for Texts<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let bytes = self
-            .lengths
-            .count(1)
-            .and_then(|length| self.bytes.take(length));
-        let text = bytes.and_then(|bytes| {
-            let text = std::str::from_utf8(bytes);
-            text.map_err(|_| self.bytes.fault(Fault::Text))
-        });
+        let length = self.lengths.count(1);
+        let text = length.and_then(|length| self.bytes.text(length));
         if text.is_err() {
             self.left = 0;
         }

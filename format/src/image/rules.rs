@@ -3,6 +3,7 @@
 
 use super::section::{Entries, Entry, Reader, put_bytes};
 use crate::error::Fault;
+use crate::layout::{MAX_EXPRESSION_BYTES, MAX_SAVES};
 use crate::tags::tags;
 use crate::varint;
 use std::collections::BTreeMap;
@@ -130,7 +131,7 @@ impl<'a> Rules<'a> {
         let mut set = RuleSet::default();
         for _ in 0..reader.count(1)? {
             let rule = "an expression has 65,535 bytes at the most";
-            let length = reader.up_to(usize::from(u16::MAX), "length of an expression", rule)?;
+            let length = reader.up_to(MAX_EXPRESSION_BYTES, "length of an expression", rule)?;
             set.push_expression(reader.take(length)?);
         }
         for _ in 0..reader.count(6)? {
@@ -254,7 +255,7 @@ impl RuleSet {
 
     /// Adds an expression; its number, or `None` if it is too long or one too many.
     pub fn push_expression(&mut self, bytes: &[u8]) -> Option<u32> {
-        u16::try_from(bytes.len()).ok()?;
+        (bytes.len() <= MAX_EXPRESSION_BYTES).then_some(())?;
         let number = u32::try_from(self.expression_ends.len()).ok()?;
         let end = u32::try_from(self.expressions.len() + bytes.len()).ok()?;
         self.expressions.extend_from_slice(bytes);
@@ -345,7 +346,7 @@ impl RuleSet {
         let return_register = self::register(reader)?;
         let saves_start = self.saves.len() as u32;
         let rule = "a rule has 255 registers at the most";
-        let saves_count = reader.up_to(usize::from(u8::MAX), "number of registers", rule)? as u8;
+        let saves_count = reader.up_to(MAX_SAVES, "number of registers", rule)? as u8;
         for _ in 0..saves_count {
             let save = Save {
                 register: self::register(reader)?,

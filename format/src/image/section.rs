@@ -111,6 +111,11 @@ impl<'a> Reader<'a> {
         self.cursor.take(length).map_err(|fault| self.fault(fault))
     }
 
+    pub(super) fn text(&mut self, length: usize) -> Result<&'a str, Fault> {
+        let text = std::str::from_utf8(self.take(length)?);
+        text.map_err(|_| self.fault(Fault::Text))
+    }
+
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], Fault> {
         let length = self.count(1)?;
         self.take(length)

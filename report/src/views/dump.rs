@@ -1,13 +1,14 @@
 //! `dump`: one line a record, in the order of the file. format-spec.md, section 10, states the
 //! form; other readers of the format are compared by it, line by line.
 
-use crate::json_writer::Escaped;
-use std::fmt::Write as _;
+mod forms;
+mod image;
+
+use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
 use uprof::cold::{MappedFile, Metadata, ModuleChange, SpaceChange, TaskChange};
-use uprof::image::ImagePart;
 use uprof::{
-    Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown, Task,
+    Block, Codec, Details, Form, Found, FrameKind, Item, Payload, Row, SampleBlock, Shown,
 };
 
 /// What to write.
@@ -72,6 +73,7 @@ fn write_block(block: &Block<'_>, options: DumpOptions, out: &mut dyn Write) -> 
     match block.payload() {
         Ok(Payload::Samples(samples)) => write_samples(block, &samples, options, out),
         Ok(_) if options.samples_only => Ok(true),
+        Ok(Payload::Image(part)) => image::write(block, &part, out),
         Ok(payload) => write_cold(&payload, out).map(|()| true),
         Err(error) => write_error(&error.to_string(), options, out),
     }
@@ -182,11 +184,6 @@ fn put_details(line: &mut String, details: &Details, shown: Shown) {
     }
 }
 
-fn put(line: &mut String, text: std::fmt::Arguments<'_>) {
-    // Writing to a `String` can't fail.
-    let _ = line.write_fmt(text);
-}
-
 fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
     match payload {
         Payload::Metadata(metadata) => write_metadata(metadata, out),
@@ -257,7 +254,6 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 event.time_ns, event.space, event.root
             )
         }),
-        Payload::Image(part) => write_image(part, out),
         Payload::End(end) => {
             let (reason, message) = (end.reason.name(), quoted(&end.message));
             writeln!(
@@ -270,7 +266,7 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "total name={} value={value}", quoted(name))
             })
         }
-        Payload::Samples(_) | Payload::Unknown(_) => Ok(()),
+        Payload::Samples(_) | Payload::Image(_) | Payload::Unknown(_) => Ok(()),
     }
 }
 
@@ -313,32 +309,11 @@ fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
         quoted(&sampling.trigger),
         sampling.most_frames,
         sampling.stack_bytes,
-        if sampling.on_cpu_only { "yes" } else { "no" }
+        yes_or_no(sampling.on_cpu_only)
     )?;
     let mut notes = notes.iter();
     notes.try_for_each(|(name, value)| {
         writeln!(out, "note name={} value={}", quoted(name), quoted(value))
-    })
-}
-
-fn write_image(part: &ImagePart, out: &mut dyn Write) -> io::Result<()> {
-    let identity = &part.identity;
-    writeln!(
-        out,
-        "image path={} build_id={} machine={} load_bias={:x} origin={}",
-        quoted(&identity.path),
-        hexadecimal(&identity.build_id),
-        identity.arch.name(),
-        identity.load_bias,
-        quoted(&identity.origin)
-    )?;
-    part.symbols().try_for_each(|symbol| {
-        let (address, size) = (symbol.address, symbol.size_bytes);
-        writeln!(
-            out,
-            "symbol address={address:x} size={size} name={}",
-            quoted(symbol.name)
-        )
     })
 }
 
@@ -369,47 +344,4 @@ fn mapped_file(file: MappedFile) -> String {
         format!("{}:{:08x}", contents.size_bytes, contents.crc)
     });
     format!(" device={device_major}:{device_minor} inode={inode} contents={contents}")
-}
-
-fn known(value: Option<u64>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
-}
-
-fn task(task: Option<Task>) -> String {
-    task.map_or("-".to_owned(), |task| {
-        format!("{}/{}", task.space, task.vcpu)
-    })
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            _ if uprof::is_steering(letter) => put(&mut out, format_args!("{}", Escaped(letter))),
-            _ => out.push(letter),
-        }
-    }
-    out.push('"');
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quoted_texts_are_one_line() {
-        let quoted = quoted("a \"b\"\\\n\u{9f}é\u{202e}\u{e0001}");
-        assert_eq!(
-            quoted,
-            "\"a \\\"b\\\"\\\\\\u000a\\u009fé\\u202e\\udb40\\udc01\""
-        );
-    }
 }

@@ -345,11 +345,13 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     };
     page.line("stacks cut", cut);
     let damages = recording.damages();
-    let damage = match damages.is_none() && survey.undecoded == 0 {
+    let sections: Vec<String> = recording.damaged_sections().collect();
+    let damage = match damages.is_none() && survey.undecoded == 0 && sections.is_empty() {
         true => "none".to_owned(),
         false => format!(
             "{} places, at least {} samples gone",
-            damages.count + (damages.undecodable.len() + survey.faults.len()) as u64,
+            damages.count
+                + (damages.undecodable.len() + sections.len() + survey.faults.len()) as u64,
             damages.samples.saturating_add(survey.undecoded)
         ),
     };
@@ -358,6 +360,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
         .stretches
         .iter()
         .chain(&damages.undecodable)
+        .chain(&sections)
         .chain(&survey.faults)
     {
         page.line("", stretch);

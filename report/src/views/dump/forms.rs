@@ -1,0 +1,57 @@
+//! Values as format-spec.md, section 10, forms them.
+
+use crate::json_writer::Escaped;
+use std::fmt::Write as _;
+use uprof::Task;
+
+pub(super) fn put(line: &mut String, text: std::fmt::Arguments<'_>) {
+    // Writing to a `String` can't fail.
+    let _ = line.write_fmt(text);
+}
+
+pub(super) fn yes_or_no(truth: bool) -> &'static str {
+    if truth { "yes" } else { "no" }
+}
+
+pub(super) fn known(value: Option<u64>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+pub(super) fn task(task: Option<Task>) -> String {
+    task.map_or("-".to_owned(), |task| {
+        format!("{}/{}", task.space, task.vcpu)
+    })
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            _ if uprof::is_steering(letter) => put(&mut out, format_args!("{}", Escaped(letter))),
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_texts_are_one_line() {
+        let quoted = quoted("a \"b\"\\\n\u{9f}é\u{202e}\u{e0001}");
+        assert_eq!(
+            quoted,
+            "\"a \\\"b\\\"\\\\\\u000a\\u009fé\\u202e\\udb40\\udc01\""
+        );
+    }
+}
