@@ -138,8 +138,37 @@ fn threads_of_a_compressor() {
     assert!(stacks.contains("liblzma"), "{stacks}");
     let info = text(&run(uniprof().arg("info").arg(&file), 0).stdout);
     assert!(
-        info.contains("997 Hz") && info.contains("liblzma.so"),
+        info.contains("997 Hz") && info.contains("liblzma.so") && info.contains("\nsampling time "),
         "{info}"
+    );
+}
+
+#[test]
+fn a_sample_has_the_processor_that_its_thread_ran_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pinned.uprof");
+    let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
+    let allowed = allowed
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+    // The last of them: zero would also be said by who doesn't know.
+    let cpu = allowed.unwrap().rsplit([',', '-']).next().unwrap();
+    let script = "for ((i = 0; i < 100000; i++)); do :; done";
+    let mut record = uniprof();
+    record.args(["record", "-F", "997", "-o"]).arg(&file);
+    run(
+        record.args(["--", "taskset", "-c", cpu, "bash", "-c", script]),
+        0,
+    );
+    let dump = text(&run(uniprof().arg("dump").arg(&file), 0).stdout);
+    let lines = dump.lines().filter(|line| line.starts_with("sample "));
+    let there = format!(" cpu={cpu}");
+    let (pinned, elsewhere): (Vec<_>, Vec<_>) = lines.partition(|line| line.ends_with(&there));
+    // Before taskset has called the kernel it may run anywhere.
+    assert!(pinned.len() > 50 && elsewhere.len() < 20, "{dump}");
+    assert!(
+        elsewhere.iter().all(|line| line.contains(" cpu=")),
+        "{dump}"
     );
 }
 
@@ -211,6 +240,8 @@ fn ptrace_in_place_of_perf_events() {
     // On a busy machine deadlines are missed, which is told by status 1.
     assert!(matches!(status, Some(0 | 1)), "{status:?}");
     assert!(read(&file).samples > 20, "{}", read(&file).samples);
+    let info = uniprof().arg("info").arg(&file).output().unwrap();
+    assert!(text(&info.stdout).contains("\nfreeze time "));
 }
 
 /// What the command prints must not end up in the middle of the recording.

@@ -52,6 +52,8 @@ pub struct Metadata {
     pub sampling: Sampling,
     /// Further facts, in order: name and value, for people.
     pub notes: Vec<(String, String)>,
+    /// What the cost of a sample is the time of; `None` where nobody says.
+    pub cost: Option<Cost>,
 }
 
 /// The recording program.
@@ -93,6 +95,17 @@ tags! {
         Qemu = 4 "qemu",
         /// Converted from another tool's output.
         Imported = 5 "imported",
+    }
+}
+
+tags! {
+    /// What the cost of a sample is the time of.
+    #[derive(Serialize, Deserialize)]
+    Cost: u8 {
+        /// The guest or thread stood still.
+        Freeze = 0 "freeze",
+        /// The recorder worked; what was sampled ran on.
+        Work = 1 "work",
     }
 }
 
@@ -318,6 +331,7 @@ const SECTION_HOST: u64 = 2;
 const SECTION_TARGET: u64 = 3;
 const SECTION_SAMPLING: u64 = 4;
 const SECTION_NOTES: u64 = 5;
+const SECTION_COST: u64 = 6;
 
 impl Metadata {
     pub(crate) fn put(&self, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -325,7 +339,11 @@ impl Metadata {
         put_section(out, SECTION_HOST, &self.host)?;
         put_section(out, SECTION_TARGET, &self.target)?;
         put_section(out, SECTION_SAMPLING, &self.sampling)?;
-        put_section(out, SECTION_NOTES, &self.notes)
+        put_section(out, SECTION_NOTES, &self.notes)?;
+        match &self.cost {
+            Some(cost) => put_section(out, SECTION_COST, cost),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Fault> {
@@ -341,6 +359,7 @@ impl Metadata {
                 SECTION_TARGET => metadata.target = parse(section)?,
                 SECTION_SAMPLING => metadata.sampling = parse(section)?,
                 SECTION_NOTES => metadata.notes = parse(section)?,
+                SECTION_COST => metadata.cost = Some(parse(section)?),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! What is written is what is read, from a slice and from a pipe.
 
 use proptest::prelude::*;
-use uprof::cold::{ClockPair, Code, End, EndReason, Loss, LossReason, Metadata};
+use uprof::cold::{ClockPair, Code, Cost, End, EndReason, Loss, LossReason, Metadata};
 use uprof::cold::{
     Contents, MappedFile, Mapping, ModuleChange, ModuleEvent, ProcessTime, SpaceChange, SpaceEvent,
     TaskChange, TaskEvent, space_of_root,
@@ -181,6 +181,7 @@ fn cold_records_survive() {
     let task = Task { space: 5, vcpu: 6 };
     let metadata = Metadata {
         notes: vec![("xen".into(), "4.17".into())],
+        cost: Some(Cost::Work),
         ..Metadata::default()
     };
     let tasks = [

@@ -1,8 +1,8 @@
 //! format-spec.md says what the code does: its tag tables and its hex dump, read from the page.
 
 use std::collections::BTreeMap;
+use uprof::cold::{Cost, EndReason, LossReason, Metadata, TargetKind};
 use uprof::cold::{End, Recorder, Target};
-use uprof::cold::{EndReason, LossReason, Metadata, TargetKind};
 use uprof::image::{CfaKind, PlaceKind};
 use uprof::layout::{BlockType, Codec, Column, ImageSection};
 use uprof::{
@@ -46,6 +46,7 @@ fn tables_are_those_of_the_code() {
         Stop,
         FrameKind,
         Found,
+        Cost,
         TargetKind,
         Arch,
         LossReason,

@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uprof::Due;
-use uprof::cold::{ClockPair, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind};
+use uprof::cold::{
+    ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
+};
 
 /// What came of a recording.
 #[derive(Debug, Clone)]
@@ -246,6 +248,10 @@ fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
             on_cpu_only: facts.on_cpu_only,
         },
         notes: facts.notes.clone(),
+        cost: Some(match facts.freezes {
+            true => Cost::Freeze,
+            false => Cost::Work,
+        }),
     }
 }
 

@@ -37,13 +37,19 @@ def note_lines(record):
     return record.vec(lambda note: f"note name={quote(note.string())} value={quote(note.string())}")
 
 
+def cost_lines(record):
+    return [f"cost of={record.variant(['freeze', 'work'])}"]
+
+
 METADATA_SECTIONS = {1: recorder_lines, 2: host_lines, 3: target_lines, 4: sampling_lines,
-                     5: note_lines}
+                     5: note_lines, 6: cost_lines}
 
 
 def metadata_lines(payload):
-    """§6.2. A missing section has empty texts and zeros, which is what zero bytes decode to."""
-    found = {tag: read(Bincode(bytes(16), "")) for tag, read in METADATA_SECTIONS.items()}
+    """§6.2. A missing section has empty texts and zeros, which is what zero bytes decode to; but cost
+    has no line then."""
+    found = {tag: [] if tag == 6 else read(Bincode(bytes(16), ""))
+             for tag, read in METADATA_SECTIONS.items()}
     for tag, section in read_sections(payload, "metadata"):
         if tag in METADATA_SECTIONS:
             found[tag] = METADATA_SECTIONS[tag](Bincode(section, f"metadata section {tag}"))

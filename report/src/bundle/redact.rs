@@ -240,6 +240,7 @@ impl<'a> Redactor<'a> {
                 ..*sampling
             },
             notes: Vec::new(),
+            cost: metadata.cost,
         }
     }
 

@@ -277,6 +277,7 @@ fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
         target,
         sampling,
         notes,
+        cost,
     } = metadata;
     let words: Vec<String> = recorder
         .command_line
@@ -314,7 +315,11 @@ fn write_metadata(metadata: &Metadata, out: &mut dyn Write) -> io::Result<()> {
     let mut notes = notes.iter();
     notes.try_for_each(|(name, value)| {
         writeln!(out, "note name={} value={}", quoted(name), quoted(value))
-    })
+    })?;
+    match cost {
+        Some(cost) => writeln!(out, "cost of={}", cost.name()),
+        None => Ok(()),
+    }
 }
 
 fn module_change(what: &ModuleChange) -> String {

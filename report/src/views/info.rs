@@ -10,7 +10,7 @@ use crate::survey::{Survey, Times};
 use crate::unit::duration;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use uprof::cold::{Metadata, TargetKind};
+use uprof::cold::{Cost, Metadata, TargetKind};
 use uprof::{Due, Task};
 
 /// Writes everything that is known about `recording`.
@@ -257,12 +257,9 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
         )
     };
     if survey.cost.count > 0 {
-        // perf events don't stop a process: its cost is the recorder's work.
-        let is_frozen = recording.metadata().target.kind != TargetKind::Process
-            || recording.metadata().sampling.trigger.contains("ptrace");
-        let (each, all) = match is_frozen {
-            true => ("freeze time", "frozen"),
-            false => ("sampling time", "sampling"),
+        let (each, all) = match recording.metadata().cost {
+            Some(Cost::Freeze) => ("freeze time", "frozen"),
+            Some(Cost::Work) | None => ("sampling time", "sampling"),
         };
         page.line(each, percentiles(&survey.cost));
         let seconds = recording.seconds();
