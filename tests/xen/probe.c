@@ -4,10 +4,15 @@
  *                          medians, in ns, of N pairs of bare pause + unpause, of N of [pause,
  *                          getvcpucontext of each vCPU] in one multicall + unpause: what it takes to
  *                          fetch registers at all, and of N of [getvcpuinfo of each vCPU] in one
+ *   probe kill DOMID US FILE COMMAND...
+ *                          starts a command, kills it (SIGKILL) so many microseconds after that, or, if FILE isn't
+ *                          `-`, after that is a recording with a block; exit status 1 if the domain does not run
+ *                          50 ms later
  *   probe cpu COMMAND...   processor time of a command and its children, in ns, and the largest resident size
  *                          of one of them, in KiB
  * Layouts: xen/include/public/domctl.h; Linux, include/uapi/xen/privcmd.h. */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +20,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,6 +107,39 @@ static int processor_time(char **command)
 	return !WIFEXITED(status) || WEXITSTATUS(status);
 }
 
+static void rest(long us)
+{
+	struct timespec time = { us / 1000000, us % 1000000 * 1000 };
+	nanosleep(&time, 0);
+}
+
+static int runs(uint16_t domain)
+{
+	return !domctl(GET_DOMAIN_INFO, domain) && (uint16_t)page->u.words[0] == domain && !(page->u.words[1] & 0xc);
+}
+
+enum { PREAMBLE_BYTES = 32 };             /* of a recording: format-spec.md */
+
+static int kill_one(uint16_t domain, long us, const char *file, char **command)
+{
+	struct stat written = { 0 };
+	pid_t child = fork();
+	if (!child) {
+		if (freopen("/dev/null", "w", stderr))
+			execvp(*command, command);
+		_exit(127);
+	}
+	int ended = 0;
+	while (strcmp(file, "-") && !(ended = waitpid(child, 0, WNOHANG))
+	       && (stat(file, &written) || written.st_size <= PREAMBLE_BYTES))
+		rest(2000);
+	rest(us);
+	if (!ended && !kill(child, SIGKILL))
+		waitpid(child, 0, 0);
+	rest(50000);
+	return !runs(domain);
+}
+
 static int64_t now(void)
 {
 	struct timespec time;
@@ -134,6 +173,8 @@ int main(int argc, char **argv)
 		       page->u.longs[7]);
 		return 0;
 	}
+	if (!strcmp(argv[1], "kill") && argc > 5)
+		return kill_one(domain, atol(argv[3]), argv[4], argv + 5);
 	int count = argc > 3 ? atoi(argv[3]) : 100;
 	int vcpus = argc > 4 ? atoi(argv[4]) : 1;
 	if (vcpus > MOST_VCPUS)
