@@ -4,6 +4,8 @@
  *                          medians, in ns, of N pairs of bare pause + unpause, of N of [pause,
  *                          getvcpucontext of each vCPU] in one multicall + unpause: what it takes to
  *                          fetch registers at all, and of N of [getvcpuinfo of each vCPU] in one
+ *   probe beat DOMID HZ SECONDS
+ *                          as often as that, or as it gets, a bare pause + unpause; how many it were
  *   probe kill DOMID US FILE COMMAND...
  *                          starts a command, kills it (SIGKILL) so many microseconds after that, or, if FILE isn't
  *                          `-`, after that is a recording with a block; exit status 1 if the domain does not run
@@ -175,6 +177,22 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "kill") && argc > 5)
 		return kill_one(domain, atol(argv[3]), argv[4], argv + 5);
+	if (!strcmp(argv[1], "beat") && argc > 4) {
+		int64_t period = 1000000000 / atoi(argv[3]), end = now() + atoi(argv[4]) * 1000000000ll;
+		long beats = 0;
+		for (int64_t due = now(); due < end; due += period) {
+			struct timespec rest = { 0, due - now() };
+			if (rest.tv_nsec > 0)
+				nanosleep(&rest, 0);
+			else
+				due = now();
+			if (once(0, domain, 1))
+				break;
+			beats++;
+		}
+		printf("%ld\n", beats);
+		return 0;
+	}
 	int count = argc > 3 ? atoi(argv[3]) : 100;
 	int vcpus = argc > 4 ? atoi(argv[4]) : 1;
 	if (vcpus > MOST_VCPUS)

@@ -1,6 +1,6 @@
 /* The first process of the Linux guest: tells the kernel's functions on the console if it was given a word, starts the
- * two programs, and waits for what never ends. They share the processor by their weights: nice 0 and 5 are 1024 and
- * 335 (sched_prio_to_weight of Linux), 75.3 and 24.7 %. */
+ * two programs, and waits for what never ends: if one of them does, so does the guest, in a panic. They share the
+ * processor by their weights: nice 0 and 5 are 1024 and 335 (sched_prio_to_weight of Linux), 75.3 and 24.7 %. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -53,6 +53,6 @@ int main(int count, char **arguments) {
     ;
   puts("ready");
   fflush(stdout);
-  for (;;)
-    wait(0);
+  wait(0);
+  return 1;
 }
