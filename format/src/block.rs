@@ -7,7 +7,7 @@ use crate::cold::{
 use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
 use crate::layout::{BlockHeader, BlockType, Codec, ENCODING_COLUMNS, ENCODING_RECORDS};
-use crate::rows::SampleBlock;
+use crate::samples::SampleBlock;
 
 /// A block whose header and payload have the right checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]

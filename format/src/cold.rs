@@ -12,7 +12,7 @@ pub use spaces::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
 
 use crate::error::Fault;
 use crate::layout::MAX_RECORDS_BYTES;
-use crate::sample::{Arch, Task};
+use crate::samples::{Arch, Task};
 use crate::tags::tags;
 use crate::varint::{self, Cursor};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

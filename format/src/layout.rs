@@ -148,8 +148,6 @@ impl BlockHeader {
 const _: () = assert!(Preamble::BYTES == 32);
 const _: () = assert!(BlockHeader::BYTES == 64);
 
-pub use crate::details::Column;
-
 tags! {
     /// What a block holds (format-spec.md, section 4).
     BlockType: u16 {

@@ -9,6 +9,10 @@
 //!   [`Item`]s: sound [`Block`]s and the [`Damage`] between them.
 //! - To look inside a block: [`Block::payload`], [`SampleBlock`].
 //!
+//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7. Headers and tags (2 to 4)
+//! are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage` and `recover`. `agreed/`
+//! is no part of the format.
+//!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the
 //! bytes are.
 
@@ -17,52 +21,35 @@
 
 mod varint;
 mod tags;
-mod details;
 pub mod layout;
 mod error;
-mod sample;
-mod word_hash;
-mod successors;
-mod child_index;
-mod trie;
-mod registers;
-mod stack_memory;
-mod raw_stack;
-mod columns;
-mod detail_columns;
 mod samples;
 pub mod cold;
 pub mod image;
-pub mod alias;
-pub mod linux;
-mod steering;
+mod agreed;
 mod compress;
 mod writer;
 mod block;
 mod damage;
-pub mod due;
 mod scanner;
 mod recording;
 mod stream;
-mod rows;
 mod recover;
 
+pub use agreed::due::Due;
+pub use agreed::steering::is_steering;
+pub use agreed::{alias, due, linux};
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
-pub use details::{Detail, Details, Form, Shown, Told};
-pub use due::Due;
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use recording::{Blocks, Recording};
 pub use recover::{Recovered, recover};
-pub use rows::{Row, Rows, SampleBlock};
-pub use sample::{
-    Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,
-    register_name,
+pub use samples::{
+    Arch, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack, Registers, Row,
+    Rows, Sample, SampleBlock, Shown, State, Stop, Task, Told, Wait, register_name,
 };
 pub use scanner::Item;
-pub use steering::is_steering;
 pub use stream::StreamReader;
-pub use trie::Node;
 pub use writer::Writer;

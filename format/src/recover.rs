@@ -8,7 +8,7 @@ use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;
 use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
-use crate::sample::{Frame, Sample};
+use crate::samples::{Frame, Sample};
 use crate::scanner::Item;
 use crate::writer::Writer;
 use std::io::{self, Write};

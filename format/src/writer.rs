@@ -12,8 +12,7 @@ use crate::layout::{
     BlockHeader, BlockType, Codec, ENCODING_RECORDS, FLAG_CRITICAL, MAX_PAYLOAD_BYTES,
     MAX_RECORDS_BYTES, Preamble,
 };
-use crate::sample::Sample;
-use crate::samples::BlockBuilder;
+use crate::samples::{BlockBuilder, Sample};
 use serde::Serialize;
 use std::io::{self, Write};
 use zerocopy::IntoBytes;

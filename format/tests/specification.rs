@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use uprof::cold::{Cost, EndReason, LossReason, Metadata, TargetKind};
 use uprof::cold::{End, Recorder, Target};
 use uprof::image::{CfaKind, PlaceKind};
-use uprof::layout::{BlockType, Codec, Column, ImageSection};
+use uprof::layout::{BlockType, Codec, ImageSection};
 use uprof::{
-    Arch, Details, Form, Found, Frame, FrameKind, Item, Payload, Recording, Registers, Sample,
-    Shown, State, Stop, Task, Told, Writer,
+    Arch, Column, Details, Form, Found, Frame, FrameKind, Item, Payload, Recording, Registers,
+    Sample, Shown, State, Stop, Task, Told, Writer,
 };
 
 const PAGE: &str = include_str!("../../format-spec.md");

@@ -2,7 +2,7 @@
 
 use super::section::{Reader, put_bytes};
 use crate::error::Fault;
-use crate::sample::Arch;
+use crate::samples::Arch;
 use crate::varint;
 
 /// Which image a table describes.

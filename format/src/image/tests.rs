@@ -2,7 +2,7 @@
 
 use super::symbols::FULL_NAME_BYTES;
 use super::*;
-use crate::sample::Arch;
+use crate::samples::Arch;
 use proptest::prelude::*;
 
 fn identity() -> ImageIdentity {

@@ -1,15 +1,15 @@
-//! Reads the columns of a sample block as rows (format-spec.md, section 5); [`crate::samples`]
-//! mirrors it.
+//! Reads the columns of a sample block as rows (format-spec.md, section 5); `writer` mirrors it.
 
-use crate::columns::Directory;
-use crate::detail_columns::{DetailReader, Optional};
-use crate::details::Details;
 use crate::error::Fault;
-use crate::layout::{Column, MAX_ROWS};
-use crate::raw_stack::RawStackReader;
-use crate::registers::{Elsewhere, RegisterReader};
-use crate::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
-use crate::trie::{Node, StackTable, TableReader};
+use crate::layout::MAX_ROWS;
+use crate::samples::detail_columns::{DetailReader, Optional};
+use crate::samples::details::Column;
+use crate::samples::details::Details;
+use crate::samples::directory::Directory;
+use crate::samples::raw_stack::RawStackReader;
+use crate::samples::registers::{Elsewhere, RegisterReader};
+use crate::samples::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
+use crate::samples::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
 
 /// A decoded sample block: its stack table, and rows to be read in order.

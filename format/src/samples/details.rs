@@ -2,8 +2,8 @@
 //! (format-spec.md, section 5.1): writing, reading and printing them follow from the row.
 //!
 //! A column whose row ends with a field is such a number: adding it here and in the table of
-//! format-spec.md is all that the format needs ([`crate::detail_columns`]). The others are woven with each
-//! other and have code of their own ([`crate::samples`], [`crate::rows`]).
+//! format-spec.md is all that the format needs (`detail_columns`). The others are woven with each
+//! other and have code of their own (`writer`, `reader`).
 
 use crate::tags::tags;
 

@@ -1,7 +1,8 @@
 //! The column directory at the start of a sample block's payload (format-spec.md, section 5).
 
 use crate::error::Fault;
-use crate::layout::{Column, REGISTER_COLUMN};
+use crate::layout::REGISTER_COLUMN;
+use crate::samples::details::Column;
 use crate::varint::{self, Cursor};
 
 const FLAG_CRITICAL: u64 = 1;

@@ -20,7 +20,7 @@
 //! next in all entries.
 
 use super::{KERNEL_HALF, KernelMemory, behind};
-use crate::alias::{Alias, Binding, Kind};
+use crate::agreed::alias::{Alias, Binding, Kind};
 
 /// Symbols of a kernel at the most; Debian's has 170,000.
 const SYMBOLS_MAX: usize = 1 << 20;

@@ -3,10 +3,10 @@
 //! A register of a task often moves little between two samples; each value is a word beside the
 //! one before.
 
-use crate::columns::Directory;
 use crate::error::Fault;
-use crate::layout::Column;
-use crate::sample::{Registers, bits};
+use crate::samples::details::Column;
+use crate::samples::directory::Directory;
+use crate::samples::sample::{Registers, bits};
 use crate::varint::{self, Cursor};
 
 /// Builds the columns.

@@ -6,8 +6,8 @@
 
 use crate::error::Fault;
 use crate::layout::{MAX_BLOCK_STACK_BYTES, MAX_STACK_BYTES};
-use crate::sample::RawStack;
-use crate::stack_memory::StackMemory;
+use crate::samples::sample::RawStack;
+use crate::samples::stack_memory::StackMemory;
 use crate::varint::{self, Cursor};
 
 const WORD: usize = 8;

@@ -1,6 +1,6 @@
 //! A sample as the program sees it: the row that goes into a block and comes out of it.
 
-use crate::details::Details;
+use crate::samples::details::Details;
 use crate::tags::tags;
 use serde::{Deserialize, Serialize};
 

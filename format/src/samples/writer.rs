@@ -1,0 +1,198 @@
+//! Gathers samples, one after the other, as the columns of a block (format-spec.md, section 5); `reader` mirrors it.
+
+use crate::layout::{
+    MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES, REGISTER_COLUMN,
+};
+use crate::samples::detail_columns::{DetailBuilder, put_plus_one, unless_zero};
+use crate::samples::details::Column;
+use crate::samples::directory;
+use crate::samples::raw_stack::RawStackBuilder;
+use crate::samples::registers::{Elsewhere, RegisterBuilder};
+use crate::samples::sample::{Sample, Stop, Task};
+use crate::samples::trie::{TrieBuilder, TrieColumns};
+use crate::samples::word_hash::WordMap;
+use crate::varint;
+
+/// A block is closed when it has this many rows.
+const FULL_ROWS: usize = 8192;
+/// A block is closed when its raw stacks take this many bytes.
+const FULL_STACK_BYTES: usize = 4 << 20;
+
+/// Gathers rows until a block is full.
+#[derive(Default)]
+pub(crate) struct BlockBuilder {
+    rows: usize,
+    first_ns: u64,
+    latest_ns: u64,
+    earliest_ns: u64,
+    previous_ns: u64,
+    tasks: WordMap<Task, u32>,
+    /// The task of the row before and its number: most rows are of the same few tasks.
+    last_task: Option<(Task, u32)>,
+    task_table: Vec<u8>,
+    trie: TrieBuilder,
+    registers: RegisterBuilder,
+    stacks: RawStackBuilder,
+    task: Vec<u8>,
+    time: Vec<u8>,
+    state: Vec<u8>,
+    /// Node of each row.
+    nodes: Vec<Option<u32>>,
+    /// What rows and stack table become when the block is closed.
+    chain: Vec<u8>,
+    table: TrieColumns,
+    stop: Vec<u8>,
+    details: DetailBuilder,
+    off_cpu: Vec<u8>,
+    waits: Vec<u8>,
+}
+
+impl BlockBuilder {
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn has_stacks(&self) -> bool {
+        self.stacks.whole_bytes() > 0
+    }
+
+    /// Earliest and latest time of the rows.
+    pub fn time_range_ns(&self) -> (u64, u64) {
+        (self.earliest_ns, self.latest_ns)
+    }
+
+    /// Whether another row might go past a limit of format-spec.md, section 11.
+    pub fn is_full(&self) -> bool {
+        self.rows >= FULL_ROWS
+            || self.stacks.len() >= FULL_STACK_BYTES
+            || self.stacks.whole_bytes() > MAX_BLOCK_STACK_BYTES - MAX_STACK_BYTES
+            || self.trie.len() > MAX_NODES - MAX_FRAMES
+    }
+
+    /// Adds a row. Chains longer than [`MAX_FRAMES`] lose their outer frames and say so.
+    pub fn push(&mut self, sample: &Sample<'_>) {
+        if self.rows == 0 {
+            self.first_ns = sample.time_ns;
+            self.previous_ns = sample.time_ns;
+            self.earliest_ns = sample.time_ns;
+            self.latest_ns = sample.time_ns;
+        }
+        self.rows += 1;
+        varint::put_delta(&mut self.time, self.previous_ns, sample.time_ns);
+        self.previous_ns = sample.time_ns;
+        self.earliest_ns = self.earliest_ns.min(sample.time_ns);
+        let waited_ns = sample.wait.map_or(0, |wait| wait.time_ns);
+        let end_ns = sample.time_ns.saturating_add(waited_ns);
+        self.latest_ns = self.latest_ns.max(end_ns);
+
+        let task = self.task_number(sample.task);
+        varint::put(&mut self.task, u64::from(task));
+        self.state.push(sample.state.number());
+
+        let (chain, stop) = match sample.chain.get(..MAX_FRAMES) {
+            Some(cut) if sample.chain.len() > MAX_FRAMES => (cut, Stop::Depth),
+            _ => (sample.chain, sample.stop),
+        };
+        self.nodes.push(self.trie.intern(chain));
+        self.stop.push(stop.number());
+        self.details.push(task, &sample.details);
+        put_plus_one(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
+        let more = sample.wait.map_or(0, |wait| wait.count.saturating_sub(1));
+        varint::put(&mut self.waits, more);
+        let elsewhere = Elsewhere {
+            frame: chain.first().map(|frame| frame.address),
+            stack: sample.stack.map(|stack| stack.address),
+        };
+        self.registers.push(task, sample.registers, elsewhere);
+        self.stacks.push(task, sample.stack);
+    }
+
+    fn task_number(&mut self, task: Task) -> u32 {
+        if let Some((last, number)) = self.last_task
+            && last == task
+        {
+            return number;
+        }
+        let next = self.tasks.len() as u32;
+        let number = *self.tasks.entry(task).or_insert_with(|| {
+            varint::put(&mut self.task_table, u64::from(task.space));
+            varint::put(&mut self.task_table, u64::from(task.vcpu));
+            next
+        });
+        self.last_task = Some((task, number));
+        number
+    }
+
+    /// The payload, before compression, and the lengths of its parts.
+    pub fn payload(&mut self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
+        self.trie.columns(&mut self.table);
+        for &node in &self.nodes {
+            varint::put(&mut self.chain, u64::from(self.trie.end_number(node)));
+        }
+        let [
+            stack_address,
+            stack_length,
+            stack_runs,
+            stack_words,
+            stack_bytes,
+        ] = self.stacks.columns();
+        let equal = self.registers.equal_column().to_vec();
+        let [mask_table, mask_index] = self.registers.mask_columns();
+        let id = Column::number;
+        let mut time = Vec::with_capacity(10 + self.time.len());
+        varint::put(&mut time, self.first_ns);
+        time.extend_from_slice(&self.time);
+        let mut all = vec![
+            (id(Column::Tasks), &self.task_table[..]),
+            (id(Column::Task), unless_zero(&self.task)),
+            (id(Column::Time), &time),
+            (id(Column::State), unless_zero(&self.state)),
+            (id(Column::NodeStep), &self.table.steps),
+            (id(Column::NodePlace), &self.table.places),
+            (id(Column::NodeAddress), &self.table.addresses),
+            (id(Column::NodeKind), &self.table.kinds),
+            (id(Column::Chain), unless_zero(&self.chain)),
+            (id(Column::Stop), unless_zero(&self.stop)),
+        ];
+        all.extend(self.details.columns());
+        all.extend([
+            (id(Column::OffCpu), unless_zero(&self.off_cpu)),
+            (id(Column::Waits), unless_zero(&self.waits)),
+            (id(Column::RegisterMasks), mask_table),
+            (id(Column::RegisterMask), unless_zero(mask_index)),
+            (id(Column::RegisterEqual), &equal),
+            (id(Column::StackAddress), stack_address),
+            (id(Column::StackLength), unless_zero(stack_length)),
+            (id(Column::StackRuns), stack_runs),
+            (id(Column::StackWords), stack_words),
+            (id(Column::StackBytes), stack_bytes),
+        ]);
+        let registers = self.registers.value_columns().enumerate();
+        all.extend(registers.map(|(number, bytes)| (REGISTER_COLUMN + number as u16, bytes)));
+        directory::put(out, &all, parts);
+    }
+
+    /// Ready for the next block; keeps its memory.
+    pub fn clear(&mut self) {
+        self.rows = 0;
+        self.tasks.clear();
+        self.last_task = None;
+        self.nodes.clear();
+        self.trie.clear();
+        self.stacks.clear();
+        self.registers.clear();
+        self.details.clear();
+        for column in [
+            &mut self.task_table,
+            &mut self.task,
+            &mut self.time,
+            &mut self.state,
+            &mut self.chain,
+            &mut self.stop,
+            &mut self.off_cpu,
+            &mut self.waits,
+        ] {
+            column.clear();
+        }
+    }
+}
