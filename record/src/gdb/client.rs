@@ -225,7 +225,7 @@ impl Client {
     pub fn unasked(&mut self) -> Result<Option<&[u8]>, GdbError> {
         match self.next_packet(0) {
             Ok(true) => Ok(Some(self.decoder.payload())),
-            Ok(false) | Err(GdbError::Silent { .. }) => Ok(None),
+            Ok(false) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -289,8 +289,11 @@ impl Client {
     /// Works through received bytes up to the end of a packet (true) or of what is there (false).
     fn next_packet(&mut self, deadline_ns: u64) -> Result<bool, GdbError> {
         if self.unread.is_empty() {
-            let received = self.connection.receive(&mut self.incoming, deadline_ns);
-            let count = received.map_err(|errno| self.failed(errno))?;
+            let count = match self.connection.receive(&mut self.incoming, deadline_ns) {
+                // Nobody waited: that is no error, which would take memory at each sample.
+                Err(Errno::ETIMEDOUT) if deadline_ns == 0 => return Ok(false),
+                received => received.map_err(|errno| self.failed(errno))?,
+            };
             if count == 0 {
                 return Err(GdbError::Closed(self.endpoint.clone()));
             }

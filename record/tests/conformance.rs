@@ -1,0 +1,534 @@
+//! What every kind of guest promises the recorder, asked of each in one table: a guest that was frozen runs again, the
+//! sampler's loop allocates nothing, the end of a guest is told, and so is what was lost.
+//!
+//! Where the real guest can't be had in a test, the row has a fake, and says so.
+
+mod fake;
+#[path = "fake/stub.rs"]
+mod stub;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use stub::State;
+use tempfile::TempDir;
+use uniprof_record::plan::LEAF_STACK_BYTES;
+use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
+use uniprof_record::ring::{Sink, ring};
+use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
+use uniprof_record::{
+    Ending, Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary,
+};
+use uniprof_record::{gdb, monotonic_ns, qemu};
+use uprof::cold::{EndReason, LossReason, Target};
+use uprof::{Item, Payload, Recording};
+
+/// The system's allocator, counting each thread's calls.
+struct Counting;
+
+thread_local! {
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is passed on unchanged; counting touches a thread-local without a destructor.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        // SAFETY: the caller's promise is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A kind of guest.
+struct Row {
+    /// How its targets begin, as in `BACKENDS` of the program.
+    prefix: &'static str,
+    /// What stands for it here.
+    what: &'static str,
+    /// Opens a guest that is always busy; or why there can be none here.
+    open: fn(&Plan) -> Result<Subject, String>,
+}
+
+/// All kinds of guests; a new one is one line.
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    Row { prefix: "pid:", what: "a process by perf events", open: by_perf },
+    Row { prefix: "pid:", what: "a process by ptrace", open: by_ptrace },
+    Row { prefix: "name:", what: "a process by its name", open: by_name },
+    Row { prefix: "cgroup:", what: "a control group", open: by_cgroup },
+    Row { prefix: "gdb:", what: "a fake stub", open: by_stub },
+    Row { prefix: "qemu:", what: "a fake monitor and a fake stub", open: by_monitor },
+    Row { prefix: "", what: "a fake guest in the place of a Xen domain", open: by_fake },
+];
+
+/// A guest, and what is to be known of it without the recorder.
+struct Subject {
+    source: Source,
+    /// Whether all of it runs.
+    runs: Box<dyn Fn() -> bool>,
+    /// Ends it while it is recorded. Where it is not called, the guest goes with it.
+    end: Box<dyn FnOnce() + Send>,
+    /// A command, which is ended with its recording.
+    is_command: bool,
+    /// What goes with the guest.
+    _kept: Option<TempDir>,
+}
+
+/// Those that there can be here.
+fn subjects(plan: &Plan) -> impl Iterator<Item = (&'static Row, Subject)> {
+    ROWS.iter().filter_map(|row| match (row.open)(plan) {
+        Ok(subject) => Some((row, subject)),
+        Err(why) => {
+            eprintln!("skipped: {}: {why}", row.what);
+            None
+        }
+    })
+}
+
+const SCRIPT: [&str; 2] = ["-c", "while :; do :; done"];
+
+/// A child with one thread that never waits.
+fn busy_child() -> Process {
+    let arguments = ["bash"].iter().chain(&SCRIPT).map(ToString::to_string);
+    Process::Started(Command {
+        arguments: arguments.collect(),
+        stdout_to_stderr: false,
+        status: process::ExitStatus::default(),
+    })
+}
+
+fn is_running(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next());
+    state.is_some_and(|state| !"tTZ".contains(state))
+}
+
+/// A process that is no command of the recorder, and the control group that was made for it. Neither outlives this.
+struct Busy(Child, Option<PathBuf>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+        self.1
+            .iter()
+            .for_each(|group| std::fs::remove_dir(group).unwrap());
+    }
+}
+
+fn of_process(source: Source, busy: Option<Busy>, kept: Option<TempDir>) -> Subject {
+    let pid = match &busy {
+        Some(busy) => busy.0.id() as i32,
+        None => source.hot.facts().target.id as i32,
+    };
+    Subject {
+        source,
+        runs: Box::new(move || is_running(pid)),
+        is_command: busy.is_none(),
+        end: Box::new(move || match busy {
+            Some(busy) => drop(busy),
+            None => kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap(),
+        }),
+        _kept: kept,
+    }
+}
+
+fn by_perf(plan: &Plan) -> Result<Subject, String> {
+    match process::open_perf(&busy_child(), plan) {
+        Ok(source) => Ok(of_process(source, None, None)),
+        Err(process::Refusal::Forbidden(errno)) => Err(format!("perf events: {errno}")),
+        Err(process::Refusal::Failed(error)) => panic!("{error}"),
+    }
+}
+
+fn by_ptrace(_: &Plan) -> Result<Subject, String> {
+    let source = process::open_ptrace(busy_child(), Vec::new()).unwrap();
+    Ok(of_process(source, None, None))
+}
+
+fn busy(program: &Path) -> Child {
+    let child = std::process::Command::new(program)
+        .args(SCRIPT)
+        .spawn()
+        .unwrap();
+    // Until it is the program that it is to be.
+    std::thread::sleep(Duration::from_millis(50));
+    child
+}
+
+/// A number that no other guest here has.
+fn number() -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("conf-{}-{number}", std::process::id())
+}
+
+fn by_name(plan: &Plan) -> Result<Subject, String> {
+    let (folder, name) = (tempfile::tempdir().unwrap(), number());
+    let program = folder.path().join(&name);
+    std::fs::copy("/bin/bash", &program).unwrap();
+    let busy = Busy(busy(&program), None);
+    let whom = Whom::named(&name).unwrap();
+    let source = process::open(Process::Running(whom), plan).unwrap();
+    Ok(of_process(source, Some(busy), Some(folder)))
+}
+
+fn by_cgroup(plan: &Plan) -> Result<Subject, String> {
+    let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"].map(Path::new);
+    let root = roots
+        .into_iter()
+        .find(|root| root.join("cgroup.procs").exists());
+    let group = root.ok_or("there are no control groups")?.join(number());
+    std::fs::create_dir(&group).map_err(|error| format!("{}: {error}", group.display()))?;
+    let busy = Busy(busy(Path::new("bash")), Some(group.clone()));
+    let joined = std::fs::write(group.join("cgroup.procs"), busy.0.id().to_string());
+    joined.map_err(|error| error.to_string())?;
+    let whom = Whom::Cgroup(Cgroup::find(group.to_str().unwrap()).unwrap());
+    let source = process::open(Process::Running(whom), plan).unwrap();
+    Ok(of_process(source, Some(busy), None))
+}
+
+fn of_fake(source: Source, state: Arc<State>, folder: Option<TempDir>) -> Subject {
+    let ended = Arc::clone(&state);
+    Subject {
+        source,
+        runs: Box::new(move || !state.stands.load(Ordering::SeqCst)),
+        end: Box::new(move || ended.ended.store(true, Ordering::SeqCst)),
+        is_command: false,
+        _kept: folder,
+    }
+}
+
+fn by_stub(plan: &Plan) -> Result<Subject, String> {
+    let (folder, state) = (tempfile::tempdir().unwrap(), Arc::default());
+    let path = stub::stub(folder.path(), &state);
+    let source = gdb::open::open_stub(path.to_str().unwrap(), Vec::new(), plan).unwrap();
+    Ok(of_fake(source, state, Some(folder)))
+}
+
+fn by_monitor(plan: &Plan) -> Result<Subject, String> {
+    let (folder, state) = (tempfile::tempdir().unwrap(), Arc::default());
+    let path = stub::monitor(folder.path(), &stub::stub(folder.path(), &state));
+    let source = qemu::source::open(&path, Vec::new(), plan).unwrap();
+    Ok(of_fake(source, state, Some(folder)))
+}
+
+fn by_fake(_: &Plan) -> Result<Subject, String> {
+    let state = Arc::new(State::default());
+    let guest = FakeGuest {
+        facts: Facts::new(Target::default()),
+        state: Arc::clone(&state),
+    };
+    let source = Source::of(Hot::StopWorld(Box::new(guest)));
+    Ok(of_fake(source, state, None))
+}
+
+/// Two vCPUs whose stacks can be read; named fake, as it is no guest.
+struct FakeGuest {
+    facts: Facts,
+    state: Arc<State>,
+}
+
+impl StopWorld for FakeGuest {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        assert!(!self.state.stands.swap(true, Ordering::SeqCst), "twice");
+        fake::push_running(vcpus, 2);
+        Ok(())
+    }
+
+    fn read(&mut self, _: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        fake::read_frames(address, into)
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        assert!(self.state.stands.swap(false, Ordering::SeqCst), "twice");
+        Ok(())
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        Ok(match self.state.ended.load(Ordering::SeqCst) {
+            true => Life::Ended("it has ended".into()),
+            false => Life::Alive,
+        })
+    }
+}
+
+/// A guest whose freeze takes long, once.
+struct Slow {
+    inner: Box<dyn StopWorld>,
+    freezes: u32,
+}
+
+/// The freeze that takes so long.
+const SLOW_FREEZE: (u32, Duration) = (50, Duration::from_millis(300));
+
+impl StopWorld for Slow {
+    fn facts(&self) -> &Facts {
+        self.inner.facts()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.freezes += 1;
+        if self.freezes == SLOW_FREEZE.0 {
+            std::thread::sleep(SLOW_FREEZE.1);
+        }
+        self.inner.freeze(now_ns, vcpus)
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        self.inner.read(vcpu, address, into)
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.inner.resume()
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.inner.between(sink)
+    }
+}
+
+fn plan(milliseconds: u64, stack_bytes: u32) -> Plan {
+    Plan {
+        rate_hz: 997.0,
+        duration: Some(Duration::from_millis(milliseconds)),
+        stack_bytes,
+        ..Plan::default()
+    }
+}
+
+fn record(source: Source, plan: &Plan, output: &mut Vec<u8>) -> Summary {
+    let progress = Arc::new(Progress::default());
+    uniprof_record::record(source, output, plan, progress).unwrap()
+}
+
+/// Whether it becomes so, soon.
+fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
+#[test]
+fn every_kind_of_guest_of_the_program_is_asked() {
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/target.rs");
+    let table = std::fs::read_to_string(table).unwrap();
+    let prefixes = table.lines().filter_map(|line| {
+        let prefix = line.trim().strip_prefix("prefix: \"")?;
+        prefix.strip_suffix("\",")
+    });
+    let here: BTreeSet<&str> = ROWS.iter().map(|row| row.prefix).collect();
+    assert_eq!(here, prefixes.collect());
+}
+
+#[test]
+fn what_was_frozen_runs_again() {
+    let plan = plan(0, 4096);
+    for (Row { what, .. }, mut subject) in subjects(&plan) {
+        let runs = &subject.runs;
+        let (mut sink, _drain) = ring(4096, 2, 997.0, true);
+        let (mut vcpus, mut frozen_rounds) = (Vcpus::new(), 0);
+        let rounds = match &mut subject.source.hot {
+            Hot::StopWorld(source) => {
+                for round in 0..50 {
+                    vcpus.clear();
+                    let frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus).unwrap();
+                    frozen_rounds += u32::from(!runs());
+                    if round % 2 == 0 {
+                        frozen.resume().unwrap();
+                    } else {
+                        drop(frozen);
+                    }
+                    let runs = || source.between(&mut sink).is_ok() && runs();
+                    assert!(soon(runs), "{what}: it stands after round {round}");
+                }
+                50
+            }
+            // The kernel doesn't stop a process to sample it.
+            Hot::Pushed(_) => 0,
+        };
+        // A process that had no processor is not stopped.
+        assert!(
+            frozen_rounds * 2 >= rounds,
+            "{what}: {frozen_rounds} rounds"
+        );
+    }
+}
+
+#[test]
+fn a_guest_runs_after_a_recording() {
+    let plan = plan(400, 4096);
+    for (Row { what, .. }, subject) in subjects(&plan) {
+        let summary = record(subject.source, &plan, &mut Vec::new());
+        assert!(summary.samples > 0, "{what}");
+        assert!(
+            subject.is_command || soon(&subject.runs),
+            "{what}: it stands"
+        );
+    }
+}
+
+/// Opening a target reads `/proc`, which may take a piece more or less of it each time.
+const OPENING_DIFFERS_BY: u64 = 4;
+
+/// Records for a while and counts the allocations of this thread, which is the sampling one.
+fn counted(row: &Row, milliseconds: u64, stack_bytes: u32) -> Option<(Summary, u64)> {
+    let plan = plan(milliseconds, stack_bytes);
+    let subject = (row.open)(&plan).ok()?;
+    let mut output = Vec::new();
+    let before = CALLS.with(Cell::get);
+    let summary = record(subject.source, &plan, &mut output);
+    Some((summary, CALLS.with(Cell::get) - before))
+}
+
+/// A recording that takes many samples allocates as often, on the sampling thread, as one that takes few.
+#[test]
+fn the_loop_allocates_nothing() {
+    for row in ROWS {
+        for stack_bytes in [0, LEAF_STACK_BYTES, 16 << 10] {
+            let Some((short, few)) = counted(row, 300, stack_bytes) else {
+                continue;
+            };
+            // On a busy machine it takes longer until a recording is a long one.
+            let is_long = |(long, _): &(Summary, u64)| long.samples > short.samples + 20;
+            let (long, many) = [1500, 6000, 24_000]
+                .into_iter()
+                .filter_map(|milliseconds| counted(row, milliseconds, stack_bytes))
+                .find(is_long)
+                .unwrap_or_else(|| panic!("{}: too few samples in 24 s to tell", row.what));
+            assert!(
+                many.abs_diff(few) <= OPENING_DIFFERS_BY,
+                "{}: {} samples cost {many} allocations, {} cost {few}",
+                row.what,
+                long.samples,
+                short.samples
+            );
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_guest_is_told() {
+    let plan = plan(60_000, 4096);
+    for (Row { what, .. }, subject) in subjects(&plan) {
+        let Subject { source, end, .. } = subject;
+        let progress = Arc::new(Progress::default());
+        let seen = Arc::clone(&progress);
+        let ending = std::thread::spawn(move || {
+            soon(|| seen.samples.load(Ordering::Relaxed) > 20);
+            end();
+        });
+        let mut bytes = Vec::new();
+        let summary = uniprof_record::record(source, &mut bytes, &plan, progress).unwrap();
+        ending.join().unwrap();
+        assert!(summary.passed_ns < 30_000_000_000, "{what}: it goes on");
+        let told = match &summary.ending {
+            Ending::TargetEnded(how) | Ending::TargetCrashed(how) => how,
+            other => panic!("{what}: {other}"),
+        };
+        assert!(!told.is_empty(), "{what}");
+        let (_, _, reason) = read(&bytes);
+        assert_eq!(reason, Some(summary.ending.reason()), "{what}");
+    }
+}
+
+#[test]
+fn what_was_lost_is_told() {
+    let plan = plan(1000, 4096);
+    for (Row { what, .. }, subject) in subjects(&plan) {
+        let Source {
+            hot,
+            observer,
+            namer,
+        } = subject.source;
+        let (hot, is_slow) = match hot {
+            Hot::StopWorld(inner) => (
+                Hot::StopWorld(Box::new(Slow { inner, freezes: 0 }) as Box<dyn StopWorld>),
+                true,
+            ),
+            pushed => (pushed, false),
+        };
+        let source = Source {
+            hot,
+            observer,
+            namer,
+        };
+        let mut bytes = Vec::new();
+        let summary = record(source, &plan, &mut bytes);
+        let (samples, mut lost, _) = read(&bytes);
+        let mut told = summary.lost.clone();
+        told.sort_by_key(|(reason, _)| *reason as u32);
+        lost.sort_by_key(|(reason, _)| *reason as u32);
+        assert_eq!((samples, lost), (summary.samples, told), "{what}");
+        let missed = summary
+            .lost
+            .iter()
+            .find(|(reason, _)| *reason == LossReason::Deadline);
+        let missed = missed.map_or(0, |(_, count)| *count);
+        assert!(
+            missed >= 250 || !is_slow,
+            "{what}: {missed} of about 300 deadlines"
+        );
+    }
+}
+
+/// What a recording has: samples, losses by reason, why it ended.
+fn read(bytes: &[u8]) -> (u64, Vec<(LossReason, u64)>, Option<EndReason>) {
+    let (mut samples, mut lost, mut reason) = (0, Vec::<(LossReason, u64)>::new(), None);
+    for item in Recording::open(bytes).unwrap().blocks() {
+        let Item::Block(block) = item else {
+            panic!("a recording is sound")
+        };
+        match block.payload().unwrap() {
+            Payload::Samples(block) => {
+                let mut rows = block.rows();
+                while rows.next_row().unwrap().is_some() {
+                    samples += 1;
+                }
+            }
+            Payload::Losses(losses) => losses.iter().for_each(|loss| {
+                match lost.iter_mut().find(|(known, _)| *known == loss.reason) {
+                    Some((_, count)) => *count += loss.count,
+                    None => lost.push((loss.reason, loss.count)),
+                }
+            }),
+            Payload::End(end) => reason = Some(end.reason),
+            _ => {}
+        }
+    }
+    (samples, lost, reason)
+}
