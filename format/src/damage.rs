@@ -5,6 +5,7 @@ use std::fmt;
 
 /// A stretch of bytes that is no sound block, or a place where some should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Damage {
     /// Offset of the first bad byte's block in the file.
     pub offset: u64,

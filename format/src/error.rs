@@ -5,6 +5,7 @@ use std::fmt;
 
 /// Why a recording can't be opened at all.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OpenError {
     /// Nothing there.
     #[error(
@@ -91,6 +92,7 @@ impl fmt::Display for BlockPlace {
 /// Why a payload can't be decoded, with the place.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
 #[error("{place}: {what}")]
+#[non_exhaustive]
 pub struct DecodeError {
     /// The block that it is in.
     pub place: BlockPlace,
@@ -100,6 +102,7 @@ pub struct DecodeError {
 
 /// What is wrong inside a payload.
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
 pub enum Fault {
     /// A column or record ends too early.
     #[error("{0} ends too early")]

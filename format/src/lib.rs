@@ -9,6 +9,40 @@
 //!   [`Item`]s: sound [`Block`]s and the [`Damage`] between them.
 //! - To look inside a block: [`Block::payload`], [`SampleBlock`].
 //!
+//! ```
+//! use uprof::cold::{End, EndReason, Metadata};
+//! use uprof::{Frame, Item, Payload, Recording, Sample, Task, Writer};
+//!
+//! // Two samples of a thread; whatever is `Write` takes them.
+//! let thread = Task { space: 300, vcpu: 301 };
+//! let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 1_000)?;
+//! for time_ns in [2_000, 3_000] {
+//!     writer.sample(&Sample::bare(time_ns, thread, &[Frame::exact(0x40_1136)]))?;
+//! }
+//! let bytes = writer.finish(&End {
+//!     time_ns: 4_000,
+//!     reason: EndReason::Stopped,
+//!     message: String::new(),
+//!     totals: Vec::new(),
+//! })?;
+//!
+//! let mut samples = 0;
+//! for item in Recording::open(&bytes)?.blocks() {
+//!     match item {
+//!         Item::Block(block) => {
+//!             if let Payload::Samples(block) = block.payload()? {
+//!                 samples += block.len();
+//!             }
+//!         }
+//!         Item::Damage(damage) => eprintln!("{damage}"), // what follows is read all the same
+//!     }
+//! }
+//! assert_eq!(samples, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `examples/count.rs` reads a recording of any length, from a file or a pipe.
+//!
 //! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7. Headers and tags (2 to 4)
 //! are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage` and `recover`. `agreed/`
 //! is no part of the format.

@@ -15,6 +15,7 @@ use std::io::{self, Write};
 
 /// What a recovery found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
     /// Blocks copied.
     pub blocks: u64,

@@ -5,6 +5,56 @@
 //! thread writes it. The sampler's loop never allocates, locks, formats or touches a file; what it
 //! can't keep up with is dropped and counted.
 //!
+//! A source of one's own implements [`StopWorld`]:
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use uniprof_record::source::{Hot, Vcpu, Vcpus};
+//! use uniprof_record::{Facts, Life, Plan, Source, SourceError, StopWorld, record, ring::Sink};
+//! use uprof::cold::Target;
+//! use uprof::{Arch, Details, Registers, State, Task};
+//!
+//! /// A guest of one vCPU that never gets anywhere.
+//! struct Stuck(Facts);
+//!
+//! impl StopWorld for Stuck {
+//!     fn facts(&self) -> &Facts {
+//!         &self.0
+//!     }
+//!     fn freeze(&mut self, _now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+//!         let mut registers = Registers::default();
+//!         registers.set(Arch::X86_64.special_registers().0, 0x40_1136);
+//!         vcpus.push(Vcpu {
+//!             task: Task { space: 0, vcpu: 0 },
+//!             state: State::Running,
+//!             registers,
+//!             handle: 0,
+//!             details: Details::default(),
+//!         });
+//!         Ok(())
+//!     }
+//!     fn read(&mut self, _vcpu: &Vcpu, _address: u64, _into: &mut [u8]) -> usize {
+//!         0 // it has no memory
+//!     }
+//!     fn resume(&mut self) -> Result<(), SourceError> {
+//!         Ok(())
+//!     }
+//!     fn between(&mut self, _sink: &mut Sink) -> Result<Life, SourceError> {
+//!         Ok(Life::Alive)
+//!     }
+//! }
+//!
+//! let guest = Stuck(Facts::new(Target { vcpus: 1, ..Target::default() }));
+//! let source = Source { hot: Hot::StopWorld(Box::new(guest)), observer: None, namer: None };
+//! let plan = Plan { duration: Some(Duration::from_millis(300)), ..Plan::default() };
+//! let mut recording = Vec::new();
+//! let summary = record(source, &mut recording, &plan, Arc::default())?;
+//! assert!(summary.samples > 0);
+//! # Ok::<(), SourceError>(())
+//! ```
+//!
+//! `examples/own_source.rs` does so for a machine that moves, with a stack to follow.
+//!
 //! `unsafe` lives under `sys/` only.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]

@@ -23,6 +23,7 @@ use uprof::cold::{
 
 /// What came of a recording.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Summary {
     /// Samples in the file.
     pub samples: u64,

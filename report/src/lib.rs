@@ -1,6 +1,26 @@
 //! Everything that can wait until a recording exists: from recorded registers, stack bytes and
 //! instruction pointers to frames, names, a stack tree and its views. Makes no hypercall and needs
 //! no guest; same input, same bytes out.
+//!
+//! ```
+//! use uniprof_report::functions;
+//! use uniprof_report::gather::{Options, gather};
+//! use uniprof_report::library::Library;
+//! use uniprof_report::recording::Recording;
+//!
+//! let recording = Recording::open("../corpus/pack-stack.uprof".as_ref())?;
+//! // It carries the names that it needs; images of others would be added to the library.
+//! let library = Library::default();
+//! let profile = gather(&[&recording], &library, &Options::default(), &|_done, _of| {}, None);
+//! for row in functions::rows(&profile).iter().take(3) {
+//!     println!("{:6} {}", row.own, profile.labels.name(row.label));
+//! }
+//! # assert!(functions::rows(&profile).iter().any(|row| profile.labels.name(row.label) == "pack_block"));
+//! # Ok::<(), uniprof_report::recording::RecordingError>(())
+//! ```
+//!
+//! `examples/stacks.rs` unwinds and names the stack of each sample.
+
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod mapped;

@@ -146,6 +146,7 @@ fn decode_masks(mut column: Cursor<'_>) -> Result<Vec<u64>, Fault> {
 
 /// One sample of a block.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Row<'a> {
     /// When, in nanoseconds of the recording's monotonic clock.
     pub time_ns: u64,

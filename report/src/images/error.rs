@@ -4,6 +4,7 @@ use crate::mapped::MapError;
 
 /// Why a file can't serve as an image.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ImageError {
     /// The file can't be read at all.
     #[error(transparent)]

@@ -2,6 +2,7 @@
 
 /// Why a recording can't be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecordingError {
     /// The file can't be read.
     #[error("cannot open {name}: {source}")]
