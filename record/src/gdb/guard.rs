@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The recorder's side. Where it is dropped without [`Guard::release`], the guardian lets the guest go.
 #[derive(Debug)]
 pub struct Guard {
-    guardian: Guardian,
+    pub(super) guardian: Guardian,
     /// Whether the guest is out of our hands.
     done: bool,
 }
@@ -81,31 +81,6 @@ impl Guard {
                 Err(error)
             }
         }
-    }
-
-    /// To be called just before the guest is interrupted.
-    pub fn freezing(&mut self) {
-        self.guardian.freezing();
-    }
-
-    /// Whether the freeze under way is still ours: false means that the guardian has ended it.
-    pub fn is_frozen(&self) -> bool {
-        self.guardian.is_frozen()
-    }
-
-    /// To be called before it is resumed: false means that the guardian has already done it.
-    pub fn may_resume(&self) -> bool {
-        self.guardian.may_resume()
-    }
-
-    /// To be called once it runs again.
-    pub fn running(&self) {
-        self.guardian.running();
-    }
-
-    /// How often the guardian had to step in.
-    pub fn rescues(&self) -> u64 {
-        self.guardian.rescues()
     }
 
     /// Lets the guest go for good; says whether its stub confirmed that.

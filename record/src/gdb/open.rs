@@ -129,21 +129,16 @@ fn facts(opening: &Opening, guest: &Guest) -> Facts {
     let mut notes = vec![("gdb stub".to_string(), opening.endpoint.to_string())];
     notes.extend(opening.notes.iter().cloned());
     Facts {
-        target: Target {
+        notes,
+        warnings: opening.warnings.clone(),
+        tasks: tasks.collect(),
+        images: opening.images.clone(),
+        ..Facts::new(Target {
             kind: opening.kind,
             id: 0,
             name: opening.name.clone(),
             arch: guest.layout.arch,
             vcpus: guest.threads.len() as u32,
-        },
-        trigger: "timer".into(),
-        on_cpu_only: false,
-        freezes: true,
-        per_thread: false,
-        notes,
-        warnings: opening.warnings.clone(),
-        tasks: tasks.collect(),
-        modules: Vec::new(),
-        images: opening.images.clone(),
+        })
     }
 }

@@ -136,7 +136,7 @@ impl GdbSource {
     fn read_all(&mut self, vcpus: &mut Vcpus) -> Result<(), GdbError> {
         let start_ns = monotonic_ns();
         self.stop_and_read(vcpus)?;
-        if self.wanted.window_bytes > 0 && self.guard.is_frozen() {
+        if self.wanted.window_bytes > 0 && self.guard.guardian.is_frozen() {
             let (client, guest) = (&mut self.client, &self.guest);
             self.stacks.fetch(client, guest, vcpus.all(), start_ns)?;
         }
@@ -337,7 +337,7 @@ impl StopWorld for GdbSource {
             return Err(SourceError("the guest does not run any more".into()));
         }
         self.freezes += 1;
-        self.guard.freezing();
+        self.guard.guardian.freezing();
         self.hold = Hold::Frozen;
         match self.read_all(vcpus) {
             Ok(()) => {
@@ -347,7 +347,7 @@ impl StopWorld for GdbSource {
             // The guardian let the guest run because this took too long: our questions stopped it
             // again, or were lost.
             Err(_)
-                if !self.guard.is_frozen()
+                if !self.guard.guardian.is_frozen()
                     && self.life == Life::Alive
                     && self.lost_in_a_row < MOST_LOST_IN_A_ROW =>
             {
@@ -374,7 +374,7 @@ impl StopWorld for GdbSource {
         }
         match self.stacks.read(vcpu, address, into) {
             Some(count) => count,
-            None if self.hold != Hold::Frozen || !self.guard.is_frozen() => 0,
+            None if self.hold != Hold::Frozen || !self.guard.guardian.is_frozen() => 0,
             None => self.read_far(place, address, into).unwrap_or_else(|_| {
                 // Answers may be under way still; what is really wrong, the next freeze tells.
                 self.hold = Hold::Unsure;
@@ -393,7 +393,7 @@ impl StopWorld for GdbSource {
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
-        let ours = self.guard.may_resume();
+        let ours = self.guard.guardian.may_resume();
         match std::mem::replace(&mut self.hold, Hold::Running) {
             Hold::Frozen if ours => self.let_run()?,
             Hold::Unsure => {
@@ -402,7 +402,7 @@ impl StopWorld for GdbSource {
             }
             Hold::Frozen | Hold::Running => {}
         }
-        self.guard.running();
+        self.guard.guardian.running();
         Ok(())
     }
 
@@ -418,7 +418,7 @@ impl StopWorld for GdbSource {
                 "round_trips".into(),
                 self.client.round_trips - self.first_round_trips,
             ),
-            ("rescues".into(), self.guard.rescues()),
+            ("rescues".into(), self.guard.guardian.rescues()),
         ]
     }
 }

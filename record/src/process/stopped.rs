@@ -71,17 +71,15 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
             (tasks.collect(), modules.collect())
         }
     };
+    let target = super::target(whom.id(), name, tasks.len());
     let facts = Facts {
-        target: super::target(whom.id(), name, tasks.len()),
         trigger: "timer, ptrace".into(),
         on_cpu_only: true,
-        freezes: true,
-        per_thread: false,
         notes: vec![("kernel frames".into(), "not visible to ptrace".into())],
         warnings,
-        tasks,
         modules,
-        images: Default::default(),
+        tasks,
+        ..Facts::new(target)
     };
     let source = StoppedSource {
         facts,

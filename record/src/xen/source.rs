@@ -112,22 +112,15 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
     let vcpus = domain.vcpus;
     let mut source = XenSource {
         facts: Facts {
-            target: Target {
+            freezes: guardian.is_some(),
+            images: images.into(),
+            ..Facts::new(Target {
                 kind: TargetKind::XenDomain,
                 id: u64::from(id),
                 name,
                 arch: domain.kind.arch,
                 vcpus,
-            },
-            trigger: "timer".into(),
-            on_cpu_only: false,
-            freezes: guardian.is_some(),
-            per_thread: false,
-            notes: Vec::new(),
-            warnings: Vec::new(),
-            tasks: Vec::new(),
-            modules: Vec::new(),
-            images: images.into(),
+            })
         },
         memory: GuestMemory::new(id),
         guardian,
