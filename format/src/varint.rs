@@ -64,10 +64,16 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
+    /// Made only where it is wanted: what may own something is also dropped.
+    #[cold]
+    fn short(&self) -> Fault {
+        Fault::Short(self.name)
+    }
+
     /// Next byte.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Fault> {
-        let (&first, rest) = self.bytes.split_first().ok_or(Fault::Short(self.name))?;
+        let (&first, rest) = self.bytes.split_first().ok_or_else(|| self.short())?;
         self.bytes = rest;
         Ok(first)
     }
@@ -120,7 +126,7 @@ impl<'a> Cursor<'a> {
             return Ok(undo_zigzag(from, zigzag));
         }
         let bytes = self.bytes.split_first_chunk();
-        let (word, rest) = bytes.ok_or(Fault::Short(self.name))?;
+        let (word, rest) = bytes.ok_or_else(|| self.short())?;
         self.bytes = rest;
         Ok(u64::from_le_bytes(*word))
     }
@@ -128,7 +134,7 @@ impl<'a> Cursor<'a> {
     /// Next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Fault> {
         if count > self.bytes.len() {
-            return Err(Fault::Short(self.name));
+            return Err(self.short());
         }
         let (head, rest) = self.bytes.split_at(count);
         self.bytes = rest;

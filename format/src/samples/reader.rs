@@ -277,7 +277,7 @@ impl Rows<'_> {
 
 #[inline]
 fn tag<T>(what: &'static str, number: u8, known: fn(u8) -> Option<T>) -> Result<T, Fault> {
-    known(number).ok_or(Fault::Unknown {
+    known(number).ok_or_else(|| Fault::Unknown {
         what,
         number: u64::from(number),
     })

@@ -148,36 +148,30 @@ impl<'a> RegisterReader<'a> {
             return Ok(None);
         };
         let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let mask = *self.masks.get(index).ok_or(Fault::Range {
-            what: "register mask",
-            value,
-            rule: "an index into the table of register masks, plus one",
-        })?;
+        let Some(&mask) = self.masks.get(index) else {
+            return Err(Fault::Range {
+                what: "register mask",
+                value,
+                rule: "an index into the table of register masks, plus one",
+            });
+        };
         if self.before.len() <= task {
             self.before.resize_with(task + 1, Registers::default);
         }
         let registers = &mut self.before[task];
         for number in bits(mask) {
-            let repeated = match (
+            let before = registers.remembered(number);
+            let (repeated, missing) = match (
                 self.equal_frame >> number & 1,
                 self.equal_stack >> number & 1,
             ) {
-                (1, _) => Some(
-                    elsewhere
-                        .frame
-                        .ok_or(Fault::Short("register-equal: chain"))?,
-                ),
-                (_, 1) => Some(
-                    elsewhere
-                        .stack
-                        .ok_or(Fault::Short("register-equal: stack"))?,
-                ),
-                _ => None,
+                (1, _) => (elsewhere.frame, "register-equal: chain"),
+                (_, 1) => (elsewhere.stack, "register-equal: stack"),
+                _ => (Some(self.values[usize::from(number)].word(before)?), ""),
             };
-            let before = registers.remembered(number);
             let value = match repeated {
                 Some(value) => value,
-                None => self.values[usize::from(number)].word(before)?,
+                None => return Err(Fault::Short(missing)),
             };
             registers.set(number, value);
         }

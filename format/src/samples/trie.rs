@@ -305,7 +305,7 @@ impl TableReader<'_> {
             .varint_up_to(64, "a place in a list of successors")?;
         if place > 0 {
             let known = successors.at(caller, place);
-            return known.ok_or(out_of_range("successor", place as u64));
+            return known.ok_or_else(|| out_of_range("successor", place as u64));
         }
         let from = successors.frame(caller).address;
         let address = self.addresses.delta(from)?;
