@@ -238,8 +238,13 @@ fn diffs_compare_shares_of_time() {
 /// Lengths that no clock ever saw: every view stays a view.
 #[test]
 fn waits_of_any_length_are_survived() {
+    survive(300, &[u64::MAX - 1, 1 << 63, 0, 7, 40_000_000_000_000_000]);
+    survive(1, &[0]);
+}
+
+fn survive(count: u64, waits: &[u64]) {
     let stack = [100, 1, 0];
-    let samples: Vec<Made<'_>> = (0..300)
+    let samples: Vec<Made<'_>> = (0..count)
         .map(|number| Made {
             at_ms: number,
             thread: 7 + (number % 3) as u32,
@@ -247,7 +252,6 @@ fn waits_of_any_length_are_survived() {
             stack: &stack[..(number % 4) as usize],
         })
         .collect();
-    let waits = [u64::MAX - 1, 1 << 63, 0, 7, 40_000_000_000_000_000];
     let bytes = made::recording_of(&["main", "parse"], &["sys_read"], &samples, |number| {
         Some(Wait {
             time_ns: waits[number % waits.len()],

@@ -128,6 +128,10 @@ impl Chart {
                 length_ns.saturating_sub(slot_ns.saturating_mul(done)),
             );
         }
+        // Waits may all be of no length.
+        if lines.is_empty() {
+            return write_nothing(options, &profile.account.lines(), out);
+        }
         let mut options = options.clone();
         options.title = format!("in time order: {}", options.title);
         let mut drawing = inferno_options(&options, &lines);
