@@ -1,14 +1,26 @@
-//! The tables of docs/ name tests and constants; this sees that there are such, so that no row outlives
+//! The tables of docs/ name tests, and constants with their values; this sees that there are such, so that no row outlives
 //! what it rests on.
 
 mod sources;
 
 use sources::{root, sources};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Names of functions, constants and public fields in all sources.
-fn symbols() -> BTreeSet<String> {
-    let mut symbols = BTreeSet::new();
+/// What all sources have: functions, constants and public fields by name, and the values of constants as they are
+/// written there.
+#[derive(Default)]
+struct Sources {
+    names: BTreeSet<String>,
+    tests: BTreeSet<String>,
+    values: BTreeMap<String, Vec<String>>,
+}
+
+fn read_sources() -> Sources {
+    let mut found = Sources::default();
+    let name = |text: &str| -> String {
+        let is_part = |letter: &char| letter.is_alphanumeric() || *letter == '_';
+        text.chars().take_while(is_part).collect()
+    };
     let folders = ["src", "tests", "format", "record", "report", "fuzz"];
     for file in folders
         .iter()
@@ -16,59 +28,149 @@ fn symbols() -> BTreeSet<String> {
     {
         let text = std::fs::read_to_string(file).unwrap();
         for keyword in ["fn ", "const ", "static ", "pub "] {
-            for rest in text.split(keyword).skip(1) {
-                let word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-                let end = rest.find(|letter| !word(letter)).unwrap_or(rest.len());
-                symbols.insert(rest[..end].to_owned());
+            found.names.extend(text.split(keyword).skip(1).map(name));
+        }
+        let tests = text.split("#[test]").skip(1);
+        let tests = tests.filter_map(|text| Some(name(text.split_once("fn ")?.1)));
+        found.tests.extend(tests);
+        for text in text.split("const ").skip(1) {
+            let value = text
+                .split_once(';')
+                .and_then(|(text, _)| text.split_once(" = "));
+            if let Some((_, value)) = value {
+                found
+                    .values
+                    .entry(name(text))
+                    .or_default()
+                    .push(value.into());
             }
         }
     }
-    symbols
+    found
 }
 
-/// Names in backquotes in the last `columns` columns of the tables in a page whose last column is
-/// `test`.
-fn named(page: &str, columns: usize) -> Vec<String> {
+/// The value of what is written with numbers, `*`, `+` and `<<` alone.
+fn value(text: &str) -> Option<u64> {
+    let by = |sign, join: fn(u64, u64) -> Option<u64>| {
+        let (left, right) = text.rsplit_once(sign)?;
+        join(value(left)?, value(right)?)
+    };
+    if text.contains("<<") {
+        return by("<<", |left, right| {
+            left.checked_shl(u32::try_from(right).ok()?)
+        });
+    }
+    if text.contains('+') {
+        return by("+", u64::checked_add);
+    }
+    if text.contains('*') {
+        return by("*", u64::checked_mul);
+    }
+    text.trim().replace('_', "").parse().ok()
+}
+
+/// How a page may say `value`, which is of bytes, nanoseconds or things.
+fn said(value: u64) -> Vec<String> {
+    let digits = value.to_string();
+    let grouped = digits.as_bytes().rchunks(3).rev();
+    let grouped: Vec<&str> = grouped
+        .map(|three| str::from_utf8(three).unwrap())
+        .collect();
+    let mut said = vec![grouped.join(",")];
+    let units = [(1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB")];
+    let times = [(1_000, "µs"), (1_000_000, "ms"), (1_000_000_000, "s")];
+    for (unit, name) in units.into_iter().chain(times) {
+        if value.is_multiple_of(unit) {
+            said.push(format!("{} {name}", value / unit));
+        }
+    }
+    if value.is_power_of_two() {
+        said.push(format!("2^{}", value.ilog2()));
+    }
+    said
+}
+
+/// Whether `text` has the number `said`, not as a part of another.
+fn has_number(text: &str, said: &str) -> bool {
+    text.match_indices(said).any(|(at, _)| {
+        let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
+        let (before, behind) = (&text[..at], &text[at + said.len()..]);
+        let before = before.strip_suffix(',').unwrap_or(before);
+        let behind = behind.strip_prefix(',').unwrap_or(behind);
+        !is_digit(before.chars().next_back()) && !is_digit(behind.chars().next())
+    })
+}
+
+/// The rows of the tables of `page` whose last column is called `test`, by their cells.
+fn rows(page: &str) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(root().join(page)).unwrap();
-    let mut names = Vec::new();
+    let mut rows = Vec::new();
     let (mut in_table, mut counts) = (false, false);
     for line in text.lines() {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').collect();
         if !line.starts_with('|') {
             in_table = false;
             continue;
         }
-        let last = &cells[cells.len().saturating_sub(columns)..];
+        let cells = line.trim_matches('|').split('|');
+        let cells: Vec<String> = cells.map(|cell| cell.trim().to_owned()).collect();
         if !in_table {
-            (in_table, counts) = (true, last[last.len() - 1].trim() == "test");
+            (in_table, counts) = (true, cells.last().is_some_and(|last| last == "test"));
         } else if counts {
-            for cell in last {
-                names.extend(cell.split('`').skip(1).step_by(2).map(str::to_owned));
-            }
+            rows.push(cells);
         }
     }
-    names
+    rows
+}
+
+/// What stands between backticks; of `Vcpus::MOST` the last part.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    let names = cell.split('`').skip(1).step_by(2);
+    names.map(|name| name.rsplit("::").next().unwrap_or(name))
 }
 
 #[test]
-fn every_test_and_constant_named_in_a_table_exists() {
-    let symbols = symbols();
-    for (page, columns, least) in [
-        ("docs/reliability.md", 1, 30),
-        ("docs/limits.md", 2, 60),
-        ("docs/security.md", 1, 12),
+fn tests_and_limits_named_in_a_table_are_there_and_are_what_it_says() {
+    let sources = read_sources();
+    let mut compared = 0;
+    for (page, least) in [
+        ("docs/reliability.md", 30),
+        ("docs/limits.md", 60),
+        ("docs/security.md", 12),
     ] {
-        let names = named(page, columns);
-        assert!(names.len() >= least, "{page} names only {}", names.len());
-        for name in names {
-            // `Vcpus::MOST`, `Plan::default`.
-            let last = name.rsplit("::").next().unwrap_or(&name);
-            assert!(
-                symbols.contains(last),
-                "{page} names {name}, which is not there"
-            );
+        let mut named = 0;
+        for cells in rows(page) {
+            let (tests, cells) = cells.split_last().unwrap();
+            let row = format!("{page}, {:?}", cells[0]);
+            for test in quoted(tests) {
+                assert!(sources.tests.contains(test), "{row}: no test {test}");
+                named += 1;
+            }
+            let Some((constants, cells)) = cells.split_last().filter(|_| page.contains("limits"))
+            else {
+                continue;
+            };
+            let says = cells.join(" ");
+            for constant in quoted(constants) {
+                assert!(sources.names.contains(constant), "{row}: no {constant}");
+                let values = sources.values.get(constant).into_iter().flatten();
+                let values: Option<Vec<u64>> = values.map(|text| value(text)).collect();
+                // Of several by that name one is meant.
+                let Some(values) = values.filter(|values| !values.is_empty()) else {
+                    continue;
+                };
+                let all = values.iter().copied().flat_map(said);
+                assert!(
+                    !says.contains(|letter: char| letter.is_ascii_digit())
+                        || all.clone().any(|number| has_number(&says, &number)),
+                    "{row}: {constant} is none of {:?}",
+                    all.collect::<Vec<_>>()
+                );
+                compared += 1;
+            }
         }
+        assert!(named >= least, "{page} names only {named}");
     }
+    assert!(compared > 80, "{compared}");
 }
 
 /// The form for issues asks for a redacted bundle; what it says of one is what the program says.

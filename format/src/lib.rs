@@ -72,6 +72,7 @@ mod recover;
 
 pub use agreed::due::Due;
 pub use agreed::steering::is_steering;
+pub use agreed::word_hash::{WordHasher, WordMap};
 pub use agreed::{alias, due, linux};
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};

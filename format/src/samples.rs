@@ -8,7 +8,6 @@
 
 mod details;
 mod sample;
-mod word_hash;
 mod successors;
 mod child_index;
 mod trie;

@@ -19,11 +19,11 @@ use crate::symbolizer::Symbolizer;
 use crate::tree::{NodeId, ROOT};
 use crate::unit::{Unit, Weight};
 use crate::unwinders::Unwinders;
-use crate::words::WordMap;
 use crate::work;
 use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
+use uprof::WordMap;
 use uprof::cold::TargetKind;
 use uprof::{State, Stop, Task};
 

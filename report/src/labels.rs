@@ -1,9 +1,9 @@
 //! Labels: what a frame is called in a view, each kept once. Names come from guests and images,
 //! which may be hostile: no control character leaves this file.
 
-use crate::words::WordMap;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use uprof::WordMap;
 use uprof::is_steering;
 
 /// Number of a label in a [`Labels`] table.

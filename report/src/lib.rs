@@ -25,7 +25,6 @@
 
 pub mod mapped;
 pub mod work;
-mod words;
 mod json_writer;
 mod arena;
 

@@ -4,8 +4,8 @@
 //! A space has generations: one begins empty when a process runs another program, or as a copy of
 //! another space at a fork. Within a generation the latest mapping that covers an address wins.
 
-use crate::words::WordMap;
 use std::collections::{BTreeMap, HashMap};
+use uprof::WordMap;
 use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 /// Number of a module in [`Spaces::modules`].

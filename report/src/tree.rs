@@ -2,7 +2,7 @@
 //! samples that end there. Parents stand before their children.
 
 use crate::labels::{LabelId, Labels};
-use crate::words::WordMap;
+use uprof::WordMap;
 
 /// Number of a node; [`ROOT`] has no label.
 pub type NodeId = u32;

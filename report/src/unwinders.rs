@@ -9,9 +9,9 @@ use crate::spaces::{Region, is_kernel_address};
 use crate::splice::{self, Recorded};
 use crate::symbolizer::Symbolizer;
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
-use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use uprof::WordMap;
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, Row, Stop};
 

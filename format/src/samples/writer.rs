@@ -1,5 +1,6 @@
 //! Gathers samples, one after the other, as the columns of a block (format-spec.md, section 5); `reader` mirrors it.
 
+use crate::agreed::word_hash::WordMap;
 use crate::layout::{
     MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES, REGISTER_COLUMN,
 };
@@ -10,7 +11,6 @@ use crate::samples::raw_stack::RawStackBuilder;
 use crate::samples::registers::{Elsewhere, RegisterBuilder};
 use crate::samples::sample::{Sample, Stop, Task};
 use crate::samples::trie::{TrieBuilder, TrieColumns};
-use crate::samples::word_hash::WordMap;
 use crate::varint;
 
 /// A block is closed when it has this many rows.

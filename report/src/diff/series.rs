@@ -11,10 +11,10 @@ use crate::library::Library;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT, StackTree};
 use crate::unit::{Unit, Weight};
-use crate::words::WordMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use uprof::State;
+use uprof::WordMap;
 
 /// Blocks of time that a recording is cut into at first; they may be joined later.
 pub const BLOCKS: usize = 120;

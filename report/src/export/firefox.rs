@@ -9,10 +9,10 @@ use crate::processes::task_name;
 use crate::recording::Recording;
 use crate::tree::{NodeId, ROOT};
 use crate::unit::Unit;
-use crate::words::WordMap;
 use fxprof_processed_profile as fx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
+use uprof::WordMap;
 use uprof::{State, Task};
 
 /// Writes the file.

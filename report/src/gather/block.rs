@@ -9,7 +9,7 @@ use crate::spaces::Place;
 use crate::splice;
 use crate::unit::{Unit, Weight};
 use crate::unwinders::{Held, Unwinders, View};
-use crate::words::WordMap;
+use uprof::WordMap;
 use uprof::due::is_late;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
 

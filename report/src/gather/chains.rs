@@ -2,9 +2,9 @@
 //! for them one look is enough, instead of one for each frame and its mapping.
 
 use crate::unwinders::View;
-use crate::words::{WordHasher, WordMap};
 use std::hash::Hasher;
 use uprof::{Frame, FrameKind};
+use uprof::{WordHasher, WordMap};
 
 #[derive(Debug)]
 struct Node {

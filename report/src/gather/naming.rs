@@ -6,8 +6,8 @@ use crate::labels::{Label, LabelId, Labels};
 use crate::recording::Recording;
 use crate::spaces::{Module, Place};
 use crate::symbolizer::{Named, Symbolizer};
-use crate::words::WordMap;
 use rayon::prelude::*;
+use uprof::WordMap;
 
 /// Labels of all places seen so far.
 pub(super) struct Naming<'a, 's> {

@@ -7,39 +7,18 @@ use super::linkage::Stubs;
 use super::table::{NO_RULE, RuleTable, Skipped};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use uprof::Arch;
 use uprof::image::{Cfa, Place, REGISTERS_MAX, RuleSet, Save};
+use uprof::{Arch, WordMap};
 
 /// Rows of one image beyond this many are left out; librustc_driver has less than a million.
 const ROWS_MAX: usize = 32_000_000;
 /// No processor has more registers to restore; each row repeats all of them.
 const SAVES_MAX: usize = 64;
 
-/// Multiplies and folds. Rules are few, so that even a forged collision costs little.
-#[derive(Default)]
-struct WordHasher(u64);
-
-impl Hasher for WordHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let word = word
-                .first_chunk::<8>()
-                .map_or(0, |word| u64::from_le_bytes(*word));
-            let mixed = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
-            self.0 = (mixed >> 64) as u64 ^ mixed as u64;
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// The table while it grows.
 pub(super) struct Rows {
     table: RuleTable,
-    known: HashMap<Vec<u64>, u32, BuildHasherDefault<WordHasher>>,
+    known: WordMap<Vec<u64>, u32>,
     known_expressions: HashMap<Vec<u8>, u32>,
     context: UnwindContext<usize>,
     /// Of the function at hand: where rows start, and their rules.

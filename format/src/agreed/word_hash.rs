@@ -1,0 +1,43 @@
+//! A hash for maps whose keys are a few machine words: frames, nodes, tasks, rules. Quick, and the same in every run;
+//! no output may depend on a map's order all the same.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Multiplies and folds. Whoever forges collisions slows his own file's reading down, which the limits on rows, nodes
+/// and rules bound.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..piece.len()].copy_from_slice(piece);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    #[inline]
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(u64::from(word));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(u64::from(word) | 1 << 40);
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let mixed = u128::from(self.0 ^ word) * u128::from(0x9E37_79B9_7F4A_7C15_u64);
+        self.0 = (mixed >> 64) as u64 ^ mixed as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// A map whose keys are a few words.
+pub type WordMap<K, V> = HashMap<K, V, BuildHasherDefault<WordHasher>>;
