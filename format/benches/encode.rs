@@ -155,7 +155,10 @@ fn main() {
     );
     for (found, expected) in [(fixed_raw, 155.0), (fixed_stored, 23.5)] {
         let ratio = per_sample(found) / expected;
-        assert!((0.97..1.03).contains(&ratio), "the set is not what it was: {ratio:.3}");
+        assert!(
+            (0.97..1.03).contains(&ratio),
+            "the set is not what it was: {ratio:.3}"
+        );
     }
     println!(
         "ours, whole file             {:7.1}   {:10.1}   (goal: at most 10)",

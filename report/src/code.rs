@@ -6,7 +6,7 @@ use crate::images::ImageAddress;
 use crate::labels::printable;
 use crate::library::Library;
 use crate::recording::Recording;
-use crate::spaces::{Module, ModuleId, Place, is_kernel_address};
+use crate::spaces::{At, Module, ModuleId, Place, is_kernel_address};
 use crate::symbolizer::{Found, Symbolizer};
 use crate::symbols::Line;
 use std::fmt;
@@ -163,26 +163,42 @@ impl<'a> Codes<'a> {
 fn place_of(symbolizer: &Symbolizer<'_>, function: &Function<'_>, address: u64) -> Option<Place> {
     let place = function.place;
     let here = function.start.wrapping_add(function.into_bytes);
-    let offset = match place.absolute {
-        true => place.offset.wrapping_add(address.wrapping_sub(here)),
-        false => {
-            let image = symbolizer.image(place)?;
-            image.segments().offset_of_address(ImageAddress(address))?
+    let at = match place.at {
+        At::Address {
+            address: of,
+            module,
+        } => At::Address {
+            address: of.wrapping_add(address.wrapping_sub(here)),
+            module,
+        },
+        At::File { module, .. } => {
+            let segments = symbolizer.image(place)?.segments();
+            At::File {
+                module,
+                offset: segments.offset_of_address(ImageAddress(address))?,
+            }
         }
     };
-    Some(Place { offset, ..place })
+    Some(Place { at, ..place })
 }
 
 impl Source<'_> {
     fn function(&self, module: ModuleId, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let spaces = self.recording.spaces();
         let region = spaces.region(0, u64::MAX, spot.offset);
-        let absolute = region.is_some_and(|region| region.module == module);
+        let (at, kernel) = match region.is_some_and(|region| region.module == module) {
+            true => {
+                let (address, module) = (spot.offset, Some(module));
+                (At::Address { address, module }, is_kernel_address(address))
+            }
+            false => {
+                let offset = spot.offset;
+                (At::File { module, offset }, false)
+            }
+        };
         let place = Place {
-            module: Some(module),
-            offset: spot.offset,
-            absolute,
-            kernel: absolute && is_kernel_address(spot.offset),
+            at,
+            kernel,
             is_return: false,
         };
         let image = self.symbolizer.image(place).ok_or(NoCode::NoImage)?;

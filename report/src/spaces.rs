@@ -59,22 +59,48 @@ impl Module {
 /// Where an address leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
-    /// The module, if one was mapped there.
-    pub module: Option<ModuleId>,
-    /// Offset in the module's file; the guest's address itself where it is `absolute`.
-    pub offset: u64,
-    /// The address is of space 0, where nothing moves, or of no module.
-    pub absolute: bool,
+    /// What is there.
+    pub at: At,
     /// Whether the address belongs to the kernel's half.
     pub kernel: bool,
     /// The frame's own address is one more: a return address is looked up inside the call.
     pub is_return: bool,
 }
 
+/// What an address leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum At {
+    /// An address of the guest: of space 0, where nothing moves, or of no module.
+    Address {
+        /// The address.
+        address: u64,
+        /// The module, if one was mapped there.
+        module: Option<ModuleId>,
+    },
+    /// A byte of a module's file.
+    File {
+        /// The module.
+        module: ModuleId,
+        /// Offset in its file.
+        offset: u64,
+    },
+}
+
 impl Place {
-    /// The frame's own address or offset.
-    pub fn own_offset(self) -> u64 {
-        self.offset.wrapping_add(u64::from(self.is_return))
+    /// The module, if one was mapped there.
+    pub fn module(self) -> Option<ModuleId> {
+        match self.at {
+            At::Address { module, .. } => module,
+            At::File { module, .. } => Some(module),
+        }
+    }
+
+    /// The guest's address or the offset in the module's file: what a frame without a name is told by.
+    pub fn number(self) -> u64 {
+        match self.at {
+            At::Address { address, .. } => address,
+            At::File { offset, .. } => offset,
+        }
     }
 }
 
@@ -267,31 +293,31 @@ impl Spaces {
     /// Where `address` led for a sample of `space` at `time_ns`.
     pub fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
         let kernel = is_kernel_address(address);
-        match self.find(space, time_ns, address) {
-            Some((space, region)) if space != 0 => Place {
-                module: Some(region.module),
+        let at = match self.find(space, time_ns, address) {
+            Some((space, region)) if space != 0 => At::File {
+                module: region.module,
                 offset: region.file_offset_of(address),
-                absolute: false,
-                kernel,
-                is_return: false,
             },
-            found => Place {
+            found => At::Address {
+                address,
                 module: found.map(|(_, region)| region.module),
-                offset: address,
-                absolute: true,
-                kernel,
-                is_return: false,
             },
+        };
+        Place {
+            at,
+            kernel,
+            is_return: false,
         }
     }
 
-    /// What an absolute place's address is in its module's file.
+    /// Where a place is in its module's file; its address where no file is mapped there.
     pub fn file_offset(&self, place: Place) -> u64 {
-        let region = match place.absolute {
-            true => self.region(0, u64::MAX, place.offset),
-            false => None,
-        };
-        region.map_or(place.offset, |region| region.file_offset_of(place.offset))
+        match place.at {
+            At::Address { address, .. } => self
+                .region(0, u64::MAX, address)
+                .map_or(address, |region| region.file_offset_of(address)),
+            At::File { offset, .. } => offset,
+        }
     }
 
     /// The mappings of `space` at `time_ns`, those of the kernel included; a later one may lie
@@ -454,9 +480,10 @@ mod tests {
 
     fn name_at(spaces: &Spaces, space: u32, time_ns: u64, address: u64) -> Option<String> {
         let place = spaces.place(space, time_ns, address);
+        let path = |id| &spaces.modules()[id as usize].path;
         place
-            .module
-            .map(|id| format!("{}+{:x}", spaces.modules()[id as usize].path, place.offset))
+            .module()
+            .map(|id| format!("{}+{:x}", path(id), place.number()))
     }
 
     #[test]
@@ -520,7 +547,7 @@ mod tests {
         let spaces = Spaces::new(vec![event(0, 0, kernel)], false);
         let place = spaces.place(44, 9, 0xffff_ffff_8100_0010);
         assert!(place.kernel);
-        assert_eq!(place.module, Some(0));
+        assert_eq!(place.module(), Some(0));
     }
 
     #[test]

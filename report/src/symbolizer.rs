@@ -6,7 +6,7 @@ use crate::images::{Image, ImageAddress, Segments};
 use crate::library::{ImageFound, Library};
 use crate::recording::Recording;
 use crate::runtimes;
-use crate::spaces::{Module, Place};
+use crate::spaces::{At, Module, Place};
 use crate::symbols::{FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared};
 use crate::unwind::RuleTable;
 use std::sync::{Arc, OnceLock};
@@ -156,7 +156,7 @@ impl<'a> Symbolizer<'a> {
     /// What debug information says of `place`, outermost first.
     pub(crate) fn lines(&self, place: Place) -> Vec<Line> {
         let Some(symbols) = place
-            .module
+            .module()
             .and_then(|module| self.modules.get(module as usize))
         else {
             return Vec::new();
@@ -174,7 +174,7 @@ impl<'a> Symbolizer<'a> {
 
     /// What the image of `place` says of lines, and where in it the place is.
     fn lines_in_image(&self, place: Place) -> Option<(&Lines<'a>, ImageAddress)> {
-        let symbols = self.modules.get(place.module? as usize)?;
+        let symbols = self.modules.get(place.module()? as usize)?;
         let image = self.image(place)?;
         let address = self.address(image.segments(), place)?;
         let lines = symbols.lines.get_or_init(|| {
@@ -194,7 +194,7 @@ impl<'a> Symbolizer<'a> {
 
     /// The function at `place`.
     pub(crate) fn find(&self, place: Place) -> Option<Found<'_>> {
-        let in_module = place.module.and_then(|module| {
+        let in_module = place.module().and_then(|module| {
             let symbols = self.modules.get(module as usize)?;
             let embedded = symbols.embedded.iter().find_map(|embedded| {
                 embedded
@@ -218,14 +218,14 @@ impl<'a> Symbolizer<'a> {
     }
 
     fn find_in_list(&self, place: Place) -> Option<Found<'_>> {
-        if !place.absolute {
+        let At::Address { address, .. } = place.at else {
             return None;
-        }
+        };
         let loose = self.loose.iter().find_map(|embedded| {
-            let address = place.offset.wrapping_sub(embedded.identity.load_bias);
+            let address = address.wrapping_sub(embedded.identity.load_bias);
             embedded.symbols.find(ImageAddress(address))
         });
-        let address = ImageAddress(place.offset);
+        let address = ImageAddress(address);
         let listed = || {
             self.library
                 .texts()
@@ -250,27 +250,31 @@ impl<'a> Symbolizer<'a> {
 
     /// The address of `place` as the headers of an image with these segments state it.
     pub(crate) fn address(&self, segments: &Segments, place: Place) -> Option<ImageAddress> {
-        if !place.absolute {
-            return segments.address_of_offset(place.offset);
-        }
-        let region = self.recording.spaces().region(0, u64::MAX, place.offset)?;
+        let address = match place.at {
+            At::Address { address, .. } => address,
+            At::File { offset, .. } => return segments.address_of_offset(offset),
+        };
+        let region = self.recording.spaces().region(0, u64::MAX, address)?;
         let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
-        Some(ImageAddress(place.offset.wrapping_sub(bias)))
+        Some(ImageAddress(address.wrapping_sub(bias)))
     }
 
     fn embedded_address(&self, embedded: &Embedded, place: Place) -> Option<ImageAddress> {
         if !embedded.segments.is_empty() {
             return self.address(&embedded.segments, place);
         }
-        if place.absolute {
-            let bias = embedded.identity.load_bias;
-            return Some(ImageAddress(place.offset.wrapping_sub(bias)));
-        }
+        let offset = match place.at {
+            At::Address { address, .. } => {
+                let bias = embedded.identity.load_bias;
+                return Some(ImageAddress(address.wrapping_sub(bias)));
+            }
+            At::File { offset, .. } => offset,
+        };
         // Without segments nobody says where its file offsets go; text mostly lies at its own
         // offset.
         let image = self.image(place);
-        let stated = image.and_then(|image| image.segments().address_of_offset(place.offset));
-        stated.or(Some(ImageAddress(place.offset)))
+        let stated = image.and_then(|image| image.segments().address_of_offset(offset));
+        stated.or(Some(ImageAddress(offset)))
     }
 
     /// The segments of a module and its unwind rules: those of its image, else those that
@@ -295,7 +299,7 @@ impl<'a> Symbolizer<'a> {
 
     /// The image of a place's module.
     pub fn image(&self, place: Place) -> Option<&Arc<Image>> {
-        self.found(place.module?).image.as_ref()
+        self.found(place.module()?).image.as_ref()
     }
 
     /// What was found for a module.

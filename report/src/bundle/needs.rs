@@ -149,7 +149,7 @@ pub(super) fn images(
         if let Some(Found::InList(symbol)) = symbolizer.find(*place) {
             listed.insert(symbol.start.0, (symbol.size_bytes, symbol.name));
         }
-        if let Some(module) = place.module {
+        if let Some(module) = place.module() {
             by_module.entry(module).or_default().push(*place);
         }
     }
@@ -235,10 +235,10 @@ pub(super) fn missing(
     symbolizer: &Symbolizer<'_>,
     places: &BTreeSet<Place>,
 ) -> Vec<String> {
-    let modules: BTreeSet<ModuleId> = places.iter().filter_map(|place| place.module).collect();
+    let modules: BTreeSet<ModuleId> = places.iter().filter_map(|place| place.module()).collect();
     let unknown = modules.into_iter().filter(|module| {
         let nothing = symbolizer.unwinding(*module).is_none();
-        let unnamed = |place: &&Place| place.module == Some(*module);
+        let unnamed = |place: &&Place| place.module() == Some(*module);
         nothing
             && places
                 .iter()

@@ -84,7 +84,7 @@ impl<'a, 's> Naming<'a, 's> {
 
     fn module(&self, place: Place) -> Option<&Module> {
         let modules = self.recording.spaces().modules();
-        modules.get(place.module? as usize)
+        modules.get(place.module()? as usize)
     }
 
     fn label_of(&self, place: Place, named: &Named, labels: &mut Labels) -> Label {
@@ -125,7 +125,7 @@ impl<'a, 's> Naming<'a, 's> {
             file: file_id,
             line: file.map_or(0, |_| named.line),
             start_line: named.start_line,
-            offset: if exact { place.offset } else { 0 },
+            offset: if exact { place.number() } else { 0 },
             into_bytes: if exact { into_bytes } else { 0 },
             is_return: exact && place.is_return,
             kernel: place.kernel,
@@ -143,7 +143,7 @@ impl<'a, 's> Naming<'a, 's> {
                 let offset = offset.wrapping_sub(bytes_before);
                 format!("{}+{offset:#x}", module.short_name())
             }
-            None => format!("{:#x}", place.offset),
+            None => format!("{:#x}", place.number()),
         }
     }
 }
