@@ -7,7 +7,7 @@ use crate::guest::Guest;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use uprof::cold::End;
-use uprof::{Block, BlockType, Item, Payload, Row, SampleBlock, StreamReader, Task};
+use uprof::{Block, Item, Payload, Row, SampleBlock, StreamReader, Task};
 
 const MINUTE_NS: u64 = 60_000_000_000;
 
