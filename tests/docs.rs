@@ -1,5 +1,5 @@
-//! The tables of docs/ name tests, and constants with their values; this sees that there are such, so that no row outlives
-//! what it rests on.
+//! The tables of docs/ name tests, and constants with their values; this sees that there are such, so that
+//! no row outlives what it rests on.
 
 mod sources;
 

@@ -1,8 +1,7 @@
 //! What recorder and report agree on beside the file, and what is no part of the format: which name wins, how
-//! many samples were due, what a Linux kernel tells of itself, which characters are never shown, one hash for small keys.
+//! many samples were due, what a Linux kernel tells of itself, which characters are never shown.
 
 pub mod alias;
 pub mod due;
 pub mod linux;
 pub(crate) mod steering;
-pub(crate) mod word_hash;

@@ -55,6 +55,7 @@
 
 mod varint;
 mod tags;
+mod word_hash;
 pub mod layout;
 mod error;
 mod samples;
@@ -72,7 +73,6 @@ mod recover;
 
 pub use agreed::due::Due;
 pub use agreed::steering::is_steering;
-pub use agreed::word_hash::{WordHasher, WordMap};
 pub use agreed::{alias, due, linux};
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
@@ -87,4 +87,5 @@ pub use samples::{
 };
 pub use scanner::Item;
 pub use stream::StreamReader;
+pub use word_hash::{WordHasher, WordMap};
 pub use writer::Writer;

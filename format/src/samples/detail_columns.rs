@@ -1,11 +1,11 @@
 //! Writes and reads the columns of [`Details`]: the numbers of rows go in, bytes come out, and back
 //! (format-spec.md, sections 5.1 and 5.6).
 
-use crate::agreed::word_hash::WordMap;
 use crate::error::Fault;
 use crate::samples::details::{Details, Told};
 use crate::samples::directory::Directory;
 use crate::varint::{self, Cursor};
+use crate::word_hash::WordMap;
 
 /// The columns of [`Details`], while a block is filled.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 //! sites: a frame that was seen below the same caller before is told by a small number. Writer and
 //! reader keep the same lists.
 
-use crate::agreed::word_hash::WordMap;
 use crate::samples::sample::Frame;
+use crate::word_hash::WordMap;
 
 /// Most frames remembered for one caller: bounds the search.
 const MOST: usize = 32;

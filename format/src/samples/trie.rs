@@ -3,13 +3,13 @@
 //!
 //! Chains that share their outer frames share nodes, so that a block holds each path once.
 
-use crate::agreed::word_hash::{WordHasher, WordMap};
 use crate::error::Fault;
 use crate::layout::{MAX_FRAMES, MAX_NODES};
 use crate::samples::child_index::{ChildIndex, NONE};
 use crate::samples::sample::{Found, Frame, FrameKind};
 use crate::samples::successors::{FrameNumber, Successors};
 use crate::varint::{self, Cursor};
+use crate::word_hash::{WordHasher, WordMap};
 use std::hash::Hasher;
 
 /// One frame of the stack table, with the frame that called it.

@@ -1,6 +1,5 @@
 //! Gathers samples, one after the other, as the columns of a block (format-spec.md, section 5); `reader` mirrors it.
 
-use crate::agreed::word_hash::WordMap;
 use crate::layout::{
     MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES, REGISTER_COLUMN,
 };
@@ -12,6 +11,7 @@ use crate::samples::registers::{Elsewhere, RegisterBuilder};
 use crate::samples::sample::{Sample, Stop, Task};
 use crate::samples::trie::{TrieBuilder, TrieColumns};
 use crate::varint;
+use crate::word_hash::WordMap;
 
 /// A block is closed when it has this many rows.
 const FULL_ROWS: usize = 8192;
