@@ -175,9 +175,7 @@ pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
 
 /// Looks at this machine: what can be recorded here, and how to go on.
 pub fn examine_host() -> Report {
-    let mut report = Report::default();
-    let looks = BACKENDS.iter().filter_map(|backend| backend.examine_host);
-    looks.for_each(|look| look(&mut report));
+    let mut report = look_at_host(BACKENDS.iter());
     report.command = Some("uniprof doctor TARGET, for what will work there".into());
     report
 }
@@ -185,11 +183,14 @@ pub fn examine_host() -> Report {
 /// Guests of this machine that can be recorded, as `uniprof record` takes them; processes are too many.
 #[cfg(feature = "report")]
 pub fn guests() -> Vec<String> {
+    look_at_host(BACKENDS.iter().filter(|backend| backend.prefix != "pid:")).targets
+}
+
+fn look_at_host<'a>(kinds: impl Iterator<Item = &'a Backend>) -> Report {
     let mut report = Report::default();
-    let guests = BACKENDS.iter().filter(|backend| backend.prefix != "pid:");
-    let looks = guests.filter_map(|backend| backend.examine_host);
+    let looks = kinds.filter_map(|backend| backend.examine_host);
     looks.for_each(|look| look(&mut report));
-    report.targets
+    report
 }
 
 /// Guests that were left standing.

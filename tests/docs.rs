@@ -149,6 +149,10 @@ fn tests_and_limits_named_in_a_table_are_there_and_are_what_it_says() {
             else {
                 continue;
             };
+            assert!(
+                quoted(constants).next().is_none() || quoted(tests).next().is_some(),
+                "{row}: no test goes past it"
+            );
             let says = cells.join(" ");
             for constant in quoted(constants) {
                 assert!(sources.names.contains(constant), "{row}: no {constant}");

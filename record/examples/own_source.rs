@@ -167,11 +167,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Machine::run(&shared);
         }
     });
-    let source = Source {
-        hot: Hot::StopWorld(Box::new(guest)),
-        observer: None,
-        namer: None,
-    };
+    let source = Source::of(Hot::StopWorld(Box::new(guest)));
     let plan = Plan {
         rate_hz: 499.0,
         duration: Some(Duration::from_secs(2)),

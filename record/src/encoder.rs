@@ -610,6 +610,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn address_spaces_of_a_guest_that_are_told() {
+        let mut known = HashSet::new();
+        let mut slot = Slot::new(0);
+        let mut tell = |root: usize| {
+            slot.time_ns += 1;
+            new_space(&mut known, &slot, (root as u64) << 12, None).is_some()
+        };
+        assert!((1..=MOST_SPACES).all(&mut tell));
+        assert!(!tell(MOST_SPACES + 1));
+        assert!(!tell(1), "known already");
+    }
+
+    #[test]
     fn naps_are_short_where_the_ring_fills_fast() {
         // 640,000 samples a second: 3,200 in 5 ms, and a ring of 4,000.
         let busy = nap(NAP, 3200, 4000);

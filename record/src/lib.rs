@@ -45,7 +45,7 @@
 //! }
 //!
 //! let guest = Stuck(Facts::new(Target { vcpus: 1, ..Target::default() }));
-//! let source = Source { hot: Hot::StopWorld(Box::new(guest)), observer: None, namer: None };
+//! let source = Source::of(Hot::StopWorld(Box::new(guest)));
 //! let plan = Plan { duration: Some(Duration::from_millis(300)), ..Plan::default() };
 //! let mut recording = Vec::new();
 //! let summary = record(source, &mut recording, &plan, Arc::default())?;
@@ -61,6 +61,7 @@
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
+mod addresses;
 pub mod codes;
 pub mod control;
 pub mod doctor;

@@ -12,6 +12,7 @@ use uniprof_record::gdb::description::{self, Description};
 use uniprof_record::gdb::endpoint::{Connection, Endpoint};
 use uniprof_record::gdb::handshake::{self, MOST_VCPUS};
 use uniprof_record::gdb::packet::{Decoder, Event, Fault, MOST_PAYLOAD_BYTES};
+use uniprof_record::qemu::machine::Machine;
 use uniprof_record::qemu::qmp::Qmp;
 use uniprof_record::ring::ring;
 use uniprof_record::slot::{MAX_TEXT_BYTES, News, Note, Slot};
@@ -218,6 +219,20 @@ fn monitor(answer: &str) -> Result<serde_json::Value, String> {
     let qmp = Qmp::over(connection(said), Path::new("qmp"));
     let answer = qmp.and_then(|mut qmp| qmp.run("query-name", serde_json::json!({})));
     answer.map_err(|error| error.to_string())
+}
+
+#[test]
+fn vcpus_that_a_monitor_tells() {
+    let ask = |vcpus: usize| {
+        let list = vec!["{}"; vcpus].join(",");
+        let nothing = "{\"return\":{}}\n".repeat(16);
+        let answers = format!("{GREETING}{{\"return\":{{}}}}\n{{\"return\":[{list}]}}\n{nothing}");
+        let mut qmp = Qmp::over(connection(answers.into_bytes()), Path::new("qmp")).unwrap();
+        Machine::ask(&mut qmp)
+    };
+    ask(MOST_VCPUS).unwrap();
+    let message = ask(MOST_VCPUS + 1).unwrap_err().to_string();
+    assert!(message.contains("too many vCPUs"), "{message}");
 }
 
 #[test]

@@ -94,7 +94,12 @@ impl Library {
     pub fn add_symbols(&mut self, path: &Path) -> Result<(), SymbolsError> {
         let read = || {
             let bytes = read_at_most(File::open(path)?, SYMBOL_LIST_BYTES_MAX)?;
-            bytes.ok_or_else(|| io::Error::other("it is larger than any list of symbols"))
+            bytes.ok_or_else(|| {
+                let most_mib = SYMBOL_LIST_BYTES_MAX >> 20;
+                io::Error::other(format!(
+                    "it is larger than {most_mib} MiB, which no list of symbols is"
+                ))
+            })
         };
         let bytes = read().map_err(|source| SymbolsError::Read {
             path: path.to_owned(),

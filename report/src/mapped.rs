@@ -203,6 +203,9 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
 /// # Errors
 /// Whatever reading gives.
 pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+    if file.metadata()?.len() > bytes_max {
+        return Ok(None); // a pipe, or what grows, is as long as it turns out
+    }
     let mut bytes = Vec::new();
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((read as u64 <= bytes_max).then_some(bytes))

@@ -1,9 +1,11 @@
 //! Limits of reports, each at its value and past it. docs/limits.md names these tests.
 
+use std::fs::File;
 use std::io::Write;
 use uniprof_report::images::Image;
 use uniprof_report::import::{IMPORTS, Imported, import};
 use uniprof_report::labels::printable;
+use uniprof_report::library::Library;
 use uniprof_report::unwind::{Cache, Options, Stack, Unwinder};
 use uprof::{Arch, Registers, Stop};
 
@@ -36,6 +38,23 @@ fn frames_of_an_unwound_stack() {
     assert_ne!(unwound(most as u64 - 2).1, Stop::Depth);
     assert_eq!(unwound(most as u64), (most, Stop::Depth));
     assert_eq!(unwound(10 * most as u64), (most, Stop::Depth));
+}
+
+/// Files that take no room on the disk.
+#[test]
+fn bytes_of_a_list_of_symbols() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("symbols");
+    let add = |length: u64| {
+        File::create(&path).unwrap().set_len(length).unwrap();
+        let error = Library::default().add_symbols(&path).unwrap_err();
+        error.to_string()
+    };
+    let message = add((512 << 20) + 1);
+    assert!(message.contains("larger than 512 MiB"), "{message}");
+    // One that is small enough, but names nothing.
+    let message = add(1 << 10);
+    assert!(!message.contains("larger"), "{message}");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 pub mod orc;
 mod processes;
 
+use crate::addresses::Addresses;
 use crate::elf::build_id;
 use crate::guest::page_tables::Roots;
 use crate::plan::LEAF_STACK_BYTES;
@@ -42,8 +43,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
 const LOOKS_FOR_KERNEL: u32 = 300;
 /// Times that page tables may be gone while tables are read.
 const MOST_ROOTS: u32 = 100;
-/// Addresses that names are looked for; those of later code stay without.
-const MOST_ADDRESSES: usize = 1 << 18;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -75,8 +74,7 @@ pub struct Linux {
     only_walks: bool,
     most_frames: usize,
     walked: Vec<Frame>,
-    seen: HashSet<u64>,
-    new: Vec<u64>,
+    sampled: Addresses,
     told: HashSet<u64>,
     /// By the physical addresses of their page tables.
     processes: HashMap<u64, Process>,
@@ -186,8 +184,7 @@ impl Linux {
             only_walks: false,
             most_frames: 0,
             walked: Vec::new(),
-            seen: HashSet::new(),
-            new: Vec::new(),
+            sampled: Addresses::default(),
             told: HashSet::new(),
             processes: HashMap::new(),
         }
@@ -279,11 +276,8 @@ impl Linux {
         }
         for frame in sample.chain.iter().filter(|_| is_ours) {
             let address = frame.lookup_address();
-            if self.kernel.text.contains(&address)
-                && self.seen.len() < MOST_ADDRESSES
-                && self.seen.insert(address)
-            {
-                self.new.push(address);
+            if self.kernel.text.contains(&address) {
+                self.sampled.add(address);
             }
         }
         sample
@@ -291,7 +285,7 @@ impl Linux {
 
     /// Names of functions that came since the last call; `None` where there are none.
     pub fn part(&mut self) -> Option<ImagePart> {
-        let new = std::mem::take(&mut self.new);
+        let new = self.sampled.take();
         let kallsyms = &self.kernel.kallsyms;
         let functions = new.iter().filter_map(|address| kallsyms.function(*address));
         let mut starts: Vec<u64> = functions.map(|function| function.start).collect();

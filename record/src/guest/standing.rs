@@ -22,6 +22,8 @@ pub type ReadMark = fn(&str) -> Option<Box<dyn Stranded>>;
 /// A guest that stands still, or may.
 pub struct Standing {
     guest: Box<dyn Stranded>,
+    /// What was found; `None` where only resuming it would tell.
+    stands: Option<bool>,
     mark: Abandoned,
 }
 
@@ -31,8 +33,13 @@ impl Standing {
         let mut all = Vec::new();
         for mark in Abandoned::all() {
             let guest = kinds.iter().find_map(|read| read(&mark.guest));
-            match guest.filter(|guest| guest.stands() != Some(false)) {
-                Some(guest) => all.push(Standing { guest, mark }),
+            let found = guest.map(|guest| (guest.stands(), guest));
+            match found.filter(|&(stands, _)| stands != Some(false)) {
+                Some((stands, guest)) => all.push(Standing {
+                    guest,
+                    stands,
+                    mark,
+                }),
                 // It runs, or is gone.
                 None => mark.settle(),
             }
@@ -61,7 +68,7 @@ impl Standing {
 
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self.guest.stands() {
+        let how = match self.stands {
             Some(_) => "stands",
             None => "may stand",
         };

@@ -131,3 +131,22 @@ impl Known {
         (told.own_ns > 0 || told.ended_ns > 0).then_some(told)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_whose_processor_time_is_read() {
+        let own = std::process::id() as i32;
+        let is_read = |before: usize| {
+            let mut pids = vec![-1; before];
+            pids.push(own);
+            let mut census = Census::default();
+            census.look(&pids, false);
+            census.known.contains_key(&own)
+        };
+        assert!(is_read(MOST_TIMED - 1));
+        assert!(!is_read(MOST_TIMED));
+    }
+}

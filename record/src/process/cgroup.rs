@@ -116,6 +116,22 @@ mod tests {
         assert_eq!(found, expected.map(PathBuf::from));
     }
 
+    /// Plain folders in the place of groups.
+    #[test]
+    fn groups_below_a_group_up_to_the_last_and_past_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let add = |pid: usize| {
+            let group = folder.path().join(pid.to_string());
+            std::fs::create_dir(&group).unwrap();
+            std::fs::write(group.join(PROCS), format!("{pid}\n")).unwrap();
+        };
+        let group = Cgroup(folder.path().to_path_buf());
+        (2..=MOST_GROUPS).for_each(add);
+        assert_eq!(group.pids().len(), MOST_GROUPS - 1);
+        add(MOST_GROUPS + 1);
+        assert_eq!(group.pids().len(), MOST_GROUPS - 1);
+    }
+
     #[test]
     fn groups_that_are_none() {
         for name in ["", "no/such/group", "/etc", "/proc/self/mounts"] {

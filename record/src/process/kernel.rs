@@ -5,6 +5,7 @@
 //! Source: `/proc/kallsyms`, whose lines are `address type name`, then a tab and `[module]`.
 
 use super::registers::ARCH;
+use crate::addresses::Addresses;
 use crate::elf::build_id;
 use std::collections::HashSet;
 use std::thread::JoinHandle;
@@ -13,14 +14,10 @@ use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::linux::{KERNEL_HALF, KERNEL_PATH};
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
-/// Most addresses remembered; those of later functions stay without a name.
-const MOST_ADDRESSES: usize = 1 << 20;
-
 /// Gathers sampled kernel addresses and names them.
 #[derive(Debug, Default)]
 pub struct KernelNames {
-    seen: HashSet<u64>,
-    new: Vec<u64>,
+    sampled: Addresses,
     table: Table,
     told: HashSet<u64>,
 }
@@ -61,22 +58,22 @@ impl Table {
 impl KernelNames {
     /// Remembers an address, if it is one of the kernel.
     pub fn add(&mut self, address: u64) {
-        let room = self.seen.len() < MOST_ADDRESSES;
-        if address >= KERNEL_HALF && room && self.seen.insert(address) {
-            self.new.push(address);
+        if address >= KERNEL_HALF {
+            self.sampled.add(address);
         }
     }
 
     /// The functions that hold addresses which came since the last call; `None` where there are
     /// none, or where their names are still being read and `wait` does not say to wait.
     pub fn part(&mut self, wait: bool) -> Option<ImagePart> {
-        if self.new.is_empty() {
+        if self.sampled.is_empty() {
             return None;
         }
         let table = self.table.get(wait)?;
         let mut found: Vec<usize> = self
-            .new
-            .drain(..)
+            .sampled
+            .take()
+            .into_iter()
             .filter_map(|address| {
                 table
                     .partition_point(|(start, _)| *start <= address)

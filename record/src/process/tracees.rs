@@ -132,6 +132,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn threads_under_ptrace_up_to_the_last_and_past_it() {
+        // No process has such an id.
+        let space = u32::MAX >> 1;
+        let mut threads = Threads::new();
+        let most = MOST as u32;
+        assert!((1..=most).all(|vcpu| threads.add(Task { space, vcpu })));
+        let next = Task {
+            space,
+            vcpu: most + 1,
+        };
+        assert!(!threads.add(next));
+        threads.remove(Pid::from_raw(7));
+        assert!(threads.add(next));
+    }
+
+    #[test]
     fn a_thread_that_runs_is_told_from_one_that_sleeps() {
         let own = std::process::id();
         let tid = nix::unistd::gettid().as_raw() as u32;

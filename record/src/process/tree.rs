@@ -12,6 +12,10 @@ pub const MOST_PROCESSES: usize = 16_384;
 
 /// `pids` and all processes below them that still run, each once.
 pub fn below(pids: &[i32]) -> Vec<i32> {
+    below_by(pids, threads::children)
+}
+
+fn below_by(pids: &[i32], children_of: impl Fn(i32) -> Vec<i32>) -> Vec<i32> {
     let mut seen = HashSet::new();
     let mut all: Vec<i32> = pids
         .iter()
@@ -21,9 +25,8 @@ pub fn below(pids: &[i32]) -> Vec<i32> {
     let mut next = 0;
     while let Some(&pid) = all.get(next) {
         let room = MOST_PROCESSES.saturating_sub(all.len());
-        let children = threads::children(pid);
         all.extend(
-            children
+            children_of(pid)
                 .into_iter()
                 .filter(|&child| seen.insert(child))
                 .take(room),
@@ -61,6 +64,12 @@ pub fn named(name: &str) -> Vec<i32> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn processes_without_end_are_found_up_to_a_number() {
+        let found = below_by(&[1], |pid| vec![2 * pid, 2 * pid + 1]);
+        assert_eq!(found, (1..=MOST_PROCESSES as i32).collect::<Vec<_>>());
+    }
 
     #[test]
     fn children_of_children_are_found() {

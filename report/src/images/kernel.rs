@@ -108,7 +108,7 @@ impl WrittenOver {
             let Some((section, at)) = table(image, name) else {
                 continue;
             };
-            let starts = relative(&section, at, each).take(PLACES_MAX);
+            let starts = relative(&section, at, each);
             places.extend(starts.map(|start| (start, bytes)));
         }
         let (name, each, length_at) = PARAVIRT;
@@ -130,7 +130,7 @@ impl WrittenOver {
                 let lengths = section
                     .chunks_exact(each)
                     .map(|entry| u64::from(entry[length_at]));
-                places.extend(relative(&section, at, each).zip(lengths).take(PLACES_MAX));
+                places.extend(relative(&section, at, each).zip(lengths));
             }
         }
         places.sort_unstable();
@@ -143,10 +143,11 @@ fn table<'i>(image: &'i Image, name: &str) -> Option<(Cow<'i, [u8]>, u64)> {
     Some((image.section(name)?, at.0))
 }
 
-/// The places that entries begin with, which take `each` bytes, the first of them at address `at`.
+/// The places that entries begin with, which take `each` bytes, the first of them at address `at`: no more than
+/// [`PLACES_MAX`].
 fn relative(section: &[u8], at: u64, each: usize) -> impl Iterator<Item = u64> + '_ {
     let entries = section.chunks_exact(each).enumerate();
-    entries.filter_map(move |(index, entry)| {
+    entries.take(PLACES_MAX).filter_map(move |(index, entry)| {
         let own = at.wrapping_add((index * each) as u64);
         let step = entry.first_chunk().copied().map(i32::from_le_bytes)?;
         Some(own.wrapping_add_signed(i64::from(step)))
@@ -156,6 +157,15 @@ fn relative(section: &[u8], at: u64, each: usize) -> impl Iterator<Item = u64> +
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_that_a_kernel_writes_over_up_to_the_last_and_past_it() {
+        let entries = vec![0; (PLACES_MAX + 1) * 4];
+        let places = |count: usize| relative(&entries[..count * 4], 0x1000, 4);
+        assert_eq!(places(PLACES_MAX).count(), PLACES_MAX);
+        let last = places(PLACES_MAX + 1).last();
+        assert_eq!(last, Some(0x1000 + 4 * (PLACES_MAX as u64 - 1)));
+    }
 
     /// An image with one segment in the kernel's half, which holds `data`, and a section __ksymtab.
     fn image(data: &[u8]) -> Image {

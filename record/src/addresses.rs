@@ -1,0 +1,50 @@
+//! Sampled addresses of a kernel that are to be named, each once.
+
+use std::collections::HashSet;
+
+/// Most that are remembered; code behind later ones has no names.
+const ADDRESSES_MAX: usize = 1 << 20;
+
+/// Addresses that came, and which of them are new.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    seen: HashSet<u64>,
+    new: Vec<u64>,
+}
+
+impl Addresses {
+    /// Remembers `address`, if there is room.
+    pub fn add(&mut self, address: u64) {
+        if self.seen.len() < ADDRESSES_MAX && self.seen.insert(address) {
+            self.new.push(address);
+        }
+    }
+
+    /// Whether none came since they were taken.
+    pub fn is_empty(&self) -> bool {
+        self.new.is_empty()
+    }
+
+    /// Those that came since the last call, in their order.
+    pub fn take(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_kernel_up_to_the_last_and_past_it() {
+        let mut addresses = Addresses::default();
+        let most = ADDRESSES_MAX as u64;
+        (0..most + 1).for_each(|address| addresses.add(address));
+        let new = addresses.take();
+        assert_eq!((new.len() as u64, new.last()), (most, Some(&(most - 1))));
+        [0, most]
+            .into_iter()
+            .for_each(|address| addresses.add(address));
+        assert!(addresses.is_empty());
+    }
+}
