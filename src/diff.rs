@@ -15,9 +15,9 @@ use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{
     Diff, DiffOptions, Rule, RuleVerdict, diff, json, markdown, table, workflow,
 };
-use uniprof_report::labels::printable;
-use uniprof_report::library::Library;
+use uniprof_report::images::library::Library;
 use uniprof_report::recording::Recording;
+use uniprof_report::text::printable;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
 use uniprof_report::views::workflow::{Level, annotate};

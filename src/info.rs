@@ -5,9 +5,9 @@ use crate::candidates::recordings;
 use crate::progress::Progress;
 use crate::showing::Showing;
 use std::path::PathBuf;
-use uniprof_report::account::Account;
 use uniprof_report::recording::Recording;
-use uniprof_report::survey::survey;
+use uniprof_report::recording::account::Account;
+use uniprof_report::recording::survey::survey;
 use uniprof_report::views::info;
 use uprof::due::is_loss;
 

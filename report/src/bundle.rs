@@ -6,13 +6,13 @@
 mod needs;
 mod redact;
 
-use crate::advice::advice;
-use crate::embedded::Embedded;
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::advice::advice;
 use crate::recording::Recording;
-use crate::symbolizer::Symbolizer;
+use crate::stacks::embedded::Embedded;
+use crate::stacks::symbolizer::Symbolizer;
+use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
-use crate::unwinders::Unwinders;
 use redact::Redactor;
 use std::io::{self, Write};
 use uprof::cold::{End, EndReason};

@@ -36,11 +36,11 @@ pub use rule::{Rule, RuleError, RuleVerdict};
 pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
-use crate::account::Account;
-use crate::filter::Filter;
-use crate::gather::Options;
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::filter::Filter;
+use crate::profile::gather::Options;
 use crate::recording::Recording;
+use crate::recording::account::Account;
 use std::collections::HashSet;
 
 /// What to compare, and how sure to be.

@@ -9,10 +9,10 @@ pub mod pprof;
 pub mod speedscope;
 pub mod uniprof_text;
 
-use crate::gather::{self, By, Each, Options, Profile, Progress, Sampled};
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::gather::{self, By, Each, Options, Profile, Progress, Sampled};
+use crate::profile::tree::NodeId;
 use crate::recording::Recording;
-use crate::tree::NodeId;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::{State, Task};

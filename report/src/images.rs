@@ -2,12 +2,19 @@
 //! and load bias come out. Nothing here unwinds or names an address; every offset and length that
 //! the file claims is checked before it is used.
 
-mod vmlinuz;
-mod segments;
-mod stubs;
-mod debugdata;
-mod kernel;
 mod error;
+mod segments;
+mod debugdata;
+mod vmlinuz;
+mod kernel;
+mod stubs;
+pub(crate) mod hypercalls;
+pub(crate) mod call_frames;
+pub mod symbols;
+pub mod library;
+pub mod locate;
+mod assume;
+pub mod disassembly;
 
 pub use error::ImageError;
 pub use segments::Segments;

@@ -3,9 +3,9 @@
 //! no guest; same input, same bytes out.
 //!
 //! ```
-//! use uniprof_report::functions;
-//! use uniprof_report::gather::{Options, gather};
-//! use uniprof_report::library::Library;
+//! use uniprof_report::profile::functions;
+//! use uniprof_report::profile::gather::{Options, gather};
+//! use uniprof_report::images::library::Library;
 //! use uniprof_report::recording::Recording;
 //!
 //! let recording = Recording::open("../corpus/pack-stack.uprof".as_ref())?;
@@ -25,43 +25,16 @@
 
 pub mod mapped;
 pub mod work;
-mod json_writer;
-mod arena;
 
-pub mod unit;
 pub mod recording;
-mod runtimes;
-pub mod spaces;
-pub mod tasks;
-pub mod guest_spaces;
-pub mod processes;
 pub mod images;
 pub mod unwind;
-mod hypercalls;
-pub mod symbols;
-pub mod embedded;
-pub mod library;
-pub mod locate;
-pub mod symbolizer;
-pub mod code;
-pub mod disassembly;
-mod splice;
-mod unwinders;
-pub mod bundle;
-pub mod filter;
-pub mod labels;
-pub mod tree;
-pub mod recursion;
-pub mod account;
+pub mod text;
+pub mod stacks;
 pub mod profile;
-pub mod advice;
-pub mod gather;
-pub mod survey;
-mod calendar;
-pub mod screen;
-pub mod functions;
 pub mod export;
 pub mod views;
+pub mod bundle;
 pub mod import;
 pub mod diff;
 

@@ -1,10 +1,18 @@
 //! A gathered profile: stacks with counts, what they are called, and what they rest on. Views and exports
 //! begin with one.
 
-use crate::account::Account;
-use crate::labels::Labels;
-use crate::tree::StackTree;
-use crate::unit::Unit;
+pub mod filter;
+pub mod labels;
+pub mod tree;
+pub mod recursion;
+pub mod advice;
+pub mod gather;
+pub mod functions;
+
+use crate::recording::account::Account;
+use crate::recording::unit::Unit;
+use labels::Labels;
+use tree::StackTree;
 
 /// What was gathered.
 #[derive(Debug, Default)]

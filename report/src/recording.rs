@@ -2,28 +2,34 @@
 //! and the places of its sample blocks come out. Samples are decoded later, block by block, so
 //! that memory does not grow with the recording.
 
-mod assume;
-mod damages;
 mod error;
-mod subject;
 mod source;
 mod spool;
+mod damages;
+mod subject;
+pub mod unit;
+pub mod spaces;
+pub mod guest_spaces;
+pub mod tasks;
+pub mod survey;
+pub mod processes;
+pub mod account;
 
 pub use damages::Damages;
 pub use error::RecordingError;
 pub(crate) use subject::{first_word, last_part};
 
-use crate::guest_spaces::GuestSpaces;
-use crate::spaces::Spaces;
-use crate::tasks::TaskNames;
+use guest_spaces::GuestSpaces;
 use source::Source;
+use spaces::Spaces;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use tasks::TaskNames;
 use uprof::cold::{
-    ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TargetKind,
-    TaskEvent,
+    ClockPair, Code, End, Loss, Mapping, Metadata, ModuleChange, ModuleEvent, ProcessTime,
+    SpaceEvent, TargetKind, TaskEvent,
 };
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, StreamReader};
@@ -100,7 +106,7 @@ const IMAGE_BYTES_MAX: u64 = 1 << 30;
 /// Records of a guest's code beyond this many are left out, of each of its lives.
 const CODES_MAX: usize = 128;
 /// Lives of a guest that are told apart where images are looked for; a recorder follows no more.
-const LIVES_MAX: usize = 64;
+pub(crate) const LIVES_MAX: usize = 64;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
@@ -369,6 +375,21 @@ impl Recording {
     /// Processor time that the kernel counted, by process.
     pub fn times(&self) -> &[ProcessTime] {
         &self.times
+    }
+
+    /// Pieces of the guest's code (format-spec.md, section 6.10).
+    pub(crate) fn code(&self) -> &[Code] {
+        &self.code
+    }
+
+    /// Adds a mapping that the file doesn't tell, from the start on.
+    pub(crate) fn add_mapping(&mut self, space: u32, mapping: Mapping) {
+        self.spaces.assume(space, &mapping);
+        self.assumed.push(ModuleEvent {
+            time_ns: self.start_ns,
+            space,
+            what: ModuleChange::Mapped(mapping),
+        });
     }
 
     /// Mappings of images that were found out, and that the file doesn't tell.

@@ -5,7 +5,6 @@
 //! [`Stop::Complete`](uprof::Stop) is claimed only where call frame information or a zero says that
 //! there is no caller.
 
-mod entries;
 mod linkage;
 mod edges;
 mod table;
@@ -24,12 +23,13 @@ mod x86_64;
 mod aarch64;
 mod step;
 mod unwinder;
+pub(crate) mod splice;
 
+pub use crate::images::call_frames::Skipped;
 pub use cache::Cache;
-pub(crate) use compile::function_ranges;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
 pub use returns::Landing;
 pub(crate) use returns::returns;
-pub use table::{RuleTable, Skipped};
+pub use table::RuleTable;
 pub use unwinder::{End, Options, Unwinder};

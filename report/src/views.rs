@@ -18,12 +18,12 @@ pub mod info;
 pub mod markdown;
 pub mod workflow;
 
-use crate::gather::{Profile, Sampled};
-use crate::labels::printable;
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::gather::{Profile, Sampled};
 use crate::recording::Recording;
-use crate::screen::Screen;
-use crate::unit::Unit;
+use crate::recording::unit::Unit;
+use crate::text::printable;
+use crate::text::screen::Screen;
 use flame::FlameOptions;
 use std::io::{self, Write};
 use tree::TreeOptions;
@@ -66,7 +66,8 @@ pub enum Needs {
     Counts,
     /// One by one, in the order of the file: [`Drawn::add`] is called for each.
     Samples,
-    /// Added up by instruction ([`By::Place`](crate::gather::By::Place)), and images: such a view is shown alone.
+    /// Added up by instruction ([`By::Place`](crate::profile::gather::By::Place)), and images: such a view is
+    /// shown alone.
     Instructions,
 }
 

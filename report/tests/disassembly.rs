@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uniprof_report::disassembly::{instruction, starts};
+use uniprof_report::images::disassembly::{instruction, starts};
 use uniprof_report::images::{Image, ImageAddress, Stubs, Target};
 use uprof::Arch;
 

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::io::Write;
 use uniprof_report::images::Image;
+use uniprof_report::images::library::Library;
 use uniprof_report::import::{IMPORTS, Imported, import};
-use uniprof_report::labels::printable;
-use uniprof_report::library::Library;
+use uniprof_report::text::printable;
 use uniprof_report::unwind::{Cache, Options, Stack, Unwinder};
 use uprof::{Arch, Registers, Stop};
 

@@ -4,15 +4,15 @@ use crate::markup;
 use crate::repair::{recording_of, repair};
 use crate::take::{Take, put_varint};
 use std::io::Read;
-use uniprof_report::code::Codes;
-use uniprof_report::embedded::Embedded;
 use uniprof_report::export::{FORMATS, Request};
-use uniprof_report::gather::{By, Each, Options, gather};
+use uniprof_report::images::library::Library;
 use uniprof_report::import::{IMPORTS, import};
-use uniprof_report::library::Library;
+use uniprof_report::profile::gather::{By, Each, Options, gather};
 use uniprof_report::recording::Recording;
-use uniprof_report::screen::Screen;
-use uniprof_report::survey::survey;
+use uniprof_report::recording::survey::survey;
+use uniprof_report::stacks::code::Codes;
+use uniprof_report::stacks::embedded::Embedded;
+use uniprof_report::text::screen::Screen;
 use uniprof_report::unwind::{Cache, Module, Stack, Unwinder};
 use uniprof_report::views::annotate::Annotation;
 use uniprof_report::views::chart::Chart;
@@ -287,7 +287,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
         Ok(())
     });
     let drawing = FlameOptions {
-        title: uniprof_report::labels::printable(&recording.metadata().target.name).into_owned(),
+        title: uniprof_report::text::printable(&recording.metadata().target.name).into_owned(),
         subtitle: profile.account.short_line(140),
         reverse: options.by_task,
         icicle: options.by_task,

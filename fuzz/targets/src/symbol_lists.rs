@@ -3,8 +3,8 @@
 use uniprof_record::process::{kernel, maps};
 use uniprof_record::{elf::build_id, xen};
 use uniprof_report::images::ImageAddress;
-use uniprof_report::labels::printable;
-use uniprof_report::symbols::{SymbolTable, demangle};
+use uniprof_report::images::symbols::{SymbolTable, demangle};
+use uniprof_report::text::printable;
 
 /// One text, read as each of them.
 pub fn run(bytes: &[u8]) {

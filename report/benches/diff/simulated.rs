@@ -29,7 +29,7 @@ use std::time::Instant;
 use uniprof_report::diff::Side;
 use uniprof_report::diff::{BLOCKS, Cell, Counted, Counts, DiffOptions, Item, Kind, Match, Series};
 use uniprof_report::diff::{Verdicts, judge};
-use uniprof_report::tree::ROOT;
+use uniprof_report::profile::tree::ROOT;
 
 const SECONDS: f64 = 10.0;
 const RATE_HZ: f64 = 997.0;
@@ -171,7 +171,7 @@ fn compare(sides: [Side; 2]) -> Verdicts {
         node: ROOT,
     });
     let series = Series {
-        unit: uniprof_report::unit::Unit::Samples,
+        unit: uniprof_report::recording::unit::Unit::Samples,
         one: 1.0,
         functions: functions.collect(),
         items: items.collect(),

@@ -2,15 +2,15 @@
 //! their places come out, and of each image what is known at those places.
 
 use super::ORIGIN;
-use crate::account::{is_cut, is_shallow};
-use crate::advice::Counts;
-use crate::embedded::{Embedded, LineTable};
+use crate::images::symbols::SymbolTable;
 use crate::images::{ImageAddress, Segments};
+use crate::profile::advice::Counts;
+use crate::recording::account::{is_cut, is_shallow};
+use crate::recording::spaces::{ModuleId, Place, is_kernel_address};
 use crate::recording::{Recording, SampleBlockPlace};
-use crate::spaces::{ModuleId, Place, is_kernel_address};
-use crate::symbolizer::{Found, Symbolizer};
-use crate::symbols::SymbolTable;
-use crate::unwinders::{Held, Unwinders};
+use crate::stacks::embedded::{Embedded, LineTable};
+use crate::stacks::symbolizer::{Found, Symbolizer};
+use crate::stacks::unwinders::{Held, Unwinders};
 use crate::work;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,9 +4,9 @@
 //! doesn't know are dropped.
 
 use super::needs::chain_of;
-use crate::embedded::{Embedded, LineTable};
 use crate::recording::{Recording, first_word, last_part};
-use crate::unwinders::{Held, Unwinders};
+use crate::stacks::embedded::{Embedded, LineTable};
+use crate::stacks::unwinders::{Held, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{

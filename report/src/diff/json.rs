@@ -2,7 +2,7 @@
 
 use super::Diff;
 use super::verdict::{Change, DETECTABLE_AT};
-use crate::json_writer::JsonWriter;
+use crate::text::json_writer::JsonWriter;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 

@@ -2,7 +2,7 @@
 
 use super::table::{Cells, TableOptions, advice, legend, sides, verdict};
 use super::{Change, Diff};
-use crate::screen::Screen;
+use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
 use std::io::{self, Write};
 

@@ -5,7 +5,7 @@
 //! or gone can't be told where only one side has it.
 
 use super::modules::{Image, Images, Modules};
-use crate::labels::{LabelId, Labels};
+use crate::profile::labels::{LabelId, Labels};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How a function was matched.
@@ -237,7 +237,7 @@ fn is_offset(labels: &BTreeSet<LabelId>, table: &Labels) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::labels::Label;
+    use crate::profile::labels::Label;
 
     /// Labels with their parts of the samples, and the images they are in.
     #[derive(Default)]

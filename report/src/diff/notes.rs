@@ -2,10 +2,10 @@
 
 use super::matching::Kind;
 use super::series::{Counted, Series};
-use crate::account::Account;
-use crate::calendar::calendar;
+use crate::recording::account::Account;
+use crate::recording::unit::{Unit, duration};
 use crate::recording::{Recording, last_part};
-use crate::unit::{Unit, duration};
+use crate::text::calendar::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
 

@@ -5,12 +5,12 @@ use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
 use super::turns;
-use crate::account::Account;
-use crate::gather::{self, By, Options, Profile, Sampled};
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::gather::{self, By, Options, Profile, Sampled};
+use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
-use crate::tree::{NodeId, ROOT, StackTree};
-use crate::unit::{Unit, Weight};
+use crate::recording::account::Account;
+use crate::recording::unit::{Unit, Weight};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use uprof::State;
@@ -205,7 +205,7 @@ fn images(side: &[&Recording]) -> Images {
     for recording in side {
         for module in recording.spaces().modules() {
             // As it stands in the labels.
-            let path = crate::labels::printable(&module.path).into_owned();
+            let path = crate::text::printable(&module.path).into_owned();
             let builds = images.builds.entry(path).or_default();
             builds.insert(module.build_id.clone());
         }

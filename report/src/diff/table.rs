@@ -4,9 +4,9 @@ use super::Diff;
 use super::matching::Kind;
 use super::plan::RECORDINGS_MAX;
 use super::verdict::{Change, DETECTABLE_AT};
-use crate::account::Account;
-use crate::screen::{Color, Notes, Screen, width};
-use crate::unit::Unit;
+use crate::recording::account::Account;
+use crate::recording::unit::Unit;
+use crate::text::screen::{Color, Notes, Screen, width};
 use std::io::{self, Write};
 
 /// What to show.
@@ -44,7 +44,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     let screen = options.screen;
     for (letter, names, account) in sides(diff) {
         for name in names {
-            let name = crate::labels::printable(name).into_owned();
+            let name = crate::text::printable(name).into_owned();
             writeln!(out, "{letter}  {}", screen.ends(&name, 3))?;
         }
         for line in account.lines() {
@@ -52,7 +52,7 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
         }
     }
     for warning in &diff.warnings {
-        let warning = crate::labels::printable(warning);
+        let warning = crate::text::printable(warning);
         screen.write_prose("warning: ", &warning, 2, out)?;
     }
     for line in advice(diff) {

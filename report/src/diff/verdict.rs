@@ -232,7 +232,7 @@ mod tests {
     use super::super::matching::{Kind, Match};
     use super::super::series::{BLOCKS, Cell, Counts, Item, Side};
     use super::*;
-    use crate::tree::ROOT;
+    use crate::profile::tree::ROOT;
 
     /// Functions with these samples in each of 120 blocks, give or take one.
     fn series(a: &[&[f64]], b: &[&[f64]]) -> Series {

@@ -2,7 +2,7 @@
 
 use super::table::{Cells, TableOptions, verdict};
 use super::{Change, Diff};
-use crate::labels::short;
+use crate::text::short;
 use crate::views::workflow::{Level, SHOWN, annotate};
 use std::io::{self, Write};
 

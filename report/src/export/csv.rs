@@ -1,9 +1,9 @@
 //! Functions and their samples, or nanoseconds, as comma-separated values (RFC 4180, with a header line).
 
 use crate::export::Request;
-use crate::functions::rows;
-use crate::gather::Profile;
-use crate::unit::Unit;
+use crate::profile::functions::rows;
+use crate::profile::gather::Profile;
+use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
 /// Writes one line a function, in the order of `--top`.

@@ -2,13 +2,13 @@
 //! category for kernel and user frames.
 
 use crate::export::{Moment, Request};
-use crate::gather::Profile;
-use crate::json_writer::JsonWriter;
-use crate::labels::printable;
-use crate::processes::task_name;
+use crate::profile::gather::Profile;
+use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
-use crate::tree::{NodeId, ROOT};
-use crate::unit::Unit;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use crate::text::json_writer::JsonWriter;
+use crate::text::printable;
 use fxprof_processed_profile as fx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};

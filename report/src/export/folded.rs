@@ -2,11 +2,11 @@
 //! space, and the number of samples, or microseconds of time. What flamegraph.pl, inferno and speedscope read.
 
 use crate::export::Request;
-use crate::gather::Profile;
-use crate::labels::{LabelId, Labels};
-use crate::recursion::folded;
-use crate::tree::{NodeId, ROOT, StackTree};
-use crate::unit::Unit;
+use crate::profile::gather::Profile;
+use crate::profile::labels::{LabelId, Labels};
+use crate::profile::recursion::folded;
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
 /// How frames are written.

@@ -2,11 +2,11 @@
 //! stack with its count.
 
 use crate::export::Request;
-use crate::gather::Profile;
-use crate::json_writer::JsonWriter;
-use crate::labels::LabelId;
+use crate::profile::gather::Profile;
+use crate::profile::labels::LabelId;
+use crate::profile::tree::NodeId;
 use crate::recording::{Recording, last_part};
-use crate::tree::NodeId;
+use crate::text::json_writer::JsonWriter;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 

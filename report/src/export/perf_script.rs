@@ -3,12 +3,13 @@
 //! number before the event is the sample's weight: 1, or nanoseconds off the processor.
 
 use crate::export::Request;
-use crate::gather::{Profile, Sampled};
-use crate::labels::{LabelId, printable};
-use crate::processes;
-use crate::processes::task_name;
+use crate::profile::gather::{Profile, Sampled};
+use crate::profile::labels::LabelId;
 use crate::recording::Recording;
-use crate::unit::Unit;
+use crate::recording::processes;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use crate::text::printable;
 use std::io::{self, Write};
 
 /// Writes the text, sample by sample.

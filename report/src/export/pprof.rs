@@ -4,12 +4,13 @@
 mod message;
 
 use crate::export::Request;
-use crate::gather::{By, Options, Profile, Sampled};
-use crate::labels::{Label, LabelId, printable};
-use crate::processes::task_name;
+use crate::profile::gather::{By, Options, Profile, Sampled};
+use crate::profile::labels::{Label, LabelId};
+use crate::profile::tree::NodeId;
 use crate::recording::Recording;
-use crate::tree::NodeId;
-use crate::unit::Unit;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use crate::text::printable;
 use flate2::{Compression, GzBuilder};
 use message as pb;
 use prost::Message;
@@ -147,11 +148,11 @@ impl<'a> Builder<'a> {
             labels.push(self.number_label(what, i64::from(task.space)));
         }
         if space != task.space {
-            let process = crate::processes::name_at(source, space, u64::MAX);
+            let process = crate::recording::processes::name_at(source, space, u64::MAX);
             labels.push(self.text_label("process", &printable(&process)));
         }
         if self.request.recordings.len() > 1 {
-            let names = crate::gather::names(self.request.recordings);
+            let names = crate::profile::gather::names(self.request.recordings);
             labels.push(self.text_label("recording", &printable(&names[recording])));
         }
         self.made.sample.push(pb::Sample {
@@ -287,7 +288,10 @@ impl<'a> Builder<'a> {
     }
 }
 
-fn find_region(recording: &Recording, path: &str) -> Option<(crate::spaces::Region, String)> {
+fn find_region(
+    recording: &Recording,
+    path: &str,
+) -> Option<(crate::recording::spaces::Region, String)> {
     let spaces = recording.spaces();
     let modules = spaces.modules();
     let number = modules.iter().position(|module| module.path == path)?;

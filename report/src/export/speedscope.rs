@@ -3,12 +3,12 @@
 //! that it waited.
 
 use crate::export::{Moment, Request};
-use crate::gather::Profile;
-use crate::json_writer::JsonWriter;
-use crate::labels::LabelId;
-use crate::processes::task_name;
+use crate::profile::gather::Profile;
+use crate::profile::labels::LabelId;
 use crate::recording::last_part;
-use crate::unit::Unit;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use crate::text::json_writer::JsonWriter;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> 
     for ((recording, task), samples) in &threads {
         let recording = &request.recordings[*recording];
         let name = format!("{} ({})", task_name(recording, *task, u64::MAX), task.vcpu);
-        let name = Value::from(crate::labels::printable(&name).into_owned());
+        let name = Value::from(crate::text::printable(&name).into_owned());
         let unit = match profile.unit() {
             Unit::Samples => "none",
             Unit::OffCpu => "nanoseconds",

@@ -4,11 +4,11 @@
 //! The count is 0 where a frame could not be read. A frame is `name+0xoffset`; at the very start of
 //! a function, and where no name is known, it is the address.
 
-use crate::calendar::calendar;
 use crate::export::Request;
-use crate::gather::{Profile, Sampled};
-use crate::labels::LabelId;
-use crate::unit::Unit;
+use crate::profile::gather::{Profile, Sampled};
+use crate::profile::labels::LabelId;
+use crate::recording::unit::Unit;
+use crate::text::calendar::calendar;
 use std::io::{self, Write};
 use uprof::Stop;
 

@@ -130,12 +130,12 @@ mod tests {
         let offset = u64::from_str_radix(fields[2], 16).unwrap();
         let bias = image.segments().bias_of_mapping(start, offset).unwrap();
 
-        let function = crate::symbols::SymbolTable::from_image as fn(&Image) -> _;
+        let function = crate::images::symbols::SymbolTable::from_image as fn(&Image) -> _;
         let stated = ImageAddress((function as usize as u64).wrapping_sub(bias));
         assert!(image.segments().is_code(stated));
-        let found = crate::symbols::SymbolTable::from_image(&image);
+        let found = crate::images::symbols::SymbolTable::from_image(&image);
         let symbol = found.find(stated).expect("no symbol at a known function");
-        assert!(crate::symbols::demangle(symbol.name).contains("from_image"));
+        assert!(crate::images::symbols::demangle(symbol.name).contains("from_image"));
     }
 
     #[test]

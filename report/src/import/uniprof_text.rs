@@ -91,7 +91,7 @@ fn realtime_ns(date: &str, clock: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calendar::calendar;
+    use crate::text::calendar::calendar;
 
     #[test]
     fn dates_are_read_as_they_are_written() {

@@ -2,8 +2,8 @@
 //! and GNU ld for what it links statically and for aarch64), and those of Xen's hypercall page. The bytes of the
 //! sections that hold stubs go in; where the stack pointer is at each of their instructions comes out.
 
-use crate::hypercalls;
 use crate::images::Image;
+use crate::images::hypercalls;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use uprof::Arch;
 

@@ -2,9 +2,9 @@
 //! rules come out. A rule that occurs a thousand times is stored once.
 
 use super::edges::{Depth, edges};
-use super::entries::{Bytes, Cies, Function, common_entry};
 use super::linkage::Stubs;
-use super::table::{NO_RULE, RuleTable, Skipped};
+use super::table::{NO_RULE, RuleTable};
+use crate::images::call_frames::{Bytes, Cies, Function, Skipped, common_entry};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindExpression, UnwindSection};
 use std::collections::HashMap;
 use uprof::image::{Cfa, Place, REGISTERS_MAX, RuleSet, Save};

@@ -2,8 +2,9 @@
 //! (`uprof::image`).
 
 use super::rows::Rows;
-use super::table::{NO_RULE, RuleTable, Skipped};
+use super::table::{NO_RULE, RuleTable};
 use crate::images::ImageAddress;
+use crate::images::call_frames::Skipped;
 use std::collections::BTreeSet;
 use uprof::Fault;
 use uprof::image::{ImagePart, RuleRow, RuleSet, Rules};

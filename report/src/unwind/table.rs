@@ -4,24 +4,11 @@
 
 use super::expression::registers_read;
 use crate::images::ImageAddress;
+use crate::images::call_frames::Skipped;
 use uprof::image::{Cfa, Place, RuleSet};
 
 /// Stands in the column of rules where the image has code but no rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
-
-/// What was left out of a table, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
-    /// Functions described at addresses where the image has no code, as GNU ld leaves at 0 for
-    /// sections it has dropped.
-    pub outside: u32,
-    /// Functions of no length.
-    pub empty: u32,
-    /// Functions described twice, in both sections or by a linker's leftovers.
-    pub repeated: u32,
-    /// Functions whose description is damaged, wholly or from some row on.
-    pub broken: u32,
-}
 
 /// The compiled unwind rules of one image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::registers::Registers;
 use super::returns::{Landing, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
-use crate::spaces::is_kernel_address;
+use crate::recording::spaces::is_kernel_address;
 use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::{Arch, Found, Frame, FrameKind, Stop};

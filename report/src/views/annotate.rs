@@ -7,12 +7,12 @@ mod source;
 
 use super::callers::matching;
 use super::{Needs, Output, Shown, View};
-use crate::code::Codes;
-use crate::gather::Profile;
-use crate::library::Library;
+use crate::images::library::Library;
+use crate::profile::gather::Profile;
 use crate::recording::Recording;
-use crate::screen::Screen;
-use crate::unit::Unit;
+use crate::recording::unit::Unit;
+use crate::stacks::code::Codes;
+use crate::text::screen::Screen;
 use spots::{Spot, Spots};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -64,7 +64,7 @@ pub struct Annotation<'a, 'c> {
     pub screen: Screen,
 }
 
-/// Writes the annotated function of a profile gathered by [`By::Place`](crate::gather::By::Place);
+/// Writes the annotated function of a profile gathered by [`By::Place`](crate::profile::gather::By::Place);
 /// `false` if no sample has it.
 ///
 /// # Errors

@@ -3,9 +3,9 @@
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
 use super::{Needs, Output, Shown, View};
-use crate::gather::Profile;
-use crate::labels::LabelId;
-use crate::tree::{NodeId, ROOT, StackTree};
+use crate::profile::gather::Profile;
+use crate::profile::labels::LabelId;
+use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -72,7 +72,7 @@ pub fn write(
         options.screen.write_prose("", &line, 2, out)?;
     }
     let found: u64 = callers.totals()[ROOT as usize];
-    let share = crate::account::share(found, profile.account.counted);
+    let share = crate::recording::account::share(found, profile.account.counted);
     let amount = profile.unit().amount(found);
     let found_in =
         format!("{amount} of them ({share}) have {function} in their stack; by callers:");

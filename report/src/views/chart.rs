@@ -4,12 +4,12 @@
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
 use crate::export::folded::{FoldedOptions, frame_names};
-use crate::gather::{Profile, Sampled};
-use crate::labels::printable;
-use crate::processes::task_name;
+use crate::profile::gather::{Profile, Sampled};
+use crate::profile::tree::NodeId;
 use crate::recording::Recording;
-use crate::tree::NodeId;
-use crate::unit::Unit;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use crate::text::printable;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 

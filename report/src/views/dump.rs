@@ -81,7 +81,7 @@ fn write_block(block: &Block<'_>, options: DumpOptions, out: &mut dyn Write) -> 
 
 fn write_error(message: &str, options: DumpOptions, out: &mut dyn Write) -> io::Result<bool> {
     if !options.samples_only {
-        writeln!(out, "error {}", crate::labels::printable(message))?;
+        writeln!(out, "error {}", crate::text::printable(message))?;
     }
     Ok(false)
 }

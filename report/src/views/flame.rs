@@ -4,9 +4,9 @@
 mod boxes;
 
 use crate::export::folded::{FoldedOptions, lines};
-use crate::gather::Profile;
-use crate::recursion::shown;
-use crate::tree::StackTree;
+use crate::profile::gather::Profile;
+use crate::profile::recursion::shown;
+use crate::profile::tree::StackTree;
 use crate::views::{Needs, Output, Shown, View, caption};
 use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction};

@@ -3,9 +3,9 @@
 
 use super::flame::escape;
 use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
-use crate::gather::Sampled;
+use crate::profile::gather::Sampled;
 use crate::recording::Recording;
-use crate::unit::Unit;
+use crate::recording::unit::Unit;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -277,8 +277,8 @@ mod tests {
         );
     }
 
-    fn waited(amount: u64) -> crate::unit::Weight {
-        crate::unit::Weight {
+    fn waited(amount: u64) -> crate::recording::unit::Weight {
+        crate::recording::unit::Weight {
             amount,
             ..Unit::ONE
         }

@@ -13,10 +13,10 @@ pub use tally::Tally;
 use super::flame::{FlameOptions, escape};
 use super::tree::TreeOptions;
 use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
-use crate::gather::{Profile, Sampled};
-use crate::labels::printable;
+use crate::profile::gather::{Profile, Sampled};
 use crate::recording::Recording;
-use crate::survey::{Survey, survey};
+use crate::recording::survey::{Survey, survey};
+use crate::text::printable;
 use std::cmp::Reverse;
 use std::io::{self, Write};
 

@@ -1,13 +1,13 @@
 //! `info`: what was recorded, where, when and how, and how well that went.
 
-use crate::account::{Account, is_cut, share};
-use crate::calendar::calendar;
-use crate::labels::printable;
-use crate::processes::{self, Balance};
+use crate::recording::account::{Account, is_cut, share};
+use crate::recording::processes::{self, Balance};
+use crate::recording::survey::{Survey, Times};
+use crate::recording::unit::duration;
 use crate::recording::{Recording, last_part};
-use crate::screen::Screen;
-use crate::survey::{Survey, Times};
-use crate::unit::duration;
+use crate::text::calendar::calendar;
+use crate::text::printable;
+use crate::text::screen::Screen;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use uprof::cold::{Cost, Metadata, TargetKind};

@@ -2,11 +2,11 @@
 //!
 //! Names are a stranger's. They stand in code spans, in which nothing is markup, a link or a mention.
 
-use crate::account::share;
-use crate::functions::{TopOptions, named, shown};
-use crate::gather::Profile;
-use crate::labels::printable;
-use crate::screen::Screen;
+use crate::profile::functions::{TopOptions, named, shown};
+use crate::profile::gather::Profile;
+use crate::recording::account::share;
+use crate::text::printable;
+use crate::text::screen::Screen;
 use std::io::{self, Write};
 
 /// `text` as a code span in a cell of a table: in backticks of which it has none as many, without what would end the

@@ -1,9 +1,9 @@
 //! `--top`: functions by the samples, or the time, that were in them.
 
 use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
-use crate::account::share;
-use crate::functions::{TopOptions, named, shown};
-use crate::gather::Profile;
+use crate::profile::functions::{TopOptions, named, shown};
+use crate::profile::gather::Profile;
+use crate::recording::account::share;
 use std::io::{self, Write};
 
 /// The view.

@@ -1,11 +1,11 @@
 //! `--tree`: who called whom, as an indented text.
 
 use super::{Needs, Output, Shown, View};
-use crate::account::share;
-use crate::gather::Profile;
-use crate::recursion::{self, Rounds};
-use crate::screen::{Notes, Screen, width};
-use crate::tree::{NodeId, ROOT, StackTree};
+use crate::profile::gather::Profile;
+use crate::profile::recursion::{self, Rounds};
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+use crate::recording::account::share;
+use crate::text::screen::{Notes, Screen, width};
 use std::borrow::Cow;
 use std::io::{self, Write};
 

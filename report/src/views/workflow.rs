@@ -3,10 +3,10 @@
 //!
 //! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
 
-use crate::account::share;
-use crate::functions::{TopOptions, shown};
-use crate::gather::Profile;
-use crate::labels::{printable, short};
+use crate::profile::functions::{TopOptions, shown};
+use crate::profile::gather::Profile;
+use crate::recording::account::share;
+use crate::text::{printable, short};
 use std::io::{self, Write};
 
 /// Annotations of one level that are shown.

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use uniprof_report::images::Image;
-use uniprof_report::symbols::SymbolTable;
+use uniprof_report::images::symbols::SymbolTable;
 use uniprof_report::unwind::{Module, RuleTable};
 use uprof::Registers;
 

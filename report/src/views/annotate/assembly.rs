@@ -2,9 +2,9 @@
 
 use super::source::{self, SourceLine};
 use super::{AROUND, Annotation, Counts, Form, LINES_MAX, module_name};
-use crate::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
-use crate::disassembly::{self, Instruction};
-use crate::labels::printable;
+use crate::images::disassembly::{self, Instruction};
+use crate::stacks::code::{CODE_BYTES_MAX, Codes, Function, NoCode};
+use crate::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 

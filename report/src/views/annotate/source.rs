@@ -1,8 +1,8 @@
 //! Source files, as far as they are at hand: whole with their samples, or single lines.
 
 use super::{AROUND, Counts, Form, LINES_MAX};
-use crate::labels::printable;
 use crate::mapped::{open_named, read_at_most};
+use crate::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;

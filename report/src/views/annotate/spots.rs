@@ -3,10 +3,10 @@
 
 use super::assembly::Listing;
 use super::{Annotation, Counts};
-use crate::code::{Codes, NoCode, Where};
-use crate::gather::Profile;
-use crate::labels::LabelId;
-use crate::tree::NodeId;
+use crate::profile::gather::Profile;
+use crate::profile::labels::LabelId;
+use crate::profile::tree::NodeId;
+use crate::stacks::code::{Codes, NoCode, Where};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most functions whose code is read for one report.

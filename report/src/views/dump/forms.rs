@@ -1,6 +1,6 @@
 //! Values as format-spec.md, section 10, forms them.
 
-use crate::json_writer::Escaped;
+use crate::text::json_writer::Escaped;
 use std::fmt::Write as _;
 use uprof::Task;
 

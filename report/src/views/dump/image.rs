@@ -2,7 +2,7 @@
 //! referred to by their numbers, as in the file: a dump grows with its file only.
 
 use super::forms::{hexadecimal, quoted, yes_or_no};
-use crate::labels::printable;
+use crate::text::printable;
 use std::io::{self, Write};
 use uprof::Block;
 use uprof::image::{

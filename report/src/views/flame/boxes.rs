@@ -2,8 +2,8 @@
 //! with colours for dark screens, comes out. inferno cuts names at their ends, and of C++ and Rust these tell most.
 
 use super::escape;
-use crate::labels::{bare, unparenthesized};
-use crate::screen::{cut_end, width};
+use crate::text::screen::{cut_end, width};
+use crate::text::{bare, unparenthesized};
 use std::borrow::Cow;
 
 /// Colours for dark screens.

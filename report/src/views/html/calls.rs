@@ -1,10 +1,10 @@
 //! The stack tree as parts that fold: who called whom, outermost first.
 
 use super::{Page, shown, text};
-use crate::account::share;
-use crate::labels::short;
-use crate::recursion;
-use crate::tree::{NodeId, ROOT, StackTree};
+use crate::profile::recursion;
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+use crate::recording::account::share;
+use crate::text::short;
 use std::io::{self, Write};
 
 /// Calls that a page lists.

@@ -2,8 +2,8 @@
 
 use super::Page;
 use super::text;
-use crate::labels::printable;
 use crate::recording::last_part;
+use crate::text::printable;
 use crate::views::flame::escape;
 use crate::views::info;
 use std::io::{self, Write};

@@ -1,11 +1,11 @@
 //! The table of functions, which the page's script can sort and filter.
 
 use super::text;
-use crate::account::share;
-use crate::functions::{TopRow, rows};
-use crate::gather::Profile;
-use crate::labels::short;
-use crate::unit::Unit;
+use crate::profile::functions::{TopRow, rows};
+use crate::profile::gather::Profile;
+use crate::recording::account::share;
+use crate::recording::unit::Unit;
+use crate::text::short;
 use std::cmp::Reverse;
 use std::io::{self, Write};
 

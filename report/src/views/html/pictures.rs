@@ -3,10 +3,10 @@
 
 use super::{NAME_COLUMNS, Page, shown};
 use crate::export::folded::{self, FoldedOptions};
-use crate::gather::Profile;
-use crate::recursion;
-use crate::tree::{ROOT, StackTree};
-use crate::unit::Unit;
+use crate::profile::gather::Profile;
+use crate::profile::recursion;
+use crate::profile::tree::{ROOT, StackTree};
+use crate::recording::unit::Unit;
 use crate::views::caption;
 use crate::views::flame::{FlameOptions, inferno_options};
 use inferno::flamegraph;

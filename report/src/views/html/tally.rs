@@ -1,11 +1,11 @@
 //! Samples counted one by one as they are gathered: by time, and by vCPU or thread.
 
 use super::{Page, text};
-use crate::account::share;
-use crate::gather::{Sampled, names};
-use crate::processes::task_name;
+use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
-use crate::unit::Unit;
+use crate::recording::account::share;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
 use crate::views::heatmap::Heatmap;
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -1,0 +1,319 @@
+//! Where the images given by hand are in a guest: at the address given, where the guest's code is
+//! theirs ([`crate::images::locate`]), where a symbol that is in the image and in a list of the guest's own
+//! symbols tells, or, in a recording without code, where they were linked.
+
+use super::Image;
+use crate::images::library::{Given, Library};
+use crate::images::locate::{self, Located, NotLocated};
+use crate::images::symbols::SymbolTable;
+use crate::recording::spaces::{Module, Region, is_kernel_address};
+use crate::recording::{LIVES_MAX, Recording};
+use std::collections::{BTreeSet, HashSet};
+use uprof::cold::{Code, Contents, FIRST_ROOT_SPACE, MappedFile, Mapping, TargetKind};
+
+/// Symbols that tell the bias: at fixed places in kernels and unikernels.
+const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
+
+/// Places of one image that are searched for, one for each life in which it is elsewhere.
+const SEARCHES_MAX: usize = 16;
+
+impl Recording {
+    /// Adds mappings of the images in `library` that were given by hand, if this is a guest's
+    /// recording and doesn't tell where they are. Returns what was found and what was refused, a
+    /// sentence each.
+    pub fn assume_images(&mut self, library: &Library) -> Vec<String> {
+        if self.metadata().target.kind == TargetKind::Process {
+            return Vec::new();
+        }
+        let mut said = Vec::new();
+        for given in library.given() {
+            if self.guest_spaces().are_several() && !is_in_upper_half(&given.image) {
+                said.extend(self.assume_in_spaces(given));
+                continue;
+            }
+            let mut found = Vec::new();
+            for life in self.lives() {
+                match self.place_in_life(given, library, life, &found) {
+                    Ok(None) => {}
+                    Ok(Some((bias, how))) => match self.assume(&given.image, bias, life) {
+                        Ok(()) => {
+                            found.push(bias);
+                            said.extend(how);
+                        }
+                        Err(why) => said.push(refused(&given.image, &why)),
+                    },
+                    Err(why) => said.push(refused(&given.image, &why)),
+                }
+            }
+        }
+        // Lives are mostly alike.
+        let mut before = HashSet::new();
+        said.retain(|text| before.insert(text.clone()));
+        said
+    }
+
+    /// The address spaces in which images are looked for: a guest's lives.
+    fn lives(&self) -> BTreeSet<u32> {
+        let told = self.code().iter().map(|code| code.space);
+        let named = self.tasks().iter().map(|task| task.space);
+        let all = [0].into_iter().chain(told).chain(named);
+        let all = all.filter(|space| *space < FIRST_ROOT_SPACE);
+        match self.metadata().target.kind {
+            TargetKind::XenDomain => all.take(LIVES_MAX).collect(),
+            _ => BTreeSet::from([0]),
+        }
+    }
+
+    /// The code that was read in an address space.
+    fn code_of(&self, space: u32) -> Vec<Code> {
+        let code = self.code().iter().filter(|code| code.space == space);
+        code.cloned().collect()
+    }
+
+    /// Adds mappings of a program to those address spaces of a guest in which its code is. That another
+    /// space has no code of it, or none that was recorded, is as it should be.
+    fn assume_in_spaces(&mut self, given: &Given) -> BTreeSet<String> {
+        let image = &*given.image;
+        let (mut said, mut is_there) = (BTreeSet::new(), false);
+        let spaces: BTreeSet<u32> = self.code().iter().map(|code| code.space).collect();
+        for &space in &spaces {
+            let code = self.code_of(space);
+            let found = match given.address {
+                Some(address) => {
+                    let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
+                    let agreement = locate::agreement(image, bias, &code);
+                    let is_seen = agreement.same > 0 && !locate::contradicts(image, agreement);
+                    is_seen.then_some(bias)
+                }
+                None => locate::locate(image, &code).ok().map(|found| found.bias),
+            };
+            let Some(bias) = found else {
+                continue;
+            };
+            is_there = true;
+            if let Err(why) = self.assume(image, bias, space) {
+                said.insert(refused(image, &why));
+            }
+        }
+        if !is_there
+            && !spaces
+                .iter()
+                .any(|space| self.tells_place_of(image, *space))
+        {
+            let why = "no address space of the guest has code of it among what was recorded";
+            said.insert(refused(image, why));
+        }
+        said
+    }
+
+    /// As [`Recording::place_of`], where the image was `found` in earlier lives.
+    fn place_in_life(
+        &self,
+        given: &Given,
+        library: &Library,
+        life: u32,
+        found: &[u64],
+    ) -> Result<Option<(u64, Option<String>)>, String> {
+        let code = self.code_of(life);
+        let there = found.iter().find(|&&bias| {
+            let agreement = locate::agreement(&given.image, bias, &code);
+            agreement.same > 0 && !locate::contradicts(&given.image, agreement)
+        });
+        match there {
+            Some(&bias) => Ok(Some((bias, None))),
+            // Where each search finds something else, that takes long.
+            None if found.len() >= SEARCHES_MAX => Ok(None),
+            None => self.place_of(given, library, life, &code),
+        }
+    }
+
+    /// How far a given image was moved, and how that was found out; `None` where the recording tells
+    /// itself, or where nothing does.
+    fn place_of(
+        &self,
+        given: &Given,
+        library: &Library,
+        life: u32,
+        code: &[Code],
+    ) -> Result<Option<(u64, Option<String>)>, String> {
+        let image = &*given.image;
+        let arch = self.metadata().target.arch;
+        if image.arch() != arch && self.metadata().target.kind != TargetKind::Imported {
+            return Err(format!(
+                "it is for {}, the guest is {}",
+                image.arch().name(),
+                arch.name()
+            ));
+        }
+        if let Some(address) = given.address {
+            let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
+            if let Some(why) = objection_at(image, bias, code) {
+                return Err(why);
+            }
+            let unseen = locate::agreement(image, bias, code).compared() == 0;
+            let name = image.name();
+            return Ok(Some((
+                bias,
+                (unseen && !code.is_empty()).then(|| {
+                    format!(
+                        "at {address:#x} none of the guest's code that was recorded is in {name}"
+                    )
+                }),
+            )));
+        }
+        let landmark = || landmark(image, library).map(|bias| Some((bias, None)));
+        let linked = || self.spaces().is_empty(life).then_some((0, None));
+        if code.is_empty() {
+            return Ok(landmark().unwrap_or_else(linked));
+        }
+        match locate::locate(image, code) {
+            Ok(Located { bias, agreement }) => Ok(Some((
+                bias,
+                (bias != 0).then(|| {
+                    format!(
+                        "{} is at {:#x}: the guest's code is the image's there at {} of {} pieces",
+                        image.name(),
+                        locate::start(image, bias),
+                        agreement.same,
+                        agreement.compared()
+                    )
+                }),
+            ))),
+            // Nothing but padding was seen.
+            Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
+            Err(why) => match landmark() {
+                Some(place) => Ok(place),
+                None if self.tells_place_of(image, life) => Ok(None),
+                None => Err(why.to_string()),
+            },
+        }
+    }
+
+    /// Whether a mapping of the recording is of this very image.
+    fn tells_place_of(&self, image: &Image, life: u32) -> bool {
+        let id = image.build_id().map(|id| &id.0[..]);
+        let regions = self.spaces().regions();
+        let mut of_life = regions.iter().filter(|(space, _)| *space == life);
+        let module_of = |region: &Region| &self.spaces().modules()[region.module as usize];
+        of_life.any(|(_, region)| match module_of(region) {
+            module if module.build_id.is_empty() => {
+                id.is_none() && module.short_name() == Module::of(&mapping(image)).short_name()
+            }
+            module => id == Some(&module.build_id[..]),
+        })
+    }
+
+    /// Why `image`, given for `module`, isn't what the guest ran there.
+    pub(crate) fn objection(&self, image: &Image, module: &Module) -> Option<String> {
+        if self.code().is_empty() {
+            return None;
+        }
+        let regions = self.spaces().regions();
+        let mut of_module = regions.iter().filter(|(_, region)| {
+            let known = self.spaces().modules().get(region.module as usize);
+            known == Some(module)
+        });
+        let (life, region) = of_module.next()?;
+        let bias = image
+            .segments()
+            .bias_of_mapping(region.start, region.file_offset)?;
+        objection_at(image, bias, &self.code_of(*life))
+    }
+
+    /// Adds the mappings of an image that was moved by `bias` to a space: a life, or a process's.
+    fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), String> {
+        let file = mapping(image);
+        let module = Module::of(&file);
+        let code = image.segments().iter().filter(|segment| segment.executable);
+        let mappings = code.map(|segment| Mapping {
+            start: segment.address.0.wrapping_add(bias),
+            length: segment.memory_bytes,
+            file_offset: segment.file_offset,
+            ..file.clone()
+        });
+        let mappings: Vec<Mapping> = mappings.collect();
+        let regions = self.spaces().regions();
+        for mapping in &mappings {
+            let end = mapping.start.saturating_add(mapping.length);
+            let life = self.spaces().shared_of(own);
+            let here = regions
+                .iter()
+                .filter(|(space, _)| [own, life].contains(space));
+            let over = here.map(|(_, region)| region);
+            let mut over = over.filter(|region| region.start < end && mapping.start < region.end);
+            if let Some(region) = over.next() {
+                let there = &self.spaces().modules()[region.module as usize];
+                let is_same = *there == module
+                    || !module.build_id.is_empty() && there.build_id == module.build_id
+                    || there.short_name() == module.short_name();
+                if is_same && region.start == mapping.start {
+                    // The recording tells it already.
+                    return Ok(());
+                }
+                return Err(format!(
+                    "it would lie over {}, which is at {:#x}",
+                    there.path, region.start
+                ));
+            }
+        }
+        for mapping in mappings {
+            self.add_mapping(own, mapping);
+        }
+        Ok(())
+    }
+}
+
+fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
+    let agreement = locate::agreement(image, bias, code);
+    locate::contradicts(image, agreement).then(|| {
+        format!(
+            "its code is not what the guest ran there: it differs at {} of {} pieces",
+            agreement.other,
+            agreement.compared()
+        )
+    })
+}
+
+/// Whether an image lies in the half of addresses that kernels keep for themselves.
+fn is_in_upper_half(image: &Image) -> bool {
+    let page = image.segments().lowest_page();
+    page.is_some_and(is_kernel_address)
+}
+
+fn refused(image: &Image, why: &str) -> String {
+    format!("{} is not used: {why}", image.name())
+}
+
+/// What a mapping says of `image` as a file.
+fn mapping(image: &Image) -> Mapping {
+    let build_id = image.build_id().map(|id| id.0.clone()).unwrap_or_default();
+    let bytes = image.bytes();
+    let contents = build_id
+        .is_empty()
+        .then(|| Contents::of(bytes.len() as u64, bytes));
+    Mapping {
+        path: image.name().to_owned(),
+        build_id,
+        file: contents
+            .and_then(Result::ok)
+            .map(|contents| MappedFile::anywhere(Some(contents))),
+        ..Mapping::default()
+    }
+}
+
+/// How far `image` was moved, by a list of the guest's symbols.
+fn landmark(image: &Image, library: &Library) -> Option<u64> {
+    if library.texts().is_empty() {
+        return None;
+    }
+    let own = SymbolTable::from_image(image);
+    LANDMARKS.into_iter().find_map(|name| {
+        let stated = own.address_of(name)?;
+        let real = library
+            .texts()
+            .iter()
+            .find_map(|text| text.address_of(name))?;
+        let bias = real.0.wrapping_sub(stated.0);
+        (bias % locate::PAGE_BYTES == 0).then_some(bias)
+    })
+}

@@ -1,0 +1,257 @@
+//! Finds the image of a module: among those given by hand, where the recorder saw it, and in the
+//! folders of separate debug files. An image whose build-id is another one is refused, and named.
+
+mod held;
+mod search;
+
+use crate::images::symbols::{LineStore, SymbolTable, TextError};
+use crate::images::{BuildId, Image, ImageError};
+use crate::mapped::read_at_most;
+use crate::recording::spaces::Module;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uprof::cold::Contents;
+
+/// No list of symbols is longer (bytes): that of Linux with all modules has 20 MB.
+const SYMBOL_LIST_BYTES_MAX: u64 = 512 << 20;
+
+/// Images and symbol lists to look in.
+#[derive(Debug, Default)]
+pub struct Library {
+    given: Vec<Given>,
+    held: held::Held,
+    texts: Vec<SymbolTable>,
+    lines: LineStore,
+    /// Folders with images and debug files, looked in first.
+    pub folders: Vec<PathBuf>,
+    /// Don't look at files that the user didn't name.
+    pub only_given: bool,
+    /// Take an image in spite of another build-id.
+    pub force: bool,
+}
+
+/// An image given by hand.
+#[derive(Debug, Clone)]
+pub struct Given {
+    /// The image.
+    pub image: Arc<Image>,
+    /// Where its lowest page was loaded, if the user says so.
+    pub address: Option<u64>,
+}
+
+/// What a library has for a module.
+#[derive(Debug, Clone, Default)]
+pub struct ImageFound {
+    /// The image.
+    pub image: Option<Arc<Image>>,
+    /// The debug file that was split off it.
+    pub debug: Option<Arc<Image>>,
+    /// Why an image that was there isn't used, or is used in spite of it.
+    pub mismatch: Option<String>,
+}
+
+/// Why a symbol list can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SymbolsError {
+    /// The file can't be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file asked for.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It names no function.
+    #[error(transparent)]
+    Text(#[from] TextError),
+}
+
+impl Library {
+    /// Adds an image by hand.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it isn't one.
+    pub fn add_image(&mut self, path: &Path) -> Result<(), ImageError> {
+        self.add_image_at(path, None)
+    }
+
+    /// Adds an image by hand, and where its lowest page was loaded.
+    ///
+    /// # Errors
+    /// [`ImageError`] if it isn't one.
+    pub fn add_image_at(&mut self, path: &Path, address: Option<u64>) -> Result<(), ImageError> {
+        let image = Arc::new(Image::open(path)?);
+        self.given.push(Given { image, address });
+        Ok(())
+    }
+
+    /// Adds a symbol list as `nm -n` prints it, with guest addresses.
+    ///
+    /// # Errors
+    /// [`SymbolsError`] if it can't be read or names no function.
+    pub fn add_symbols(&mut self, path: &Path) -> Result<(), SymbolsError> {
+        let read = || {
+            let bytes = read_at_most(File::open(path)?, SYMBOL_LIST_BYTES_MAX)?;
+            bytes.ok_or_else(|| {
+                let most_mib = SYMBOL_LIST_BYTES_MAX >> 20;
+                io::Error::other(format!(
+                    "it is larger than {most_mib} MiB, which no list of symbols is"
+                ))
+            })
+        };
+        let bytes = read().map_err(|source| SymbolsError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let text = String::from_utf8_lossy(&bytes);
+        let table = SymbolTable::from_text(&path.display().to_string(), &text)?;
+        self.texts.push(table);
+        Ok(())
+    }
+
+    /// Adds a file that was opened while a process had it mapped, under what the recording says of
+    /// it.
+    pub fn hold(&mut self, module: Module, file: Arc<File>) {
+        self.held.add(module, file);
+    }
+
+    /// Images added by hand.
+    pub fn given(&self) -> &[Given] {
+        &self.given
+    }
+
+    /// Keeps what is unpacked to name source lines.
+    pub(crate) fn line_store(&self) -> &LineStore {
+        &self.lines
+    }
+
+    /// Symbol lists added by hand.
+    pub fn texts(&self) -> &[SymbolTable] {
+        &self.texts
+    }
+
+    /// The image of `module`. `alone`: the guest has no other module, so that any image given by
+    /// hand is meant for it. `objection`: why an image isn't what the guest ran there, as far as the
+    /// recording tells.
+    pub fn find(
+        &self,
+        module: &Module,
+        alone: bool,
+        objection: &dyn Fn(&Image) -> Option<String>,
+    ) -> ImageFound {
+        let mut found = self.find_image(module, alone, objection);
+        found.debug = self.debug_file(module, found.image.as_deref());
+        found
+    }
+
+    fn find_image(
+        &self,
+        module: &Module,
+        alone: bool,
+        foreign: &dyn Fn(&Image) -> Option<String>,
+    ) -> ImageFound {
+        let mut found = ImageFound::default();
+        for Given { image, .. } in &self.given {
+            let same_id = image.build_id().is_some_and(|id| id.0 == module.build_id);
+            let same_name = image.path().and_then(Path::file_name)
+                == Some(std::ffi::OsStr::new(module.short_name()));
+            let meant = || same_name || alone;
+            if same_id || (meant() && self.accept(image, module, By::Hand, foreign, &mut found)) {
+                found.image = Some(image.clone());
+                return found;
+            }
+        }
+        if let Some(image) = self.held.find(module) {
+            found.mismatch = None;
+            found.image = Some(image);
+            return found;
+        }
+        for path in search::images(module, &self.folders, self.only_given) {
+            if let Ok(image) = Image::open_named(&path)
+                && self.accept(&image, module, By::Path, foreign, &mut found)
+            {
+                found.image = Some(Arc::new(image));
+                return found;
+            }
+        }
+        found
+    }
+
+    /// The debug file split off the image of `module`.
+    fn debug_file(&self, module: &Module, image: Option<&Image>) -> Option<Arc<Image>> {
+        let own = image.and_then(Image::build_id).map_or(&[][..], |id| &id.0);
+        let id = if module.build_id.is_empty() {
+            own
+        } else {
+            &module.build_id
+        };
+        let paths = search::debug_files(id, &self.folders, self.only_given);
+        let by_id = paths.into_iter().find_map(|path| {
+            let debug = Image::open_named(&path).ok()?;
+            debug
+                .build_id()
+                .is_some_and(|found| found.0 == id)
+                .then_some(debug)
+        });
+        let linked = || search::linked_debug_file(image.filter(|_| !self.only_given)?);
+        by_id.or_else(linked).map(Arc::new)
+    }
+
+    /// Whether `image` may be taken for `module`; what is wrong goes into `found`.
+    fn accept(
+        &self,
+        image: &Image,
+        module: &Module,
+        by: By,
+        foreign: &dyn Fn(&Image) -> Option<String>,
+        found: &mut ImageFound,
+    ) -> bool {
+        let Some(objection) = objection(image, module, by).or_else(|| foreign(image)) else {
+            // Another one may have been refused before.
+            found.mismatch = None;
+            return true;
+        };
+        let verb = if self.force { "used" } else { "not used" };
+        found.mismatch = Some(format!("{} is {verb}: {objection}", image.name()));
+        self.force
+    }
+}
+
+/// How an image was come by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The user named it, and vouches for what can't be checked.
+    Hand,
+    /// It lies at a path where the module's image may lie. So may anything else.
+    Path,
+}
+
+/// Why `image` is not the image of `module`, or isn't known to be.
+fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
+    let wanted = BuildId(module.build_id.clone());
+    match image.build_id() {
+        Some(id) if !module.build_id.is_empty() => {
+            return (id.0 != module.build_id)
+                .then(|| format!("its build-id is {id}, the recorded one is {wanted}"));
+        }
+        None if !module.build_id.is_empty() => {
+            return (by == By::Path)
+                .then(|| format!("it has no build-id, the recorded one is {wanted}"));
+        }
+        _ => {}
+    }
+    let file = module.file.filter(|_| by == By::Path)?;
+    let Some(recorded) = file.contents else {
+        return Some(
+            "nothing tells that it is the file that was mapped, which the recorder could not \
+             open; give it with --elf if it is"
+                .to_owned(),
+        );
+    };
+    let bytes = image.bytes();
+    let found = Contents::of(bytes.len() as u64, bytes);
+    (found.ok() != Some(recorded))
+        .then(|| "its contents are not those of the file that was mapped".to_owned())
+}

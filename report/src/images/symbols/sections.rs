@@ -1,0 +1,27 @@
+//! Sections of images, unpacked: an image and a section's name go in, bytes come out that stay as long as the store.
+
+use crate::images::Image;
+use crate::images::symbols::arena::Arena;
+use gimli::{EndianSlice, LittleEndian};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
+/// Owns images and unpacked sections for as long as lines are asked for.
+#[derive(Debug, Default)]
+pub struct LineStore {
+    pub(super) images: Arena<Arc<Image>>,
+    sections: Arena<Vec<u8>>,
+}
+
+impl LineStore {
+    pub(super) fn section<'a>(&'a self, image: &'a Image, name: &str) -> Bytes<'a> {
+        let bytes = match image.section(name) {
+            Some(Cow::Borrowed(bytes)) => bytes,
+            Some(Cow::Owned(bytes)) => self.sections.keep(bytes),
+            None => &[],
+        };
+        EndianSlice::new(bytes, LittleEndian)
+    }
+}

@@ -1,0 +1,229 @@
+//! What to do where a profile says little: counts of what is in it go in, a line comes out for each
+//! thing that keeps it from saying more, with the remedy. The same for reports and for the end of a
+//! recording.
+
+use crate::profile::Profile;
+use crate::recording::account::share;
+use uprof::Stop;
+
+/// Most stack bytes that perf events give of a process.
+const KERNEL_STACK_BYTES: u32 = 65_528;
+/// Fewer samples than this are no reason for advice.
+const LEAST: u64 = 20;
+
+/// What is known of a profile, in samples; those of the other counts are among `counted`, but for
+/// `waiting`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// What counts.
+    pub counted: u64,
+    /// Stacks that end after one or two frames, and not because they are whole.
+    pub shallow: u64,
+    /// Stacks that end before they are whole, these and others; not those that changed while they were read, which
+    /// nothing about the guest's code mends.
+    pub cut: u64,
+    /// Stacks that end where the recorded stack bytes do.
+    pub window_ends: u64,
+    /// Stacks whose innermost frame has no name.
+    pub unnamed: u64,
+    /// A warning tells already where names are missing, and what to do.
+    pub tells_unnamed: bool,
+    /// What doesn't count, as the vCPU or thread was not running.
+    pub waiting: u64,
+    /// The function of a guest with the most samples of its own, and how many.
+    pub most: Option<(String, u64)>,
+    /// Stack bytes that were asked for.
+    pub stack_bytes: u32,
+}
+
+impl Counts {
+    /// Those of a profile of `stack_bytes` a sample; of guests if `is_guest`.
+    pub(crate) fn of(profile: &Profile, is_guest: bool, stack_bytes: u32) -> Counts {
+        let Profile {
+            account, labels, ..
+        } = profile;
+        let mut counts = Counts {
+            counted: account.counted,
+            shallow: account.shallow,
+            cut: account.cut.values().sum::<u64>()
+                - account.cut.get(&Stop::Moved).copied().unwrap_or(0),
+            window_ends: account.cut.get(&Stop::Window).copied().unwrap_or(0),
+            waiting: account.by_state.values().sum(),
+            stack_bytes,
+            ..Counts::default()
+        };
+        let mut own = vec![0u64; labels.len()];
+        for node in profile.tree.nodes().iter().filter(|node| node.count > 0) {
+            own[node.label as usize] += node.count;
+        }
+        for (id, own) in (0..).zip(own) {
+            let is_unnamed = labels.get(id).unknown;
+            counts.unnamed += if is_unnamed { own } else { 0 };
+            let is_most = counts.most.as_ref().is_none_or(|(_, most)| own > *most);
+            if is_guest && is_most && !is_unnamed {
+                counts.most = Some((labels.name(id).to_owned(), own));
+            }
+        }
+        counts
+    }
+
+    /// Adds the numbers of `more`.
+    pub fn add(&mut self, more: &Counts) {
+        self.counted += more.counted;
+        self.shallow += more.shallow;
+        self.cut += more.cut;
+        self.window_ends += more.window_ends;
+        self.unnamed += more.unnamed;
+        self.waiting += more.waiting;
+    }
+}
+
+/// What to do, the most important first.
+pub fn advice(counts: &Counts) -> Vec<String> {
+    let stacks = short(counts).or_else(|| window(counts));
+    [idle(counts), unnamed(counts), stacks]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Whether `part` is more than so many percent of `whole`, if that is enough to tell.
+fn exceeds(part: u64, whole: u64, percent: u64) -> bool {
+    whole >= LEAST && u128::from(part) * 100 > u128::from(whole) * u128::from(percent)
+}
+
+fn idle(counts: &Counts) -> Option<String> {
+    let all = counts.counted.saturating_add(counts.waiting);
+    if exceeds(counts.waiting, all, 90) {
+        let share = share(counts.waiting, all);
+        return Some(format!(
+            "nothing ran in {share} of the samples, and what is shown is the rest: record under load, or for longer"
+        ));
+    }
+    let (name, own) = counts.most.as_ref()?;
+    exceeds(*own, counts.counted, 90).then(|| {
+        let share = share(*own, counts.counted);
+        format!(
+            "{share} of the samples are in {name} alone: if the guest idles there, --ignore leaves it out, and under \
+             load a recording shows more"
+        )
+    })
+}
+
+fn unnamed(counts: &Counts) -> Option<String> {
+    let is_new = !counts.tells_unnamed && exceeds(counts.unnamed, counts.counted, 50);
+    is_new.then(|| {
+        let share = share(counts.unnamed, counts.counted);
+        format!(
+            "no name is known for the code of {share} of the samples: give its image, or the debug file split off \
+             it, with --elf FILE, or a list of functions with --symbols FILE"
+        )
+    })
+}
+
+/// If most stacks end at once, or before they are whole.
+fn short(counts: &Counts) -> Option<String> {
+    let others = counts.cut.saturating_sub(counts.window_ends);
+    let (part, how) = match exceeds(counts.shallow, counts.counted, 50) {
+        true => (counts.shallow, "after one or two frames"),
+        false if exceeds(others, counts.counted, 50) => (others, "before they are whole"),
+        false => return None,
+    };
+    let share = share(part, counts.counted);
+    let remedy = match has_stacks(counts.stack_bytes) {
+        true => "there is no call frame information for this code here; give its image with --elf",
+        false => {
+            "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack bytes \
+             for unwinding, or build it with -fno-omit-frame-pointer"
+        }
+    };
+    Some(format!("most stacks ({share}) end {how}: {remedy}"))
+}
+
+/// If more than one in a hundred stacks end where the recorded bytes do.
+fn window(counts: &Counts) -> Option<String> {
+    let remedy = match counts.stack_bytes {
+        bytes if !has_stacks(bytes) => {
+            "record again with --stack, which keeps more of them".to_owned()
+        }
+        bytes if bytes < KERNEL_STACK_BYTES => {
+            format!(
+                "record again with --stack={}K",
+                KERNEL_STACK_BYTES.div_ceil(1024)
+            )
+        }
+        bytes => format!(
+            "{} KiB of a stack were recorded, and of a process the kernel gives no more than 64; code built with \
+             -fno-omit-frame-pointer needs none",
+            bytes / 1024
+        ),
+    };
+    let share = share(counts.window_ends, counts.counted);
+    exceeds(counts.window_ends, counts.counted, 1)
+        .then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
+}
+
+/// Whether so many stack bytes were asked for to unwind whole stacks, rather than for the callers of
+/// functions without a frame.
+fn has_stacks(stack_bytes: u32) -> bool {
+    stack_bytes >= 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lack_has_its_remedy_from_its_share_on() {
+        let good = Counts {
+            counted: 1000,
+            shallow: 500,
+            cut: 500,
+            window_ends: 10,
+            unnamed: 500,
+            waiting: 9000,
+            tells_unnamed: false,
+            most: Some(("work".to_owned(), 900)),
+            stack_bytes: 128,
+        };
+        assert_eq!(advice(&good), [""; 0]);
+        type Change = fn(&mut Counts);
+        let changes: [(Change, &str); 6] = [
+            (|it| it.waiting = 9001, "nothing ran in 90.0%"),
+            (
+                |it| it.most = Some(("default_idle".to_owned(), 950)),
+                "95.0% of the samples are in default_idle alone",
+            ),
+            (|it| it.unnamed = 501, "--elf FILE"),
+            (
+                |it| it.shallow = 501,
+                "after one or two frames: the guest seems to lack frame pointers",
+            ),
+            (
+                |it| (it.cut, it.stack_bytes) = (511, 16384),
+                "before they are whole: there is no call frame",
+            ),
+            (|it| it.window_ends = 11, "record again with --stack,"),
+        ];
+        for (change, part) in changes {
+            let mut counts = good.clone();
+            change(&mut counts);
+            let told = advice(&counts);
+            assert!(told.len() == 1 && told[0].contains(part), "{told:?}");
+        }
+        let told_already = Counts {
+            unnamed: 501,
+            tells_unnamed: true,
+            ..good
+        };
+        assert_eq!(advice(&told_already), [""; 0]);
+        let few = Counts {
+            counted: 19,
+            unnamed: 19,
+            shallow: 19,
+            cut: 19,
+            ..Counts::default()
+        };
+        assert_eq!(advice(&few), [""; 0]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Which samples count, and which of their frames are shown.
+
+use crate::recording::Recording;
+use crate::recording::processes;
+use crate::recording::unit::{Unit, Weight};
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use uprof::{Row, State};
+
+/// Limits set by the user; the default counts all running samples.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Not before this time, in nanoseconds from the start of the recording.
+    pub from_ns: Option<u64>,
+    /// Not at or after this time, in nanoseconds from the start of the recording.
+    pub to_ns: Option<u64>,
+    /// Only these vCPUs or thread ids; empty for all.
+    pub vcpus: BTreeSet<u32>,
+    /// Only vCPUs or threads whose name matches.
+    pub thread: Option<Regex>,
+    /// Only these processes; empty for all.
+    pub pids: BTreeSet<u32>,
+    /// Only processes whose name matches.
+    pub process: Option<Regex>,
+    /// What is counted; `None` for samples, unless no sample counts and time does.
+    pub unit: Option<Unit>,
+    /// States that count; empty for running only where samples are counted, else for all.
+    pub states: BTreeSet<State>,
+    /// No waits shorter than this, in nanoseconds; where a row is of several, their mean decides.
+    pub min_wait_ns: Option<u64>,
+    /// No waits longer than this.
+    pub max_wait_ns: Option<u64>,
+    /// Only stacks that have a frame whose name matches.
+    pub focus: Option<Regex>,
+    /// No stack that has a frame whose name matches.
+    pub ignore: Option<Regex>,
+    /// Frames whose name matches are left out of their stacks.
+    pub hide: Option<Regex>,
+}
+
+/// What becomes of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Counts(Weight),
+    Outside,
+    WrongState,
+    OtherUnit,
+}
+
+impl Filter {
+    /// Whether a row counts, as far as its unit, time, vCPU, thread and state go, and what it weighs.
+    pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
+        let unit = self.unit.unwrap_or_default();
+        if Unit::of(row) != unit {
+            return Verdict::OtherUnit;
+        }
+        let since_ns = row.time_ns.saturating_sub(recording.start_ns());
+        let weight = self.weigh(since_ns, row);
+        let outside = weight.is_none()
+            || !self.vcpus.is_empty() && !self.vcpus.contains(&row.task.vcpu)
+            || !self.has_pid(recording, row)
+            || self.process.as_ref().is_some_and(|wanted| {
+                let space = recording.guest_spaces().of_row(row);
+                !wanted.is_match(&processes::name_at(recording, space, row.time_ns))
+            })
+            || self.thread.as_ref().is_some_and(|wanted| {
+                let name = recording.tasks().name_at(row.task, row.time_ns);
+                !name.is_some_and(|name| wanted.is_match(name))
+            });
+        if outside {
+            return Verdict::Outside;
+        }
+        let counts = match (self.states.is_empty(), unit) {
+            (true, Unit::Samples) => row.state == State::Running,
+            (true, Unit::OffCpu) => true,
+            (false, _) => self.states.contains(&row.state),
+        };
+        match weight.filter(|_| counts) {
+            Some(weight) => Verdict::Counts(weight),
+            None => Verdict::WrongState,
+        }
+    }
+
+    fn has_pid(&self, recording: &Recording, row: &Row<'_>) -> bool {
+        if self.pids.is_empty() {
+            return true;
+        }
+        let space = recording.guest_spaces().of_row(row);
+        let pid = processes::pid_at(recording, space, row.time_ns);
+        pid.is_some_and(|pid| self.pids.contains(&pid))
+    }
+
+    /// What a row adds to the part of time that is looked at; of a wait, what lies in it.
+    fn weigh(&self, since_ns: u64, row: &Row<'_>) -> Option<Weight> {
+        let whole = Unit::weigh(row);
+        let from_ns = self.from_ns.unwrap_or(0);
+        let to_ns = self.to_ns.unwrap_or(u64::MAX);
+        if row.wait.is_none() {
+            let inside = since_ns >= from_ns && self.to_ns.is_none_or(|to_ns| since_ns < to_ns);
+            return inside.then_some(whole);
+        }
+        let mean_ns = whole.amount / whole.count.max(1);
+        let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);
+        let end_ns = since_ns.saturating_add(whole.amount);
+        let inside_ns = end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns));
+        (length.contains(&mean_ns) && (inside_ns > 0 || whole.amount == 0)).then_some(Weight {
+            amount: inside_ns,
+            count: whole.count,
+        })
+    }
+
+    /// Whether a block whose samples lie between these times can have any that count.
+    pub(crate) fn may_have(&self, recording: &Recording, first_ns: u64, last_ns: u64) -> bool {
+        let start_ns = recording.start_ns();
+        let early = |from_ns| last_ns.saturating_sub(start_ns) < from_ns;
+        let late = |to_ns| first_ns.saturating_sub(start_ns) >= to_ns;
+        !self.from_ns.is_some_and(early) && !self.to_ns.is_some_and(late)
+    }
+
+    /// The part of a recording that is looked at, in nanoseconds from its start; never empty.
+    pub(crate) fn window(&self, recording: &Recording) -> Range<u64> {
+        self.window_of(recording.end_ns().saturating_sub(recording.start_ns()))
+    }
+
+    fn window_of(&self, length_ns: u64) -> Range<u64> {
+        let end = self.to_ns.unwrap_or(u64::MAX).min(length_ns).max(1);
+        self.from_ns.unwrap_or(0).min(end - 1)..end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_lie_within_the_recording_and_are_never_empty() {
+        let window = |from_ns, to_ns, length_ns| {
+            let filter = Filter {
+                from_ns,
+                to_ns,
+                ..Filter::default()
+            };
+            filter.window_of(length_ns)
+        };
+        assert_eq!(window(None, None, 100), 0..100);
+        assert_eq!(window(Some(20), Some(60), 100), 20..60);
+        assert_eq!(window(Some(20), Some(600), 100), 20..100);
+        assert_eq!(window(Some(500), None, 100), 99..100);
+        assert_eq!(window(Some(60), Some(20), 100), 19..20);
+        assert_eq!(window(None, Some(0), 0), 0..1);
+    }
+}

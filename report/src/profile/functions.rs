@@ -1,0 +1,87 @@
+//! Functions by their samples, or time: a profile goes in, rows come out, those that are to be shown, and what
+//! they are called. Every form of that table is written from them.
+
+use crate::profile::gather::Profile;
+use crate::profile::labels::LabelId;
+use crate::text::screen::{Notes, Screen};
+
+/// What to show.
+#[derive(Debug, Clone, Copy)]
+pub struct TopOptions {
+    /// Most lines; 0 for all.
+    pub rows: usize,
+    /// Least share of the samples, 0 to 1, that a function must have in its stacks.
+    pub least_share: f64,
+    /// What the table is written on.
+    pub screen: Screen,
+}
+
+impl Default for TopOptions {
+    fn default() -> Self {
+        TopOptions {
+            rows: 30,
+            least_share: 0.0,
+            screen: Screen::default(),
+        }
+    }
+}
+
+/// One function's samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopRow {
+    /// The function.
+    pub label: LabelId,
+    /// Samples whose innermost frame it was.
+    pub own: u64,
+    /// Samples in whose stack it was.
+    pub total: u64,
+}
+
+/// All functions, most own samples first, then most in all, then by name.
+pub fn rows(profile: &Profile) -> Vec<TopRow> {
+    let counts = profile.tree.by_label(&profile.labels);
+    let rows = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
+    let mut rows: Vec<TopRow> = rows
+        .map(|(label, (own, total))| TopRow {
+            label: label as LabelId,
+            own: *own,
+            total: *total,
+        })
+        .collect();
+    let labels = &profile.labels;
+    rows.sort_by(|a, b| {
+        let counts = (b.own, b.total).cmp(&(a.own, a.total));
+        let names = labels.name(a.label).cmp(labels.name(b.label));
+        let modules = labels.module_name(a.label).cmp(labels.module_name(b.label));
+        counts.then(names).then(modules)
+    });
+    rows
+}
+
+/// How many functions there are, and those that are shown.
+pub fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
+    let all = rows(profile);
+    let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
+    let most = match options.rows {
+        0 => usize::MAX,
+        rows => rows,
+    };
+    let count = all.len();
+    let shown = all.into_iter().filter(|row| row.total >= least).take(most);
+    (count, shown.collect())
+}
+
+/// What a row is called: its function, and where that is, behind `used` columns.
+pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize) -> String {
+    let labels = &profile.labels;
+    let mark = match labels.get(row.label).inlined {
+        true => " (inlined)",
+        false => "",
+    };
+    let notes = Notes {
+        mark,
+        module: labels.module_suffix(row.label),
+        more: String::new(),
+    };
+    screen.name(labels.name(row.label), &notes, used)
+}

@@ -1,0 +1,468 @@
+//! From blocks of samples to one stack tree: blocks are decoded, walked and counted in parallel, a
+//! batch at a time, then joined in file order, so that the result is the same with any number of
+//! threads and memory does not grow with the recording.
+
+mod chains;
+mod block;
+mod naming;
+
+pub use crate::profile::Profile;
+
+use crate::images::library::Library;
+use crate::profile::advice::{Counts, advice};
+use crate::profile::filter::Filter;
+use crate::profile::labels::{LabelId, Labels};
+use crate::profile::tree::{NodeId, ROOT};
+use crate::recording::Recording;
+use crate::recording::account::Account;
+use crate::recording::processes::{Processes, task_name};
+use crate::recording::unit::{Unit, Weight};
+use crate::stacks::symbolizer::Symbolizer;
+use crate::stacks::unwinders::Unwinders;
+use crate::work;
+use block::{BlockStacks, LocalRow};
+use naming::Naming;
+use rayon::prelude::*;
+use uprof::WordMap;
+use uprof::cold::TargetKind;
+use uprof::{State, Stop, Task};
+
+/// How fine the frames of a view are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Functions.
+    #[default]
+    Function,
+    /// Source lines.
+    Line,
+    /// Images.
+    Module,
+    /// Instructions.
+    Address,
+    /// Instructions, with function and line kept apart: for exports.
+    Place,
+    /// As [`By::Place`], and on which lines functions are declared.
+    Declared,
+}
+
+/// What to gather.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which samples and frames.
+    pub filter: Filter,
+    /// How fine.
+    pub by: By,
+    /// Show inlined functions as frames.
+    pub inlines: bool,
+    /// Readable names.
+    pub demangle: bool,
+    /// How samples with raw stack bytes are unwound.
+    pub unwind: crate::unwind::Options,
+    /// A frame with the vCPU's or thread's name under every stack.
+    pub by_task: bool,
+    /// A frame with the process's name under every stack, where there are several processes.
+    pub by_process: bool,
+    /// A frame with the recording's name under every stack.
+    pub by_recording: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            filter: Filter::default(),
+            by: By::Function,
+            inlines: true,
+            demangle: true,
+            unwind: crate::unwind::Options::default(),
+            by_task: false,
+            by_process: false,
+            by_recording: false,
+        }
+    }
+}
+
+/// A sample that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// Which of the recordings it is from.
+    pub recording: usize,
+    /// When, in nanoseconds from the start of its recording.
+    pub since_ns: u64,
+    /// Of which vCPU or thread.
+    pub task: Task,
+    /// Its address space: the task's, or that of the root of a guest's page tables.
+    pub space: u32,
+    /// What that was doing.
+    pub state: State,
+    /// Why its stack ends.
+    pub stop: Stop,
+    /// Its stack.
+    pub node: NodeId,
+    /// What it weighs.
+    pub weight: Weight,
+    /// In which unit: the profile's.
+    pub unit: Unit,
+}
+
+/// Takes samples one by one, in file order, with the profile as far as it is gathered.
+pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
+
+/// Is told how many samples are done, of how many.
+pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
+
+/// What a sample that is looked at by itself costs of what a run may do: tens of millions of them may be in
+/// a few kilobytes.
+const STEPS_PER_SAMPLE: u64 = 32;
+/// Blocks that are in memory at one time.
+const BATCH: usize = 16;
+
+/// Gathers the samples of `recordings`; their time off the processor where the filter says so, or leaves
+/// it open and there is nothing else.
+pub fn gather(
+    recordings: &[&Recording],
+    library: &Library,
+    options: &Options,
+    progress: &Progress<'_>,
+    mut each: Option<&mut Each<'_>>,
+) -> Profile {
+    let mut in_unit = |unit: Unit| {
+        let mut options = options.clone();
+        options.filter.unit = Some(unit);
+        // A fresh borrow: where the first pass counts nothing, a second follows.
+        let each: Option<&mut Each<'_>> = match &mut each {
+            Some(each) => Some(&mut **each),
+            None => None,
+        };
+        gather_unit(recordings, library, (&options, unit), progress, each)
+    };
+    let wanted = options.filter.unit;
+    let profile = in_unit(wanted.unwrap_or_default());
+    let has_time = profile.account.other_units.contains_key(&Unit::OffCpu);
+    match wanted {
+        None if profile.account.counted == 0 && has_time => in_unit(Unit::OffCpu),
+        _ => profile,
+    }
+}
+
+fn gather_unit(
+    recordings: &[&Recording],
+    library: &Library,
+    (options, unit): (&Options, Unit),
+    progress: &Progress<'_>,
+    mut each: Option<&mut Each<'_>>,
+) -> Profile {
+    let mut profile = Profile {
+        labels: Labels::new(),
+        ..Profile::default()
+    };
+    profile.account.unit = unit;
+    let mut flags = Vec::new();
+    let mut stack_bytes = 0;
+    let mut tells_unnamed = false;
+    let names = names(recordings);
+    let is_apart =
+        |recording: &&Recording| options.by_process && Processes::new(recording).are_several();
+    let any_apart = recordings.iter().any(is_apart);
+    let merge = each.is_none() && !options.by_task && !any_apart;
+    let mut done = 0;
+    let blocks = recordings.iter().flat_map(|recording| recording.blocks());
+    let total = blocks.map(|block| u64::from(block.samples)).sum();
+    for (number, recording) in recordings.iter().enumerate() {
+        let symbolizer = Symbolizer::new(recording, library, options.demangle);
+        let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
+        let mut gathering = Gathering {
+            recording,
+            number,
+            options,
+            naming: Naming::new(recording, &symbolizer, options),
+            flags: std::mem::take(&mut flags),
+            base: ROOT,
+            processes: Some(Processes::new(recording))
+                .filter(|known| options.by_process && known.are_several()),
+        };
+        gathering.begin(&names[number], &mut profile);
+        for batch in recording.blocks().chunks(BATCH) {
+            let mut stacks: Vec<BlockStacks> = batch
+                .par_iter()
+                .map(|place| {
+                    BlockStacks::read(recording, &unwinders, place, &options.filter, merge)
+                })
+                .collect();
+            gathering.naming.add(&mut stacks, &mut profile.labels);
+            for stacks in &stacks {
+                gathering.join(stacks, &mut profile, &mut each);
+            }
+            done += batch
+                .iter()
+                .map(|block| u64::from(block.samples))
+                .sum::<u64>();
+            progress(done, total);
+        }
+        flags = gathering.flags;
+        profile.warnings.extend(symbolizer.warnings());
+        tells_unnamed |= symbolizer.tells_unnamed();
+        profile.account.forced += symbolizer.forced();
+        stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
+        profile.account.add_recording(recording);
+    }
+    let is_guest = |one: &&Recording| one.metadata().target.kind != TargetKind::Process;
+    let counts = Counts {
+        tells_unnamed,
+        ..Counts::of(&profile, recordings.iter().all(is_guest), stack_bytes)
+    };
+    profile.warnings.extend(advice(&counts));
+    profile
+}
+
+/// What the regular expressions say of a label.
+#[derive(Debug, Clone, Copy)]
+struct Flags {
+    focus: bool,
+    ignore: bool,
+    hide: bool,
+}
+
+/// What is known of the stacks down to a node.
+#[derive(Debug, Clone, Copy, Default)]
+struct Passed {
+    focus: bool,
+    ignore: bool,
+}
+
+struct Gathering<'a, 's> {
+    recording: &'a Recording,
+    number: usize,
+    options: &'a Options,
+    naming: Naming<'a, 's>,
+    /// By label number.
+    flags: Vec<Flags>,
+    /// Where the stacks of this recording begin.
+    base: NodeId,
+    /// Its processes, if they are told apart.
+    processes: Option<Processes>,
+}
+
+/// A local node's place in the tree, and what was passed on the way.
+type Joined = Option<(NodeId, Passed)>;
+
+impl Gathering<'_, '_> {
+    fn begin(&mut self, name: &str, profile: &mut Profile) {
+        if self.options.by_recording {
+            let label = naming::plain(&mut profile.labels, name);
+            self.base = profile.tree.child(ROOT, label);
+        }
+    }
+
+    /// Adds the stacks of one block.
+    fn join(
+        &mut self,
+        stacks: &BlockStacks,
+        profile: &mut Profile,
+        each: &mut Option<&mut Each<'_>>,
+    ) {
+        self.ask(&profile.labels);
+        profile.account.add(&stacks.account);
+        if let Some(fault) = &stacks.fault {
+            profile.warnings.push(fault.clone());
+        }
+        let mut roots: WordMap<NodeId, Vec<Joined>> = WordMap::default();
+        let filtered = self.options.filter.focus.is_some();
+        for row in &stacks.rows {
+            let root = self.root_of(row, profile);
+            let joined = roots
+                .entry(root)
+                .or_insert_with(|| vec![None; stacks.nodes.len()]);
+            let (node, passed) = self.node(stacks, joined, root, row.node, profile);
+            if passed.ignore || filtered && !passed.focus {
+                profile.account.unfocused += row.weight.count;
+                continue;
+            }
+            let amount = count(row, &mut profile.account);
+            profile.tree.add(node, amount);
+            if let Some(each) = each {
+                work::take(STEPS_PER_SAMPLE);
+                let sampled = Sampled {
+                    recording: self.number,
+                    since_ns: row.time_ns.saturating_sub(self.recording.start_ns()),
+                    task: row.task,
+                    space: row.space,
+                    state: row.state,
+                    stop: row.stop,
+                    node,
+                    weight: Weight {
+                        amount,
+                        ..row.weight
+                    },
+                    unit: profile.account.unit,
+                };
+                each(&sampled, profile);
+            }
+        }
+    }
+
+    fn root_of(&mut self, row: &LocalRow, profile: &mut Profile) -> NodeId {
+        let (task, time_ns) = (row.task, row.time_ns);
+        let mut root = self.base;
+        if let Some(processes) = &self.processes {
+            let name = processes.label(self.recording, row.space, time_ns);
+            let label = naming::plain(&mut profile.labels, &name);
+            root = profile.tree.child(root, label);
+        }
+        if self.options.by_task {
+            let name = task_name(self.recording, task, time_ns);
+            let label = naming::plain(&mut profile.labels, &name);
+            root = profile.tree.child(root, label);
+        }
+        root
+    }
+
+    /// The node of a local stack in the tree.
+    fn node(
+        &mut self,
+        stacks: &BlockStacks,
+        joined: &mut [Joined],
+        root: NodeId,
+        leaf: Option<u32>,
+        profile: &mut Profile,
+    ) -> (NodeId, Passed) {
+        let Some(leaf) = leaf else {
+            let label = naming::plain(&mut profile.labels, "[no frame]");
+            return (profile.tree.child(root, label), Passed::default());
+        };
+        // Upwards to what is joined already, then down again.
+        let mut path = Vec::new();
+        let mut at = Some(leaf);
+        let mut here = (root, Passed::default());
+        while let Some(local) = at {
+            if let Some(known) = joined[local as usize] {
+                here = known;
+                break;
+            }
+            path.push(local);
+            at = stacks.nodes[local as usize].0;
+        }
+        for local in path.into_iter().rev() {
+            let (start, end) = stacks.ranges[stacks.nodes[local as usize].1 as usize];
+            for index in start..end {
+                here = self.step(here, self.naming.label(index), profile);
+            }
+            joined[local as usize] = Some(here);
+        }
+        if here.0 == root {
+            let label = naming::plain(&mut profile.labels, "[hidden]");
+            here.0 = profile.tree.child(root, label);
+        }
+        here
+    }
+
+    fn step(
+        &mut self,
+        from: (NodeId, Passed),
+        label: LabelId,
+        profile: &mut Profile,
+    ) -> (NodeId, Passed) {
+        let (parent, mut passed) = from;
+        if let Some(flags) = self.flags.get(label as usize) {
+            passed.focus |= flags.focus;
+            passed.ignore |= flags.ignore;
+            if flags.hide {
+                return (parent, passed);
+            }
+        }
+        let again =
+            self.options.by == By::Module && parent != ROOT && profile.tree.label(parent) == label;
+        if again {
+            return (parent, passed);
+        }
+        (profile.tree.child(parent, label), passed)
+    }
+
+    /// Asks the regular expressions about labels that are new.
+    fn ask(&mut self, labels: &Labels) {
+        let filter = &self.options.filter;
+        let is_time = filter.unit == Some(Unit::OffCpu);
+        if !is_time && filter.focus.is_none() && filter.ignore.is_none() && filter.hide.is_none() {
+            return;
+        }
+        for id in self.flags.len()..labels.len() {
+            let name = labels.name(id as LabelId);
+            let says =
+                |rule: &Option<regex::Regex>| rule.as_ref().is_some_and(|rule| rule.is_match(name));
+            self.flags.push(Flags {
+                focus: says(&filter.focus),
+                ignore: says(&filter.ignore),
+                hide: says(&filter.hide)
+                    || is_time && labels.get(id as LabelId).kernel && is_scheduler(name),
+            });
+        }
+    }
+}
+
+/// Most that a profile counts: 146 years of nanoseconds. No sum of parts of it overflows, whatever a
+/// recording claims.
+const COUNTED_MAX: u64 = 1 << 62;
+
+/// Counts a row that counts; returns how much of it.
+fn count(row: &LocalRow, account: &mut Account) -> u64 {
+    let amount = row.weight.amount.min(COUNTED_MAX - account.counted);
+    account.counted += amount;
+    account.late += u64::from(row.late) * amount;
+    account.shallow += u64::from(row.shallow) * amount;
+    account.lacking += u64::from(row.lacks_caller) * amount;
+    account.empty += u64::from(row.node.is_none()) * amount;
+    if crate::recording::account::is_cut(row.stop) {
+        *account.cut.entry(row.stop).or_default() += amount;
+    }
+    let rows = account.counted_rows.entry(row.state).or_default();
+    rows.add(Weight {
+        amount,
+        ..row.weight
+    });
+    amount
+}
+
+/// Whether a kernel function is the scheduler's own way off the processor: every wait has it innermost, and
+/// it says nothing of why. What called it does.
+fn is_scheduler(name: &str) -> bool {
+    let function = name.split(['+', ' ']).next().unwrap_or(name);
+    SCHEDULER.contains(&function)
+}
+
+/// Linux's, up to 6.18.
+const SCHEDULER: [&str; 14] = [
+    "__schedule",
+    "__schedule_loop",
+    "schedule",
+    "schedule_timeout",
+    "schedule_hrtimeout",
+    "schedule_hrtimeout_range",
+    "schedule_hrtimeout_range_clock",
+    "schedule_preempt_disabled",
+    "schedule_rtlock",
+    "preempt_schedule",
+    "preempt_schedule_common",
+    "preempt_schedule_irq",
+    "preempt_schedule_notrace",
+    "__cond_resched",
+];
+
+/// What recordings are called in a view that has several: file names, numbered where they don't
+/// tell them apart.
+pub fn names(recordings: &[&Recording]) -> Vec<String> {
+    let short = |recording: &Recording| {
+        let name = recording.name();
+        name.rsplit_once('/')
+            .map_or(name, |(_, short)| short)
+            .to_owned()
+    };
+    let all: Vec<String> = recordings.iter().map(|one| short(one)).collect();
+    let tell = |(number, name): (usize, &String)| match all
+        .iter()
+        .filter(|other| *other == name)
+        .count()
+    {
+        1 => name.clone(),
+        _ => format!("{name} ({})", number + 1),
+    };
+    all.iter().enumerate().map(tell).collect()
+}

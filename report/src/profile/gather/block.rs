@@ -1,0 +1,297 @@
+//! One block of samples on its way: its rows and its own small stack table, with addresses turned
+//! into places by the mappings of their time.
+
+use super::chains::Chains;
+use crate::profile::filter::{Filter, Verdict};
+use crate::recording::account::{Account, is_shallow};
+use crate::recording::spaces::Place;
+use crate::recording::unit::{Unit, Weight};
+use crate::recording::{Recording, SampleBlockPlace};
+use crate::stacks::unwinders::{Held, Unwinders, View};
+use crate::unwind::splice;
+use uprof::WordMap;
+use uprof::due::is_late;
+use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
+
+/// Stacks of one block.
+#[derive(Debug, Default)]
+pub(super) struct BlockStacks {
+    /// Distinct places, in order of first use.
+    pub places: Vec<Place>,
+    /// Where each place's labels are, see `Naming::add`.
+    pub ranges: Vec<(u32, u32)>,
+    /// Parent and place of each local node; a parent stands before its children.
+    pub nodes: Vec<(Option<u32>, u32)>,
+    /// Samples that may count, in file order; where they are merged, each kind once.
+    pub rows: Vec<LocalRow>,
+    /// Samples read and left out.
+    pub account: Account,
+    /// Why some rows could not be read.
+    pub fault: Option<String>,
+}
+
+/// Samples with a stack of their block: one, or all that are told by the same words.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalRow {
+    /// How much, and of how many samples or waits.
+    pub weight: Weight,
+    pub time_ns: u64,
+    pub task: Task,
+    /// Its address space; of a guest's task that of its root.
+    pub space: u32,
+    pub state: State,
+    pub stop: Stop,
+    pub late: bool,
+    /// Its stack ends after one or two frames, and not because it is whole.
+    pub shallow: bool,
+    /// The caller of its innermost function may be missing.
+    pub lacks_caller: bool,
+    /// Local number of the innermost frame.
+    pub node: Option<u32>,
+}
+
+struct Reader<'a, 's> {
+    recording: &'a Recording,
+    block: &'a SampleBlock,
+    stacks: BlockStacks,
+    places: WordMap<Place, u32>,
+    /// For each view, the local node of each node of the block.
+    known: WordMap<View, Vec<Option<u32>>>,
+    unwinders: &'a Unwinders<'a, 's>,
+    held: Held,
+    /// Frames of the sample at hand: as recorded, and as unwound.
+    chain: Vec<Frame>,
+    frames: Vec<Frame>,
+    /// Recorded chains, by node and stop, that are to be believed and that nothing adds to.
+    believed: WordMap<(View, Option<u32>, u8), ()>,
+    /// Local nodes of unwound stacks.
+    unwound: Chains,
+    /// Where samples are merged: the row of each stack, state, stop and lateness.
+    merged: Option<WordMap<u64, usize>>,
+}
+
+impl BlockStacks {
+    /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: when
+    /// and of which task a sample is need not be kept.
+    pub fn read(
+        recording: &Recording,
+        unwinders: &Unwinders<'_, '_>,
+        place: &SampleBlockPlace,
+        filter: &Filter,
+        merge: bool,
+    ) -> Self {
+        let samples = u64::from(place.samples);
+        if !filter.may_have(recording, place.first_ns, place.last_ns) {
+            let mut skipped = BlockStacks::default();
+            skipped.account.read = samples;
+            skipped.account.outside = samples;
+            return skipped;
+        }
+        let block = match recording.samples(place) {
+            Ok(block) => block,
+            Err(fault) => {
+                let mut lost = BlockStacks::default();
+                lost.account.undecoded = samples;
+                lost.fault = Some(fault);
+                return lost;
+            }
+        };
+        let mut reader = Reader {
+            recording,
+            block: &block,
+            stacks: BlockStacks::default(),
+            places: WordMap::default(),
+            known: WordMap::default(),
+            unwinders,
+            held: Held::new(),
+            chain: Vec::new(),
+            frames: Vec::new(),
+            believed: WordMap::default(),
+            unwound: Chains::default(),
+            merged: merge.then(WordMap::default),
+        };
+        reader.read(place, filter);
+        reader.stacks
+    }
+}
+
+impl Reader<'_, '_> {
+    fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
+        let mut rows = self.block.rows();
+        loop {
+            match rows.next_row() {
+                Ok(Some(row)) => self.take(&row, filter),
+                Ok(None) => return,
+                Err(fault) => {
+                    let read = self.stacks.account.read;
+                    self.stacks.account.undecoded = u64::from(place.samples).saturating_sub(read);
+                    let what = format!("the block at byte {}: {fault}", place.offset);
+                    self.stacks.fault = Some(what);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, row: &Row<'_>, filter: &Filter) {
+        let account = &mut self.stacks.account;
+        account.read += 1;
+        let weight = match filter.verdict(self.recording, row) {
+            Verdict::Counts(weight) => weight,
+            Verdict::OtherUnit => {
+                let left_out = account.other_units.entry(Unit::of(row)).or_default();
+                *left_out = left_out.saturating_add(Unit::weigh(row).amount);
+                return;
+            }
+            Verdict::Outside => {
+                account.outside += 1;
+                return;
+            }
+            Verdict::WrongState => {
+                *account.by_state.entry(row.state).or_default() += 1;
+                return;
+            }
+        };
+        let unwound = self.unwind(row);
+        let node = match unwound {
+            Some(_) => self.local_unwound(row),
+            None => row.node.map(|node| self.local(row, node)),
+        };
+        let stop = unwound.unwrap_or(row.stop);
+        let lacks_caller = self.lacks_caller(row, unwound);
+        let late = is_late(row.details.late_ns);
+        let rows = &mut self.stacks.rows;
+        if let Some(merged) = &mut self.merged {
+            let above = node.map_or(0, |node| u64::from(node) + 1);
+            let tags = u64::from(row.state.number()) << 10 | u64::from(stop.number()) << 2;
+            let flags = u64::from(late) << 1 | u64::from(lacks_caller);
+            let key = above << 16 | tags | flags;
+            let number = *merged.entry(key).or_insert(rows.len());
+            if let Some(alike) = rows.get_mut(number) {
+                alike.weight.add(weight);
+                return;
+            }
+        }
+        let shallow = self.is_shallow(node, stop);
+        self.stacks.rows.push(LocalRow {
+            weight,
+            time_ns: row.time_ns,
+            task: row.task,
+            space: self.recording.guest_spaces().of_row(row),
+            state: row.state,
+            stop,
+            late,
+            shallow,
+            lacks_caller,
+            node,
+        });
+    }
+
+    /// The local node of a node of the block, as `row` sees it.
+    fn local(&mut self, row: &Row<'_>, leaf: u32) -> u32 {
+        let view = self.unwinders.view(row);
+        let nodes = self.block.nodes();
+        let known = self
+            .known
+            .entry(view)
+            .or_insert_with(|| vec![None; nodes.len()]);
+        let mut path = Vec::new();
+        let mut parent = None;
+        let mut at = Some(leaf);
+        while let Some(node) = at {
+            if let Some(local) = known[node as usize] {
+                parent = Some(local);
+                break;
+            }
+            path.push(node);
+            at = nodes[node as usize].parent;
+        }
+        for node in path.into_iter().rev() {
+            let number = self.place(row, nodes[node as usize].frame);
+            let local = self.stacks.nodes.len() as u32;
+            self.stacks.nodes.push((parent, number));
+            if let Some(known) = self.known.get_mut(&view) {
+                known[node as usize] = Some(local);
+            }
+            parent = Some(local);
+        }
+        parent.unwrap_or(0)
+    }
+
+    fn lacks_caller(&self, row: &Row<'_>, unwound: Option<Stop>) -> bool {
+        let kind = self.recording.metadata().target.kind;
+        let nodes = self.block.nodes();
+        match unwound {
+            Some(stop) => splice::lacks_caller(self.frames.iter().copied(), stop, kind),
+            None => {
+                let chain = std::iter::successors(row.node, |node| nodes[*node as usize].parent);
+                let chain = chain.map(|node| nodes[node as usize].frame);
+                splice::lacks_caller(chain, row.stop, kind)
+            }
+        }
+    }
+
+    fn is_shallow(&self, node: Option<u32>, stop: Stop) -> bool {
+        let BlockStacks { nodes, places, .. } = &self.stacks;
+        let chain = std::iter::successors(node, |node| nodes[*node as usize].0);
+        let kernel = chain.map(|node| places[nodes[node as usize].1 as usize].kernel);
+        is_shallow(stop, self.recording.metadata().target.kind, kernel)
+    }
+
+    /// The number of the place that `frame` of `row` is at.
+    fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
+        let spaces = self.recording.spaces();
+        let space = self.recording.guest_spaces().of_row(row);
+        let place = Place {
+            is_return: frame.kind == FrameKind::Return,
+            ..spaces.place(space, row.time_ns, frame.lookup_address())
+        };
+        let next = self.stacks.places.len() as u32;
+        let number = *self.places.entry(place).or_insert(next);
+        if number == next {
+            self.stacks.places.push(place);
+        }
+        number
+    }
+
+    /// Unwinds a sample with raw stack bytes into `self.frames`.
+    fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
+        // A chain that was believed once is so again, under the same mappings.
+        let chain = (self.unwinders.view(row), row.node, row.stop.number());
+        let may_add = self.unwinders.may_add_to(row);
+        if !may_add && self.believed.contains_key(&chain) {
+            return None;
+        }
+        self.chain.clear();
+        let nodes = self.block.nodes();
+        let mut at = row.node;
+        while let Some(node) = at {
+            self.chain.push(nodes[node as usize].frame);
+            at = nodes[node as usize].parent;
+        }
+        let stop = self
+            .unwinders
+            .unwind(&mut self.held, row, &self.chain, &mut self.frames);
+        if !may_add && stop.is_none() {
+            self.believed.insert(chain, ());
+        }
+        stop
+    }
+
+    /// The local node of the stack in `self.frames`.
+    fn local_unwound(&mut self, row: &Row<'_>) -> Option<u32> {
+        let view = self.unwinders.view(row);
+        // Taken out, since a new frame needs the rest of the reader.
+        let (mut chains, frames) = (
+            std::mem::take(&mut self.unwound),
+            std::mem::take(&mut self.frames),
+        );
+        let local = chains.intern(view, &frames, |parent, frame| {
+            let place = self.place(row, frame);
+            self.stacks.nodes.push((parent, place));
+            self.stacks.nodes.len() as u32 - 1
+        });
+        (self.unwound, self.frames) = (chains, frames);
+        local
+    }
+}

@@ -1,0 +1,162 @@
+//! From places to labels, once for each distinct place of a recording and in parallel.
+
+use super::block::BlockStacks;
+use super::{By, Options};
+use crate::profile::labels::{Label, LabelId, Labels};
+use crate::recording::Recording;
+use crate::recording::spaces::{Module, Place};
+use crate::stacks::symbolizer::{Named, Symbolizer};
+use rayon::prelude::*;
+use uprof::WordMap;
+
+/// Labels of all places seen so far.
+pub(super) struct Naming<'a, 's> {
+    recording: &'a Recording,
+    symbolizer: &'a Symbolizer<'s>,
+    by: By,
+    inlines: bool,
+    /// Each place's labels, as a range of `labels`.
+    ranges: WordMap<Place, (u32, u32)>,
+    labels: Vec<LabelId>,
+}
+
+impl<'a, 's> Naming<'a, 's> {
+    pub fn new(
+        recording: &'a Recording,
+        symbolizer: &'a Symbolizer<'s>,
+        options: &Options,
+    ) -> Self {
+        Naming {
+            recording,
+            symbolizer,
+            by: options.by,
+            inlines: options.inlines,
+            ranges: WordMap::default(),
+            labels: Vec::new(),
+        }
+    }
+
+    /// Names what is new in `stacks`, and tells each block where its places' labels are.
+    pub fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
+        self.name_new(stacks, labels);
+        for stacks in stacks {
+            let ranges = stacks.places.iter().map(|place| self.ranges[place]);
+            stacks.ranges = ranges.collect();
+        }
+    }
+
+    fn name_new(&mut self, stacks: &[BlockStacks], labels: &mut Labels) {
+        let mut new = Vec::new();
+        for place in stacks.iter().flat_map(|stacks| &stacks.places) {
+            if !self.ranges.contains_key(place) {
+                // Reserved, so that the next block doesn't ask again.
+                self.ranges.insert(*place, (0, 0));
+                new.push(*place);
+            }
+        }
+        let symbolizer = self.symbolizer;
+        let named: Vec<Vec<Named>> = new
+            .par_iter()
+            .map(|place| match self.by {
+                By::Declared => symbolizer.name_declared(*place),
+                _ => symbolizer.name(*place),
+            })
+            .collect();
+        for (place, functions) in new.iter().zip(&named) {
+            let start = self.labels.len() as u32;
+            let kept = match self.inlines {
+                true => functions.len(),
+                false => 1,
+            };
+            for named in &functions[..kept.min(functions.len())] {
+                let label = self.label_of(*place, named, labels);
+                self.labels.push(labels.id(label));
+            }
+            self.ranges
+                .insert(*place, (start, self.labels.len() as u32));
+        }
+    }
+
+    /// A label of a range.
+    pub fn label(&self, index: u32) -> LabelId {
+        self.labels[index as usize]
+    }
+
+    fn module(&self, place: Place) -> Option<&Module> {
+        let modules = self.recording.spaces().modules();
+        modules.get(place.module()? as usize)
+    }
+
+    fn label_of(&self, place: Place, named: &Named, labels: &mut Labels) -> Label {
+        let module = self.module(place);
+        let path = module.map_or("", |module| module.path.as_str());
+        // A function without a name goes by its start, as far as that is known.
+        let into_function = if self.by == By::Address {
+            0
+        } else {
+            named.into_bytes
+        };
+        let bare = self.bare_name(place, into_function);
+        let into_bytes = named.into_bytes + u64::from(place.is_return);
+        let function = named.function.as_deref();
+        let with_line = |name: &str| match (&named.file, named.line) {
+            (Some(file), line) => format!("{name} ({}:{line})", short(file)),
+            (None, _) => name.to_owned(),
+        };
+        let name = match self.by {
+            By::Function | By::Place | By::Declared => function.unwrap_or(&bare).to_owned(),
+            By::Line => with_line(function.unwrap_or(&bare)),
+            By::Module => module.map_or("[unknown]", Module::short_name).to_owned(),
+            By::Address => match function {
+                Some(function) => format!("{function}+{into_bytes:#x}"),
+                None => bare.clone(),
+            },
+        };
+        let exact = matches!(self.by, By::Place | By::Declared);
+        let file = named
+            .file
+            .as_deref()
+            .filter(|_| exact || self.by == By::Line);
+        let name = labels.text_id(&name);
+        let file_id = labels.text_id(file.unwrap_or(""));
+        Label {
+            name,
+            module: labels.text_id(path),
+            file: file_id,
+            line: file.map_or(0, |_| named.line),
+            start_line: named.start_line,
+            offset: if exact { place.number() } else { 0 },
+            into_bytes: if exact { into_bytes } else { 0 },
+            is_return: exact && place.is_return,
+            kernel: place.kernel,
+            inlined: named.inlined && self.by != By::Module,
+            unknown: named.function.is_none(),
+        }
+    }
+
+    /// The name of a place without a symbol, or of what begins some bytes before it: module and
+    /// offset, or the address.
+    fn bare_name(&self, place: Place, bytes_before: u64) -> String {
+        match self.module(place) {
+            Some(module) => {
+                let offset = self.recording.spaces().file_offset(place);
+                let offset = offset.wrapping_sub(bytes_before);
+                format!("{}+{offset:#x}", module.short_name())
+            }
+            None => format!("{:#x}", place.number()),
+        }
+    }
+}
+
+fn short(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}
+
+/// A label that stands for no code.
+pub(super) fn plain(labels: &mut Labels, name: &str) -> LabelId {
+    let name = labels.text_id(name);
+    labels.id(Label {
+        name,
+        ..Label::default()
+    })
+}

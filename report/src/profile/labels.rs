@@ -1,0 +1,140 @@
+//! Labels: what a frame is called in a view, each kept once. Names come from guests and images,
+//! which may be hostile: no control character leaves this file.
+
+use crate::text::printable;
+use std::collections::HashMap;
+use uprof::WordMap;
+
+/// Number of a label in a [`Labels`] table.
+pub type LabelId = u32;
+/// Number of a text in a [`Labels`] table; 0 is the empty text.
+pub type TextId = u32;
+
+/// What a frame is called, at the detail that the view asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Label {
+    /// Function, or what stands for it.
+    pub name: TextId,
+    /// Path of the image; empty if unknown.
+    pub module: TextId,
+    /// Source file; empty if unknown or not asked for.
+    pub file: TextId,
+    /// Line in it, from 1; 0 if unknown or not asked for.
+    pub line: u32,
+    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    pub start_line: u32,
+    /// Offset in the image's file, or address without an image; 0 unless asked for.
+    pub offset: u64,
+    /// Bytes of the frame's own address from the start of its function; 0 unless asked for.
+    pub into_bytes: u64,
+    /// The frame's own address is one more than `offset` says; `false` unless asked for.
+    pub is_return: bool,
+    /// Of the kernel's half of the address space.
+    pub kernel: bool,
+    /// Inlined into the frame that stands before it.
+    pub inlined: bool,
+    /// No symbol was found: the name is module and offset.
+    pub unknown: bool,
+}
+
+/// All labels of a report.
+#[derive(Debug, Default)]
+pub struct Labels {
+    labels: Vec<Label>,
+    by_label: WordMap<Label, LabelId>,
+    texts: Vec<Box<str>>,
+    by_text: HashMap<Box<str>, TextId>,
+}
+
+impl Labels {
+    /// An empty table.
+    pub fn new() -> Self {
+        let mut labels = Labels::default();
+        labels.text_id("");
+        labels
+    }
+
+    /// The number of `text`, made printable.
+    pub fn text_id(&mut self, text: &str) -> TextId {
+        let text = printable(text);
+        if let Some(&id) = self.by_text.get(text.as_ref()) {
+            return id;
+        }
+        let id = self.texts.len() as TextId;
+        self.texts.push(text.as_ref().into());
+        self.by_text.insert(text.into_owned().into(), id);
+        id
+    }
+
+    /// The number of `label`.
+    pub fn id(&mut self, label: Label) -> LabelId {
+        let next = self.labels.len() as LabelId;
+        let id = *self.by_label.entry(label).or_insert(next);
+        if id == next {
+            self.labels.push(label);
+        }
+        id
+    }
+
+    /// The label with this number.
+    pub fn get(&self, id: LabelId) -> Label {
+        self.labels.get(id as usize).copied().unwrap_or_default()
+    }
+
+    /// The text with this number.
+    pub fn text(&self, id: TextId) -> &str {
+        self.texts.get(id as usize).map_or("", |text| text)
+    }
+
+    /// The name of a label.
+    pub fn name(&self, id: LabelId) -> &str {
+        self.text(self.get(id).name)
+    }
+
+    /// The last part of the path of a label's module.
+    pub fn module_name(&self, id: LabelId) -> &str {
+        let path = self.text(self.get(id).module);
+        path.rsplit_once('/').map_or(path, |(_, name)| name)
+    }
+
+    /// The module of a label as it stands behind a name: ` [libc.so.6]`, or nothing where it is
+    /// not known or the name says it already.
+    pub fn module_suffix(&self, id: LabelId) -> String {
+        match self.module_name(id).trim_matches(['[', ']']) {
+            "" => String::new(),
+            _ if self.get(id).unknown => String::new(),
+            module => format!("  [{module}]"),
+        }
+    }
+
+    /// Number of labels.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no label.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_kept_once_and_cannot_steer() {
+        let mut labels = Labels::new();
+        let name = labels.text_id("main");
+        assert_eq!(labels.text_id("main"), name);
+        let label = Label {
+            name,
+            ..Label::default()
+        };
+        assert_eq!(labels.id(label), labels.id(label));
+        let evil = labels.text_id("a\x1b[31m\nb\u{202e}c");
+        assert_eq!(labels.text(evil), "a\u{fffd}[31m\u{fffd}b\u{fffd}c");
+        let long = labels.text_id(&"é".repeat(5000));
+        assert!(labels.text(long).len() < 4200);
+    }
+}

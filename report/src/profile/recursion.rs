@@ -1,0 +1,172 @@
+//! Recursion folded: a stack tree goes in, and the same samples with each chain of calls that follows
+//! upon itself told once come out. `main;walk;walk;leaf` becomes `main;walk;leaf`, and `eval;apply;eval;apply`
+//! becomes `eval;apply`. No sample is lost; what is lost is how deep it was.
+
+use crate::profile::labels::LabelId;
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+use std::borrow::Cow;
+
+/// Most functions that call each other in a round. Parsers have a few; what is longer is left as it is.
+const ROUND_MAX: usize = 8;
+
+/// A tree without recursion.
+#[derive(Debug)]
+pub struct Folded {
+    /// The same samples.
+    pub tree: StackTree,
+    /// Where each node of the tree before is, by its number.
+    pub places: Vec<NodeId>,
+    /// For each node of the new tree, what was folded there.
+    pub rounds: Vec<Rounds>,
+}
+
+/// A recursion that begins at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rounds {
+    /// Functions in a round; 0 where nothing was folded.
+    pub functions: usize,
+    /// Most rounds of a stack.
+    pub most: u32,
+}
+
+/// `tree` as a view has it: turned over, or without recursion, or both.
+pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, StackTree> {
+    let turned = match reverse {
+        true => Cow::Owned(tree.reversed()),
+        false => Cow::Borrowed(tree),
+    };
+    match fold {
+        true => Cow::Owned(folded(&turned).tree),
+        false => turned,
+    }
+}
+
+/// Folds `tree`.
+pub fn folded(tree: &StackTree) -> Folded {
+    let count = tree.nodes().len();
+    let mut folded = Folded {
+        tree: StackTree::default(),
+        places: vec![ROOT; count],
+        rounds: Vec::new(),
+    };
+    // For each node of the tree before, how many rounds of a recursion end there.
+    let mut ended = vec![1_u32; count];
+    // Callers stand before what they called.
+    for (number, node) in tree.nodes().iter().enumerate().skip(1) {
+        let at = folded.places[node.parent as usize];
+        let place = match round(&folded.tree, at, node.label) {
+            None => folded.tree.child(at, node.label),
+            Some(functions) => {
+                let end = up(&folded.tree, at, functions - 1);
+                // The round before ended at the nearest caller that has the same place.
+                let mut before = node.parent;
+                while folded.places[before as usize] != end {
+                    before = tree.nodes()[before as usize].parent;
+                }
+                ended[number] = ended[before as usize].saturating_add(1);
+                let first = up(&folded.tree, end, functions - 1) as usize;
+                folded
+                    .rounds
+                    .resize(folded.tree.nodes().len(), Rounds::default());
+                let rounds = &mut folded.rounds[first];
+                if ended[number] > rounds.most {
+                    *rounds = Rounds {
+                        functions,
+                        most: ended[number],
+                    };
+                }
+                end
+            }
+        };
+        folded.places[number] = place;
+        folded.tree.add(place, node.count);
+    }
+    folded
+        .rounds
+        .resize(folded.tree.nodes().len(), Rounds::default());
+    folded
+}
+
+/// How many functions, ending with `label` called from `at`, are those that stand before them once more.
+fn round(tree: &StackTree, at: NodeId, label: LabelId) -> Option<usize> {
+    let mut outwards = [LabelId::MAX; 2 * ROUND_MAX];
+    outwards[0] = label;
+    let mut known = 1;
+    for (slot, label) in outwards[1..].iter_mut().zip(tree.outwards(at)) {
+        *slot = label;
+        known += 1;
+    }
+    let is_round = |functions: &usize| {
+        let (inner, outer) = outwards[..2 * functions].split_at(*functions);
+        inner == outer
+    };
+    (1..=known / 2).find(is_round)
+}
+
+/// The node so many calls further out.
+fn up(tree: &StackTree, node: NodeId, calls: usize) -> NodeId {
+    (0..calls).fold(node, |at, _| tree.nodes()[at as usize].parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of stacks whose frames are letters, outermost first.
+    fn tree(stacks: &[(&str, u64)]) -> StackTree {
+        let mut tree = StackTree::default();
+        for (stack, count) in stacks {
+            let letters = stack.bytes().map(u32::from);
+            let end = letters.fold(ROOT, |at, letter| tree.child(at, letter));
+            tree.add(end, *count);
+        }
+        tree
+    }
+
+    fn stacks(tree: &StackTree) -> Vec<(String, u64)> {
+        let nodes = tree.nodes().iter().enumerate();
+        let mut stacks: Vec<(String, u64)> = nodes
+            .filter(|(_, node)| node.count > 0)
+            .map(|(number, node)| {
+                let letters = tree.outwards(number as NodeId);
+                let stack: String = letters.map(|letter| letter as u8 as char).collect();
+                (stack.chars().rev().collect(), node.count)
+            })
+            .collect();
+        stacks.sort();
+        stacks
+    }
+
+    #[test]
+    fn rounds_are_told_once_and_no_sample_is_lost() {
+        let long = "m".to_owned() + &"abcdefgh".repeat(3);
+        let longer = "m".to_owned() + &"abcdefghi".repeat(2);
+        let cases = [
+            ("mwwwl", "mwl", 1, 3),
+            ("mababab", "mab", 2, 3),
+            ("maabaab", "mab", 1, 2),
+            ("mabac", "mabac", 0, 0),
+            (&long, "mabcdefgh", 8, 3),
+            (&longer, &longer, 0, 0),
+        ];
+        for (stack, expected, functions, most) in cases {
+            let folded = folded(&tree(&[(stack, 7)]));
+            assert_eq!(stacks(&folded.tree), [(expected.to_owned(), 7)]);
+            // Behind `m` and the first function.
+            assert_eq!(folded.rounds[2], Rounds { functions, most }, "{stack}");
+        }
+    }
+
+    #[test]
+    fn samples_of_all_depths_come_together() {
+        let deep = "w".repeat(10_000);
+        let before = tree(&[("mw", 1), ("mww", 2), ("mwwl", 4), ("mwl", 8), (&deep, 16)]);
+        let folded = folded(&before);
+        let expected = [("mw", 3), ("mwl", 12), ("w", 16)];
+        let expected = expected.map(|(stack, count)| (stack.to_owned(), count));
+        assert_eq!(stacks(&folded.tree), expected);
+        assert_eq!(folded.tree.totals()[ROOT as usize], 31);
+        assert_eq!(folded.places.len(), before.nodes().len());
+        assert!(folded.rounds.iter().any(|rounds| rounds.most == 10_000));
+    }
+}

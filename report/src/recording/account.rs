@@ -1,0 +1,382 @@
+//! What a report rests on: how many samples there were, which of them count, and everything that
+//! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
+
+use crate::recording::Recording;
+use crate::recording::processes;
+use crate::recording::unit::{Unit, Weight, duration};
+use std::collections::BTreeMap;
+use uprof::cold::{Loss, LossReason, TargetKind};
+use uprof::due::{LATE_NS, are_many_late, is_loss};
+use uprof::{Due, State, Stop};
+
+/// Counts of samples, or their times, and of what is missing. What counts is in the account's unit; what
+/// doesn't is told in samples, or waits.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Account {
+    /// What is counted.
+    pub unit: Unit,
+    /// Samples read from the file.
+    pub read: u64,
+    /// What the view shows, in its unit: samples, or nanoseconds.
+    pub counted: u64,
+    /// The same by state, with the samples or waits that it is of.
+    pub counted_rows: BTreeMap<State, Weight>,
+    /// What is in the recordings in other units than this one.
+    pub other_units: BTreeMap<Unit, u64>,
+    /// Samples left out because of time, vCPU or thread.
+    pub outside: u64,
+    /// Samples left out because of their state, by state.
+    pub by_state: BTreeMap<State, u64>,
+    /// Samples left out by `--focus` and `--ignore`.
+    pub unfocused: u64,
+    /// Counted samples whose stack was cut, by reason.
+    pub cut: BTreeMap<Stop, u64>,
+    /// Counted samples taken more than [`LATE_NS`] after their deadline.
+    pub late: u64,
+    /// Counted samples without any frame.
+    pub empty: u64,
+    /// Images used in spite of another build-id than the recorded one.
+    pub forced: u64,
+    /// Counted samples whose stack ends after one or two frames, and not because it is whole.
+    pub shallow: u64,
+    /// Counted samples whose innermost function's caller may be missing.
+    pub lacking: u64,
+    /// Samples of blocks that can't be decoded.
+    pub undecoded: u64,
+    /// Samples that the recorder could not keep, by reason.
+    pub lost: BTreeMap<LossReason, u64>,
+    /// Samples lost with damaged parts of the file.
+    pub damaged: u64,
+    /// Stretches of damage.
+    pub damages: u64,
+    /// The recording has no end record: the recorder was killed, or the file was cut.
+    pub unfinished: u64,
+    /// Waits that had begun before their recording, and threads that did nothing but wait, or run, all through
+    /// it: their time is not known.
+    pub untold: [u64; 2],
+    /// Processor time that the samples of recordings stand for which have a gap to what the kernel
+    /// counted, in nanoseconds.
+    pub sampled_ns: u64,
+    /// What the kernel counted for those.
+    pub counted_ns: u64,
+    /// Lengths of the recordings, in seconds, added up.
+    pub seconds: f64,
+    /// Of some recordings nobody knows how long they are.
+    pub untimed: bool,
+    /// Deadlines that there were in them.
+    pub deadlines: f64,
+}
+
+/// What a recorder calls [`Account::untold`] at the end of a recording.
+const UNTOLD: [&str; 2] = [
+    "waits_begun_before_and_left_out",
+    "threads_that_never_switched",
+];
+
+/// Whether a stack that stopped so misses outer frames.
+pub fn is_cut(stop: Stop) -> bool {
+    !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
+}
+
+/// Whether a stack that stopped so, in a target of `kind`, ends after one or two frames, and not because
+/// it is whole. `kernel` says of each frame whether it is the kernel's.
+pub fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
+    // What changed while it was read says nothing about the code, either.
+    if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
+        return false;
+    }
+    // The kernel's frames of a process's stack say nothing about the process.
+    let counts = |is_kernel: &bool| kind != TargetKind::Process || !is_kernel;
+    let frames = kernel.filter(counts).take(3).count();
+    (1..=2).contains(&frames)
+}
+
+impl Account {
+    /// Counts what a recorder reports as lost.
+    pub fn add_losses(&mut self, losses: &[Loss]) {
+        for loss in losses {
+            let sum = self.lost.entry(loss.reason).or_default();
+            *sum = sum.saturating_add(loss.count);
+        }
+    }
+
+    /// Adds what is known of a whole recording.
+    pub fn add_recording(&mut self, recording: &Recording) {
+        self.add_losses(recording.losses());
+        let damages = recording.damages();
+        self.damages += damages.count + damages.undecodable.len() as u64;
+        self.damaged = self.damaged.saturating_add(damages.samples);
+        self.unfinished += u64::from(recording.end().is_none());
+        self.seconds += recording.seconds();
+        self.untimed |= !recording.is_timed();
+        self.deadlines +=
+            recording.seconds() * recording.metadata().sampling.rate_millihertz as f64 / 1e3;
+        let totals = recording.end().map_or(&[][..], |end| &end.totals);
+        for (sum, wanted) in self.untold.iter_mut().zip(UNTOLD) {
+            let found = totals.iter().find(|(name, _)| name == wanted);
+            *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
+        }
+        // Of processes that end the kernel's count may be lost: that the samples are more is no gap.
+        let due = processes::due(recording).filter(Due::has_gap);
+        if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
+            self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
+            self.counted_ns = self.counted_ns.saturating_add(due.counted_ns);
+        }
+    }
+
+    /// Adds another account to this one.
+    pub fn add(&mut self, other: &Account) {
+        self.read += other.read;
+        self.counted = self.counted.saturating_add(other.counted);
+        for (state, rows) in &other.counted_rows {
+            self.counted_rows.entry(*state).or_default().add(*rows);
+        }
+        add_map(&mut self.other_units, &other.other_units);
+        self.outside += other.outside;
+        self.unfocused += other.unfocused;
+        self.late += other.late;
+        self.empty += other.empty;
+        self.forced += other.forced;
+        self.shallow += other.shallow;
+        self.lacking += other.lacking;
+        self.undecoded += other.undecoded;
+        self.damaged = self.damaged.saturating_add(other.damaged);
+        self.damages += other.damages;
+        self.unfinished += other.unfinished;
+        self.seconds += other.seconds;
+        self.untimed |= other.untimed;
+        self.deadlines += other.deadlines;
+        for (sum, more) in self.untold.iter_mut().zip(other.untold) {
+            *sum = sum.saturating_add(more);
+        }
+        self.sampled_ns = self.sampled_ns.saturating_add(other.sampled_ns);
+        self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
+        add_map(&mut self.by_state, &other.by_state);
+        add_map(&mut self.cut, &other.cut);
+        add_map(&mut self.lost, &other.lost);
+    }
+
+    /// Whether samples are missing that should be there: reason enough for exit status 1. A few missed
+    /// deadlines are not.
+    pub fn is_incomplete(&self) -> bool {
+        // Names and mappings are no samples.
+        let samples = |reason| reason != LossReason::EventsLost;
+        let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
+        let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
+        lost || self.damages > 0 || self.undecoded > 0 || self.unfinished > 0
+    }
+
+    /// One line for each thing worth knowing; the first gives the samples counted.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.counted_line()];
+        for (unit, amount) in self.other_units.iter().filter(|(_, amount)| **amount > 0) {
+            lines.push(match unit {
+                Unit::Samples => format!("not counted: {amount} samples (without --off-cpu)"),
+                Unit::OffCpu => {
+                    let time = duration(*amount);
+                    format!("not counted: {time} off CPU (see --off-cpu)")
+                }
+            });
+        }
+        let [begun_before, never] = self.untold;
+        if self.unit == Unit::OffCpu && (begun_before > 0 || never > 0) {
+            lines.push(format!(
+                "not seen: {begun_before} waits that began before the recording, and {never} threads that \
+                 waited, or ran, from before it to its end"
+            ));
+        }
+        let blocked: u64 = self.by_state.values().sum();
+        if blocked > 0 {
+            let parts = self
+                .by_state
+                .iter()
+                .map(|(state, n)| format!("{n} {}", state.name()));
+            let parts: Vec<String> = parts.collect();
+            lines.push(format!("not counted: {} (see --state)", parts.join(", ")));
+        }
+        if self.outside + self.unfocused > 0 {
+            let filtered = self.outside + self.unfocused;
+            lines.push(format!("not counted: {filtered} left out by filters"));
+        }
+        let cut: u64 = self.cut.values().sum();
+        if cut > 0 {
+            let parts = self
+                .cut
+                .iter()
+                .map(|(stop, n)| format!("{} {}", self.unit.amount(*n), stop.describe()));
+            let parts: Vec<String> = parts.collect();
+            let (share, cut) = (share(cut, self.counted), self.unit.amount(cut));
+            let parts = parts.join(", ");
+            lines.push(format!("stacks cut short: {cut} ({share}): {parts}"));
+        }
+        if self.lacking > 0 {
+            let share = share(self.lacking, self.counted);
+            lines.push(format!(
+                "the caller of the innermost function may be missing: {} ({share}): no call frame \
+                 information for it, or too few stack bytes",
+                self.unit.amount(self.lacking)
+            ));
+        }
+        if are_many_late(self.late, self.counted) {
+            lines.push(format!(
+                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next, \
+                 and move shares by up to as many points",
+                duration(LATE_NS),
+                self.unit.amount(self.late),
+                share(self.late, self.counted)
+            ));
+        }
+        if self.forced > 0 {
+            let line = format!(
+                "images used by --force in spite of another build-id: {}",
+                self.forced
+            );
+            lines.push(line + "; names may be wrong");
+        }
+        if self.empty > 0 {
+            let empty = self.unit.amount(self.empty);
+            lines.push(format!("{} without any frame: {empty}", self.unit.what()));
+        }
+        for (reason, count) in self.lost.iter().filter(|(_, count)| **count > 0) {
+            lines.push(format!("lost: {count} {}", reason.describe()));
+        }
+        if self.counted_ns > 0 {
+            let (sampled, counted) = (duration(self.sampled_ns), duration(self.counted_ns));
+            let share = share(self.sampled_ns, self.counted_ns);
+            lines.push(format!(
+                "undersampled: the samples stand for {sampled} of the {counted} of processor time that the \
+                 kernel counted ({share}); what runs briefly is missing most"
+            ));
+        }
+        if self.damages > 0 {
+            let line = format!("damaged: {} places in the file", self.damages);
+            lines.push(format!("{line}, at least {} samples gone", self.damaged));
+        }
+        if self.undecoded > 0 {
+            lines.push(format!("undecodable: {} samples", self.undecoded));
+        }
+        if self.unfinished > 0 {
+            lines.push("the recording has no end: its last second may be missing".to_owned());
+        }
+        lines
+    }
+
+    /// The same in one line for a picture, at most so many letters: what doesn't fit is counted.
+    pub fn short_line(&self, letters_max: usize) -> String {
+        let lines = self.lines();
+        let mut line = lines[0].clone();
+        for (number, next) in lines.iter().enumerate().skip(1) {
+            if line.len() + next.len() > letters_max {
+                let left = lines.len() - number;
+                return format!("{line}; and {left} more notes, see --top");
+            }
+            line = format!("{line}; {next}");
+        }
+        line
+    }
+
+    fn counted_line(&self) -> String {
+        if self.unit == Unit::OffCpu {
+            return self.time_line();
+        }
+        let per_second = self.counted as f64 / self.seconds;
+        match self.seconds > 0.0 {
+            true => format!(
+                "{} samples in {:.1} s ({per_second:.1} a second)",
+                self.counted, self.seconds
+            ),
+            false if self.untimed => {
+                format!("{} samples, no times in what was imported", self.counted)
+            }
+            false => format!("{} samples", self.counted),
+        }
+    }
+
+    /// Time, of how many waits, for what, in how long a recording.
+    fn time_line(&self) -> String {
+        let waits = self.counted_rows.values().map(|rows| rows.count);
+        let waits = waits.fold(0, u64::saturating_add);
+        let states = self.counted_rows.iter();
+        let states = states
+            .map(|(state, rows)| format!("{} {}", state.name(), self.unit.amount(rows.amount)));
+        let states: Vec<String> = states.collect();
+        let mut line = self.unit.phrase(self.counted);
+        line += &format!(" in {waits} waits ({})", states.join(", "));
+        match self.seconds > 0.0 {
+            true => line + &format!(" of all threads in {:.1} s", self.seconds),
+            false => line,
+        }
+    }
+}
+
+fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>) {
+    for (key, count) in other {
+        let sum = sums.entry(*key).or_default();
+        *sum = sum.saturating_add(*count);
+    }
+}
+
+/// `part` of `whole` as a percentage with one decimal.
+pub fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".to_owned(),
+        _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_missed_deadlines_are_told_and_no_more() {
+        let with = |missed| Account {
+            counted: 1000,
+            deadlines: 1000.0,
+            lost: BTreeMap::from([(LossReason::Deadline, missed)]),
+            ..Account::default()
+        };
+        assert!(!with(50).is_incomplete());
+        assert!(with(51).is_incomplete());
+        let told = "lost: 50 deadlines missed".to_owned();
+        assert!(with(50).lines().contains(&told));
+    }
+
+    #[test]
+    fn of_a_process_the_kernels_frames_make_no_stack_deep() {
+        let [process, guest] = [TargetKind::Process, TargetKind::Qemu];
+        let is_shallow =
+            |stop, kind, kernel: &[bool]| is_shallow(stop, kind, kernel.iter().copied());
+        let in_kernel = [true, true, false, false];
+        assert!(is_shallow(Stop::BadPointer, process, &in_kernel));
+        assert!(!is_shallow(Stop::BadPointer, guest, &in_kernel));
+        assert!(!is_shallow(Stop::Complete, process, &in_kernel));
+        assert!(!is_shallow(Stop::Moved, guest, &[true]));
+        assert!(is_shallow(Stop::BadPointer, guest, &[true]));
+        assert!(!is_shallow(Stop::BadPointer, process, &[true]));
+        assert!(!is_shallow(Stop::BadPointer, guest, &[]));
+    }
+
+    #[test]
+    fn late_samples_are_told() {
+        let account = Account {
+            counted: 200,
+            late: 50,
+            ..Account::default()
+        };
+        let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did \
+                    next, and move shares by up to as many points";
+        assert!(
+            account.short_line(1000).contains(late),
+            "{:?}",
+            account.lines()
+        );
+        // A hundredth moves no share by more than a point.
+        let few = |late| Account {
+            counted: 200,
+            late,
+            ..Account::default()
+        };
+        assert_eq!([2, 3].map(|late| few(late).lines().len()), [1, 2]);
+    }
+}

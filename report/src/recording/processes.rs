@@ -1,0 +1,179 @@
+//! The processes of a recording: what they and their threads are called, how they are told apart, and what
+//! the kernel counted of their time beside their samples.
+
+use crate::recording::Recording;
+use crate::recording::survey::Survey;
+use std::collections::{BTreeMap, BTreeSet};
+use uprof::cold::TargetKind;
+use uprof::{Due, Task};
+
+/// Where more processes than this have one name, the name alone stands for all of them: of a build's
+/// thousand compilers nobody looks for one.
+const APART_MAX: usize = 16;
+
+/// How the processes of a recording are called.
+#[derive(Debug, Default)]
+pub struct Processes {
+    /// All that are known, by name: the last one that each had.
+    names: BTreeMap<String, BTreeSet<u32>>,
+    known: usize,
+}
+
+impl Processes {
+    /// Of `recording`: a guest's are its address spaces.
+    pub fn new(recording: &Recording) -> Self {
+        let mut found = Processes::default();
+        if recording.metadata().target.kind != TargetKind::Process {
+            let spaces = recording.guest_spaces();
+            let all = spaces.all().filter(|_| spaces.are_several());
+            for space in all {
+                let name = spaces.name_at(space, u64::MAX);
+                found.names.entry(name).or_default().insert(space);
+                found.known += 1;
+            }
+            return found;
+        }
+        let named = recording.tasks().iter().map(|task| task.space);
+        let copied = recording.spaces().copies();
+        let spaces: BTreeSet<u32> = named.chain(copied).filter(|space| *space > 0).collect();
+        for &space in &spaces {
+            let name = name_at(recording, space, u64::MAX);
+            found.names.entry(name).or_default().insert(space);
+        }
+        found.known = spaces.len();
+        found
+    }
+
+    /// Whether there is more than one.
+    pub fn are_several(&self) -> bool {
+        self.known > 1
+    }
+
+    /// What the process with address space `space` is called at `time_ns`: its name, and its number as long as
+    /// few have that name.
+    pub fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
+        let name = name_at(recording, space, time_ns);
+        let spaces = recording.guest_spaces();
+        let pid = match recording.metadata().target.kind {
+            TargetKind::Process => space,
+            _ => match spaces.process_at(space, time_ns) {
+                Some(process) => process.pid,
+                None => return name,
+            },
+        };
+        match self.names.get(&name).map_or(0, BTreeSet::len) {
+            0..=APART_MAX => format!("{name} ({pid})"),
+            _ => name,
+        }
+    }
+}
+
+/// Name of a process: that of its first thread, or of the process that it was forked from.
+/// Of a guest's space, the process that has it.
+pub fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
+    if recording.metadata().target.kind != TargetKind::Process {
+        return recording.guest_spaces().name_at(space, time_ns);
+    }
+    let first = Task { space, vcpu: space };
+    task_name(recording, first, time_ns)
+}
+
+/// What a vCPU or thread is called: its name; that of its process, or of the process that this was
+/// forked from; else its number.
+pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
+    let tasks = recording.tasks();
+    if let Some(name) = tasks.name_at(task, time_ns) {
+        return name.to_owned();
+    }
+    let is_process = recording.metadata().target.kind == TargetKind::Process;
+    let mut space = task.space;
+    for _ in 0..FORKS_MAX {
+        let main = Task { space, vcpu: space };
+        if let Some(name) = tasks.name_at(main, time_ns).filter(|_| is_process) {
+            return name.to_owned();
+        }
+        match recording.spaces().forked_from(space) {
+            Some(parent) => space = parent,
+            None => break,
+        }
+    }
+    match is_process {
+        true => format!("thread {}", task.vcpu),
+        false => format!("vcpu {}", task.vcpu),
+    }
+}
+
+/// Forks of forks are followed so far: a recording may claim circles.
+const FORKS_MAX: usize = 16;
+
+/// Number of a process; `None` where a guest's is not known.
+pub fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
+    if recording.metadata().target.kind == TargetKind::Process {
+        return Some(space);
+    }
+    let process = recording.guest_spaces().process_at(space, time_ns);
+    process.map(|process| process.pid)
+}
+
+/// All samples of a recording beside the processor time that the kernel counted; `None` where it was not
+/// asked, or the recording has no end.
+pub fn due(recording: &Recording) -> Option<Due> {
+    let totals = &recording.end()?.totals;
+    let total = |wanted: &str| {
+        let mut found = totals.iter().filter(|(name, _)| name == wanted);
+        found.next().map(|(_, count)| *count)
+    };
+    let mut due = Due {
+        samples: total("samples")?.checked_sub(total("not_running")?)?,
+        counted_ns: 0,
+        rate_millihertz: recording.metadata().sampling.rate_millihertz,
+    };
+    let times = recording.times();
+    times.iter().for_each(|time| due.count(time));
+    (!times.is_empty()).then_some(due)
+}
+
+/// Samples of one process beside the processor time that the kernel counted for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Balance {
+    /// The process; `None` for those that ended, of which only the sum is known.
+    pub space: Option<u32>,
+    /// Samples and time.
+    pub due: Due,
+}
+
+/// Holds samples against what the kernel counted, for each process that it counted for, those with the most
+/// time first; at the end what ended between two looks. Empty where the kernel was not asked.
+pub fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
+    let times = recording.times();
+    let rate_millihertz = recording.metadata().sampling.rate_millihertz;
+    let empty = Due {
+        rate_millihertz,
+        ..Due::default()
+    };
+    let mut own: BTreeMap<u32, Due> = BTreeMap::new();
+    let mut ended = empty;
+    for time in times {
+        let due = own.entry(time.space).or_insert(empty);
+        due.counted_ns = due.counted_ns.saturating_add(time.own_ns);
+        ended.counted_ns = ended.counted_ns.saturating_add(time.ended_ns);
+    }
+    for (task, count) in &survey.running {
+        own.get_mut(&task.space).unwrap_or(&mut ended).samples += count;
+    }
+    let mut all: Vec<Balance> = own
+        .into_iter()
+        .map(|(space, due)| Balance {
+            space: Some(space),
+            due,
+        })
+        .collect();
+    all.sort_by_key(|one| (std::cmp::Reverse(one.due.counted_ns), one.space));
+    if !times.is_empty() && (ended.counted_ns > 0 || ended.samples > 0) {
+        all.push(Balance {
+            space: None,
+            due: ended,
+        });
+    }
+    all
+}

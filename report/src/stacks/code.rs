@@ -1,0 +1,246 @@
+//! The code of functions: where a sample of a profile was goes in; the function's name, start and
+//! bytes come out, of an image on this machine that the library takes for the recorded one.
+//! Nothing here decodes an instruction, and nothing hands out bytes of another build.
+
+use crate::images::ImageAddress;
+use crate::images::library::Library;
+use crate::images::symbols::Line;
+use crate::recording::Recording;
+use crate::recording::spaces::{At, Module, ModuleId, Place, is_kernel_address};
+use crate::stacks::symbolizer::{Found, Symbolizer};
+use crate::text::printable;
+use std::fmt;
+use std::sync::OnceLock;
+use uprof::Arch;
+
+/// No function is larger (bytes); the rest of one that claims to be is not looked at.
+pub const CODE_BYTES_MAX: u64 = 1 << 20;
+
+/// Where a sample was, as a label of a profile gathered by
+/// [`By::Place`](crate::profile::gather::By::Place) says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Where<'p> {
+    /// Path of the image, made printable.
+    pub module: &'p str,
+    /// Offset in the image's file, or the guest's address. Of a return address: one less.
+    pub offset: u64,
+    /// How far that is from the start of its function (bytes).
+    pub into_bytes: u64,
+}
+
+/// Why there is no code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoCode {
+    /// The image isn't at hand.
+    NoImage,
+    /// No symbol says where the function begins.
+    NoSymbol,
+    /// The image that is at hand has no bytes there.
+    NoBytes,
+    /// Several images with the same path were recorded.
+    SeveralBuilds,
+    /// Further into the function than it is looked at.
+    TooFar,
+    /// So many functions were meant that the others are not looked at.
+    TooMany,
+}
+
+impl fmt::Display for NoCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoCode::NoImage => {
+                "its image isn't here; give it with --elf IMAGE, or its folder with --image-path \
+                 FOLDER"
+            }
+            NoCode::NoSymbol => "no symbol says where the function begins",
+            NoCode::NoBytes => "its image holds no code there, as a debug file doesn't",
+            NoCode::SeveralBuilds => "the samples are of several builds of it",
+            NoCode::TooFar => "it is too far from the start of the function",
+            NoCode::TooMany => "too many functions are meant; give a whole name",
+        })
+    }
+}
+
+/// The code that the samples of some recordings are of.
+#[derive(Debug)]
+pub struct Codes<'a> {
+    recordings: Vec<&'a Recording>,
+    library: &'a Library,
+    demangle: bool,
+    /// Made when a function is first asked for.
+    sources: OnceLock<Vec<Source<'a>>>,
+}
+
+#[derive(Debug)]
+struct Source<'a> {
+    recording: &'a Recording,
+    symbolizer: Symbolizer<'a>,
+}
+
+impl<'a> Codes<'a> {
+    /// The code of what `recordings` sampled, as far as `library` has its images.
+    pub fn new(recordings: &[&'a Recording], library: &'a Library, demangle: bool) -> Codes<'a> {
+        Codes {
+            recordings: recordings.to_vec(),
+            library,
+            demangle,
+            sources: OnceLock::new(),
+        }
+    }
+
+    fn sources(&self) -> &[Source<'a>] {
+        self.sources.get_or_init(|| {
+            let source = |recording: &&'a Recording| Source {
+                recording,
+                symbolizer: Symbolizer::new(recording, self.library, self.demangle),
+            };
+            self.recordings.iter().map(source).collect()
+        })
+    }
+
+    /// The function at `spot`.
+    ///
+    /// # Errors
+    /// [`NoCode`] says why there is none.
+    pub fn function(&self, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
+        let mut build: Option<&Module> = None;
+        let mut function = Err(NoCode::NoImage);
+        for (source_number, source) in self.sources().iter().enumerate() {
+            let modules = source.recording.spaces().modules().iter().enumerate();
+            for (number, module) in modules.filter(|(_, it)| printable(&it.path) == spot.module) {
+                // Samples of all of them are in one count.
+                if build.is_some_and(|known| known.build_id != module.build_id) {
+                    return Err(NoCode::SeveralBuilds);
+                }
+                build = Some(module);
+                if function.is_err() {
+                    function = source.function(number as ModuleId, spot);
+                    if let Ok(function) = &mut function {
+                        function.source = source_number;
+                    }
+                }
+            }
+        }
+        function
+    }
+
+    /// What lies at `address` of the image of `function`: `parse`, `parse+0x10`, `read@plt`; within
+    /// the function itself `+0x10`.
+    pub fn name_of(&self, function: &Function<'_>, address: u64) -> Option<String> {
+        let into_bytes = address.wrapping_sub(function.start);
+        if into_bytes != 0 && into_bytes < function.bytes.len() as u64 {
+            return Some(format!("+{into_bytes:#x}"));
+        }
+        let symbolizer = self.symbolizer(function)?;
+        let place = place_of(symbolizer, function, address);
+        let symbol = place.and_then(|place| symbolizer.find(place));
+        let symbol = symbol.map(Found::symbol).filter(|it| !it.name.is_empty())?;
+        let name = symbolizer.readable(symbol.name);
+        Some(match symbol.offset_bytes {
+            0 => name,
+            more => format!("{name}+{more:#x}"),
+        })
+    }
+
+    /// The line of source of what is `into_bytes` from the start of `function`: that of the
+    /// innermost inlined function.
+    pub fn line(&self, function: &Function<'_>, into_bytes: u64) -> Option<Line> {
+        let symbolizer = self.symbolizer(function)?;
+        let address = function.start.wrapping_add(into_bytes);
+        let line = symbolizer
+            .lines(place_of(symbolizer, function, address)?)
+            .pop()?;
+        (line.line > 0 && line.file.is_some()).then_some(line)
+    }
+
+    fn symbolizer(&self, function: &Function<'_>) -> Option<&Symbolizer<'a>> {
+        let source = self.sources().get(function.source)?;
+        Some(&source.symbolizer)
+    }
+}
+
+/// The place of an address of the image of `function`.
+fn place_of(symbolizer: &Symbolizer<'_>, function: &Function<'_>, address: u64) -> Option<Place> {
+    let place = function.place;
+    let here = function.start.wrapping_add(function.into_bytes);
+    let at = match place.at {
+        At::Address {
+            address: of,
+            module,
+        } => At::Address {
+            address: of.wrapping_add(address.wrapping_sub(here)),
+            module,
+        },
+        At::File { module, .. } => {
+            let segments = symbolizer.image(place)?.segments();
+            At::File {
+                module,
+                offset: segments.offset_of_address(ImageAddress(address))?,
+            }
+        }
+    };
+    Some(Place { at, ..place })
+}
+
+impl Source<'_> {
+    fn function(&self, module: ModuleId, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
+        let spaces = self.recording.spaces();
+        let region = spaces.region(0, u64::MAX, spot.offset);
+        let (at, kernel) = match region.is_some_and(|region| region.module == module) {
+            true => {
+                let (address, module) = (spot.offset, Some(module));
+                (At::Address { address, module }, is_kernel_address(address))
+            }
+            false => {
+                let offset = spot.offset;
+                (At::File { module, offset }, false)
+            }
+        };
+        let place = Place {
+            at,
+            kernel,
+            is_return: false,
+        };
+        let image = self.symbolizer.image(place).ok_or(NoCode::NoImage)?;
+        let address = self.symbolizer.address(image.segments(), place);
+        let address = address.ok_or(NoCode::NoBytes)?;
+        let symbol = self.symbolizer.find(place).ok_or(NoCode::NoSymbol)?;
+        let symbol = symbol.symbol();
+        // What named the sample must be what is found now, else it would be another's code.
+        if symbol.offset_bytes != spot.into_bytes {
+            return Err(NoCode::NoSymbol);
+        }
+        let start = address.0.checked_sub(spot.into_bytes);
+        let start = start.ok_or(NoCode::NoBytes)?;
+        let most_bytes = symbol.size_bytes.min(CODE_BYTES_MAX);
+        let bytes = image.code_at(ImageAddress(start), most_bytes);
+        Ok(Function {
+            source: 0,
+            place,
+            arch: image.arch(),
+            name: self.symbolizer.readable(symbol.name),
+            start,
+            into_bytes: spot.into_bytes,
+            bytes: bytes.ok_or(NoCode::NoBytes)?,
+        })
+    }
+}
+
+/// A function of an image.
+#[derive(Debug, Clone)]
+pub struct Function<'c> {
+    /// Number of the recording that it was found for.
+    source: usize,
+    /// Of a sample in it.
+    place: Place,
+    /// How far that is from the start (bytes).
+    into_bytes: u64,
+    /// The processor that its code is for.
+    pub arch: Arch,
+    /// Its name; empty where only the unwind rules tell of it.
+    pub name: String,
+    /// Its first address, as the image's headers state it.
+    pub start: u64,
+    /// Its code.
+    pub bytes: &'c [u8],
+}

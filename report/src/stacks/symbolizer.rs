@@ -1,0 +1,409 @@
+//! Names for places: a module and an offset go in, function names come out, outermost first where
+//! functions were inlined. Tables are built when a module is first asked for.
+
+use crate::images::library::{ImageFound, Library};
+use crate::images::symbols::{
+    FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared,
+};
+use crate::images::{Image, ImageAddress, Segments};
+use crate::recording::Recording;
+use crate::recording::spaces::{At, Module, Place};
+use crate::stacks::embedded::Embedded;
+use crate::stacks::runtimes;
+use crate::unwind::RuleTable;
+use std::sync::{Arc, OnceLock};
+
+/// One function at a place.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Named {
+    /// Function name; `None` where only module and offset are known.
+    pub function: Option<String>,
+    /// Bytes from the function's start.
+    pub into_bytes: u64,
+    /// Source file.
+    pub file: Option<String>,
+    /// Line in it, from 1; 0 if unknown.
+    pub line: u32,
+    /// Line on which the function is declared, from 1; 0 if unknown or not asked for.
+    pub start_line: u32,
+    /// Inlined into the function before it.
+    pub inlined: bool,
+}
+
+/// Names the places of one recording.
+#[derive(Debug)]
+pub struct Symbolizer<'a> {
+    recording: &'a Recording,
+    library: &'a Library,
+    modules: Vec<ModuleSymbols<'a>>,
+    /// Embedded tables of guest addresses that belong to no mapping.
+    loose: Vec<Embedded>,
+    /// What of the embedded tables can't be read, in words.
+    damaged: Vec<String>,
+    demangle: bool,
+}
+
+/// Paths that a warning lists; the others are counted.
+const PATHS_LISTED: usize = 5;
+
+#[derive(Debug, Default)]
+struct ModuleSymbols<'a> {
+    found: OnceLock<ImageFound>,
+    table: OnceLock<SymbolTable>,
+    lines: OnceLock<Option<Lines<'a>>>,
+    rules: OnceLock<Arc<RuleTable>>,
+    /// What travelled with the recording.
+    embedded: Vec<Embedded>,
+    /// Set when nothing is known of a place that was asked for.
+    unnamed: OnceLock<()>,
+}
+
+/// A symbol, and how it was found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found<'s> {
+    /// In a module's tables.
+    InModule(FoundSymbol<'s>),
+    /// In a list of guest addresses.
+    InList(FoundSymbol<'s>),
+}
+
+impl<'s> Found<'s> {
+    pub(crate) fn symbol(self) -> FoundSymbol<'s> {
+        match self {
+            Found::InModule(symbol) | Found::InList(symbol) => symbol,
+        }
+    }
+}
+
+impl<'a> Symbolizer<'a> {
+    /// A symbolizer for `recording`.
+    pub fn new(recording: &'a Recording, library: &'a Library, demangle: bool) -> Self {
+        let modules = recording.spaces().modules();
+        let mut symbols: Vec<ModuleSymbols<'a>> =
+            modules.iter().map(|_| ModuleSymbols::default()).collect();
+        let mut loose = Vec::new();
+        let mut damaged = Vec::new();
+        for embedded in Embedded::of(recording, &mut damaged) {
+            let identity = &embedded.identity;
+            // The same build may be mapped under several paths.
+            let is_it =
+                |module: &Module| module.path == identity.path && module.id() == identity.build_id;
+            let may_be_it = |module: &Module| {
+                let ids = (&identity.build_id, &module.id());
+                let one_unknown = ids.0.is_empty() || ids.1.is_empty();
+                !ids.0.is_empty() && ids.0 == ids.1 || one_unknown && module.path == identity.path
+            };
+            let place = modules.iter().position(is_it);
+            match place.or_else(|| modules.iter().position(may_be_it)) {
+                Some(number) => symbols[number].embedded.push(embedded),
+                None => loose.push(embedded),
+            }
+        }
+        Symbolizer {
+            recording,
+            library,
+            modules: symbols,
+            loose,
+            damaged,
+            demangle,
+        }
+    }
+
+    /// The functions at `place`, outermost first; at least one.
+    pub fn name(&self, place: Place) -> Vec<Named> {
+        self.named(place, self.lines(place))
+    }
+
+    /// The functions at `place` as [`Symbolizer::name`] gives them, with the lines on which they are declared.
+    /// These are only in images: what travels with a recording has no place for them.
+    pub fn name_declared(&self, place: Place) -> Vec<Named> {
+        let mut lines = self.lines(place);
+        if has_undeclared(&lines)
+            && let Some((of_image, address)) = self.lines_in_image(place)
+        {
+            declare(&mut lines, &of_image.find_declared(address));
+        }
+        self.named(place, lines)
+    }
+
+    fn named(&self, place: Place, lines: Vec<Line>) -> Vec<Named> {
+        let symbol = self.find(place).map(Found::symbol);
+        let into_bytes = symbol.map_or(0, |symbol| symbol.offset_bytes);
+        let symbol = symbol.filter(|symbol| !symbol.name.is_empty());
+        if lines.is_empty() {
+            let function = symbol.map(|symbol| self.readable(symbol.name));
+            return vec![Named {
+                function,
+                into_bytes,
+                ..Named::default()
+            }];
+        }
+        let named = lines.into_iter().enumerate().map(|(number, line)| {
+            // The linker knows the parts of a function that a compiler has split; DWARF knows
+            // what was inlined.
+            let outermost = symbol.filter(|_| number == 0).map(|symbol| symbol.name);
+            let function = outermost.or(line.function.as_deref());
+            Named {
+                function: function.map(|name| self.readable(name)),
+                into_bytes,
+                file: line.file,
+                line: line.line,
+                start_line: line.start_line,
+                inlined: number > 0,
+            }
+        });
+        named.collect()
+    }
+
+    /// What debug information says of `place`, outermost first.
+    pub(crate) fn lines(&self, place: Place) -> Vec<Line> {
+        let Some(symbols) = place
+            .module()
+            .and_then(|module| self.modules.get(module as usize))
+        else {
+            return Vec::new();
+        };
+        let embedded = symbols
+            .embedded
+            .iter()
+            .find_map(|embedded| embedded.lines.find(self.embedded_address(embedded, place)?));
+        let in_image = || {
+            let (lines, address) = self.lines_in_image(place)?;
+            Some(lines.find(address))
+        };
+        embedded.or_else(in_image).unwrap_or_default()
+    }
+
+    /// What the image of `place` says of lines, and where in it the place is.
+    fn lines_in_image(&self, place: Place) -> Option<(&Lines<'a>, ImageAddress)> {
+        let symbols = self.modules.get(place.module()? as usize)?;
+        let image = self.image(place)?;
+        let address = self.address(image.segments(), place)?;
+        let lines = symbols.lines.get_or_init(|| {
+            let found = symbols.found.get()?;
+            let (store, search) = (self.library.line_store(), !self.library.only_given);
+            Lines::new(store, image, found.debug.as_ref(), search)
+        });
+        Some((lines.as_ref()?, address))
+    }
+
+    pub(crate) fn readable(&self, name: &str) -> String {
+        match self.demangle {
+            true => demangle(name).into_owned(),
+            false => name.to_owned(),
+        }
+    }
+
+    /// The function at `place`.
+    pub(crate) fn find(&self, place: Place) -> Option<Found<'_>> {
+        let in_module = place.module().and_then(|module| {
+            let symbols = self.modules.get(module as usize)?;
+            let embedded = symbols.embedded.iter().find_map(|embedded| {
+                embedded
+                    .symbols
+                    .find(self.embedded_address(embedded, place)?)
+            });
+            match embedded {
+                Some(symbol) if !symbol.name.is_empty() => embedded,
+                _ => self.find_in_image(module, place).or(embedded),
+            }
+            .or_else(|| {
+                symbols.unnamed.get_or_init(|| ());
+                None
+            })
+        });
+        // A name from a list is better than none.
+        match in_module {
+            Some(symbol) if !symbol.name.is_empty() => Some(Found::InModule(symbol)),
+            _ => self.find_in_list(place).or(in_module.map(Found::InModule)),
+        }
+    }
+
+    fn find_in_list(&self, place: Place) -> Option<Found<'_>> {
+        let At::Address { address, .. } = place.at else {
+            return None;
+        };
+        let loose = self.loose.iter().find_map(|embedded| {
+            let address = address.wrapping_sub(embedded.identity.load_bias);
+            embedded.symbols.find(ImageAddress(address))
+        });
+        let address = ImageAddress(address);
+        let listed = || {
+            self.library
+                .texts()
+                .iter()
+                .find_map(|list| list.find(address))
+        };
+        loose.or_else(listed).map(Found::InList)
+    }
+
+    fn find_in_image(&self, module: u32, place: Place) -> Option<FoundSymbol<'_>> {
+        let image = self.image(place)?;
+        let symbols = &self.modules[module as usize];
+        let address = self.address(image.segments(), place)?;
+        let table = symbols.table.get_or_init(|| {
+            let found = self.found(module);
+            let files = [found.image.as_deref(), found.debug.as_deref()];
+            let files: Vec<&Image> = files.into_iter().flatten().collect();
+            SymbolTable::from_images(&files)
+        });
+        table.find(address)
+    }
+
+    /// The address of `place` as the headers of an image with these segments state it.
+    pub(crate) fn address(&self, segments: &Segments, place: Place) -> Option<ImageAddress> {
+        let address = match place.at {
+            At::Address { address, .. } => address,
+            At::File { offset, .. } => return segments.address_of_offset(offset),
+        };
+        let region = self.recording.spaces().region(0, u64::MAX, address)?;
+        let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
+        Some(ImageAddress(address.wrapping_sub(bias)))
+    }
+
+    fn embedded_address(&self, embedded: &Embedded, place: Place) -> Option<ImageAddress> {
+        if !embedded.segments.is_empty() {
+            return self.address(&embedded.segments, place);
+        }
+        let offset = match place.at {
+            At::Address { address, .. } => {
+                let bias = embedded.identity.load_bias;
+                return Some(ImageAddress(address.wrapping_sub(bias)));
+            }
+            At::File { offset, .. } => offset,
+        };
+        // Without segments nobody says where its file offsets go; text mostly lies at its own
+        // offset.
+        let image = self.image(place);
+        let stated = image.and_then(|image| image.segments().address_of_offset(offset));
+        stated.or(Some(ImageAddress(offset)))
+    }
+
+    /// The segments of a module and its unwind rules: those of its image, else those that
+    /// travelled with the recording.
+    pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<RuleTable>)> {
+        let symbols = self.modules.get(module as usize)?;
+        let found = self.found(module);
+        if let Some(image) = &found.image {
+            let compile = || Arc::new(RuleTable::compile(image, found.debug.as_deref()));
+            return Some((
+                image.segments(),
+                Arc::clone(symbols.rules.get_or_init(compile)),
+            ));
+        }
+        let mut told = symbols
+            .embedded
+            .iter()
+            .filter(|embedded| !embedded.segments.is_empty());
+        told.next()
+            .map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
+    }
+
+    /// The image of a place's module.
+    pub fn image(&self, place: Place) -> Option<&Arc<Image>> {
+        self.found(place.module()?).image.as_ref()
+    }
+
+    /// What was found for a module.
+    pub fn found(&self, module: u32) -> &ImageFound {
+        static NOTHING: ImageFound = ImageFound {
+            image: None,
+            debug: None,
+            mismatch: None,
+        };
+        let Some(symbols) = self.modules.get(module as usize) else {
+            return &NOTHING;
+        };
+        symbols.found.get_or_init(|| {
+            let mut embedded = symbols.embedded.iter();
+            if let Some(image) = embedded.find_map(|embedded| embedded.image.clone()) {
+                return ImageFound {
+                    image: Some(image),
+                    ..ImageFound::default()
+                };
+            }
+            let modules = self.recording.spaces().modules();
+            let alone = modules.len() == 1;
+            modules
+                .get(module as usize)
+                .map_or_else(ImageFound::default, |found| {
+                    let objection = |image: &Image| self.recording.objection(image, found);
+                    self.library.find(found, alone, &objection)
+                })
+        })
+    }
+
+    /// How many images are used in spite of another build-id; only of modules that were asked for.
+    pub fn forced(&self) -> u64 {
+        let found = self
+            .modules
+            .iter()
+            .filter_map(|symbols| symbols.found.get());
+        found
+            .filter(|found| found.mismatch.is_some() && found.image.is_some())
+            .count() as u64
+    }
+
+    /// What is odd about images and embedded tables, in words; only of modules that were asked
+    /// for.
+    pub fn warnings(&self) -> Vec<String> {
+        // What is refused matters where nothing else names the module.
+        let matters = |symbols: &&ModuleSymbols<'_>| {
+            symbols.embedded.is_empty() || symbols.found.get().is_some_and(|it| it.image.is_some())
+        };
+        let found = self
+            .modules
+            .iter()
+            .filter(matters)
+            .filter_map(|symbols| symbols.found.get());
+        let mismatches = found.filter_map(|found| found.mismatch.clone());
+        let lines = self
+            .modules
+            .iter()
+            .filter_map(|symbols| symbols.lines.get());
+        let missing = lines.flatten().flat_map(Lines::missing);
+        let warnings = mismatches.chain(missing);
+        let warnings = warnings.chain(self.damaged.iter().cloned());
+        let made = self
+            .made_unnamed()
+            .then(|| runtimes::advice(self.recording));
+        warnings.chain(self.without_images()).chain(made).collect()
+    }
+
+    /// Whether a warning says why samples have no names.
+    pub fn tells_unnamed(&self) -> bool {
+        self.made_unnamed() || self.without_images().is_some()
+    }
+
+    /// Whether samples are in code without names that was made at run time.
+    fn made_unnamed(&self) -> bool {
+        let modules = self.recording.spaces().modules().iter().zip(&self.modules);
+        let mut made = modules.filter(|(module, _)| runtimes::is_made(&module.path));
+        made.any(|(_, symbols)| symbols.unnamed.get().is_some() && symbols.embedded.is_empty())
+    }
+
+    /// Which files samples are in that nothing is known of, and what to do.
+    fn without_images(&self) -> Option<String> {
+        let modules = self.recording.spaces().modules().iter().zip(&self.modules);
+        let unnamed = modules.filter(|(module, symbols)| {
+            let is_file = module.path.starts_with('/') && !runtimes::is_made(&module.path);
+            let found = symbols.found.get();
+            let refused = found.is_none_or(|it| it.image.is_some() || it.mismatch.is_some());
+            is_file && !refused && symbols.embedded.is_empty() && symbols.unnamed.get().is_some()
+        });
+        let mut paths: Vec<&str> = unnamed.map(|(module, _)| module.path.as_str()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let listed = paths[..paths.len().min(PATHS_LISTED)].join(", ");
+        let more = match paths.len().saturating_sub(PATHS_LISTED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        (!paths.is_empty()).then(|| {
+            format!(
+                "no names for functions of {listed}{more}: the image isn't here; give it with \
+                 --elf IMAGE, or its folder with --image-path FOLDER"
+            )
+        })
+    }
+}

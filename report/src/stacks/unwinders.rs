@@ -1,0 +1,264 @@
+//! Unwinders for a whole recording: samples with registers, stack bytes and chains go in, stacks come
+//! out. There is one unwinder for each state of an address space, made when first
+//! asked for.
+
+mod believed;
+
+use crate::recording::Recording;
+use crate::recording::spaces::{Region, is_kernel_address};
+use crate::stacks::symbolizer::Symbolizer;
+use crate::unwind::splice::{self, Recorded};
+use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use uprof::WordMap;
+use uprof::cold::TargetKind;
+use uprof::{Found, Frame, Row, Stop};
+
+/// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
+pub(crate) type View = (u32, u32, u32);
+
+/// Unwinds the samples of one recording.
+#[derive(Debug)]
+pub(crate) struct Unwinders<'a, 's> {
+    recording: &'a Recording,
+    symbolizer: &'a Symbolizer<'s>,
+    options: Options,
+    by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
+}
+
+/// What a reader of rows keeps to itself. Most rows are seen under the mappings of the row before;
+/// if each asked for its unwinder anew, threads would wait for one another.
+#[derive(Debug)]
+pub(crate) struct Held {
+    cache: Cache,
+    unwinder: Option<(View, Arc<Unwinder>)>,
+    /// Frames of the stack at hand, without the kernel's.
+    unwound: Vec<Frame>,
+    /// What is at addresses of recorded chains.
+    landings: WordMap<(View, u64), Landing>,
+}
+
+/// No stack bytes.
+const NOTHING: Stack<'static> = Stack {
+    base: 0,
+    bytes: &[],
+};
+
+impl Held {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Held {
+            cache: Cache::new(),
+            unwinder: None,
+            unwound: Vec::new(),
+            landings: WordMap::default(),
+        }
+    }
+
+    /// The frames last unwound, whether or not they are better than the recorded ones.
+    pub fn unwound(&self) -> &[Frame] {
+        &self.unwound
+    }
+}
+
+impl<'a, 's> Unwinders<'a, 's> {
+    /// Unwinders for `recording`, whose images `symbolizer` finds.
+    pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'s>, options: Options) -> Self {
+        Unwinders {
+            recording,
+            symbolizer,
+            options,
+            by_view: Mutex::default(),
+        }
+    }
+
+    /// The mappings that `row` is seen under.
+    pub fn view(&self, row: &Row<'_>) -> View {
+        let spaces = self.recording.spaces();
+        let space = spaces.seen_as(self.recording.guest_spaces().of_row(row));
+        let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
+        let shared = spaces.epoch(spaces.shared_of(space), row.time_ns);
+        (space, own, shared)
+    }
+
+    /// Whether registers may tell more of the stack of `row` than its recorded chain.
+    pub fn may_add_to(&self, row: &Row<'_>) -> bool {
+        row.registers.is_some()
+    }
+
+    /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
+    /// `chain` is the better one, as it is where call frame information says nothing. Of the chain
+    /// only what is to be believed counts.
+    pub fn unwind(
+        &self,
+        held: &mut Held,
+        row: &Row<'_>,
+        chain: &[Frame],
+        frames: &mut Vec<Frame>,
+    ) -> Option<Stop> {
+        let believed = self.believed(held, row, chain);
+        let cut = (believed < chain.len()).then_some(Stop::BadPointer);
+        let chain = &chain[..believed];
+        let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
+        // Who recorded it had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
+        let is_unwound = chain.iter().any(by_rules);
+        let Some(registers) = row.registers.filter(|_| !is_unwound) else {
+            held.unwound.clear();
+            frames.clear();
+            frames.extend_from_slice(chain);
+            return cut;
+        };
+        let memory = row.stack.map_or(NOTHING, |stack| Stack {
+            base: stack.address,
+            bytes: stack.bytes,
+        });
+        frames.clear();
+        // A process's registers are those it left for the kernel: the kernel's frames come first.
+        let target = &self.recording.metadata().target;
+        let is_process = target.kind == TargetKind::Process;
+        let is_above = |frame: &&Frame| is_process && is_kernel_address(frame.address);
+        let kernel = chain.iter().take_while(is_above).count();
+        let (kernel, chain) = chain.split_at(kernel);
+        let mut unwound = std::mem::take(&mut held.unwound);
+        unwound.clear();
+        let (cache, unwinder) = self.held(held, row);
+        let end = unwinder.unwind_to_end(cache, registers, &memory, self.options, &mut unwound);
+        let (_, _, frame_pointer) = target.arch.special_registers();
+        let recorded = Recorded {
+            chain,
+            stop: cut.unwrap_or(row.stop),
+            frame_pointer: registers.get(frame_pointer),
+        };
+        let stop = splice::go_on(&mut unwound, end, &recorded, &memory);
+        let is_better = !unwound.is_empty()
+            && (stop == Stop::Complete
+                || unwound.len() > chain.len()
+                || unwound.iter().any(|frame| frame.found == Found::Cfi));
+        frames.extend_from_slice(kernel);
+        frames.extend_from_slice(if is_better { &unwound } else { chain });
+        held.unwound = unwound;
+        if is_better { Some(stop) } else { cut }
+    }
+
+    fn held<'h>(&self, held: &'h mut Held, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
+        let view = self.view(row);
+        let fits = held.unwinder.take().filter(|(known, _)| *known == view);
+        let asked = || (view, self.unwinder(view, row.time_ns));
+        let (_, unwinder) = held.unwinder.insert(fits.unwrap_or_else(asked));
+        (&mut held.cache, unwinder)
+    }
+
+    fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
+        let mut known = self.by_view.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwinder = known.entry(view).or_insert_with(|| {
+            let regions = visible(self.recording.spaces().regions_at(view.0, time_ns));
+            let modules = regions
+                .into_iter()
+                .map(|region| self.module(region))
+                .collect();
+            let arch = self.recording.metadata().target.arch;
+            let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
+            let unwinder = Unwinder::new(arch, modules).with_interrupts(is_guest);
+            Arc::new(unwinder.with_all_code(self.has_all_code(view, time_ns)))
+        });
+        Arc::clone(unwinder)
+    }
+
+    fn module(&self, region: Region) -> Module {
+        let known = self
+            .symbolizer
+            .unwinding(region.module)
+            .and_then(|(segments, rules)| {
+                let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
+                Some((bias, rules))
+            });
+        let image = self.symbolizer.found(region.module).image.as_ref();
+        let image = image.filter(|_| known.is_some()).cloned();
+        let (bias, rules) = known.unwrap_or_default();
+        Module {
+            start: region.start,
+            end: region.end,
+            bias,
+            rules,
+            image,
+        }
+    }
+}
+
+/// What is seen of mappings that lie over one another: of two, the later.
+fn visible(mut regions: Vec<Region>) -> Vec<Region> {
+    regions.sort_by_key(|region| region.since_ns);
+    let mut seen: BTreeMap<u64, Region> = BTreeMap::new();
+    for region in regions {
+        let below = seen
+            .range(..region.start)
+            .next_back()
+            .map(|(_, below)| *below);
+        if let Some(below) = below.filter(|below| below.end > region.start) {
+            seen.insert(
+                below.start,
+                Region {
+                    end: region.start,
+                    ..below
+                },
+            );
+            keep_end(&mut seen, below, region.end);
+        }
+        while let Some((start, covered)) = seen
+            .range(region.start..region.end)
+            .next()
+            .map(|(start, covered)| (*start, *covered))
+        {
+            seen.remove(&start);
+            keep_end(&mut seen, covered, region.end);
+        }
+        if region.start < region.end {
+            seen.insert(region.start, region);
+        }
+    }
+    seen.into_values().collect()
+}
+
+/// Keeps the part of `region` from `start` on.
+fn keep_end(seen: &mut BTreeMap<u64, Region>, region: Region, start: u64) {
+    if region.end > start {
+        let file_offset = region.file_offset_of(start);
+        seen.insert(
+            start,
+            Region {
+                start,
+                file_offset,
+                ..region
+            },
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, end: u64, module: u32) -> Region {
+        Region {
+            start,
+            end,
+            file_offset: start,
+            module,
+            since_ns: u64::from(module),
+        }
+    }
+
+    #[test]
+    fn a_later_mapping_cuts_a_hole() {
+        let seen = visible(vec![region(5, 7, 1), region(0, 10, 0), region(9, 12, 2)]);
+        let seen: Vec<_> = seen
+            .iter()
+            .map(|region| (region.start, region.end, region.file_offset, region.module))
+            .collect();
+        assert_eq!(
+            seen,
+            [(0, 5, 0, 0), (5, 7, 5, 1), (7, 9, 7, 0), (9, 12, 9, 2)]
+        );
+    }
+}

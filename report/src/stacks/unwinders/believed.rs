@@ -1,0 +1,76 @@
+//! How much of a recorded chain is to be believed. Who walks frame pointers takes what lies beside
+//! them for return addresses; where a frame pointer held data, they are none, and neither is
+//! anything after them.
+
+use super::{Held, Unwinders, View};
+use crate::recording::spaces::is_kernel_address;
+use crate::unwind::Landing;
+use uprof::cold::{LossReason, TargetKind};
+use uprof::{Found, Frame, FrameKind, Row, Stop};
+
+/// The last page of the address space holds no code: numbers such as -1 lie there.
+const LAST_PAGE: u64 = u64::MAX - 0xfff;
+
+impl Unwinders<'_, '_> {
+    /// How many frames of `chain`, recorded for `row`, are to be believed, from the innermost on.
+    pub(super) fn believed(&self, held: &mut Held, row: &Row<'_>, chain: &[Frame]) -> usize {
+        let kind = self.recording.metadata().target.kind;
+        if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
+            return chain.len();
+        }
+        let view = self.view(row);
+        let is_doubtful = |(index, frame): (usize, &Frame)| {
+            if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
+                return false;
+            }
+            let landing = match held.landings.get(&(view, frame.address)) {
+                Some(known) => *known,
+                None => {
+                    let found = self.landing(held, row, frame.address);
+                    held.landings.insert((view, frame.address), found);
+                    found
+                }
+            };
+            let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
+            let (_, unwinder) = self.held(held, row);
+            !unwinder.accepts(landing, is_outermost)
+        };
+        let mut frames = chain.iter().enumerate();
+        frames.position(is_doubtful).unwrap_or(chain.len())
+    }
+
+    fn landing(&self, held: &mut Held, row: &Row<'_>, address: u64) -> Landing {
+        let is_process = self.recording.metadata().target.kind == TargetKind::Process;
+        if is_process && is_kernel_address(address) {
+            // The kernel knows its own callers.
+            return match address < LAST_PAGE {
+                true => Landing::Unread,
+                false => Landing::Elsewhere,
+            };
+        }
+        let (_, unwinder) = self.held(held, row);
+        let landing = unwinder.landing(address);
+        let spaces = self.recording.spaces();
+        // The news of a mapping may come later than a sample in it.
+        let comes = || {
+            let space = self.recording.guest_spaces().of_row(row);
+            spaces
+                .find(space, row.time_ns, address.wrapping_sub(1))
+                .is_some()
+        };
+        match landing {
+            Landing::Unmapped if comes() => Landing::Unread,
+            other => other,
+        }
+    }
+
+    /// Whether the recording has all mappings of the space of `view`: code lies nowhere else then.
+    pub(super) fn has_all_code(&self, view: View, time_ns: u64) -> bool {
+        let recording = self.recording;
+        let is_lost = |reason| reason == LossReason::EventsLost;
+        let mut regions = recording.spaces().regions_at(view.0, time_ns).into_iter();
+        recording.metadata().target.kind == TargetKind::Process
+            && !recording.losses().iter().any(|loss| is_lost(loss.reason))
+            && regions.any(|region| !is_kernel_address(region.start))
+    }
+}
