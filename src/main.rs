@@ -4,62 +4,62 @@
 //! they return into an exit status: 0 done, 1 done with loss, 2 failed.
 
 #[cfg(feature = "report")]
-mod bundle;
-#[cfg(feature = "report")]
-mod candidates;
-#[cfg(feature = "report")]
-mod completions;
-#[cfg(feature = "record")]
-mod demo;
-#[cfg(feature = "record")]
-mod destination;
-#[cfg(feature = "record")]
-mod doctor;
-#[cfg(feature = "report")]
-mod diff;
-#[cfg(feature = "report")]
-mod dump;
-mod elf;
-#[cfg(feature = "report")]
-mod export;
-#[cfg(feature = "report")]
-mod form;
-#[cfg(feature = "report")]
-mod images;
-#[cfg(feature = "report")]
-mod import;
-#[cfg(feature = "report")]
-mod info;
-#[cfg(feature = "report")]
-mod man;
+mod output;
 #[cfg(feature = "report")]
 mod memory;
 #[cfg(feature = "report")]
-mod output;
+mod status;
+mod terminal;
+mod quantity;
+#[cfg(feature = "report")]
+mod form;
 #[cfg(feature = "report")]
 mod pager;
 #[cfg(feature = "report")]
 mod progress;
-mod quantity;
+#[cfg(feature = "report")]
+mod showing;
+mod elf;
+#[cfg(feature = "report")]
+mod images;
 #[cfg(feature = "record")]
-mod record;
+mod target;
 #[cfg(feature = "report")]
-mod recover;
+mod completions;
 #[cfg(feature = "report")]
-mod report;
+mod candidates;
 #[cfg(feature = "report")]
 mod selection;
 #[cfg(feature = "report")]
-mod showing;
-#[cfg(feature = "report")]
-mod status;
-#[cfg(feature = "record")]
-mod target;
-mod terminal;
-#[cfg(feature = "report")]
 mod views;
 #[cfg(feature = "record")]
+mod destination;
+#[cfg(feature = "record")]
 mod workload;
+#[cfg(feature = "report")]
+mod bundle;
+#[cfg(feature = "record")]
+mod record;
+#[cfg(feature = "record")]
+mod doctor;
+#[cfg(feature = "report")]
+mod report;
+#[cfg(feature = "report")]
+mod info;
+#[cfg(feature = "report")]
+mod dump;
+#[cfg(feature = "report")]
+mod export;
+#[cfg(feature = "report")]
+mod import;
+#[cfg(feature = "report")]
+mod diff;
+#[cfg(feature = "report")]
+mod recover;
+#[cfg(feature = "report")]
+mod man;
+#[cfg(feature = "record")]
+mod demo;
 
 #[cfg(feature = "report")]
 use clap::CommandFactory;

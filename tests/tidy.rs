@@ -228,6 +228,62 @@ fn no_modules_of_a_crate_know_each_other_in_a_circle() {
     assert!(circles.is_empty(), "{}", circles.join("\n"));
 }
 
+/// Modules that `file` says are in files of their own, in its order.
+fn children(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let items = syn::parse_file(&text).unwrap().items;
+    let children = items.into_iter().filter_map(|item| match item {
+        syn::Item::Mod(item) if item.content.is_none() && !is_for_tests(&item.attrs) => {
+            Some(item.ident.to_string())
+        }
+        _ => None,
+    });
+    children.collect()
+}
+
+/// So that a list of modules tells the way of the data.
+#[test]
+fn modules_are_listed_after_those_that_they_use() {
+    let mut wrong = Vec::new();
+    let mut right = 0;
+    for name in CRATES {
+        let folder = root().join(name).join("src");
+        let known = known(&folder);
+        for file in sources(&folder) {
+            let children = children(&file);
+            let Some(knows) = known.get(&module(&folder, &file)) else {
+                continue;
+            };
+            let place = |name: &str| children.iter().position(|child| child == name);
+            for (user, used) in knows {
+                for (used, by) in used {
+                    let is_right = place(used).unwrap() < place(user).unwrap();
+                    right += usize::from(is_right);
+                    if !is_right {
+                        wrong.push(format!("{}: {user} before {used} ({by})", file.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        right > 500 && wrong.is_empty(),
+        "{right} are in order, not these:\n{}",
+        wrong.join("\n")
+    );
+}
+
+/// The one of both ways to write a module with a folder in use here.
+#[test]
+fn a_module_with_a_folder_is_the_file_beside_it() {
+    let files = CRATES.map(|name| sources(&root().join(name).join("src")));
+    let other = files
+        .iter()
+        .flatten()
+        .filter(|file| file.ends_with("mod.rs"));
+    assert_eq!(other.collect::<Vec<_>>(), Vec::<&PathBuf>::new());
+}
+
 #[test]
 fn no_guest_knows_another_but_qemu_its_stub() {
     let known = known(&root().join("record/src"));

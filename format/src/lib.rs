@@ -53,18 +53,18 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]
 
-mod varint;
 mod tags;
-mod word_hash;
 pub mod layout;
 mod error;
+mod varint;
+mod word_hash;
 mod samples;
 pub mod cold;
 pub mod image;
 mod agreed;
 mod compress;
-mod writer;
 mod block;
+mod writer;
 mod damage;
 mod scanner;
 mod recording;

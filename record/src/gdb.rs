@@ -6,15 +6,15 @@
 //! appendix E, "GDB Remote Serial Protocol".
 
 mod address;
-pub mod endpoint;
-pub mod error;
 pub mod packet;
+pub mod error;
+pub mod endpoint;
 pub mod client;
 pub mod description;
+pub mod registers;
 pub mod handshake;
 pub mod stacks;
 pub mod guest_ram;
-pub mod registers;
 pub mod release;
 pub mod guard;
 pub mod source;

@@ -61,34 +61,34 @@
 #![cfg(target_os = "linux")]
 #![deny(unsafe_code)]
 
-mod addresses;
-pub mod codes;
-pub mod control;
-pub mod doctor;
-pub mod elf;
-pub mod encoder;
-pub mod gdb;
-pub mod guest;
-pub mod histogram;
-pub mod lockdown;
-pub mod lookout;
-pub mod open;
-pub mod output;
-pub mod pace;
-mod pids;
-pub mod plan;
-pub mod process;
-pub mod qemu;
-pub mod ring;
-pub mod sampler;
-pub mod session;
-pub mod slot;
-pub mod source;
 #[allow(unsafe_code)]
 pub(crate) mod sys;
-pub mod walk;
+mod addresses;
+pub mod slot;
+pub mod ring;
+pub mod open;
+pub mod elf;
+pub mod source;
+pub mod codes;
+mod pids;
+pub mod plan;
 pub mod window;
+pub mod walk;
+pub mod doctor;
+pub mod guest;
+pub mod process;
 pub mod xen;
+pub mod gdb;
+pub mod qemu;
+pub mod control;
+pub mod pace;
+pub mod sampler;
+pub mod histogram;
+pub mod lookout;
+pub mod lockdown;
+pub mod encoder;
+pub mod output;
+pub mod session;
 
 pub use control::{Ending, Progress};
 pub use guest::linux::KernelTold;

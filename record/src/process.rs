@@ -3,35 +3,35 @@
 //! Samples come from the kernel through perf events, or where those are forbidden, from stopping
 //! the threads with ptrace.
 
-mod census;
-mod cgroup;
-mod command;
-pub mod doctor;
-pub mod images;
-mod events;
-mod executing;
+mod registers;
+mod proc_status;
+mod stat;
 pub mod kernel;
 pub mod maps;
-mod members;
+pub mod images;
 mod names;
-mod perf;
-mod proc_status;
-mod records;
-mod refusal;
-mod registers;
-mod ring_size;
-mod rings;
-mod roll;
-mod room;
-mod stat;
-mod stopped;
-mod switches;
 mod threads;
-mod tracees;
+mod cgroup;
 mod tree;
-mod waits;
-mod watch;
 mod whom;
+mod members;
+mod room;
+mod ring_size;
+mod refusal;
+mod command;
+mod executing;
+mod census;
+mod roll;
+mod records;
+mod waits;
+mod events;
+mod rings;
+mod switches;
+mod perf;
+mod watch;
+mod tracees;
+mod stopped;
+pub mod doctor;
 
 pub use cgroup::Cgroup;
 pub use command::{Command, ExitStatus};

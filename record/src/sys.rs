@@ -1,12 +1,12 @@
 //! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none.
 
 pub mod clock;
-pub mod descriptors;
-pub mod guardian_process;
-pub mod perf;
-pub mod privileges;
-pub mod ptrace;
-pub mod ring_buffer;
 pub mod signal;
+pub mod descriptors;
+pub mod privileges;
 pub mod spawn;
+pub mod ptrace;
+pub mod perf;
+pub mod ring_buffer;
+pub mod guardian_process;
 pub mod xen;

@@ -5,16 +5,16 @@
 //! `rescue` says how the guardian resumes a domain should the recorder be killed; `xenstore` and `libxl`
 //! turn a name into a domain and a domain into its kernel image.
 
-mod domain;
-mod follow;
 pub mod libxl;
+pub mod xenstore;
+mod vcpu;
+mod domain;
+mod target;
 mod memory;
+mod follow;
 mod rescue;
 mod source;
 pub mod doctor;
-mod target;
-mod vcpu;
-pub mod xenstore;
 
 pub use rescue::stranded;
 pub use source::open;

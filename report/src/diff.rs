@@ -9,18 +9,18 @@
 
 mod modules;
 mod matching;
+mod turns;
 mod series;
 mod student;
 mod tally;
 mod spread;
-mod turns;
 mod load;
 mod runs;
 mod estimate;
 mod overlap;
 mod questions;
-mod verdict;
 mod plan;
+mod verdict;
 mod rule;
 mod notes;
 pub mod flame;

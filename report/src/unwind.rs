@@ -5,22 +5,21 @@
 //! [`Stop::Complete`](uprof::Stop) is claimed only where call frame information or a zero says that
 //! there is no caller.
 
+mod registers;
+mod memory;
+mod expression;
 mod linkage;
 mod edges;
 mod table;
 mod rows;
 mod compile;
 mod stored;
-
 mod modules;
-mod registers;
-mod returns;
-mod memory;
-mod cache;
-mod expression;
 mod cpu;
 mod x86_64;
 mod aarch64;
+mod returns;
+mod cache;
 mod step;
 mod unwinder;
 pub(crate) mod splice;

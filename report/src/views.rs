@@ -2,21 +2,18 @@
 //! it rests on: how many samples, and what was lost, late or cut. [`VIEWS`] is the table of them.
 
 pub mod caption;
-
-pub mod annotate;
-pub mod callers;
-pub mod chart;
-pub mod flame;
-pub mod heatmap;
-pub mod html;
-pub mod top;
-pub mod tree;
-
-// Other forms of tables, and views of a recording that need no profile.
-pub mod dump;
-pub mod info;
 pub mod markdown;
 pub mod workflow;
+pub mod top;
+pub mod tree;
+pub mod callers;
+pub mod annotate;
+pub mod flame;
+pub mod chart;
+pub mod heatmap;
+pub mod info;
+pub mod html;
+pub mod dump;
 
 use crate::images::library::Library;
 use crate::profile::gather::{Profile, Sampled};

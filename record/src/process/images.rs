@@ -8,12 +8,12 @@
 
 mod roots;
 mod identity;
-mod keeper;
 mod vdso;
 pub mod functions;
-pub mod perf_map;
 pub mod jitdump;
+pub mod perf_map;
 mod runtime;
+mod keeper;
 
 use crate::source::{HeldImage, Told};
 use keeper::Keeper;

@@ -10,10 +10,10 @@ pub mod context_aarch64;
 pub mod context_x86_64;
 pub mod domctl;
 mod error;
+pub mod privcmd;
 pub mod foreign;
 mod hypercall_buffer;
 mod multicall;
-pub mod privcmd;
 pub mod call;
 pub mod fetch;
 

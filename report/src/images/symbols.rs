@@ -3,19 +3,19 @@
 //! Names stay as the linker wrote them until someone asks for [`demangle`].
 
 pub(crate) mod arena;
-mod demangle;
-mod elf;
 mod ghc;
+mod ocaml;
+mod demangle;
 mod line;
 mod go;
+mod local;
+mod text;
+mod elf;
 mod sections;
 mod units;
+mod paths;
 mod dwarf;
 mod lines;
-mod ocaml;
-mod local;
-mod paths;
-mod text;
 
 pub use demangle::demangle;
 pub use line::Line;

@@ -1,9 +1,9 @@
 //! `--annotate FN`: the lines of a function's source, or its instructions where no line is known
 //! or they are asked for, with the samples that were there.
 
-mod spots;
-mod assembly;
 mod source;
+mod assembly;
+mod spots;
 
 use super::callers::matching;
 use super::{Needs, Output, Shown, View};

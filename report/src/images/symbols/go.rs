@@ -3,8 +3,8 @@
 //! Source: Go's packages debug/gosym and internal/abi, and runtime/symtab.go, for the layouts of
 //! Go 1.2, 1.16, 1.18 and 1.20. Every offset in it is a claim: what leads outside names nothing.
 
-mod inlined;
 mod tables;
+mod inlined;
 
 use super::line::Line;
 use crate::images::{Image, ImageAddress};
