@@ -403,7 +403,7 @@ impl Recording {
     }
 
     /// What of embedded images can't be read, in words.
-    pub fn damaged_sections(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn damaged_sections(&self) -> impl Iterator<Item = String> {
         self.images.iter().flat_map(|PlacedPart { place, part }| {
             let faults = part.faults();
             faults.map(|fault| place.error(fault).to_string())

@@ -1,12 +1,12 @@
-//! One pass over all samples of a recording without looking at their stacks' names: how many of
-//! which kind, how long the guest stood still for them, how late they were.
+//! One pass over all of a recording without looking at the names of its stacks: how many samples of
+//! which kind, how long the guest stood still for them, how late they were, and what can't be read.
 
 use crate::recording::Recording;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{SampleBlock, State, Stop, Task};
 
-/// What a recording's samples are like.
+/// What a recording is like, all read once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
     /// Samples read.
@@ -35,6 +35,8 @@ pub struct Survey {
     pub late: Times,
     /// First faults, in words.
     pub faults: Vec<String>,
+    /// What of embedded images can't be read, in words.
+    pub damaged_sections: Vec<String>,
 }
 
 /// Many times, told by percentiles that are at most 0.8 % too high.
@@ -102,7 +104,10 @@ impl Times {
 pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
     let blocks = recording.blocks();
     let total = blocks.iter().map(|block| u64::from(block.samples)).sum();
-    let mut whole = Survey::default();
+    let mut whole = Survey {
+        damaged_sections: recording.damaged_sections().collect(),
+        ..Survey::default()
+    };
     for batch in blocks.chunks(32) {
         let parts: Vec<Survey> = batch
             .par_iter()

@@ -342,7 +342,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     };
     page.line("stacks cut", cut);
     let damages = recording.damages();
-    let sections: Vec<String> = recording.damaged_sections().collect();
+    let sections = &survey.damaged_sections;
     let damage = match damages.is_none() && survey.undecoded == 0 && sections.is_empty() {
         true => "none".to_owned(),
         false => format!(
@@ -357,7 +357,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
         .stretches
         .iter()
         .chain(&damages.undecodable)
-        .chain(&sections)
+        .chain(sections)
         .chain(&survey.faults)
     {
         page.line("", stretch);
