@@ -13,8 +13,7 @@ use crate::recording::account::Account;
 use crate::recording::unit::{Unit, Weight};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use uprof::State;
-use uprof::WordMap;
+use uprof::{State, WordMap};
 
 /// Blocks of time that a recording is cut into at first; they may be joined later.
 pub const BLOCKS: usize = 120;

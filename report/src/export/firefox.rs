@@ -12,8 +12,7 @@ use crate::text::printable;
 use fxprof_processed_profile as fx;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use uprof::WordMap;
-use uprof::{State, Task};
+use uprof::{State, Task, WordMap};
 
 /// Writes the file.
 ///

@@ -23,9 +23,8 @@ use crate::work;
 use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
-use uprof::WordMap;
 use uprof::cold::TargetKind;
-use uprof::{State, Stop, Task};
+use uprof::{State, Stop, Task, WordMap};
 
 /// How fine the frames of a view are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

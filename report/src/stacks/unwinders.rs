@@ -11,9 +11,8 @@ use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use uprof::WordMap;
 use uprof::cold::TargetKind;
-use uprof::{Found, Frame, Row, Stop};
+use uprof::{Found, Frame, Row, Stop, WordMap};
 
 /// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
 pub(crate) type View = (u32, u32, u32);

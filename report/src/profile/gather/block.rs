@@ -9,9 +9,8 @@ use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::unwinders::{Held, Unwinders, View};
 use crate::unwind::splice;
-use uprof::WordMap;
 use uprof::due::is_late;
-use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task};
+use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
 /// Stacks of one block.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 
 use crate::stacks::unwinders::View;
 use std::hash::Hasher;
-use uprof::{Frame, FrameKind};
-use uprof::{WordHasher, WordMap};
+use uprof::{Frame, FrameKind, WordHasher, WordMap};
 
 #[derive(Debug)]
 struct Node {
