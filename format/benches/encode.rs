@@ -7,7 +7,7 @@ mod synthetic;
 use criterion::{Criterion, Throughput};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
-use synthetic::{BLOCK_ROWS, Random, SAMPLES, SEED, Set, put_fixed_row};
+use synthetic::{BLOCK_ROWS, SAMPLES, SEED, Set, put_fixed_row};
 use uprof::cold::{End, EndReason, Metadata};
 use uprof::{Item, Payload, RawStack, Recording, Writer};
 
@@ -74,20 +74,20 @@ const STACK_SAMPLES: usize = 20_000;
 /// As [`ours`], each sample with a stack of which some 24 words change, as measured in xz.
 fn ours_with_stacks(set: &Set, out: Vec<u8>) -> Vec<u8> {
     let mut writer = Writer::create(out, [0; 16], &Metadata::default(), 0).unwrap();
-    let mut random = Random::new(SEED);
+    let mut random = fastrand::Rng::with_seed(SEED);
     let mut memories: Vec<Vec<u8>> = (0..4u64)
         .map(|seed| {
-            let mut random = Random::new(SEED + seed);
-            (0..9000).map(|_| random.below(256) as u8).collect()
+            let mut random = fastrand::Rng::with_seed(SEED + seed);
+            (0..9000).map(|_| random.u8(..)).collect()
         })
         .collect();
     for row in &set.rows[..STACK_SAMPLES] {
         let memory = &mut memories[row.vcpu as usize];
         for _ in 0..24 {
-            let word = random.below(1000) as usize * 8;
-            memory[word] = random.below(256) as u8;
+            let word = random.usize(..1000) * 8;
+            memory[word] = random.u8(..);
         }
-        let start = random.below(100) as usize * 8;
+        let start = random.usize(..100) * 8;
         let mut sample = set.sample(row);
         sample.stack = Some(RawStack {
             address: 0x7fff_0000 + start as u64,

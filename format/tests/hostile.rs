@@ -8,7 +8,7 @@ mod fixture;
 mod forge;
 
 use bounds::{alone, bounded};
-use fixture::{Random, UUID, exhaust, read_stream, small_recording};
+use fixture::{UUID, exhaust, read_stream, small_recording};
 use forge::{columns, header, read_one, recording_of, varint};
 use uprof::layout::{MAX_PAYLOAD_BYTES, MAX_ROWS};
 use uprof::{BlockType, Item, Preamble, Recording};
@@ -19,7 +19,7 @@ fn random_changes_of_payloads_are_survived() {
     let _turn = alone();
     let seed = 0x00C0_FFEE;
     println!("seed {seed:#x}");
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let bytes = small_recording();
     let recording = Recording::open(&bytes).unwrap();
     let blocks: Vec<_> = recording
@@ -37,19 +37,19 @@ fn random_changes_of_payloads_are_survived() {
             0 => block.stored().to_vec(),
             _ => zstd::bulk::decompress(block.stored(), raw_bytes).unwrap(),
         };
-        for _ in 0..=random.below(3) {
-            let at = random.below(payload.len().max(1));
-            match random.below(5) {
+        for _ in 0..=random.usize(..3) {
+            let at = random.usize(..payload.len().max(1));
+            match random.usize(..5) {
                 0 => payload.truncate(at),
-                1 => payload.insert(at, random.below(256) as u8),
-                2 if at < payload.len() => payload[at] ^= 1 << random.below(8),
+                1 => payload.insert(at, random.u8(..)),
+                2 if at < payload.len() => payload[at] ^= 1 << random.usize(..8),
                 3 if at < payload.len() => payload[at] = 0xff,
                 4 => payload.extend_from_within(at..),
                 _ => {}
             }
         }
         let block_type = block.known_type().unwrap();
-        let samples = block.samples as usize * (1 + random.below(2));
+        let samples = block.samples as usize * (1 + random.usize(..2));
         let bytes = recording_of(block_type, samples, &payload);
         let (rows, message) = read_one(&bytes);
         assert!(rows <= MAX_ROWS);

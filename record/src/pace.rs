@@ -24,7 +24,7 @@ pub struct Pace {
     /// The deadline.
     pub wake_ns: u64,
     period_ns: f64,
-    random: u64,
+    random: fastrand::Rng,
     most_overhead: Option<f64>,
     housekeeping_ns: u64,
     checked_ns: u64,
@@ -39,7 +39,7 @@ impl Pace {
             fraction_ns: 0.0,
             wake_ns: 0,
             period_ns,
-            random: now_ns | 1,
+            random: fastrand::Rng::with_seed(now_ns),
             most_overhead,
             housekeeping_ns: now_ns,
             checked_ns: now_ns,
@@ -58,7 +58,7 @@ impl Pace {
 
     /// Draws the deadline from the period that the grid is at.
     fn draw(&mut self) {
-        self.wake_ns = self.grid_ns + self.random() % (self.period_ns as u64).max(1);
+        self.wake_ns = self.grid_ns + self.random.u64(..(self.period_ns as u64).max(1));
     }
 
     /// Periods that were over at `now_ns`, counted from the one that the grid is at.
@@ -78,14 +78,6 @@ impl Pace {
     /// How many deadlines passed before `end_ns` without a sample.
     pub fn unmet(&self, end_ns: u64) -> u64 {
         self.over(end_ns).max(u64::from(end_ns > self.wake_ns))
-    }
-
-    /// xorshift64 (Marsaglia, "Xorshift RNGs", 2003): not to run in step with the guest needs no more.
-    fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
     }
 
     /// Accounts for a freeze; once a second, lowers the rate if the guest stood still too long.

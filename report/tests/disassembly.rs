@@ -188,14 +188,8 @@ fn aarch64_equals_objdump() {
 
 /// Words that are no address of anything, from a fixed seed.
 fn noise(length_bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    });
-    next.take(length_bytes).collect()
+    let mut random = fastrand::Rng::with_seed(1);
+    (0..length_bytes).map(|_| random.u8(..)).collect()
 }
 
 #[test]

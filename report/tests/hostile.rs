@@ -1,6 +1,7 @@
 //! Damaged images: real ELF files with changed bytes, cuts and huge claims go through everything
 //! that reads an image. An error or less is fine; a panic, a hang or a lot of memory is not.
 
+use fastrand::Rng;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,18 +14,6 @@ use uprof::{Arch, Registers};
 const TIME_MAX: Duration = Duration::from_secs(5);
 /// Of this process, at any time.
 const MEMORY_MAX_KIB: u64 = 512 << 10;
-
-/// xorshift64*: enough to choose bytes, and the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below.max(1)
-    }
-}
 
 fn corpus(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -49,7 +38,7 @@ fn with_dwarf() -> Option<Vec<u8>> {
 }
 
 /// Everything that reads an image.
-fn read_all(bytes: Vec<u8>, random: &mut Random) {
+fn read_all(bytes: Vec<u8>, random: &mut Rng) {
     let Ok(image) = Image::from_bytes("damaged", bytes) else {
         return;
     };
@@ -64,11 +53,9 @@ fn read_all(bytes: Vec<u8>, random: &mut Random) {
         .filter(|segment| segment.executable)
         .collect();
     let mut stack = vec![0u8; 4096];
-    stack
-        .iter_mut()
-        .for_each(|byte| *byte = random.next(256) as u8);
+    stack.iter_mut().for_each(|byte| *byte = random.u8(..));
     for segment in code.into_iter().take(4) {
-        let into = random.next(segment.memory_bytes.min(1 << 20) as usize) as u64;
+        let into = random.u64(..segment.memory_bytes.clamp(1, 1 << 20));
         let address = ImageAddress(segment.address.0.wrapping_add(into));
         let _ = (table.find(address), image.bytes_at(address, 64));
         if let Some(lines) = &lines {
@@ -128,7 +115,7 @@ fn memory_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn timed(what: &str, bytes: Vec<u8>, random: &mut Random) {
+fn timed(what: &str, bytes: Vec<u8>, random: &mut Rng) {
     let start = Instant::now();
     read_all(bytes, random);
     let took = start.elapsed();
@@ -148,26 +135,26 @@ fn damaged_images_neither_panic_nor_hang_nor_grow() {
     let rounds = if cfg!(debug_assertions) { 150 } else { 3000 };
     for (name, whole) in &images {
         for seed in 1..=rounds {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let mut bytes = whole.clone();
             // A few changes, some of them in the headers, which everything depends on.
-            for _ in 0..1 + random.next(6) {
-                let range = if random.next(3) == 0 {
+            for _ in 0..1 + random.usize(..6) {
+                let range = if random.usize(..3) == 0 {
                     4096.min(bytes.len())
                 } else {
                     bytes.len()
                 };
-                let at = random.next(range);
-                let huge = random.next(4) == 0;
+                let at = random.usize(..range);
+                let huge = random.usize(..4) == 0;
                 let end = if huge {
                     (at + 8).min(bytes.len())
                 } else {
                     at + 1
                 };
-                bytes[at..end].fill(if huge { 0xff } else { random.next(256) as u8 });
+                bytes[at..end].fill(if huge { 0xff } else { random.u8(..) });
             }
-            if random.next(4) == 0 {
-                bytes.truncate(random.next(whole.len()));
+            if random.usize(..4) == 0 {
+                bytes.truncate(random.usize(..whole.len()));
             }
             timed(&format!("{name}, seed {seed}"), bytes, &mut random);
         }
@@ -177,7 +164,7 @@ fn damaged_images_neither_panic_nor_hang_nor_grow() {
             timed(
                 &format!("{name}, cut {cut}"),
                 whole[..length].to_vec(),
-                &mut Random(1),
+                &mut Rng::with_seed(1),
             );
         }
     }

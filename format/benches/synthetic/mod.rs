@@ -5,6 +5,7 @@
 //! sample and 23.5 after `zstd -1` in blocks of 8,192, as in the comparison of layouts that led to
 //! this format.
 
+use fastrand::Rng;
 use uprof::{Details, Frame, Sample, Task};
 
 /// Samples in the set.
@@ -15,26 +16,6 @@ const STACKS: usize = 3800;
 const VCPUS: u32 = 4;
 const PERIOD_NS: u64 = 1_003_009;
 pub const SEED: u64 = 0x5EED_0F57_AC35;
-
-/// Xorshift64*, Vigna 2016.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    pub fn below(&mut self, most: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(most)) >> 64) as u64
-    }
-}
 
 /// One sample before it is given to a writer.
 pub struct Row {
@@ -52,7 +33,7 @@ pub struct Set {
 
 impl Set {
     pub fn new() -> Self {
-        let mut random = Random::new(SEED);
+        let mut random = Rng::with_seed(SEED);
         let stacks = stacks(&mut random);
         let rows = rows(&mut random);
         Set { stacks, rows }
@@ -80,25 +61,24 @@ impl Set {
 
 /// Distinct paths through a random call graph: each function has a few call sites, the same on
 /// every path, so that outer frames are shared as in a real program.
-fn stacks(random: &mut Random) -> Vec<Vec<Frame>> {
+fn stacks(random: &mut Rng) -> Vec<Vec<Frame>> {
     const FUNCTIONS: u64 = 1500;
     const SITES: u64 = 3;
     let mut seen = std::collections::HashSet::new();
     let mut stacks = Vec::new();
     while stacks.len() < STACKS {
-        let depth = 8 + random.below(9) + random.below(9);
+        let depth = 8 + random.u64(..9) + random.u64(..9);
         let mut function = 0u64;
         let mut outer_first = Vec::new();
         for level in 0..depth {
             // Outer frames are dispatch: one site in most functions of the first levels.
-            let site = if level < 5 { 0 } else { random.below(SITES) };
+            let site = if level < 5 { 0 } else { random.u64(..SITES) };
             let base = 0xffff_ffff_8100_0000 + function * 416;
             outer_first.push(Frame::return_address(base + 40 + site * 93));
-            let callee = Random::new(function * SITES + site + 1).below(u64::MAX);
-            function = Random::new(callee | 1).next() % FUNCTIONS;
+            function = Rng::with_seed(function * SITES + site).u64(..FUNCTIONS);
         }
         let base = 0xffff_ffff_8100_0000 + function * 416;
-        outer_first.push(Frame::exact(base + random.below(8) * 13));
+        outer_first.push(Frame::exact(base + random.u64(..8) * 13));
         outer_first.remove(0);
         if seen.insert(outer_first.clone()) {
             outer_first.reverse();
@@ -110,18 +90,18 @@ fn stacks(random: &mut Random) -> Vec<Vec<Frame>> {
 
 /// All vCPUs at each deadline. Times jitter; all stacks are equally frequent, which is the worst
 /// case for a stack table.
-fn rows(random: &mut Random) -> Vec<Row> {
+fn rows(random: &mut Rng) -> Vec<Row> {
     let mut rows = Vec::with_capacity(SAMPLES);
     let mut deadline_ns = 1_000_000_000_000;
     while rows.len() < SAMPLES {
         deadline_ns += PERIOD_NS;
-        let jitter_ns = random.below(250_000);
-        let cost_ns = 1500 + random.below(8192) as u32;
+        let jitter_ns = random.u64(..250_000);
+        let cost_ns = 1500 + random.u32(..8192);
         for vcpu in 0..VCPUS {
             rows.push(Row {
                 time_ns: deadline_ns + jitter_ns,
                 vcpu,
-                stack: random.below(STACKS as u64) as u32,
+                stack: random.u32(..STACKS as u32),
                 cost_ns,
             });
         }

@@ -2,6 +2,8 @@
 //!
 //! What comes out depends on the seed and on how many have come before, never on time.
 
+use fastrand::Rng;
+
 /// Longer inputs are cut.
 pub const MOST_BYTES: usize = 128 << 10;
 /// Inputs that are kept besides the ones to begin with.
@@ -34,34 +36,9 @@ const INTERESTING: [u64; 24] = [
     u64::MAX,
 ];
 
-/// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016).
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// A sequence of its own for each `seed`.
-    pub fn new(seed: u64) -> Self {
-        // The state must not be zero, and near seeds must not give near sequences.
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number.
-    pub fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `most`, which must not be zero.
-    pub fn below(&mut self, most: usize) -> usize {
-        ((u128::from(self.word()) * most as u128) >> 64) as usize
-    }
-}
-
 /// Makes inputs.
 pub struct Mutator {
-    random: Random,
+    random: Rng,
     seeds: Vec<Vec<u8>>,
     /// Inputs that have been changed before, so that changes add up.
     walkers: Vec<Vec<u8>>,
@@ -74,7 +51,7 @@ impl Mutator {
             seeds.push(Vec::new());
         }
         Mutator {
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             walkers: Vec::new(),
             seeds,
         }
@@ -88,19 +65,19 @@ impl Mutator {
         {
             return seed.clone();
         }
-        let walks = !self.walkers.is_empty() && self.random.below(3) == 0;
+        let walks = !self.walkers.is_empty() && self.random.usize(..3) == 0;
         let mut input = match walks {
-            true => self.walkers[self.random.below(self.walkers.len())].clone(),
-            false => self.seeds[self.random.below(self.seeds.len())].clone(),
+            true => self.walkers[self.random.usize(..self.walkers.len())].clone(),
+            false => self.seeds[self.random.usize(..self.seeds.len())].clone(),
         };
-        for _ in 0..=self.random.below(6) {
+        for _ in 0..=self.random.usize(..6) {
             self.change(&mut input);
         }
         input.truncate(MOST_BYTES);
         if self.walkers.len() < WALKERS {
             self.walkers.push(input.clone());
-        } else if self.random.below(8) == 0 {
-            let place = self.random.below(WALKERS);
+        } else if self.random.usize(..8) == 0 {
+            let place = self.random.usize(..WALKERS);
             self.walkers[place] = input.clone();
         }
         input
@@ -108,8 +85,8 @@ impl Mutator {
 
     /// One change.
     fn change(&mut self, input: &mut Vec<u8>) {
-        let at = self.random.below(input.len() + 1);
-        match self.random.below(12) {
+        let at = self.random.usize(..input.len() + 1);
+        match self.random.usize(..12) {
             0 | 1 => self.set(input, at, |byte, random| byte ^ 1 << (random & 7)),
             2 => self.set(input, at, |_, random| random as u8),
             3 => self.set(input, at, |byte, random| {
@@ -117,7 +94,7 @@ impl Mutator {
             }),
             4 => self.put_number(input, at),
             5 => self.put_varint(input, at),
-            6 => input.insert(at, self.random.word() as u8),
+            6 => input.insert(at, self.random.u8(..)),
             7 => {
                 let end = self.piece_end(input, at);
                 drop(input.drain(at..end));
@@ -125,20 +102,20 @@ impl Mutator {
             8 => {
                 let end = self.piece_end(input, at);
                 let piece = input[at..end].to_vec();
-                let to = self.random.below(input.len() + 1);
+                let to = self.random.usize(..input.len() + 1);
                 input.splice(to..to, piece);
             }
             9 => {
                 let end = self.piece_end(input, at);
-                let from = self.random.below(input.len() + 1);
+                let from = self.random.usize(..input.len() + 1);
                 let length = (end - at).min(input.len() - from);
                 let to = at.min(input.len() - length);
                 input.copy_within(from..from + length, to);
             }
             10 => self.splice(input, at),
-            _ if self.random.below(8) == 0 => input.truncate(at),
+            _ if self.random.usize(..8) == 0 => input.truncate(at),
             _ => {
-                let count = 1 << self.random.below(8);
+                let count = 1 << self.random.usize(..8);
                 let byte = input.get(at).copied().unwrap_or(0);
                 input.splice(at..at, std::iter::repeat_n(byte, count));
             }
@@ -146,7 +123,7 @@ impl Mutator {
     }
 
     fn set(&mut self, input: &mut [u8], at: usize, change: fn(u8, u64) -> u8) {
-        let random = self.random.word();
+        let random = self.random.u64(..);
         if let Some(byte) = input.get_mut(at) {
             *byte = change(*byte, random);
         }
@@ -155,25 +132,25 @@ impl Mutator {
     /// The end of a piece from `at` on: mostly short, now and then up to the end.
     fn piece_end(&mut self, input: &[u8], at: usize) -> usize {
         let left = input.len() - at;
-        let most = match self.random.below(4) {
+        let most = match self.random.usize(..4) {
             0 => left,
             1 => left.min(256),
             _ => left.min(16),
         };
-        at + self.random.below(most + 1)
+        at + self.random.usize(..most + 1)
     }
 
     fn interesting(&mut self) -> u64 {
-        let number = INTERESTING[self.random.below(INTERESTING.len())];
+        let number = INTERESTING[self.random.usize(..INTERESTING.len())];
         number
-            .wrapping_add(self.random.below(3) as u64)
+            .wrapping_add(self.random.usize(..3) as u64)
             .wrapping_sub(1)
     }
 
     /// An interesting number of one, two, four or eight bytes.
     fn put_number(&mut self, input: &mut [u8], at: usize) {
         let bytes = self.interesting().to_le_bytes();
-        let length = (1 << self.random.below(4)).min(input.len() - at);
+        let length = (1 << self.random.usize(..4)).min(input.len() - at);
         input[at..at + length].copy_from_slice(&bytes[..length]);
     }
 
@@ -187,11 +164,11 @@ impl Mutator {
 
     /// The start of this input and the end of another, or a piece of another in the middle.
     fn splice(&mut self, input: &mut Vec<u8>, at: usize) {
-        let other = self.random.below(self.seeds.len());
-        let from = self.random.below(self.seeds[other].len() + 1);
+        let other = self.random.usize(..self.seeds.len());
+        let from = self.random.usize(..self.seeds[other].len() + 1);
         let seed = std::mem::take(&mut self.seeds[other]);
         let end = self.piece_end(&seed, from);
-        match self.random.below(2) {
+        match self.random.usize(..2) {
             0 => {
                 input.truncate(at);
                 input.extend_from_slice(&seed[from..]);

@@ -285,14 +285,10 @@ pub fn xenstore() -> Vec<Vec<u8>> {
 
 /// Bytes without a meaning.
 pub fn noise() -> Vec<Vec<u8>> {
-    let mut word = 0x9e37_79b9_7f4a_7c15u64;
-    let mut byte = || {
-        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (word >> 33) as u8
-    };
+    let mut random = fastrand::Rng::with_seed(1);
     vec![
-        (0..4096).map(|_| byte()).collect(),
-        (0..1024).map(|_| byte() & 3).collect(),
+        (0..4096).map(|_| random.u8(..)).collect(),
+        (0..1024).map(|_| random.u8(..4)).collect(),
     ]
 }
 

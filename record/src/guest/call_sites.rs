@@ -271,14 +271,9 @@ mod tests {
         assert_eq!(sites.fitting(&vcpu(0), &frames, read), MAX_FRAMES);
         assert_eq!(reads, 1);
         // All memory is calls, each time to elsewhere.
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..200 {
-            let mut next = || {
-                seed ^= seed << 13;
-                seed ^= seed >> 7;
-                seed ^= seed << 17;
-                seed
-            };
+            let mut next = || random.u64(..);
             let callers: Vec<u64> = (0..255).map(|_| next()).collect();
             let frames = chain(next(), &callers);
             let mut reads = 0;

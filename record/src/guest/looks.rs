@@ -94,9 +94,8 @@ impl<'a> Looks<'a> {
             return self.moved != Moved::No;
         }
         if self.rounds > 0 {
-            // Low bits of the clock are as good as drawn.
-            let drawn = monotonic_ns().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            std::thread::sleep(Duration::from_nanos((drawn * PAUSE_NS) >> 32));
+            let pause_ns = fastrand::Rng::with_seed(monotonic_ns()).u64(..PAUSE_NS);
+            std::thread::sleep(Duration::from_nanos(pause_ns));
         }
         self.rounds += 1;
         true

@@ -43,7 +43,7 @@ struct Guest {
     works_us: u64,
     /// When it woke last, or will wake.
     woke_us: u64,
-    noise: Pace,
+    noise: fastrand::Rng,
 }
 
 impl Guest {
@@ -51,7 +51,7 @@ impl Guest {
     /// sleeps.
     fn worked_us(&mut self, at_us: u64) -> Option<u64> {
         while at_us >= self.woke_us + self.works_us {
-            let sleep_us = self.sleeps_us + self.noise.random() % 500;
+            let sleep_us = self.sleeps_us + self.noise.u64(..500);
             self.woke_us += self.works_us + sleep_us;
         }
         at_us.checked_sub(self.woke_us)
@@ -66,9 +66,9 @@ impl Guest {
     fn lets_run(&mut self, scheduler: Scheduler, due_us: u64) -> u64 {
         let prompt_us = due_us + WAKE_US;
         let worked_us = self.worked_us(prompt_us);
-        let dice = self.noise.random() % 8;
+        let dice = self.noise.u64(..8);
         if matches!(scheduler, Scheduler::AnyDelay) && dice < 4 {
-            return prompt_us + self.noise.random() % 8_000;
+            return prompt_us + self.noise.u64(..8_000);
         }
         let Some(worked_us) = worked_us else {
             return prompt_us;
@@ -89,7 +89,7 @@ fn record(scheduler: Scheduler, rule: Rule, sleeps_us: u64, works_us: u64) -> Fo
         sleeps_us,
         works_us,
         woke_us: 3_000,
-        noise: Pace::new(9, 1e3, None),
+        noise: fastrand::Rng::with_seed(9),
     };
     let mut pace = Pace::new(7_000_000, 1e9 / 97.0, None);
     let (mut found, mut late, mut taken) = ([0u32; 3], 0, 0);
@@ -99,7 +99,7 @@ fn record(scheduler: Scheduler, rule: Rule, sleeps_us: u64, works_us: u64) -> Fo
             let at_us = guest.lets_run(scheduler, due_us);
             let is_late = at_us > due_us + LATE_US;
             if is_late && rule == Rule::DrawnAgain && attempt < 3 {
-                due_us = at_us + guest.noise.random() % 3_000;
+                due_us = at_us + guest.noise.u64(..3_000);
                 continue;
             }
             taken += 1;

@@ -4,7 +4,6 @@
 //! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides.
 //! `benches/diff.py` does the like with real recordings.
 
-mod random;
 mod simulated;
 
 const PAIRS: u64 = 200;

@@ -23,8 +23,8 @@
 //! - The plan: how many recordings the diff of two a side asks for to show these 5 %, and how often
 //!   so many show them.
 
-use crate::random::Random;
 use crate::share;
+use fastrand::Rng;
 use std::time::Instant;
 use uniprof_report::diff::Side;
 use uniprof_report::diff::{BLOCKS, Cell, Counted, Counts, DiffOptions, Item, Kind, Match, Series};
@@ -94,11 +94,16 @@ fn true_shares(slower: f64) -> Vec<f64> {
 
 /// Factors for the functions' times that one run has.
 fn factors(seed: u64, runs_differ: f64) -> [f64; FUNCTIONS] {
-    let mut random = Random(!seed.wrapping_mul(0xD134_2543_DE82_EF95));
+    let mut random = Rng::with_seed(!seed.wrapping_mul(0xD134_2543_DE82_EF95));
     [(); FUNCTIONS].map(|()| {
-        let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
+        let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
         (normal * runs_differ).exp()
     })
+}
+
+/// An exponential number with mean 1.
+fn exponential(random: &mut Rng) -> f64 {
+    -(1.0 - random.f64()).ln()
 }
 
 /// A side's recordings.
@@ -115,14 +120,15 @@ fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
     let factors = factors(seed, workload.runs_differ);
     let mut counts = vec![[0.0; FUNCTIONS]; BLOCKS];
     for thread in 0..THREADS {
-        let mut random = Random(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ (thread as u64) << 56);
+        let mut random =
+            Rng::with_seed(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ (thread as u64) << 56);
         let (mut now_us, mut drift) = (0.0, 0.0_f64);
-        let mut next_us = 1e6 / RATE_HZ * random.unit();
+        let mut next_us = 1e6 / RATE_HZ * random.f64();
         while now_us < SECONDS * 1e6 {
             // Types 0 and 1 share half of the requests between them, as 2 and 3 do; the drift moves
             // weight within each half.
             let lean = 0.25 * (1.0 + drift.clamp(-0.9, 0.9));
-            let draw = random.unit();
+            let draw = random.f64();
             let kind = match draw {
                 _ if draw < lean => 0,
                 _ if draw < 0.5 => 1,
@@ -132,17 +138,17 @@ fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
             let began_us = now_us;
             for (function, mean) in TYPES[kind] {
                 let length = mean * slow_factor(*function, slower) * factors[*function];
-                now_us += length * (0.5 + 0.5 * random.exponential());
+                now_us += length * (0.5 + 0.5 * exponential(&mut random));
                 while next_us < now_us {
                     let block = (next_us / (SECONDS * 1e6) * BLOCKS as f64) as usize;
                     if block < BLOCKS {
                         counts[block][*function] += 1.0;
                     }
-                    next_us += 1e6 / RATE_HZ * (0.9 + 0.2 * random.unit());
+                    next_us += 1e6 / RATE_HZ * (0.9 + 0.2 * random.f64());
                 }
             }
             let kept = (-(now_us - began_us) / 300_000.0).exp();
-            let noise = (random.unit() + random.unit() + random.unit() - 1.5) * 2.0;
+            let noise = (random.f64() + random.f64() + random.f64() - 1.5) * 2.0;
             drift = drift * kept + noise * workload.drifts * (1.0 - kept * kept).sqrt();
         }
     }

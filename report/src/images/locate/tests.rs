@@ -48,14 +48,8 @@ fn made(address: u64, text: &[u8]) -> Image {
 
 /// Bytes that are nowhere the same.
 fn noise(seed: u64, count: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2) + 1;
-    let bytes = std::iter::repeat_with(|| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
-        (state >> 56) as u8
-    });
-    bytes.take(count).collect()
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..count).map(|_| random.u8(..)).collect()
 }
 
 fn code_at(address: u64, bytes: &[u8]) -> Vec<Code> {
