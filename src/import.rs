@@ -48,11 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         )),
     };
     let mut input = Counted(&mut *input);
-    let mut uuid = [0; 16];
-    let mut source = File::open("/dev/urandom").context("cannot make an identity")?;
-    source
-        .read_exact(&mut uuid)
-        .context("cannot make an identity")?;
+    let uuid = fastrand::u128(..).to_le_bytes();
     let mut imported = None;
     write_to(&args.output, |out| {
         let name = args.input.display().to_string();

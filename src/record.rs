@@ -407,18 +407,19 @@ fn say_summary(summary: &Summary, args: &Args) {
         quantity::bytes(summary.bytes),
         summary.ending,
     ));
-    if summary.cost.count() > 0 {
+    if summary.cost.count > 0 {
         let what = if summary.freezes {
             "The guest stood still"
         } else {
             "The recorder worked"
         };
-        let share = summary.cost.total_ns() as f64 / summary.passed_ns.max(1) as f64;
+        let at = |share| quantity::duration(summary.cost.percentile_ns(share).unwrap_or(0));
+        let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
         terminal::inform(format_args!(
             "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
-            quantity::duration(summary.cost.percentile_ns(0.5)),
-            quantity::duration(summary.cost.percentile_ns(0.99)),
-            quantity::duration(summary.cost.most_ns()),
+            at(0.5),
+            at(0.99),
+            quantity::duration(summary.cost.max_ns),
             share * 100.0,
         ));
     }

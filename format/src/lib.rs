@@ -72,6 +72,7 @@ mod stream;
 mod recover;
 
 pub use agreed::due::Due;
+pub use agreed::durations::Durations;
 pub use agreed::steering::is_steering;
 pub use agreed::{alias, due, linux};
 pub use block::{Block, Payload};

@@ -7,7 +7,6 @@ use crate::control::Progress;
 use crate::elf::Image;
 use crate::guest::linux::Linux;
 use crate::guest::vcpu_of;
-use crate::histogram::Histogram;
 use crate::lookout::Lookout;
 use crate::ring::Drain;
 use crate::slot::{News, Note, Slot};
@@ -24,7 +23,7 @@ use uprof::cold::{
     ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::due::is_late;
-use uprof::{ImagePart, State, Task, Writer};
+use uprof::{Durations, ImagePart, State, Task, Writer};
 
 /// A killed recorder loses no more than this, plus what the kernel still holds: together less than
 /// a second also on a busy machine.
@@ -94,7 +93,7 @@ pub struct Tally {
     /// Samples lost, by reason.
     pub lost: Vec<(LossReason, u64)>,
     /// Freeze or sampling time, one entry for each round.
-    pub cost: Histogram,
+    pub cost: Durations,
     /// What went wrong with the output.
     pub output_error: Option<String>,
     /// Whether that made the encoder stop the sampler.
@@ -118,8 +117,11 @@ impl Tally {
         vec![
             ("samples".into(), self.samples),
             ("not_running".into(), self.not_running),
-            ("cost_rounds".into(), self.cost.count()),
-            ("cost_total_ns".into(), self.cost.total_ns()),
+            ("cost_rounds".into(), self.cost.count),
+            (
+                "cost_total_ns".into(),
+                self.cost.sum_ns.try_into().unwrap_or(u64::MAX),
+            ),
         ]
     }
 
@@ -161,7 +163,8 @@ impl<W: Write> Encoder<W> {
         clock: ClockPair,
         lookout: Arc<Lookout>,
     ) -> io::Result<Self> {
-        let mut writer = Writer::create(output, random_uuid(), metadata, clock.monotonic_ns)?;
+        let uuid = fastrand::u128(..).to_le_bytes();
+        let mut writer = Writer::create(output, uuid, metadata, clock.monotonic_ns)?;
         writer.clocks(&[clock])?;
         let mut encoder = Encoder {
             writer: None,
@@ -587,22 +590,6 @@ fn new_space(
             .and_then(|linux| linux.process_of(root))
             .map_or(SpaceChange::Seen, named),
     })
-}
-
-/// Sixteen random bytes in the form of a version 4 UUID (RFC 9562, section 5.4).
-fn random_uuid() -> [u8; 16] {
-    let mut bytes = [0; 16];
-    let source = std::fs::File::open("/dev/urandom");
-    if source
-        .and_then(|mut file| io::Read::read_exact(&mut file, &mut bytes))
-        .is_err()
-    {
-        let time = u128::from(monotonic_ns()) << 32 | u128::from(std::process::id());
-        bytes = time.to_le_bytes();
-    }
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    bytes
 }
 
 #[cfg(test)]

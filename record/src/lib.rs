@@ -83,7 +83,6 @@ pub mod qemu;
 pub mod control;
 pub mod pace;
 pub mod sampler;
-pub mod histogram;
 pub mod lookout;
 pub mod lockdown;
 pub mod encoder;

@@ -3,7 +3,6 @@
 use crate::control::{Control, Ending, Progress};
 use crate::encoder::{self, Encoder};
 use crate::guest::linux::{self, KernelTold, Linux, NotRead};
-use crate::histogram::Histogram;
 use crate::lookout::Lookout;
 use crate::plan::Plan;
 use crate::ring::ring;
@@ -16,10 +15,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uprof::Due;
 use uprof::cold::{
     ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
 };
+use uprof::{Due, Durations};
 
 /// What came of a recording.
 #[derive(Debug, Clone)]
@@ -36,7 +35,7 @@ pub struct Summary {
     /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
     pub late: u64,
     /// Freeze or sampling time, one entry for each round.
-    pub cost: Histogram,
+    pub cost: Durations,
     /// Whether that is freeze time.
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.

@@ -4,7 +4,7 @@
 use crate::recording::Recording;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use uprof::{SampleBlock, State, Stop, Task};
+use uprof::{Durations, SampleBlock, State, Stop, Task};
 
 /// What a recording is like, all read once.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,74 +30,13 @@ pub struct Survey {
     /// Raw stack bytes.
     pub stack_bytes: u64,
     /// Freeze or sampling times, in nanoseconds.
-    pub cost: Times,
+    pub cost: Durations,
     /// How late samples were, in nanoseconds.
-    pub late: Times,
+    pub late: Durations,
     /// First faults, in words.
     pub faults: Vec<String>,
     /// What of embedded images can't be read, in words.
     pub damaged_sections: Vec<String>,
-}
-
-/// Many times, told by percentiles that are at most 0.8 % too high.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Times {
-    /// By logarithmic class, see [`class_of`].
-    classes: BTreeMap<u16, u64>,
-    /// How many.
-    pub count: u64,
-    /// The longest, in nanoseconds.
-    pub max_ns: u64,
-    /// All together, in nanoseconds.
-    pub sum_ns: u128,
-}
-
-/// Bits of a time that tell classes of the same power of two apart.
-const CLASS_BITS: u32 = 7;
-
-/// The class of `time_ns`: exact below 256, then 128 classes for each power of two.
-fn class_of(time_ns: u64) -> u16 {
-    let shift = (64 - time_ns.leading_zeros()).saturating_sub(CLASS_BITS + 1);
-    ((shift as u16) << CLASS_BITS) + (time_ns >> shift) as u16
-}
-
-/// The longest time of a class.
-fn class_end(class: u16) -> u64 {
-    let shift = u32::from(class >> CLASS_BITS).saturating_sub(1);
-    let lead = u64::from(class) - (u64::from(shift) << CLASS_BITS);
-    (lead << shift) | ((1u64 << shift) - 1)
-}
-
-impl Times {
-    /// Counts one.
-    pub fn add(&mut self, time_ns: u64) {
-        *self.classes.entry(class_of(time_ns)).or_default() += 1;
-        self.count += 1;
-        self.max_ns = self.max_ns.max(time_ns);
-        self.sum_ns += u128::from(time_ns);
-    }
-
-    fn merge(&mut self, other: &Times) {
-        for (class, count) in &other.classes {
-            *self.classes.entry(*class).or_default() += count;
-        }
-        self.count += other.count;
-        self.max_ns = self.max_ns.max(other.max_ns);
-        self.sum_ns += other.sum_ns;
-    }
-
-    /// The time that `share` (0 to 1) of all don't exceed, in nanoseconds; `None` without any.
-    pub fn percentile_ns(&self, share: f64) -> Option<u64> {
-        let rank = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
-        let mut seen = 0;
-        for (class, count) in &self.classes {
-            seen += count;
-            if seen >= rank {
-                return Some(class_end(*class).min(self.max_ns));
-            }
-        }
-        None
-    }
 }
 
 /// Surveys `recording`.
@@ -203,33 +142,5 @@ impl Survey {
         if self.faults.len() < 20 {
             self.faults.extend(other.faults.iter().cloned());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_hold_their_times_within_a_hundredth() {
-        let edges = (0..64).flat_map(|bit| [1u64 << bit, (1u64 << bit) - 1, (1u64 << bit) + 1]);
-        for time_ns in edges.chain([u64::MAX, 1_000_003, 777]) {
-            let end = class_end(class_of(time_ns));
-            assert!(end >= time_ns, "{time_ns} ends at {end}");
-            assert!(
-                (end - time_ns) as f64 <= time_ns as f64 / 128.0,
-                "{time_ns}: {end}"
-            );
-        }
-    }
-
-    #[test]
-    fn percentiles_are_ranks() {
-        let mut times = Times::default();
-        assert_eq!(times.percentile_ns(0.5), None);
-        (1..=100).for_each(|time_ns| times.add(time_ns));
-        assert_eq!(times.percentile_ns(0.5), Some(50));
-        assert_eq!(times.percentile_ns(0.99), Some(99));
-        assert_eq!(times.percentile_ns(1.0), Some(100));
     }
 }

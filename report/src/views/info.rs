@@ -2,7 +2,7 @@
 
 use crate::recording::account::{Account, is_cut, share};
 use crate::recording::processes::{self, Balance};
-use crate::recording::survey::{Survey, Times};
+use crate::recording::survey::Survey;
 use crate::recording::unit::duration;
 use crate::recording::{Recording, last_part};
 use crate::text::calendar::calendar;
@@ -11,7 +11,7 @@ use crate::text::screen::Screen;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use uprof::cold::{Cost, Metadata, TargetKind};
-use uprof::{Due, Task};
+use uprof::{Due, Durations, Task};
 
 /// Writes everything that is known about `recording`.
 ///
@@ -246,14 +246,14 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
 }
 
 fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
-    let percentiles = |times: &Times| {
-        let at = |share| duration(times.percentile_ns(share).unwrap_or(0));
-        let max = duration(times.max_ns);
+    let percentiles = |durations: &Durations| {
+        let at = |share| duration(durations.percentile_ns(share).unwrap_or(0));
+        let max = duration(durations.max_ns);
         format!(
             "p50 {}, p99 {}, max {max} ({} samples)",
             at(0.5),
             at(0.99),
-            times.count
+            durations.count
         )
     };
     if survey.cost.count > 0 {
