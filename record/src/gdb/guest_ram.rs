@@ -1,5 +1,7 @@
 //! The seam between a stub and a monitor that knows where guest memory lies.
 
+use crate::guest::page_tables::FrameAddress;
+
 /// Guest memory by another way than through the stub.
 pub trait GuestRam: Send {
     /// Takes over how a vCPU translates addresses, from its `g` reply's control registers (x86-64)
@@ -9,6 +11,6 @@ pub trait GuestRam: Send {
     /// Reads as the vCPU at `place` sees it; returns the bytes before the first that is missing.
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize;
 
-    /// The physical address that the vCPU at `place` has at `address`.
-    fn physical(&mut self, place: usize, address: u64) -> Option<u64>;
+    /// Where in the guest's memory `address` is for the vCPU at `place`.
+    fn frame_of(&mut self, place: usize, address: u64) -> Option<FrameAddress>;
 }

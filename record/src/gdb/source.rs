@@ -385,7 +385,7 @@ impl StopWorld for GdbSource {
 
     fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
         let ram = self.ram.as_mut()?;
-        ram.physical(vcpu.handle as usize, address)
+        ram.frame_of(vcpu.handle as usize, address)?.physical()
     }
 
     fn reads_running(&self) -> bool {

@@ -6,7 +6,7 @@
 
 use super::machine::{Machine, Range};
 use crate::gdb::guest_ram::GuestRam;
-use crate::guest::page_tables::{Paging, TableReader};
+use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
 use crate::open;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -72,8 +72,11 @@ impl SharedRam {
         }
     }
 
-    /// Reads guest-physical memory inside one page; returns whether all of it is there.
-    fn read_physical(&self, address: u64, into: &mut [u8]) -> bool {
+    /// Reads guest memory inside one page; returns whether all of it is there.
+    fn read_frame(&self, at: FrameAddress, into: &mut [u8]) -> bool {
+        let Some(address) = at.physical() else {
+            return false;
+        };
         let range = self
             .ranges
             .iter()
@@ -129,11 +132,9 @@ fn find_nameless(id: &str, bytes: u64, machine: &Machine) -> Option<PathBuf> {
 
 impl TableReader for SharedRam {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
-        let address = frame
-            .checked_mul(PAGE_BYTES)?
-            .checked_add(index as u64 * 8)?;
+        let offset = index * 8;
         let mut word = [0; 8];
-        self.read_physical(address, &mut word)
+        self.read_frame(FrameAddress { frame, offset }, &mut word)
             .then(|| u64::from_le_bytes(word))
     }
 }
@@ -146,9 +147,9 @@ impl GuestRam for SharedRam {
         }
     }
 
-    fn physical(&mut self, place: usize, address: u64) -> Option<u64> {
+    fn frame_of(&mut self, place: usize, address: u64) -> Option<FrameAddress> {
         let paging = *self.pagings.get(place)?;
-        paging.translate(self, address).ok()?.physical()
+        paging.translate(self, address).ok()
     }
 
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize {
@@ -161,12 +162,9 @@ impl GuestRam for SharedRam {
             let Ok(place) = paging.translate(self, at) else {
                 break;
             };
-            let Some(physical) = place.frame.checked_mul(PAGE_BYTES) else {
-                break;
-            };
             let length = (PAGE_BYTES as usize - place.offset).min(into.len() - filled);
             let piece = &mut into[filled..filled + length];
-            if !self.read_physical(physical + place.offset as u64, piece) {
+            if !self.read_frame(place, piece) {
                 break;
             }
             filled += length;

@@ -6,7 +6,7 @@
 //! every sample), and forgets everything now and then, since a guest that balloons may get other
 //! memory under the same frame number.
 
-use crate::guest::page_tables::{Paging, TableReader};
+use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
 use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
 use crate::sys::xen::privcmd::Privcmd;
 use std::time::{Duration, Instant};
@@ -183,12 +183,17 @@ impl GuestMemory {
     }
 
     /// Where `address` is.
-    pub fn physical(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64) -> Option<u64> {
+    pub fn frame_of(
+        &mut self,
+        privcmd: &Privcmd,
+        paging: &Paging,
+        address: u64,
+    ) -> Option<FrameAddress> {
         let mut reader = Mapped {
             memory: self,
             privcmd,
         };
-        paging.translate(&mut reader, address).ok()?.physical()
+        paging.translate(&mut reader, address).ok()
     }
 
     /// Maps the frame of `address` and those of the pages above it, which are likely to be stack too.

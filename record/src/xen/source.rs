@@ -483,7 +483,8 @@ impl StopWorld for XenSource {
     fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
         let paging = self.pagings.get(vcpu.handle as usize)?;
         self.memory
-            .physical(&self.domain.xen.privcmd, paging, address)
+            .frame_of(&self.domain.xen.privcmd, paging, address)?
+            .physical()
     }
 
     fn reads_running(&self) -> bool {
