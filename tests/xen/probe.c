@@ -6,14 +6,17 @@
  *                          fetch registers at all, and of N of [getvcpuinfo of each vCPU] in one
  *   probe beat DOMID HZ SECONDS
  *                          as often as that, or as it gets, a bare pause + unpause; how many it were
- *   probe kill DOMID US FILE COMMAND...
- *                          starts a command, kills it (SIGKILL) so many microseconds after that, or, if FILE isn't
- *                          `-`, after that is a recording with a block; exit status 1 if the domain does not run
- *                          50 ms later
+ *   probe kill DOMID US AFTER COMMAND...
+ *                          starts a command and kills it (SIGKILL) so many microseconds later: after its `start`, after
+ *                          the file AFTER is a recording with a block, or, at `freeze`, as soon as the domain is found
+ *                          standing still from then on, if that comes about; says "frozen" if it did stand still when
+ *                          it was killed, before anyone could mend that; exit status 1 if it does not run 50 ms later
  *   probe cpu COMMAND...   processor time of a command and its children, in ns, and the largest resident size
  *                          of one of them, in KiB
  * Layouts: xen/include/public/domctl.h; Linux, include/uapi/xen/privcmd.h. */
+#define _GNU_SOURCE
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -121,10 +124,16 @@ static int runs(uint16_t domain)
 }
 
 enum { PREAMBLE_BYTES = 32 };             /* of a recording: format-spec.md */
+enum { LOOKS_MAX = 5000 };                /* for a freeze, some 100 us apart */
 
-static int kill_one(uint16_t domain, long us, const char *file, char **command)
+static int kill_one(uint16_t domain, long us, const char *after, char **command)
 {
+	int at_freeze = !strcmp(after, "freeze"), is_file = !at_freeze && strcmp(after, "start");
 	struct stat written = { 0 };
+	/* Whatever the recorder is in the middle of: else it is only killed where it waits. */
+	struct sched_param first = { .sched_priority = 1 };
+	if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first))
+		return perror("sched_setscheduler"), 2;
 	pid_t child = fork();
 	if (!child) {
 		if (freopen("/dev/null", "w", stderr))
@@ -132,12 +141,17 @@ static int kill_one(uint16_t domain, long us, const char *file, char **command)
 		_exit(127);
 	}
 	int ended = 0;
-	while (strcmp(file, "-") && !(ended = waitpid(child, 0, WNOHANG))
-	       && (stat(file, &written) || written.st_size <= PREAMBLE_BYTES))
+	while (is_file && !(ended = waitpid(child, 0, WNOHANG))
+	       && (stat(after, &written) || written.st_size <= PREAMBLE_BYTES))
 		rest(2000);
 	rest(us);
-	if (!ended && !kill(child, SIGKILL))
+	for (int look = 0; at_freeze && look < LOOKS_MAX && runs(domain); look++)
+		rest(90 + look % 20);
+	if (!ended && !kill(child, SIGKILL)) {
+		if (!runs(domain))
+			puts("frozen");
 		waitpid(child, 0, 0);
+	}
 	rest(50000);
 	return !runs(domain);
 }
