@@ -2,12 +2,15 @@
 it prints for its arguments. Every question is answered by (whether it is right, figures)."""
 
 import re
+import statistics
 
 import printed
 
-# Shares of each program's functions of its time in user code, and of the programs of all of it: see work.c and init.c.
+# Shares in per cent of each program's functions of its work, and of the programs of all of it: see work.c, Makefile.
 PROGRAMS = {"one": {"one_often": 70, "one_seldom": 30}, "two": {"two_seldom": 20, "two_often": 80}}
-WEIGHTS = {"one": 75.3, "two": 24.7}
+WEIGHTS = {"one": 60, "two": 40}
+POINTS = 3
+STRETCHES = 12
 
 # What a whole stack of a kernel begins at: entries from a process, and where threads begin.
 ROOTS = ("entry_SYSCALL_64", "asm_", "ret_from_fork", "secondary_startup_64", "start_kernel", "error_", "sync_regs",
@@ -74,21 +77,22 @@ def users(run, recording, *selection):
     return found
 
 
+def shares_of(spaces):
+    """Of samples of user code by address space: {program or function: its share in per cent} of what is work."""
+    work = {name: {function: sum(functions.get(function, 0) for functions in spaces.values()) for function in truth}
+            for name, truth in PROGRAMS.items()}
+    counts = {name: sum(functions.values()) for name, functions in work.items()}
+    shares = {name: 100 * count / max(sum(counts.values()), 1) for name, count in counts.items()}
+    return shares | {function: 100 * count / max(counts[name], 1)
+                     for name, functions in work.items() for function, count in functions.items()}
+
+
 def programs(run, recording, images, are_named):
     """Whether each program is in one space, named by its own image and by no other, in its true shares. `images` are
     the files of both, by name; if spaces `are_named`, they are called as the guest calls its processes."""
-    wrong, worst, homes = [], 0, {}
-
-    def judge(what, part, total, share):
-        nonlocal worst
-        off = abs(100 * part / max(total, 1) - share)
-        worst = max(worst, off)
-        # Three standard errors, where samples are too few for 3 points to mean anything.
-        if off > max(3, 3 * (share * (100 - share) / max(total, 1)) ** 0.5):
-            wrong.append(f"{what} has {part} of {total}, the truth is {share} %")
-
-    spaces = users(run, recording, *(word for image in images.values() for word in ("--elf", image)))
-    everything = sum(sum(functions.values()) for functions in spaces.values())
+    wrong, homes = [], {}
+    by_image = [word for image in images.values() for word in ("--elf", image)]
+    spaces = users(run, recording, *by_image)
     for name, truth in PROGRAMS.items():
         home = [space for space, functions in spaces.items() if any(one in functions for one in truth)]
         if len(home) != 1 or home[0] in homes.values():
@@ -101,9 +105,21 @@ def programs(run, recording, images, are_named):
             wrong.append(f"{name}: {own}")
         if are_named and not re.fullmatch(rf"{name} \(\d+\)", home[0]):
             wrong.append(f"{name} is called {home[0]}")
-        for function, share in truth.items():
-            judge(function, own.get(function, 0), work, share)
-        judge(name, sum(own.values()), everything, WEIGHTS[name])
+
+    # Samples near each other are no independent witnesses, least of all on a busy host: how far off shares may be by
+    # chance is told by how they differ from one stretch of time to the next.
+    seconds = float(re.search(r"^length +([\d.]+) s", run("info", recording), re.M)[1])
+    stretches = [shares_of(users(run, recording, *by_image, "--from", f"{seconds * one / STRETCHES}s",
+                                 "--to", f"{seconds * (one + 1) / STRETCHES}s")) for one in range(STRETCHES)]
+    shares = shares_of(spaces)
+    errors = {what: statistics.stdev(stretch[what] for stretch in stretches) / STRETCHES ** 0.5 for what in shares}
+    truths = WEIGHTS | PROGRAMS["one"] | PROGRAMS["two"]
+    off = {what: abs(shares[what] - truth) for what, truth in truths.items()}
+    wrong += [f"{what} has {shares[what]:.1f} ± {errors[what]:.1f} %, the truth is {truths[what]} %"
+              for what in truths if off[what] > POINTS]
+    # A share is only known to so many points if they are two standard errors at least.
+    wrong += [f"too few samples to tell {what} to {POINTS} points: ± {errors[what]:.1f}"
+              for what in truths if 2 * errors[what] > POINTS]
     # Of two images given alone, neither names the other's process.
     for name, image in images.items():
         other = next(one for one in PROGRAMS if one != name)
@@ -112,5 +128,6 @@ def programs(run, recording, images, are_named):
         named = [one for one in alone.get(homes[name], {}) if one in PROGRAMS[name]]
         if strangers or len(named) != len(PROGRAMS[name]):
             wrong.append(f"{image} alone names {named} of its own and {strangers} of the other")
-    return not wrong, (f"{everything} samples of two programs' own code, at most {worst:.1f} points off "
-                       f"{'; '.join(wrong)}".rstrip())
+    everything = sum(sum(functions.values()) for functions in spaces.values())
+    return not wrong, (f"{everything} samples of two programs' own code, at most {max(off.values()):.1f} points off "
+                       f"(standard error {max(errors.values()):.1f}) {'; '.join(wrong)}".rstrip())
