@@ -28,7 +28,13 @@ fn a_machine_is_looked_at_for_all_kinds_of_guests() {
     let output = doctor(&[]);
     let said = text(&output.stdout);
     let (findings, advice) = said.split_once("\nTry: ").expect(&said);
-    for part in ["processes: ", "kernel functions have ", "QEMU", "Xen"] {
+    for part in [
+        "processes: ",
+        "--ptrace",
+        "kernel functions have ",
+        "QEMU",
+        "Xen",
+    ] {
         assert!(findings.contains(part), "no «{part}» in {said}");
     }
     let is_marked = |line: &str| ["ok    ", "poor  ", "-     "].contains(&&line[..6]);

@@ -19,6 +19,7 @@ const PROGRAMS_MAX: usize = 8;
 
 /// Looks at what this machine allows.
 pub fn examine_host(report: &mut Report) {
+    let mut is_perf_forbidden = false;
     match perf::open(&Process::Running(Whom::Machine), &Plan::default()) {
         Ok(_) => report.say(
             Verdict::Good,
@@ -37,11 +38,38 @@ pub fn examine_host(report: &mut Report) {
                         Uid::effective()
                     ),
                 ),
-                Err(refusal) => say_refusal(report, refusal),
+                Err(refusal) => {
+                    is_perf_forbidden = matches!(refusal, Refusal::Forbidden(_));
+                    say_refusal(report, refusal);
+                }
             }
         }
     }
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let (is_open, text) = ptrace(scope.trim(), Uid::effective());
+    let verdict = match (is_open, is_perf_forbidden) {
+        (true, _) => Verdict::Good,
+        (false, true) => Verdict::Poor,
+        (false, false) => Verdict::Absent,
+    };
+    report.say(verdict, text);
     say_kernel_names(report);
+}
+
+/// Which processes may be traced, by Yama's setting (Documentation/admin-guide/LSM/Yama.rst of Linux; empty where
+/// the kernel has no Yama), and whether that is as many as perf events could show.
+fn ptrace(scope: &str, user: Uid) -> (bool, String) {
+    let (is_open, whose) = match scope {
+        "3" => (false, "none until this machine is started anew (kernel.yama.ptrace_scope=3)".into()),
+        _ if user.is_root() => (true, "all of them".into()),
+        "1" => (
+            false,
+            "only commands that uniprof starts; for others: root, or sysctl kernel.yama.ptrace_scope=0".into(),
+        ),
+        "2" => (false, "none; for those of this user: root, or sysctl kernel.yama.ptrace_scope=0".into()),
+        _ => (true, format!("those of user {user}")),
+    };
+    (is_open, format!("processes by `--ptrace`: {whose}"))
 }
 
 /// Looks at what is to be recorded.
@@ -156,6 +184,30 @@ fn say_hidden(report: &mut Report, hidden: &[i32], of: usize) {
                 hidden.len(),
                 some.join(", ")
             ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_trace_whom() {
+        let [root, other] = [0, 1000].map(Uid::from_raw);
+        let is_open = |scope, user| ptrace(scope, user).0;
+        assert_eq!(
+            ["", "0", "1", "2", "3"].map(|scope| is_open(scope, root)),
+            [true, true, true, true, false]
+        );
+        assert_eq!(
+            ["", "0", "1", "2", "3"].map(|scope| is_open(scope, other)),
+            [true, true, false, false, false]
+        );
+        assert!(
+            ptrace("1", other)
+                .1
+                .contains("sysctl kernel.yama.ptrace_scope=0")
         );
     }
 }
