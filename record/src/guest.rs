@@ -2,12 +2,14 @@
 //! code that is compared with an image, and the need to run again whatever becomes of the recorder.
 //!
 //! `page_tables` translate addresses; `linux` reads the kernel in a guest's memory; `call_sites` tells which frames of
-//! a guest that ran on fit together; `looks` and `checks` say before a recording how it will go. `guardian` resumes a
+//! a guest that ran on fit together; `looks` and `checks` say before a recording how it will go (of AArch64 by what
+//! `link_register` tells). `guardian` resumes a
 //! guest whose recorder was killed, `mark` is what is left where both were, and `standing` finds the guest by it.
 
 pub mod page_tables;
 pub mod linux;
 pub mod call_sites;
+mod link_register;
 mod looks;
 pub(crate) mod checks;
 pub(crate) mod mark;

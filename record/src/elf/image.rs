@@ -50,9 +50,15 @@ impl Image {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let mut segments = read_segments(&file).ok_or_else(|| {
+            let (what, wanted) = match is_raw_arm64(&file) {
+                true => (
+                    "a raw arm64 image, which has no symbols",
+                    "ELF file that it was made from",
+                ),
+                false => ("not a 64-bit ELF image", "uncompressed one"),
+            };
             format!(
-                "{shown} is not a 64-bit ELF image; give the uncompressed one with --elf (Linux's \
-                 vmlinuz: to the report)"
+                "{shown} is {what}; give the {wanted} with --elf (Linux's vmlinuz: to the report)"
             )
         })?;
         if let Some(at) = at {
@@ -214,6 +220,12 @@ fn lowest_of(segments: &[Segment]) -> Option<u64> {
     lowest_page(stated.map(|segment| (segment.address, segment.executable)))
 }
 
+/// Linux, Documentation/arm64/booting.rst: what begins so is loaded as it is. Xen for arm64 loads nothing else.
+fn is_raw_arm64(file: &File) -> bool {
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 56).is_ok() && magic == *b"ARM\x64"
+}
+
 fn read_segments(file: &File) -> Option<Vec<Segment>> {
     let mut segments = Vec::new();
     for header in elf::read(&|into, at| file.read_exact_at(into, at))? {
@@ -262,6 +274,14 @@ mod tests {
             Image::open(&path, None)
                 .unwrap_err()
                 .contains("not a 64-bit ELF")
+        );
+        let mut raw = [0; 64];
+        raw[56..60].copy_from_slice(b"ARM\x64");
+        std::fs::write(&path, raw).unwrap();
+        assert!(
+            Image::open(&path, None)
+                .unwrap_err()
+                .contains("a raw arm64 image")
         );
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
+use crate::guest::link_register::is_saved_with_frame_pointer;
 use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;
@@ -19,6 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE_NS: u64 = 20_000_000;
 /// Bytes of text that are compared with the image.
 const TEXT_BYTES: usize = 64;
+/// Code before a return address in which its function's beginning is looked for; where so much can't be read, less.
+const BEFORE_CALL_BYTES: [usize; 3] = [1024, 256, 64];
+/// DWARF number of AArch64's register for return addresses.
+const LINK_REGISTER: u8 = 30;
 /// Pieces of code that are looked for elsewhere in the image; many may be another image's.
 const PIECES: usize = 128;
 /// Of a larger image not all is searched (bytes).
@@ -143,7 +148,8 @@ impl<'a> Looks<'a> {
             let (saved, caller) = (word as u64, (word >> 64) as u64);
             let caller = crate::walk::without_signature(arch, caller);
             let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
-            self.with_chain += u32::from(plausible);
+            let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(LINK_REGISTER), read);
+            self.with_chain += u32::from(plausible && kept);
         }
     }
 
@@ -268,6 +274,18 @@ impl<'a> Looks<'a> {
             ),
         );
     }
+}
+
+/// Whether the function that `link` leads to has a frame pointer, as far as its code tells.
+fn keeps_frame_pointers(link: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> bool {
+    let link = crate::walk::without_signature(Arch::Aarch64, link);
+    let mut code = [0; BEFORE_CALL_BYTES[0]];
+    let known = BEFORE_CALL_BYTES.iter().find_map(|&bytes| {
+        let code = &mut code[..bytes];
+        let got = read(link.wrapping_sub(bytes as u64), code);
+        (got == bytes).then(|| is_saved_with_frame_pointer(code))
+    });
+    known.flatten().unwrap_or(true)
 }
 
 #[cfg(test)]
