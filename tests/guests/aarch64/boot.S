@@ -1,5 +1,5 @@
-/* The test unikernel's ways in on a bare AArch64 machine (QEMU's virt), its page tables, and the way
- * from one stack to another. Linked in the upper half of the address space: TTBR1 translates it. */
+/* The test unikernel's ways in on AArch64 (QEMU's virt, a Xen domain), its page tables, and the ways from one stack to
+ * another and to Xen. Linked in the upper half of the address space: TTBR1 translates it. */
 #include "../guest.h"
 
 #define PHYSICAL(symbol) symbol - VIRTUAL
@@ -7,11 +7,23 @@
 #define PAGE 0x707
 #define DEVICE 0x401
 #define TABLE 3
+#define TEXT_OFFSET 0x200000             /* into memory; guest.ld */
+#define XEN_PAGES 0x39000000             /* GUEST_MAGIC_BASE of xen/include/public/arch-arm.h */
 
 	.section .head, "ax"
 	.globl _start
-_start:                                  /* EL1, translation off */
+_start:                                  /* EL1, translation off; x0: the device tree, if Xen loaded us */
+	b primary_start
+	/* The rest of the header that Xen wants (Linux: Documentation/arm64/booting.rst). */
+	.long 0
+	.quad TEXT_OFFSET, image_end - _start
+	.quad 2                          /* little-endian, pages of 4 KiB */
+	.quad 0, 0, 0
+	.ascii "ARM\x64"
+	.long 0
+primary_start:
 	mov x20, xzr
+	mov x21, x0
 	b translate
 	.globl secondary_start
 secondary_start:                         /* x0: number of this vCPU */
@@ -25,9 +37,14 @@ translate:
 	ldr x2, =0x1b5103510             /* 48 bits, 4 KiB granule and write-back in both halves */
 	msr tcr_el1, x2
 #ifdef PAC
+	mrs x2, id_aa64isar1_el1
+	ands x22, x2, #0xff0             /* APA, API: Xen 4.17 has no keys for its guests */
+	beq 1f
 	ldr x2, =0x0123456789abcdef
 	msr apiakeylo_el1, x2
 	msr apiakeyhi_el1, x2
+	mov x22, #0x80000000             /* EnIA: return addresses are signed */
+1:
 #endif
 	tlbi vmalle1
 	dsb sy
@@ -35,7 +52,7 @@ translate:
 	mrs x2, sctlr_el1
 	mov x3, #0x1005                  /* translation, caches */
 #ifdef PAC
-	orr x3, x3, #0x80000000          /* EnIA: return addresses are signed */
+	orr x3, x3, x22
 #endif
 	orr x2, x2, x3
 	msr sctlr_el1, x2
@@ -61,7 +78,7 @@ vcpu_start:
 	mov x0, x20
 	mov x1, xzr
 	cbnz x20, 1f
-	mov x0, xzr
+	mov x0, x21
 	bl guest_main
 1:	bl vcpu_main
 	brk #0
@@ -94,7 +111,7 @@ run_on:
 	.cfi_endproc
 	.size run_on, . - run_on
 
-	/* psci(function, a, b, c): the firmware that QEMU plays. */
+	/* psci(function, a, b, c): the firmware that QEMU or Xen plays. */
 	.globl psci
 	.type psci, %function
 psci:
@@ -103,6 +120,20 @@ psci:
 	ret
 	.cfi_endproc
 	.size psci, . - psci
+
+	/* hypercall(number, a, b, c) */
+	.globl hypercall
+	.type hypercall, %function
+hypercall:
+	.cfi_startproc
+	mov x16, x0
+	mov x0, x1
+	mov x1, x2
+	mov x2, x3
+	hvc #0xea1                       /* XEN_HYPERCALL_TAG */
+	ret
+	.cfi_endproc
+	.size hypercall, . - hypercall
 
 	.balign 2048
 vectors:
@@ -118,13 +149,19 @@ vectors:
 	.balign 4096
 level0:	.quad PHYSICAL(level1) + TABLE
 	.fill 511, 8, 0
-level1:	.quad DEVICE                     /* 0 */
+level1:	.quad PHYSICAL(level2_devices) + TABLE  /* 0 */
 	.quad PHYSICAL(level2_fine) + TABLE     /* 1 GiB: memory, page by page at first */
 	.quad 0x40000000 + BLOCK         /* 2 GiB: the same by a 1 GiB block */
 	.quad PHYSICAL(level2_blocks) + TABLE   /* 3 GiB: the same by 2 MiB blocks */
 	.quad PHYSICAL(level2_outside) + TABLE  /* 4 GiB: see OUTSIDE */
 	.quad 0x1000000000 + TABLE       /* 5 GiB: a table outside memory */
 	.fill 506, 8, 0
+level2_devices:
+	.set at, 0
+	.rept 512                        /* all are devices but where Xen keeps the console's page */
+	.quad at * 0x200000 + DEVICE - (BLOCK - DEVICE) * (at == (XEN_PAGES >> 21)) /* true is -1 */
+	.set at, at + 1
+	.endr
 level2_fine:
 	.set at, 0
 	.rept 4

@@ -1,7 +1,9 @@
-/* A bare AArch64 machine: QEMU's virt, with its serial port, device tree and power firmware. */
+/* AArch64: a bare machine (QEMU's virt, with its serial port), or a Xen domain with its console. Both have a device
+ * tree and power firmware. */
 #include "../guest.h"
+#include "../xen_abi.h"
 
-#define DEVICE_TREE ((u8 *)(VIRTUAL + 0x40000000))
+#define MEMORY 0x40000000ul             /* begins here; QEMU puts the device tree there */
 #define SERIAL ((volatile u32 *)(VIRTUAL + 0x09000000))   /* PL011: data at 0, flags at 0x18 */
 #define SERIAL_FULL 0x20
 #define PSCI_CPU_ON 0xc4000003
@@ -13,9 +15,29 @@ const char *command_line = "";
 extern char secondary_start[];
 extern u64 level3[];
 long psci(u64 function, u64 a, u64 b, u64 c);
+long hypercall(u64 number, u64 a, u64 b, u64 c);
+static volatile struct console_ring *ring;
+static u32 console_port;
+
+static void print_on_ring(const char *text)
+{
+	u32 at = ring->out_prod;
+	for (; *text; text++) {
+		while (at - ring->out_cons >= sizeof ring->out)
+			;
+		ring->out[at++ % sizeof ring->out] = *text;
+	}
+	asm volatile("dmb sy" ::: "memory");
+	ring->out_prod = at;
+	hypercall(HYPERVISOR_event_channel_op, EVTCHNOP_send, (u64)&console_port, 0);
+}
 
 void print(const char *text)
 {
+	if (ring) {
+		print_on_ring(text);
+		return;
+	}
 	for (; *text; text++) {
 		while (SERIAL[0x18 / 4] & SERIAL_FULL)
 			;
@@ -48,20 +70,20 @@ static u32 big_endian(const u8 *at)
 	return (u32)at[0] << 24 | at[1] << 16 | at[2] << 8 | at[3];
 }
 
-static int same(const char *a, const char *b)
+static int begins(const char *text, const char *start)
 {
-	while (*a && *a == *b)
-		a++, b++;
-	return *a == *b;
+	while (*start && *text == *start)
+		text++, start++;
+	return !*start;
 }
 
-/* The first property called bootargs (Devicetree Specification, chapter 5). */
-static const char *find_bootargs(const u8 *tree)
+/* The first property of that name whose value begins so (Devicetree Specification, chapter 5), or 0. */
+static const char *find(const u8 *tree, const char *name, const char *start)
 {
 	const u8 *at = tree + big_endian(tree + 8);
 	const char *names = (char *)tree + big_endian(tree + 12);
 	if (big_endian(tree) != 0xd00dfeed)
-		return "";
+		return 0;
 	for (;;) {
 		u32 token = big_endian(at);
 		at += 4;
@@ -71,19 +93,36 @@ static const char *find_bootargs(const u8 *tree)
 			at = (u8 *)((u64)(at + 4) & ~3ul);
 		} else if (token == 3) {                /* a property: length, name, value */
 			u32 length = big_endian(at);
-			if (same(names + big_endian(at + 4), "bootargs"))
-				return (char *)at + 8;
+			const char *value = (char *)at + 8;
+			if (begins(names + big_endian(at + 4), name) && begins(value, start))
+				return value;
 			at = (u8 *)((u64)(at + 8 + length + 3) & ~3ul);
 		} else if (token == 9) {
-			return "";
+			return 0;
 		}
 	}
 }
 
-void platform_init(char *unused_pv, u32 unused_hvm)
+static u64 hvm_param(u32 index)
 {
-	(void)unused_pv, (void)unused_hvm;
-	command_line = find_bootargs(DEVICE_TREE);
+	struct hvm_param param = { .domid = DOMID_SELF, .index = index };
+	hypercall(HYPERVISOR_hvm_op, HVMOP_get_param, (u64)&param, 0);
+	return param.value;
+}
+
+/* Where the device tree is tells nobody on a bare machine. */
+void platform_init(char *device_tree, u32 unused_hvm)
+{
+	const u8 *tree = (u8 *)VIRTUAL + (device_tree ? (u64)device_tree : MEMORY);
+	(void)unused_hvm;
+	if (find(tree, "compatible", "xen,xen-")) {
+		platform = XEN_PVH;
+		console_port = hvm_param(HVM_PARAM_CONSOLE_EVTCHN);
+		ring = (void *)(VIRTUAL + (hvm_param(HVM_PARAM_CONSOLE_PFN) << 12));
+	}
+	const char *found = find(tree, "bootargs", "");
+	if (found)
+		command_line = found;
 }
 
 int start_vcpu(int vcpu)
@@ -107,6 +146,9 @@ void block(void)
 
 void shut_down(int reason)
 {
+	u32 shutdown = reason;
+	if (platform == XEN_PVH)
+		hypercall(HYPERVISOR_sched_op, SCHEDOP_shutdown, (u64)&shutdown, 0);
 	psci(reason == 1 ? PSCI_SYSTEM_RESET : PSCI_SYSTEM_OFF, 0, 0, 0);
 	for (;;)
 		;
@@ -115,7 +157,7 @@ void shut_down(int reason)
 void map_page(char *page, char *frame)
 {
 	u64 physical = (u64)frame - VIRTUAL;
-	volatile u64 *entry = &level3[((u64)page - VIRTUAL - 0x40000000) >> 12];
+	volatile u64 *entry = &level3[((u64)page - VIRTUAL - MEMORY) >> 12];
 	*entry = 0;
 	asm volatile("dsb sy; tlbi vmalle1is; dsb sy; isb" ::: "memory");
 	*entry = physical | 0x707;
