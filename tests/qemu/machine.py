@@ -22,7 +22,7 @@ import printed  # noqa: E402
 OUT = ROOT / "tests/out/qemu"
 GUESTS = ROOT / "tests/out/guests"
 PACKAGES = ["qemu-system-x86", "qemu-system-arm", "gcc", "make", "gcc-aarch64-linux-gnu",
-            "gdb-multiarch"]
+            "gdb-multiarch", "strace"]
 
 
 class CannotRun(Exception):
@@ -32,7 +32,7 @@ class CannotRun(Exception):
 def prepare():
     """Installs what is missing, builds the program and the guests."""
     needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
-              "gdb-multiarch"]
+              "gdb-multiarch", "strace"]
     if any(shutil.which(tool) is None for tool in needed):
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -141,18 +141,22 @@ class Machine:
             return answer
 
 
-class Linux(Machine):
-    """Debian's kernel, which tests/xen/machine fetches, moved at each boot (KASLR), with the two programs of
-    tests/guests/linux. If it `tells`, its own functions are on its console."""
+def linux_kernel():
+    """Debian's kernel, which tests/xen/machine fetches; makes the two programs of tests/guests/linux."""
+    made = subprocess.run([ROOT / "tests/xen/machine"], capture_output=True, text=True)
+    if made.returncode:
+        raise CannotRun(f"no kernel: {(made.stdout + made.stderr).strip()}")
+    subprocess.run(["make", "-s", "-C", ROOT / "tests/guests/linux", f"O={GUESTS}"], check=True)
+    return pathlib.Path(made.stdout.strip()) / "vmlinuz"
 
-    def __init__(self, append="", tells=False):
-        made = subprocess.run([ROOT / "tests/xen/machine"], capture_output=True, text=True)
-        if made.returncode:
-            raise CannotRun(f"no kernel: {(made.stdout + made.stderr).strip()}")
-        subprocess.run(["make", "-s", "-C", ROOT / "tests/guests/linux", f"O={GUESTS}"], check=True)
+
+class Linux(Machine):
+    """Debian's `kernel`, moved at each boot (KASLR), with the two programs of tests/guests/linux. If it `tells`, its
+    own functions are on its console."""
+
+    def __init__(self, kernel, append="", tells=False, more=(), **others):
         super().__init__("linux-one", append=f"console=ttyS0 quiet {append} {'-- tell' if tells else ''}",
-                         kernel=pathlib.Path(made.stdout.strip()) / "vmlinuz", megabytes=256,
-                         more=("-initrd", GUESTS / "linux.cpio"))
+                         kernel=kernel, megabytes=256, more=("-initrd", GUESTS / "linux.cpio", *more), **others)
 
     def said(self):
         """What is on its console."""

@@ -69,15 +69,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects; nothing is said yet.
-    ///
-    /// # Errors
-    /// Why there is no connection.
-    pub fn connect(endpoint: &Endpoint, patience: Duration) -> Result<Self, GdbError> {
-        let connection = endpoint.connect(patience)?;
-        Ok(Client::over(connection, endpoint, patience))
-    }
-
     /// Talks over a connection that is there already; `endpoint` is what messages call it.
     pub fn over(connection: Connection, endpoint: &Endpoint, patience: Duration) -> Self {
         Client {

@@ -7,8 +7,11 @@ use super::error::GdbError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use nix::sys::socket::{
+    self, AddressFamily, MsgFlags, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr,
+    sockopt,
+};
+use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -64,58 +67,83 @@ impl Endpoint {
     /// # Errors
     /// Why there is no connection.
     pub fn connect(&self, patience: Duration) -> Result<Connection, GdbError> {
-        let failed = |errno| GdbError::Connect(self.clone(), errno);
-        let socket = match self {
-            Endpoint::Tcp(address) => self.connect_tcp(address, patience)?,
-            Endpoint::Unix(path) => connect_unix(path, patience).map_err(failed)?,
-        };
-        Ok(Connection { socket })
+        self.sockets()?.connect(patience)
     }
 
-    fn connect_tcp(&self, address: &str, patience: Duration) -> Result<OwnedFd, GdbError> {
-        let errno = |error: std::io::Error| match error.raw_os_error() {
-            Some(number) => Errno::from_raw(number),
-            None if error.kind() == std::io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
-            None => Errno::EHOSTUNREACH,
+    /// What [`Endpoint::connect`] connects, not connected yet.
+    ///
+    /// # Errors
+    /// Why there can be no socket.
+    pub fn sockets(&self) -> Result<Sockets, GdbError> {
+        let addresses: Vec<Box<dyn SockaddrLike>> = match self {
+            Endpoint::Unix(path) => {
+                let address = UnixAddr::new(path);
+                vec![Box::new(
+                    address.map_err(|errno| GdbError::Connect(self.clone(), errno))?,
+                )]
+            }
+            Endpoint::Tcp(address) => {
+                let all = address
+                    .to_socket_addrs()
+                    .map_err(|error| GdbError::Resolve(self.clone(), error.to_string()))?;
+                all.map(|address| Box::new(SockaddrStorage::from(address)) as _)
+                    .collect()
+            }
         };
-        let all: Vec<SocketAddr> = address
-            .to_socket_addrs()
-            .map_err(|error| GdbError::Resolve(self.clone(), error.to_string()))?
-            .collect();
-        let mut last = Errno::EHOSTUNREACH;
-        for address in all {
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => {
-                    // Each batch is one write that must not wait for company.
-                    let _ = stream.set_nodelay(true);
-                    return match stream.set_nonblocking(true) {
-                        Ok(()) => Ok(stream.into()),
-                        Err(error) => Err(GdbError::Connect(self.clone(), errno(error))),
-                    };
-                }
-                Err(error) => last = errno(error),
+        let (mut all, mut last) = (Vec::new(), Errno::EHOSTUNREACH);
+        for address in addresses {
+            match Connection::unconnected(&*address) {
+                Ok(connection) => all.push((connection, address)),
+                // No IPv6 here, for one.
+                Err(errno) => last = errno,
             }
         }
-        Err(GdbError::Connect(self.clone(), last))
+        match all.is_empty() {
+            true => Err(GdbError::Connect(self.clone(), last)),
+            false => Ok(Sockets {
+                endpoint: self.clone(),
+                all,
+            }),
+        }
     }
 }
 
-/// Unlike the standard library's, ends when the listener's queue is full for too long.
-fn connect_unix(path: &std::path::Path, patience: Duration) -> Result<OwnedFd, Errno> {
-    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    let address = UnixAddr::new(path)?;
-    let end_ns = deadline(patience);
-    loop {
-        match socket::connect(socket.as_raw_fd(), &address) {
-            Ok(()) => return Ok(socket),
-            Err(Errno::EAGAIN) if monotonic_ns() < end_ns => {
-                std::thread::sleep(Duration::from_millis(20));
+/// Sockets of which one will be connected, one for each address that a host has. A process that is forked meanwhile
+/// shares the connection from its first moment.
+pub struct Sockets {
+    endpoint: Endpoint,
+    all: Vec<(Connection, Box<dyn SockaddrLike>)>,
+}
+
+impl Sockets {
+    /// Whom they will be connected to.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// A second descriptor of each.
+    ///
+    /// # Errors
+    /// What `fcntl` returns.
+    pub fn share(&self) -> std::io::Result<Vec<Connection>> {
+        let all = self.all.iter();
+        all.map(|(connection, _)| Ok(connection.socket.try_clone()?.into()))
+            .collect()
+    }
+
+    /// Connects one, each within `patience`.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn connect(self, patience: Duration) -> Result<Connection, GdbError> {
+        let mut last = Errno::EHOSTUNREACH;
+        for (connection, address) in self.all {
+            match connection.connect(&*address, deadline(patience)) {
+                Ok(()) => return Ok(connection),
+                Err(errno) => last = errno,
             }
-            Err(Errno::EAGAIN) => return Err(Errno::ETIMEDOUT),
-            Err(Errno::EINTR) if monotonic_ns() < end_ns => {}
-            Err(errno) => return Err(errno),
         }
+        Err(GdbError::Connect(self.endpoint, last))
     }
 }
 
@@ -124,7 +152,7 @@ pub fn deadline(patience: Duration) -> u64 {
     monotonic_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A connected socket that never blocks.
+/// A socket that never blocks.
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
@@ -144,6 +172,40 @@ impl AsFd for Connection {
 }
 
 impl Connection {
+    /// A socket that can be connected to `address`.
+    fn unconnected(address: &dyn SockaddrLike) -> Result<Self, Errno> {
+        let family = address.family().ok_or(Errno::EAFNOSUPPORT)?;
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket::socket(family, SockType::Stream, flags, None)?;
+        if family != AddressFamily::Unix {
+            // Each batch is one write that must not wait for company.
+            socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+        }
+        Ok(Connection { socket })
+    }
+
+    /// Connects it before `deadline_ns`, even where a listener's queue is full for long.
+    fn connect(&self, address: &dyn SockaddrLike, deadline_ns: u64) -> Result<(), Errno> {
+        loop {
+            let is_late = monotonic_ns() > deadline_ns;
+            match socket::connect(self.socket.as_raw_fd(), address) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EINPROGRESS | Errno::EALREADY) => {
+                    self.wait(PollFlags::POLLOUT, deadline_ns)?;
+                }
+                Err(Errno::EAGAIN | Errno::EINTR) if is_late => return Err(Errno::ETIMEDOUT),
+                Err(Errno::EAGAIN) => std::thread::sleep(Duration::from_millis(20)),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Whether there is somebody at the other end, or was.
+    pub fn is_connected(&self) -> bool {
+        socket::getpeername::<SockaddrStorage>(self.socket.as_raw_fd()).is_ok()
+    }
+
     /// Sends all of `bytes` before `deadline_ns`.
     ///
     /// # Errors

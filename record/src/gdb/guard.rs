@@ -1,18 +1,18 @@
 //! Who sees to it that a stub's guest runs, whatever happens to the recorder.
 //!
-//! The guardian process shares our connection: when the recorder is killed, the stub notices
-//! nothing, and the guardian ends the conversation in good order. Only where the connection itself
-//! is lost does it make another.
+//! The guardian process shares our connection from before it is made, since a stub may stop its guest for
+//! that: when the recorder is killed, the stub notices nothing, and the guardian ends the conversation in
+//! good order. Only where the connection itself is lost does it make another.
 
 use super::client::Client;
-use super::endpoint::{Connection, Endpoint, deadline};
+use super::endpoint::{Connection, Endpoint, Sockets, deadline};
 use super::handshake::Continue;
 use super::packet;
 use super::release::release;
 use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
 use nix::errno::Errno;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 /// The recorder's side. Where it is dropped without [`Guard::release`], the guardian lets the guest go.
@@ -24,8 +24,15 @@ pub struct Guard {
 }
 
 struct StubRescuer {
-    connection: Connection,
+    /// Of these one is connected, or will be.
+    connections: Vec<Connection>,
     endpoint: Endpoint,
+}
+
+impl StubRescuer {
+    fn connection(&self) -> Option<&Connection> {
+        self.connections.iter().find(|one| one.is_connected())
+    }
 }
 
 impl Rescuer for StubRescuer {
@@ -34,14 +41,16 @@ impl Rescuer for StubRescuer {
         // from the recorder alone; it is older than any machine with several vCPUs.
         let mut bytes = Vec::new();
         packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
-        let _ = self
-            .connection
-            .send(&bytes, deadline(Duration::from_secs(1)));
+        if let Some(connection) = self.connection() {
+            let _ = connection.send(&bytes, deadline(Duration::from_secs(1)));
+        }
     }
 
     fn release(&mut self, _: bool) {
         // Whether frozen or not: a stub may take a connection that just closes amiss.
-        release(&self.connection, &self.endpoint);
+        if let Some(connection) = self.connection() {
+            release(connection, &self.endpoint);
+        }
     }
 
     fn guest(&self) -> String {
@@ -55,32 +64,27 @@ impl Rescuer for StubRescuer {
 }
 
 impl Guard {
-    /// Forks the guardian. Must be called before any thread is started.
+    /// Forks the guardian, before the sockets are connected. Must be called before any thread is started.
     ///
     /// # Errors
-    /// Why there can be no guardian; the guest has then been let go.
-    pub fn start(client: &Client) -> Result<Self, SourceError> {
-        let endpoint = client.endpoint().clone();
-        let socket = client.connection().as_fd().try_clone_to_owned();
-        let socket: OwnedFd = socket.map_err(|error| {
+    /// Why there can be no guardian.
+    pub fn start(sockets: &Sockets) -> Result<Self, SourceError> {
+        let connections = sockets.share().map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
             SourceError::system("cannot share the connection with a guardian", errno, "")
         })?;
-        let kept = [socket.as_raw_fd()];
+        let kept: Vec<_> = connections
+            .iter()
+            .map(|one| one.as_fd().as_raw_fd())
+            .collect();
         let rescuer = StubRescuer {
-            connection: socket.into(),
-            endpoint,
+            connections,
+            endpoint: sockets.endpoint().clone(),
         };
-        match Guardian::start(&kept, rescuer) {
-            Ok(guardian) => Ok(Guard {
-                guardian,
-                done: false,
-            }),
-            Err(error) => {
-                release(client.connection(), client.endpoint());
-                Err(error)
-            }
-        }
+        Ok(Guard {
+            guardian: Guardian::start(&kept, rescuer)?,
+            done: false,
+        })
     }
 
     /// Lets the guest go for good; says whether its stub confirmed that.

@@ -71,10 +71,12 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
             opening.endpoint
         )));
     }
-    let mut client = Client::connect(&opening.endpoint, PATIENCE)?;
-    client.set_end(Some(OPENING));
+    let sockets = opening.endpoint.sockets()?;
+    let guard = Guard::start(&sockets)?;
     // From here on the guest may stand still; the guard lets it go when this function fails.
-    let guard = Guard::start(&client)?;
+    let connection = sockets.connect(PATIENCE)?;
+    let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
+    client.set_end(Some(OPENING));
     let guest = handshake::greet(&mut client)?;
     let wanted = Wanted {
         window_bytes: plan.window_bytes(),
