@@ -1,6 +1,6 @@
-/* The first process of the Linux guest: tells the kernel's functions on the console if it was given a word, starts the
- * two programs, which take turns by a way to each other, and waits for what never ends: if one of them does, so does the
- * guest, in a panic. */
+/* The first process of the Linux guest: tells the kernel's functions on the console if its last word is `tell` (words of
+ * the command line that the kernel doesn't know come before it), starts the two programs, which take turns by a way to
+ * each other, and waits for what never ends: if one of them does, so does the guest, in a panic. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,8 +42,7 @@ int main(int count, char **arguments) {
   int ends[2], ways[2];
   char none;
 
-  (void)arguments;
-  if (count > 1)
+  if (!strcmp(arguments[count - 1], "tell"))
     tell_functions();
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ways) || pipe2(ends, O_CLOEXEC))
     return 1;
