@@ -14,10 +14,10 @@ use std::sync::Arc;
 #[cfg(feature = "record")]
 use uniprof_record::source::HeldImage;
 use uniprof_report::bundle::{Bundled, bundle};
-use uniprof_report::images::library::Library;
-use uniprof_report::recording::Recording;
+use uniprof_report::images::Library;
 #[cfg(feature = "record")]
-use uniprof_report::recording::spaces::Module;
+use uniprof_report::recording::Module;
+use uniprof_report::recording::Recording;
 #[cfg(feature = "record")]
 use uprof::cold::Mapping;
 

@@ -8,9 +8,9 @@ use clap_complete::engine::{
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::profile::functions::rows;
-use uniprof_report::profile::gather::{Options, gather};
+use uniprof_report::profile::{Options, gather};
 use uniprof_report::recording::Recording;
 
 /// Nobody waits for the functions of a larger recording (bytes).

@@ -15,7 +15,7 @@ use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{
     Diff, DiffOptions, Rule, RuleVerdict, diff, json, markdown, table, workflow,
 };
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;

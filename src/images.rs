@@ -5,7 +5,7 @@ use crate::output::keep;
 use crate::terminal::say;
 use anyhow::Context;
 use std::path::PathBuf;
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 
 /// Images and symbols, given by hand or looked for.

@@ -5,9 +5,7 @@ use crate::candidates::recordings;
 use crate::progress::Progress;
 use crate::showing::Showing;
 use std::path::PathBuf;
-use uniprof_report::recording::Recording;
-use uniprof_report::recording::account::Account;
-use uniprof_report::recording::survey::survey;
+use uniprof_report::recording::{Account, Recording, survey};
 use uniprof_report::views::info;
 use uprof::due::is_loss;
 

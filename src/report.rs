@@ -8,7 +8,7 @@ use crate::selection::{ProcessesFlag, Selection, inform, say};
 use crate::showing::Showing;
 use crate::views::{self, Asked, AskedView};
 use std::path::{Path, PathBuf};
-use uniprof_report::profile::gather::{By, Each, Profile, Sampled};
+use uniprof_report::profile::{By, Each, Profile, Sampled};
 use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
 
 /// Show where the time went: tables, trees and flame graphs

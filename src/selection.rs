@@ -11,10 +11,8 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
 use std::path::PathBuf;
-use uniprof_report::profile::filter::Filter;
-use uniprof_report::profile::gather::{By, Each, Options, Profile, gather};
-use uniprof_report::recording::Recording;
-use uniprof_report::recording::unit::Unit;
+use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
+use uniprof_report::recording::{Recording, Unit};
 use uprof::State;
 
 /// How fine frames are.

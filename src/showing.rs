@@ -5,7 +5,7 @@ use crate::pager::{self, Paged};
 use crate::terminal;
 use anyhow::Context;
 use std::io::{self, BufWriter, Write};
-use uniprof_report::text::screen::Screen;
+use uniprof_report::text::Screen;
 
 /// When there are colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

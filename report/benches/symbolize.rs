@@ -10,8 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
-use uniprof_report::images::symbols::{LineStore, Lines, SymbolTable};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, LineStore, Lines, SymbolTable};
 
 const ADDRESSES: usize = 20_000;
 const ADDRESSES_OF_PEER: usize = 2_000;

@@ -6,9 +6,8 @@
 
 use std::error::Error;
 use std::path::Path;
-use uniprof_report::images::library::Library;
-use uniprof_report::profile::Profile;
-use uniprof_report::profile::gather::{Options, Sampled, gather};
+use uniprof_report::images::Library;
+use uniprof_report::profile::{Options, Profile, Sampled, gather};
 use uniprof_report::recording::Recording;
 
 fn main() -> Result<(), Box<dyn Error>> {

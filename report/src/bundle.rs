@@ -20,7 +20,7 @@ use uprof::image::ImagePart;
 use uprof::{Block, BlockType, Item, Payload, Writer};
 
 /// What embedded tables made here say of their origin.
-pub const ORIGIN: &str = "bundle";
+pub(crate) const ORIGIN: &str = "bundle";
 
 /// What a bundle has of one image.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

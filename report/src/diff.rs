@@ -96,7 +96,7 @@ pub struct Diff {
 
 impl Diff {
     /// The changes that outputs list, those that are certain first; of call paths only if `paths` says so.
-    pub fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
+    pub(crate) fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
         let counted = |change: &Change| self.series.items[change.item].counted;
         let changes = self.verdicts.changes.iter();
         changes.filter(move |change| paths || counted(change) != Counted::Path)

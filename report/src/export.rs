@@ -10,7 +10,8 @@ pub mod speedscope;
 pub mod uniprof_text;
 
 use crate::images::library::Library;
-use crate::profile::gather::{self, By, Each, Options, Profile, Progress, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::{self, By, Each, OnProgress, Options, Sampled};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
 use std::collections::BTreeMap;
@@ -90,7 +91,7 @@ pub struct Request<'a> {
     /// Which samples and frames.
     pub options: &'a Options,
     /// Told how far the work is.
-    pub progress: &'a Progress<'a>,
+    pub progress: &'a OnProgress<'a>,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows.
     pub marks: bool,
     /// Tell recursion once, in folded stacks.

@@ -10,16 +10,18 @@ mod kernel;
 mod stubs;
 pub(crate) mod hypercalls;
 pub(crate) mod call_frames;
-pub mod symbols;
-pub mod library;
-pub mod locate;
+pub(crate) mod symbols;
+pub(crate) mod library;
+pub(crate) mod locate;
 mod assume;
 pub mod disassembly;
 
 pub use error::ImageError;
+pub use library::{Library, SymbolsError};
 pub use segments::Segments;
 pub(crate) use stubs::relocations_of;
 pub use stubs::{Stub, Stubs, Target};
+pub use symbols::{FoundSymbol, Line, LineStore, Lines, SymbolTable, TextError, demangle};
 
 use crate::mapped::{Mapped, map, map_named, map_opened};
 use kernel::WrittenOver;
@@ -221,7 +223,7 @@ impl Image {
 
     /// Whether the file tells which instructions ran: not where it is a debug file without code, nor
     /// where it says that its code is written over when it runs, as kernels do.
-    pub fn tells_code(&self) -> bool {
+    pub(crate) fn tells_code(&self) -> bool {
         *self.tells_code.get_or_init(|| {
             let Some(elf) = self.elf() else {
                 return false;
@@ -250,7 +252,7 @@ impl Image {
     }
 
     /// The file it came from, if it came from one.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
@@ -270,12 +272,12 @@ impl Image {
     }
 
     /// Whether the loader may put it anywhere (a library, a PIE).
-    pub fn is_position_independent(&self) -> bool {
+    pub(crate) fn is_position_independent(&self) -> bool {
         self.position_independent
     }
 
     /// The whole file.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Mapped(mapped) => mapped,
             Bytes::Owned(owned) => owned,

@@ -3,9 +3,8 @@
 //! no guest; same input, same bytes out.
 //!
 //! ```
-//! use uniprof_report::profile::functions;
-//! use uniprof_report::profile::gather::{Options, gather};
-//! use uniprof_report::images::library::Library;
+//! use uniprof_report::images::Library;
+//! use uniprof_report::profile::{Options, functions, gather};
 //! use uniprof_report::recording::Recording;
 //!
 //! let recording = Recording::open("../corpus/pack-stack.uprof".as_ref())?;

@@ -1,18 +1,21 @@
 //! A gathered profile: stacks with counts, what they are called, and what they rest on. Views and exports
 //! begin with one.
 
-pub mod filter;
-pub mod labels;
-pub mod tree;
-pub mod recursion;
-pub mod advice;
-pub mod gather;
+pub(crate) mod filter;
+pub(crate) mod labels;
+pub(crate) mod tree;
+pub(crate) mod recursion;
+pub(crate) mod advice;
+pub(crate) mod gather;
 pub mod functions;
+
+pub use filter::Filter;
+pub use gather::{By, Each, OnProgress, Options, Sampled, gather};
+pub use labels::{Label, LabelId, Labels, TextId};
+pub use tree::{Node, NodeId, ROOT, StackTree};
 
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
-use labels::Labels;
-use tree::StackTree;
 
 /// What was gathered.
 #[derive(Debug, Default)]

@@ -7,21 +7,24 @@ mod source;
 mod spool;
 mod damages;
 mod subject;
-pub mod unit;
-pub mod spaces;
-pub mod guest_spaces;
-pub mod tasks;
-pub mod survey;
-pub mod processes;
-pub mod account;
+pub(crate) mod unit;
+pub(crate) mod spaces;
+pub(crate) mod guest_spaces;
+pub(crate) mod tasks;
+pub(crate) mod survey;
+pub(crate) mod processes;
+pub(crate) mod account;
 
+pub use account::Account;
 pub use damages::Damages;
 pub use error::RecordingError;
+pub use spaces::{Module, Region, Spaces};
 pub(crate) use subject::{first_word, last_part};
+pub use survey::{Survey, survey};
+pub use unit::{Unit, Weight};
 
 use guest_spaces::GuestSpaces;
 use source::Source;
-use spaces::Spaces;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -64,7 +67,7 @@ pub struct Recording {
 
 /// A part of an embedded image, and its block.
 #[derive(Debug, Clone)]
-pub struct PlacedPart {
+pub(crate) struct PlacedPart {
     /// Where it is in the file.
     pub place: BlockPlace,
     /// What it says.
@@ -305,7 +308,7 @@ impl Recording {
     }
 
     /// Identity of the recording; `None` where the preamble is damaged.
-    pub fn uuid(&self) -> Option<[u8; 16]> {
+    pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
@@ -336,7 +339,7 @@ impl Recording {
     }
 
     /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, where a clock pair says.
-    pub fn start_realtime_ns(&self) -> Option<i64> {
+    pub(crate) fn start_realtime_ns(&self) -> Option<i64> {
         let pair = self.clocks.first()?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))
@@ -353,27 +356,22 @@ impl Recording {
     }
 
     /// The address spaces of a guest.
-    pub fn guest_spaces(&self) -> &GuestSpaces {
+    pub(crate) fn guest_spaces(&self) -> &GuestSpaces {
         &self.guest_spaces
     }
 
     /// Names of vCPUs or threads.
-    pub fn tasks(&self) -> &TaskNames {
+    pub(crate) fn tasks(&self) -> &TaskNames {
         &self.tasks
     }
 
-    /// Clock readings.
-    pub fn clocks(&self) -> &[ClockPair] {
-        &self.clocks
-    }
-
     /// Samples that could not be kept.
-    pub fn losses(&self) -> &[Loss] {
+    pub(crate) fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
     /// Processor time that the kernel counted, by process.
-    pub fn times(&self) -> &[ProcessTime] {
+    pub(crate) fn times(&self) -> &[ProcessTime] {
         &self.times
     }
 
@@ -398,7 +396,7 @@ impl Recording {
     }
 
     /// Parts of embedded images (format-spec.md, section 7).
-    pub fn images(&self) -> &[PlacedPart] {
+    pub(crate) fn images(&self) -> &[PlacedPart] {
         &self.images
     }
 
@@ -426,7 +424,7 @@ impl Recording {
     }
 
     /// The whole file, from its start.
-    pub fn reader(&self) -> Box<dyn io::Read + '_> {
+    pub(crate) fn reader(&self) -> Box<dyn io::Read + '_> {
         self.source.reader()
     }
 

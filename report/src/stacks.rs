@@ -1,8 +1,11 @@
 //! The stack of a sample: registers, stack bytes and chains go in; frames with names come out, by the images at hand
 //! and the tables that travel with the recording.
 
-pub mod embedded;
+pub(crate) mod embedded;
 mod runtimes;
-pub mod symbolizer;
-pub mod code;
+pub(crate) mod symbolizer;
+pub(crate) mod code;
 pub(crate) mod unwinders;
+
+pub use code::Codes;
+pub use embedded::{Embedded, LineTable};

@@ -5,8 +5,9 @@ mod printable;
 mod names;
 pub(crate) mod calendar;
 pub(crate) mod json_writer;
-pub mod screen;
+pub(crate) mod screen;
 
 pub use names::short;
 pub(crate) use names::{bare, unparenthesized};
 pub use printable::printable;
+pub use screen::Screen;

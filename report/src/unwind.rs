@@ -28,7 +28,6 @@ pub use crate::images::call_frames::Skipped;
 pub use cache::Cache;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
-pub use returns::Landing;
-pub(crate) use returns::returns;
+pub(crate) use returns::{Landing, returns};
 pub use table::RuleTable;
 pub use unwinder::{End, Options, Unwinder};

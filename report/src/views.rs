@@ -16,7 +16,8 @@ pub mod html;
 pub mod dump;
 
 use crate::images::library::Library;
-use crate::profile::gather::{Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
 use crate::text::printable;
@@ -163,7 +164,7 @@ const SUBTITLE_LETTERS: usize = 130;
 impl Shown<'_> {
     /// How trees of calls are written.
     #[must_use]
-    pub fn tree_options(&self) -> TreeOptions {
+    pub(crate) fn tree_options(&self) -> TreeOptions {
         TreeOptions {
             least_share: self.form.least_share.unwrap_or(0.005),
             depth: self.form.depth,
@@ -175,7 +176,7 @@ impl Shown<'_> {
 
     /// How flame graphs are drawn.
     #[must_use]
-    pub fn flame_options(&self) -> FlameOptions {
+    pub(crate) fn flame_options(&self) -> FlameOptions {
         let names: Vec<&str> = self.recordings.iter().map(Recording::subject).collect();
         let what = match self.profile.unit() {
             Unit::Samples => "",

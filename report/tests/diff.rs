@@ -5,9 +5,9 @@ mod made;
 use made::Made;
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::{BLOCKS, Diff, DiffOptions, Kind, Rule, RuleVerdict, diff, json, table};
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
-use uniprof_report::text::screen::Screen;
+use uniprof_report::text::Screen;
 use uniprof_report::views::flame::FlameOptions;
 
 /// 10 s at 1000 Hz; of every 100 samples, `slow` are in `hash` and the rest in `parse` or `walk`.

@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uniprof_report::export::{FORMATS, Request};
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
-use uniprof_report::profile::gather::{Options, Profile, gather};
-use uniprof_report::profile::tree::NodeId;
+use uniprof_report::profile::{NodeId, Options, Profile, gather};
 use uniprof_report::recording::Recording;
 
 /// Only the images of the corpus.

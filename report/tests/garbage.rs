@@ -4,8 +4,8 @@
 mod made;
 
 use made::{Made, open, recording};
-use uniprof_report::images::library::Library;
-use uniprof_report::profile::gather::{Options, gather};
+use uniprof_report::images::Library;
+use uniprof_report::profile::{Options, gather};
 use uprof::{State, Stop};
 
 #[test]
@@ -25,8 +25,8 @@ fn a_caller_outside_all_code_ends_a_chain() {
     let recording = open(recording(&["main", "parse"], &[], &samples));
     let library = Library::default();
     let mut stops = Vec::new();
-    let mut each = |sampled: &uniprof_report::profile::gather::Sampled,
-                    profile: &uniprof_report::profile::gather::Profile| {
+    let mut each = |sampled: &uniprof_report::profile::Sampled,
+                    profile: &uniprof_report::profile::Profile| {
         let depth = profile.tree.outwards(sampled.node).count();
         stops.push((sampled.stop, depth));
     };

@@ -5,8 +5,7 @@ use fastrand::Rng;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use uniprof_report::images::symbols::{LineStore, Lines, SymbolTable};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, LineStore, Lines, SymbolTable};
 use uniprof_report::unwind::{Cache, Module, Options, RuleTable, Stack, Unwinder};
 use uprof::{Arch, Registers};
 

@@ -5,11 +5,10 @@ mod made;
 use made::{open, small};
 use std::io::BufReader;
 use uniprof_report::export::{FORMATS, Request};
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, ImportError, Imported, import};
-use uniprof_report::profile::gather::{Options, Profile, Sampled, gather};
-use uniprof_report::recording::Recording;
-use uniprof_report::recording::survey::survey;
+use uniprof_report::profile::{Options, Profile, Sampled, gather};
+use uniprof_report::recording::{Recording, survey};
 use uniprof_report::views::info;
 
 fn library() -> Library {

@@ -2,8 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use uniprof_report::images::Image;
-use uniprof_report::images::library::Library;
+use uniprof_report::images::{Image, Library};
 use uniprof_report::import::{IMPORTS, Imported, import};
 use uniprof_report::text::printable;
 use uniprof_report::unwind::{Cache, Options, Stack, Unwinder};

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use uniprof_report::images::symbols::{Line, LineStore, Lines, SymbolTable, demangle};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, Line, LineStore, Lines, SymbolTable, demangle};
 
 const SOURCE: &str = "\
 static inline __attribute__((always_inline)) int inner(int x)

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use uniprof_report::images::symbols::{Line, LineStore, Lines, SymbolTable, demangle};
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, Line, LineStore, Lines, SymbolTable, demangle};
 
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();

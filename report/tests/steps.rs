@@ -10,8 +10,7 @@ use std::process::Command;
 use stepping::stub::Stub;
 use stepping::verdict::{Steps, step};
 use stops::driver::{Program, program};
-use uniprof_report::images::Image;
-use uniprof_report::images::symbols::SymbolTable;
+use uniprof_report::images::{Image, SymbolTable};
 use uprof::Arch;
 
 /// Steps of one program: what is before `main` where nothing is linked dynamically, and several

@@ -12,8 +12,7 @@ use stops::compare::{Verdict, compare};
 use stops::driver::run;
 use stops::machine::stop;
 use stops::{Dump, Stopped};
-use uniprof_report::images::symbols::SymbolTable;
-use uniprof_report::images::{Image, ImageAddress};
+use uniprof_report::images::{Image, ImageAddress, SymbolTable};
 use uniprof_report::unwind::{Cache, Module, RuleTable, Unwinder};
 use uprof::Arch;
 

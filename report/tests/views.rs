@@ -4,13 +4,12 @@ mod made;
 
 use made::{open, small};
 use uniprof_report::export::folded;
-use uniprof_report::images::library::Library;
+use uniprof_report::images::Library;
 use uniprof_report::profile::functions::rows;
-use uniprof_report::profile::gather::{By, Options, Profile, Sampled, gather};
-use uniprof_report::recording::Recording;
-use uniprof_report::recording::survey::survey;
-use uniprof_report::stacks::code::Codes;
-use uniprof_report::text::screen::Screen;
+use uniprof_report::profile::{By, Options, Profile, Sampled, gather};
+use uniprof_report::recording::{Recording, survey};
+use uniprof_report::stacks::Codes;
+use uniprof_report::text::Screen;
 use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
 
 fn profile(recording: &Recording, options: &Options) -> Profile {

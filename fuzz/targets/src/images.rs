@@ -3,8 +3,7 @@
 use crate::take::Take;
 use std::sync::Arc;
 use uniprof_report::images::disassembly::{instruction, starts};
-use uniprof_report::images::symbols::{LineStore, Lines, SymbolTable};
-use uniprof_report::images::{Image, ImageAddress, Stubs};
+use uniprof_report::images::{Image, ImageAddress, LineStore, Lines, Stubs, SymbolTable};
 use uniprof_report::unwind::RuleTable;
 use uprof::Arch;
 

@@ -1,7 +1,7 @@
 //! Recordings whose names were chosen to harm whoever draws or exports them.
 
 use crate::recordings::report_of;
-use uniprof_report::profile::gather::{By, Options};
+use uniprof_report::profile::{By, Options};
 use uprof::cold::{End, EndReason};
 use uprof::cold::{
     Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,

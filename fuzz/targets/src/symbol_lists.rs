@@ -2,8 +2,7 @@
 
 use uniprof_record::process::{kernel, maps};
 use uniprof_record::{elf::build_id, xen};
-use uniprof_report::images::ImageAddress;
-use uniprof_report::images::symbols::{SymbolTable, demangle};
+use uniprof_report::images::{ImageAddress, SymbolTable, demangle};
 use uniprof_report::text::printable;
 
 /// One text, read as each of them.

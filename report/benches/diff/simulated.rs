@@ -26,10 +26,10 @@
 use crate::share;
 use fastrand::Rng;
 use std::time::Instant;
-use uniprof_report::diff::Side;
-use uniprof_report::diff::{BLOCKS, Cell, Counted, Counts, DiffOptions, Item, Kind, Match, Series};
-use uniprof_report::diff::{Verdicts, judge};
-use uniprof_report::profile::tree::ROOT;
+use uniprof_report::diff::{
+    BLOCKS, Cell, Counted, Counts, DiffOptions, Item, Kind, Match, Series, Side, Verdicts, judge,
+};
+use uniprof_report::profile::ROOT;
 
 const SECONDS: f64 = 10.0;
 const RATE_HZ: f64 = 997.0;
@@ -177,7 +177,7 @@ fn compare(sides: [Side; 2]) -> Verdicts {
         node: ROOT,
     });
     let series = Series {
-        unit: uniprof_report::recording::unit::Unit::Samples,
+        unit: uniprof_report::recording::Unit::Samples,
         one: 1.0,
         functions: functions.collect(),
         items: items.collect(),

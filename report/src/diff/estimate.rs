@@ -46,7 +46,7 @@ impl Estimate {
     }
 
     /// The relative change; `None` where A has no sample.
-    pub fn relative(&self) -> Option<f64> {
+    pub(crate) fn relative(&self) -> Option<f64> {
         let [a, b] = match self.alike() {
             [a, b] if a > 0.0 && b > 0.0 => [a, b],
             _ => [self.a, self.b],
@@ -55,7 +55,7 @@ impl Estimate {
     }
 
     /// The standard error, of all that are possible together.
-    pub fn error(&self) -> f64 {
+    pub(crate) fn error(&self) -> f64 {
         let squares = self.chances.iter().zip(&self.errors);
         squares
             .map(|(chance, error)| chance * error * error)
@@ -100,7 +100,7 @@ impl Estimate {
 
     /// The interval of the relative change, by the logarithm's error; `None` where a side has no
     /// sample.
-    pub fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
+    pub(crate) fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let [a, b] = self.alike();
         if self.a <= 0.0 || self.b <= 0.0 || a <= 0.0 || b <= 0.0 {
             return None;
@@ -123,7 +123,7 @@ pub(super) struct Whole {
 
 impl Whole {
     /// Looks at all samples of `series`; a true change of up to `least_change` is too small to tell.
-    pub fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
+    pub(crate) fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
         let known = series.items.iter().enumerate().map(|(item, what)| Known {
             leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
             is_witness: what.counted != Counted::Path,
@@ -140,12 +140,12 @@ impl Whole {
     }
 
     /// All items' changes as parts of all samples.
-    pub fn estimates(&self, tally: &Tally) -> (Vec<Estimate>, Runs) {
+    pub(crate) fn estimates(&self, tally: &Tally) -> (Vec<Estimate>, Runs) {
         self.compare(tally, 1.0)
     }
 
     /// All items' changes against what is outside of `apart`; `None` where next to nothing is.
-    pub fn against(
+    pub(crate) fn against(
         &self,
         series: &Series,
         apart: &BTreeSet<usize>,

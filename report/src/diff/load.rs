@@ -35,7 +35,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub fn new(samples: &[Vec<f64>; 2], weights: &[Vec<f64>; 2]) -> Load {
+    pub(crate) fn new(samples: &[Vec<f64>; 2], weights: &[Vec<f64>; 2]) -> Load {
         let all = samples.each_ref().map(|runs| {
             runs.iter()
                 .map(|run| run.max(1.0).ln())
@@ -72,7 +72,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    pub fn new(within: f64, leeway: f64, shares: &[Vec<f64>; 2], load: &Load) -> Seen {
+    pub(crate) fn new(within: f64, leeway: f64, shares: &[Vec<f64>; 2], load: &Load) -> Seen {
         let shares = shares.each_ref().map(|shares| centred(shares));
         let squares = shares.iter().flatten().map(|one| one * one).sum::<f64>();
         let logs = load.logs.iter().flatten();
@@ -97,7 +97,7 @@ impl Seen {
     }
 
     /// How likely these squares are with each of the spreads and slopes, but for a common factor.
-    pub fn likelihoods(&self, degrees: f64, load: &Load) -> Grid {
+    pub(crate) fn likelihoods(&self, degrees: f64, load: &Load) -> Grid {
         let mut logs = [[0.0; 5]; 9];
         for (spread, row) in logs.iter_mut().enumerate() {
             let variance = self.variance(spread);
@@ -131,7 +131,7 @@ impl Seen {
     }
 
     /// What of the sides' difference goes with their samples.
-    pub fn shift(&self, grid: &Grid, load: &Load) -> Shift {
+    pub(crate) fn shift(&self, grid: &Grid, load: &Load) -> Shift {
         let mut shift = Shift::default();
         if load.squares <= 0.0 {
             return shift;

@@ -30,7 +30,7 @@ pub enum Kind {
 
 impl Kind {
     /// One word for tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Same => "same",
             Kind::Moved => "moved",
@@ -98,7 +98,7 @@ type ByImage = BTreeMap<String, Sides>;
 impl Matching {
     /// Matches labels. `shares[label]` are the parts of A's and B's samples, 0 to 1, in whose
     /// stacks it is; `images` are those of both sides.
-    pub fn new(labels: &Labels, shares: &[[f64; 2]], images: &[Images; 2]) -> Self {
+    pub(crate) fn new(labels: &Labels, shares: &[[f64; 2]], images: &[Images; 2]) -> Self {
         let modules = Modules::new(images);
         let mut named: BTreeMap<String, ByImage> = BTreeMap::new();
         let mut pooled: BTreeMap<String, ByImage> = BTreeMap::new();
@@ -198,7 +198,7 @@ impl Matching {
     }
 
     /// The function of a label; `None` for a label without samples.
-    pub fn function(&self, label: LabelId) -> Option<u32> {
+    pub(crate) fn function(&self, label: LabelId) -> Option<u32> {
         let number = self.by_label.get(label as usize).copied()?;
         (number != u32::MAX).then_some(number)
     }

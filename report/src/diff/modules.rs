@@ -40,7 +40,7 @@ const JIT: &str = "[jit]";
 
 impl Modules {
     /// Matches the images of A with those of B.
-    pub fn new(sides: &[Images; 2]) -> Modules {
+    pub(crate) fn new(sides: &[Images; 2]) -> Modules {
         let mut left = sides.each_ref().map(by_name);
         let mut modules = Modules::default();
         let [in_a, in_b] = left.each_ref().map(|side| side.keys().cloned().collect());
@@ -85,7 +85,7 @@ impl Modules {
     }
 
     /// The image of `path`; `None` for one that neither side has.
-    pub fn of(&self, path: &str) -> Option<&Image> {
+    pub(crate) fn of(&self, path: &str) -> Option<&Image> {
         self.by_path.get(path)
     }
 

@@ -26,7 +26,7 @@ const SLOWER: f64 = 0.05;
 /// The normal quantile of a power of 80 %.
 pub(super) const POWER: f64 = 0.841_621;
 /// More recordings than this nobody makes.
-pub const RECORDINGS_MAX: usize = 100;
+pub(crate) const RECORDINGS_MAX: usize = 100;
 
 /// What functions of this comparison have in common.
 pub(super) struct Typical {
@@ -40,7 +40,7 @@ pub(super) struct Typical {
 }
 
 impl Typical {
-    pub fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> Typical {
+    pub(crate) fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> Typical {
         let functions = estimates.iter().zip(&series.items);
         let functions = functions.filter(|(_, item)| item.counted != Counted::Path);
         let mut effects: Vec<f64> = functions.map(|(one, _)| one.design_effect).collect();
@@ -60,7 +60,7 @@ impl Typical {
 
     /// The change beyond the least one that these recordings would have shown with a probability of
     /// 80 %, of a share that can change so much, with this probability of an accident.
-    pub fn detectable(&self, leeway: f64, allowed: f64) -> f64 {
+    pub(crate) fn detectable(&self, leeway: f64, allowed: f64) -> f64 {
         let within = leeway * self.effect * (1.0 / self.totals[0] + 1.0 / self.totals[1]);
         let spread = |spread: f64| (within + (spread * leeway).powi(2) * self.leverage).sqrt();
         let typical = Estimate {
@@ -89,7 +89,7 @@ impl Typical {
     }
 
     /// What shows a slowdown of 5 % of functions of some shares, were they like most.
-    pub fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
+    pub(crate) fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
         let plan = |share: f64| {
             let leeway = share * (1.0 - share);
             let after = share * (1.0 + SLOWER) / (1.0 + share * SLOWER);

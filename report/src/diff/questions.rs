@@ -32,7 +32,7 @@ pub(super) struct Questions {
 impl Questions {
     /// Asks about `members`, whose shares can change by `leeway` of them, so that any accident has a
     /// probability of at most `error_rate`.
-    pub fn new(
+    pub(crate) fn new(
         series: &Series,
         tally: &Tally,
         members: &[usize],
@@ -54,7 +54,7 @@ impl Questions {
     }
 
     /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
-    pub fn allowed(&self, leeway: f64, step: usize) -> f64 {
+    pub(crate) fn allowed(&self, leeway: f64, step: usize) -> f64 {
         let level = self.level.max(self.error_rate * step.max(1) as f64);
         (level * self.weights.of(leeway)).min(self.error_rate)
     }

@@ -63,7 +63,7 @@ pub(super) struct Known {
 impl Runs {
     /// Compares the runs of `tally`, with so many samples in all of each of them; shares are
     /// multiplied by `scale`.
-    pub fn of(tally: &Tally, known: &[Known], samples: &[Vec<f64>; 2], scale: f64) -> Runs {
+    pub(crate) fn of(tally: &Tally, known: &[Known], samples: &[Vec<f64>; 2], scale: f64) -> Runs {
         let counts = [0, 1].map(|side| tally.sides[side].len());
         let weights = [0, 1].map(|side| weights(&samples[side]));
         let degrees: usize = counts.iter().map(|count| count.saturating_sub(1)).sum();

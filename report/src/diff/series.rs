@@ -6,7 +6,8 @@ use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
 use super::turns;
 use crate::images::library::Library;
-use crate::profile::gather::{self, By, Options, Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::{self, By, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
 use crate::recording::account::Account;
@@ -33,7 +34,7 @@ pub enum Counted {
 
 impl Counted {
     /// One word for tables.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Counted::Own => "self",
             Counted::Total => "total",
@@ -409,7 +410,7 @@ fn choose(series: &mut Series, least_share: f64) -> Chosen {
 impl Series {
     /// Whether both sides' samples of an item can be compared: none of its functions is of code that
     /// was not found again on the other side.
-    pub fn is_matched(&self, item: &Item) -> bool {
+    pub(crate) fn is_matched(&self, item: &Item) -> bool {
         let is_matched = |function: u32| {
             let kind = self.functions.get(function as usize).map(|it| it.kind);
             kind != Some(Kind::Unmatched)

@@ -36,7 +36,7 @@ pub(super) enum Of {
 
 impl Tally {
     /// Counts the samples; those in an item of `apart` are not of the measure.
-    pub fn new(series: &Series, apart: &BTreeSet<usize>, of: Of) -> Tally {
+    pub(crate) fn new(series: &Series, apart: &BTreeSet<usize>, of: Of) -> Tally {
         let is_outside: Vec<bool> = series
             .stacks
             .iter()
@@ -67,17 +67,17 @@ impl Tally {
     }
 
     /// Samples of the measure on a side.
-    pub fn total(&self, side: usize) -> f64 {
+    pub(crate) fn total(&self, side: usize) -> f64 {
         self.sides[side].iter().map(Run::total).sum()
     }
 
     /// Samples of an item on a side.
-    pub fn count(&self, side: usize, item: usize) -> f64 {
+    pub(crate) fn count(&self, side: usize, item: usize) -> f64 {
         self.sides[side].iter().map(|run| run.count(item)).sum()
     }
 
     /// The part of both sides' samples that an item has.
-    pub fn share(&self, item: usize) -> f64 {
+    pub(crate) fn share(&self, item: usize) -> f64 {
         let whole = self.total(0) + self.total(1);
         (self.count(0, item) + self.count(1, item)) / whole.max(1.0)
     }
@@ -85,12 +85,12 @@ impl Tally {
 
 impl Run {
     /// All samples of the measure.
-    pub fn total(&self) -> f64 {
+    pub(crate) fn total(&self) -> f64 {
         self.totals.iter().sum()
     }
 
     /// All samples of an item.
-    pub fn count(&self, item: usize) -> f64 {
+    pub(crate) fn count(&self, item: usize) -> f64 {
         self.items[item].iter().sum()
     }
 }

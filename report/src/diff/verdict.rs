@@ -60,7 +60,7 @@ pub struct Verdicts {
 }
 
 /// Shares for which it is said what could have been found.
-pub const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
+pub(crate) const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
 /// Most changes that are taken apart one after the other.
 const STEPS_MAX: usize = 64;
 

@@ -1,8 +1,8 @@
 //! Functions and their samples, or nanoseconds, as comma-separated values (RFC 4180, with a header line).
 
 use crate::export::Request;
+use crate::profile::Profile;
 use crate::profile::functions::rows;
-use crate::profile::gather::Profile;
 use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let unit = match profile.unit() {
         Unit::Samples => "",

@@ -2,7 +2,7 @@
 //! category for kernel and user frames.
 
 use crate::export::{Moment, Request};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
@@ -18,7 +18,7 @@ use uprof::{State, Task, WordMap};
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, samples) = request.gather_threads();
     let first = request.recordings.first();
     let mut made = fx::Profile::new(

@@ -2,7 +2,7 @@
 //! space, and the number of samples, or microseconds of time. What flamegraph.pl, inferno and speedscope read.
 
 use crate::export::Request;
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::recursion::folded;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -20,7 +20,7 @@ pub struct FoldedOptions {
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut profile = request.gather(request.options, None);
     if request.fold {
         profile.tree = folded(&profile.tree).tree;
@@ -46,7 +46,7 @@ pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> 
 
 /// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks whose frames have the same names
 /// though different modules are one.
-pub fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
+pub(crate) fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
     named_lines(tree, &frame_names(&profile.labels, options), profile.unit())
 }
 

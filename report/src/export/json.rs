@@ -2,7 +2,7 @@
 //! stack with its count.
 
 use crate::export::Request;
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::recording::{Recording, last_part};
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let out = &mut JsonWriter(out);
     let recordings: Vec<Value> = request

@@ -3,7 +3,8 @@
 //! number before the event is the sample's weight: 1, or nanoseconds off the processor.
 
 use crate::export::Request;
-use crate::profile::gather::{Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::Sampled;
 use crate::profile::labels::LabelId;
 use crate::recording::Recording;
 use crate::recording::processes;
@@ -16,7 +17,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut result = Ok(());
     let mut line = String::new();
     let mut take = |sampled: &Sampled, profile: &Profile| {

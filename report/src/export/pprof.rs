@@ -4,7 +4,8 @@
 mod message;
 
 use crate::export::Request;
-use crate::profile::gather::{By, Options, Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::{By, Options, Sampled};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
@@ -24,7 +25,7 @@ use uprof::cold::TargetKind;
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut counts: BTreeMap<(usize, Task, u32, NodeId), u64> = BTreeMap::new();
     let mut take = |sampled: &Sampled, _: &Profile| {
         let key = (sampled.recording, sampled.task, sampled.space, sampled.node);

@@ -3,7 +3,7 @@
 //! that it waited.
 
 use crate::export::{Moment, Request};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::recording::last_part;
 use crate::recording::processes::task_name;
@@ -16,7 +16,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, threads) = request.gather_threads();
     let out = &mut JsonWriter(out);
     let frames = (0..profile.labels.len() as LabelId).map(|label| frame(&profile, label));

@@ -5,7 +5,8 @@
 //! a function, and where no name is known, it is the address.
 
 use crate::export::Request;
-use crate::profile::gather::{Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::Sampled;
 use crate::profile::labels::LabelId;
 use crate::recording::unit::Unit;
 use crate::text::calendar::calendar;
@@ -16,7 +17,7 @@ use uprof::Stop;
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut options = request.placed();
     // The original knows neither.
     (options.inlines, options.demangle) = (false, false);

@@ -32,7 +32,7 @@ impl Instruction {
 }
 
 /// The syntax that instructions of `arch` are shown in, where there are several.
-pub fn syntax(arch: Arch) -> Option<&'static str> {
+pub(crate) fn syntax(arch: Arch) -> Option<&'static str> {
     match arch {
         Arch::X86_64 => Some("AT&T syntax"),
         Arch::Aarch64 => None,

@@ -34,7 +34,7 @@ pub struct Library {
 
 /// An image given by hand.
 #[derive(Debug, Clone)]
-pub struct Given {
+pub(crate) struct Given {
     /// The image.
     pub image: Arc<Image>,
     /// Where its lowest page was loaded, if the user says so.
@@ -43,7 +43,7 @@ pub struct Given {
 
 /// What a library has for a module.
 #[derive(Debug, Clone, Default)]
-pub struct ImageFound {
+pub(crate) struct ImageFound {
     /// The image.
     pub image: Option<Arc<Image>>,
     /// The debug file that was split off it.
@@ -118,7 +118,7 @@ impl Library {
     }
 
     /// Images added by hand.
-    pub fn given(&self) -> &[Given] {
+    pub(crate) fn given(&self) -> &[Given] {
         &self.given
     }
 
@@ -128,14 +128,14 @@ impl Library {
     }
 
     /// Symbol lists added by hand.
-    pub fn texts(&self) -> &[SymbolTable] {
+    pub(crate) fn texts(&self) -> &[SymbolTable] {
         &self.texts
     }
 
     /// The image of `module`. `alone`: the guest has no other module, so that any image given by
     /// hand is meant for it. `objection`: why an image isn't what the guest ran there, as far as the
     /// recording tells.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         module: &Module,
         alone: bool,

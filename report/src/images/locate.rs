@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use uprof::cold::Code;
 
 /// Images are moved by whole pages.
-pub const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 /// Records of code that are looked at.
 const CODES_MAX: usize = 128;
 /// Text of an image that is searched.
@@ -26,7 +26,7 @@ const SAME_MIN: usize = 2;
 
 /// Where an image is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Located {
+pub(crate) struct Located {
     /// What to add (wrapping) to its own addresses.
     pub bias: u64,
     /// How its code compares there.
@@ -35,7 +35,7 @@ pub struct Located {
 
 /// How code of a guest compares with an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Agreement {
+pub(crate) struct Agreement {
     /// Pieces that are the same.
     pub same: usize,
     /// Pieces that are not.
@@ -44,14 +44,14 @@ pub struct Agreement {
 
 impl Agreement {
     /// Pieces that were compared.
-    pub fn compared(self) -> usize {
+    pub(crate) fn compared(self) -> usize {
         self.same + self.other
     }
 }
 
 /// Why it can't be said where an image is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotLocated {
+pub(crate) enum NotLocated {
     /// No piece is in it.
     #[error(
         "none of the guest's code that was recorded ({pieces} pieces) is in it: it is another build's, or \
@@ -99,7 +99,7 @@ fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
 ///
 /// # Errors
 /// [`NotLocated`]: it isn't there, or that isn't sure.
-pub fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
+pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
     let (mut votes, mut looked_for) = (HashMap::<u64, usize>::new(), 0);
     for piece in pieces(code) {
         looked_for += 1;
@@ -142,7 +142,7 @@ pub fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
 }
 
 /// How `code` compares with `image` moved by `bias`.
-pub fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
+pub(crate) fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
     let mut found = Agreement::default();
     for piece in pieces(code) {
         let address = ImageAddress(piece.address.wrapping_sub(bias));
@@ -166,7 +166,7 @@ pub fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
 
 /// Whether that says that the image isn't the guest's, or not there. Kernels write over some of their
 /// code.
-pub fn contradicts(image: &Image, agreement: Agreement) -> bool {
+pub(crate) fn contradicts(image: &Image, agreement: Agreement) -> bool {
     let allowed = match image.tells_code() {
         true => agreement.same / 4,
         false => agreement.same,
@@ -175,7 +175,7 @@ pub fn contradicts(image: &Image, agreement: Agreement) -> bool {
 }
 
 /// The address of the image's lowest page where it was moved by `bias`.
-pub fn start(image: &Image, bias: u64) -> u64 {
+pub(crate) fn start(image: &Image, bias: u64) -> u64 {
     let lowest = image.segments().lowest_page().unwrap_or(0);
     lowest.wrapping_add(bias)
 }

@@ -81,7 +81,7 @@ impl Segments {
     }
 
     /// The lowest page of the image, as [`uprof::image::lowest_page`] says.
-    pub fn lowest_page(&self) -> Option<u64> {
+    pub(crate) fn lowest_page(&self) -> Option<u64> {
         let segments = self.iter();
         lowest_page(segments.map(|segment| (segment.address.0, segment.executable)))
     }
@@ -95,7 +95,7 @@ impl Segments {
     }
 
     /// The byte of the file that is meant for `address`, if a segment has it.
-    pub fn offset_of_address(&self, address: ImageAddress) -> Option<u64> {
+    pub(crate) fn offset_of_address(&self, address: ImageAddress) -> Option<u64> {
         self.iter().find_map(|segment| {
             let into = address.0.wrapping_sub(segment.address.0);
             (into < segment.file_bytes).then(|| segment.file_offset.wrapping_add(into))
@@ -103,7 +103,7 @@ impl Segments {
     }
 
     /// Whether `address` lies in a segment that holds code.
-    pub fn is_code(&self, address: ImageAddress) -> bool {
+    pub(crate) fn is_code(&self, address: ImageAddress) -> bool {
         self.iter().any(|segment| {
             segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes
         })

@@ -103,7 +103,9 @@ pub struct SymbolTable {
 impl SymbolTable {
     /// Takes symbols that travelled with a recording: address, size in bytes (0 if nobody said)
     /// and name.
-    pub fn from_symbols<'a>(symbols: impl Iterator<Item = (u64, u64, &'a str)>) -> SymbolTable {
+    pub(crate) fn from_symbols<'a>(
+        symbols: impl Iterator<Item = (u64, u64, &'a str)>,
+    ) -> SymbolTable {
         let candidates = symbols.map(|(address, size_bytes, name)| Candidate {
             address,
             size_bytes,
@@ -116,13 +118,8 @@ impl SymbolTable {
     }
 
     /// Number of symbols.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Whether there is no symbol at all.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// The innermost function that `address` belongs to.

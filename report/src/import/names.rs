@@ -33,7 +33,7 @@ pub(super) struct Names {
 
 impl Names {
     /// The address of `offset` bytes into the function `name` of `image`.
-    pub fn address(&mut self, image: &str, name: &str, offset: u64) -> u64 {
+    pub(crate) fn address(&mut self, image: &str, name: &str, offset: u64) -> u64 {
         if !self.images.contains_key(image) {
             let kernel = image.starts_with("[kernel") || image.starts_with("[guest.kernel");
             let half = &mut self.begun[usize::from(kernel)];
@@ -61,7 +61,7 @@ impl Names {
     }
 
     /// Writes the images as modules with their symbols.
-    pub fn write<W: Write>(self, writer: &mut Writer<W>) -> io::Result<()> {
+    pub(crate) fn write<W: Write>(self, writer: &mut Writer<W>) -> io::Result<()> {
         for (path, image) in self.images {
             let path = if path.is_empty() {
                 "[imported]".to_owned()

@@ -14,7 +14,7 @@ const LEAST: u64 = 20;
 /// What is known of a profile, in samples; those of the other counts are among `counted`, but for
 /// `waiting`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// What counts.
     pub counted: u64,
     /// Stacks that end after one or two frames, and not because they are whole.
@@ -68,7 +68,7 @@ impl Counts {
     }
 
     /// Adds the numbers of `more`.
-    pub fn add(&mut self, more: &Counts) {
+    pub(crate) fn add(&mut self, more: &Counts) {
         self.counted += more.counted;
         self.shallow += more.shallow;
         self.cut += more.cut;
@@ -79,7 +79,7 @@ impl Counts {
 }
 
 /// What to do, the most important first.
-pub fn advice(counts: &Counts) -> Vec<String> {
+pub(crate) fn advice(counts: &Counts) -> Vec<String> {
     let stacks = short(counts).or_else(|| window(counts));
     [idle(counts), unnamed(counts), stacks]
         .into_iter()

@@ -1,7 +1,7 @@
 //! Functions by their samples, or time: a profile goes in, rows come out, those that are to be shown, and what
 //! they are called. Every form of that table is written from them.
 
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::text::screen::{Notes, Screen};
 
@@ -59,7 +59,7 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
 }
 
 /// How many functions there are, and those that are shown.
-pub fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
+pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
     let all = rows(profile);
     let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
     let most = match options.rows {

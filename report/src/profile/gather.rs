@@ -6,7 +6,7 @@ mod chains;
 mod block;
 mod naming;
 
-pub use crate::profile::Profile;
+use super::Profile;
 
 use crate::images::library::Library;
 use crate::profile::advice::{Counts, advice};
@@ -107,7 +107,7 @@ pub struct Sampled {
 pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
 
 /// Is told how many samples are done, of how many.
-pub type Progress<'a> = dyn Fn(u64, u64) + 'a;
+pub type OnProgress<'a> = dyn Fn(u64, u64) + 'a;
 
 /// What a sample that is looked at by itself costs of what a run may do: tens of millions of them may be in
 /// a few kilobytes.
@@ -121,7 +121,7 @@ pub fn gather(
     recordings: &[&Recording],
     library: &Library,
     options: &Options,
-    progress: &Progress<'_>,
+    progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
 ) -> Profile {
     let mut in_unit = |unit: Unit| {
@@ -147,7 +147,7 @@ fn gather_unit(
     recordings: &[&Recording],
     library: &Library,
     (options, unit): (&Options, Unit),
-    progress: &Progress<'_>,
+    progress: &OnProgress<'_>,
     mut each: Option<&mut Each<'_>>,
 ) -> Profile {
     let mut profile = Profile {
@@ -447,7 +447,7 @@ const SCHEDULER: [&str; 14] = [
 
 /// What recordings are called in a view that has several: file names, numbered where they don't
 /// tell them apart.
-pub fn names(recordings: &[&Recording]) -> Vec<String> {
+pub(crate) fn names(recordings: &[&Recording]) -> Vec<String> {
     let short = |recording: &Recording| {
         let name = recording.name();
         name.rsplit_once('/')

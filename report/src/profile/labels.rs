@@ -48,14 +48,14 @@ pub struct Labels {
 
 impl Labels {
     /// An empty table.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut labels = Labels::default();
         labels.text_id("");
         labels
     }
 
     /// The number of `text`, made printable.
-    pub fn text_id(&mut self, text: &str) -> TextId {
+    pub(crate) fn text_id(&mut self, text: &str) -> TextId {
         let text = printable(text);
         if let Some(&id) = self.by_text.get(text.as_ref()) {
             return id;
@@ -67,7 +67,7 @@ impl Labels {
     }
 
     /// The number of `label`.
-    pub fn id(&mut self, label: Label) -> LabelId {
+    pub(crate) fn id(&mut self, label: Label) -> LabelId {
         let next = self.labels.len() as LabelId;
         let id = *self.by_label.entry(label).or_insert(next);
         if id == next {
@@ -77,12 +77,12 @@ impl Labels {
     }
 
     /// The label with this number.
-    pub fn get(&self, id: LabelId) -> Label {
+    pub(crate) fn get(&self, id: LabelId) -> Label {
         self.labels.get(id as usize).copied().unwrap_or_default()
     }
 
     /// The text with this number.
-    pub fn text(&self, id: TextId) -> &str {
+    pub(crate) fn text(&self, id: TextId) -> &str {
         self.texts.get(id as usize).map_or("", |text| text)
     }
 
@@ -92,7 +92,7 @@ impl Labels {
     }
 
     /// The last part of the path of a label's module.
-    pub fn module_name(&self, id: LabelId) -> &str {
+    pub(crate) fn module_name(&self, id: LabelId) -> &str {
         let path = self.text(self.get(id).module);
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
@@ -108,13 +108,8 @@ impl Labels {
     }
 
     /// Number of labels.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.labels.len()
-    }
-
-    /// Whether there is no label.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
     }
 }
 

@@ -11,7 +11,7 @@ const ROUND_MAX: usize = 8;
 
 /// A tree without recursion.
 #[derive(Debug)]
-pub struct Folded {
+pub(crate) struct Folded {
     /// The same samples.
     pub tree: StackTree,
     /// Where each node of the tree before is, by its number.
@@ -22,7 +22,7 @@ pub struct Folded {
 
 /// A recursion that begins at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     /// Functions in a round; 0 where nothing was folded.
     pub functions: usize,
     /// Most rounds of a stack.
@@ -42,7 +42,7 @@ pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, Stac
 }
 
 /// Folds `tree`.
-pub fn folded(tree: &StackTree) -> Folded {
+pub(crate) fn folded(tree: &StackTree) -> Folded {
     let count = tree.nodes().len();
     let mut folded = Folded {
         tree: StackTree::default(),

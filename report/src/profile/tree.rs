@@ -42,7 +42,7 @@ impl Default for StackTree {
 
 impl StackTree {
     /// The node of `label` called from `parent`.
-    pub fn child(&mut self, parent: NodeId, label: LabelId) -> NodeId {
+    pub(crate) fn child(&mut self, parent: NodeId, label: LabelId) -> NodeId {
         let key = u64::from(parent) << 32 | u64::from(label);
         let next = self.nodes.len() as NodeId;
         let node = *self.children.entry(key).or_insert(next);
@@ -57,7 +57,7 @@ impl StackTree {
     }
 
     /// Adds what ends at `node`.
-    pub fn add(&mut self, node: NodeId, count: u64) {
+    pub(crate) fn add(&mut self, node: NodeId, count: u64) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.count += count;
         }
@@ -84,7 +84,7 @@ impl StackTree {
     }
 
     /// For each node, the sum of `counts`, which has one for each node, at and below it.
-    pub fn sums(&self, counts: Vec<u64>) -> Vec<u64> {
+    pub(crate) fn sums(&self, counts: Vec<u64>) -> Vec<u64> {
         let mut totals = counts;
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
             totals[node.parent as usize] += totals[number];
@@ -93,7 +93,7 @@ impl StackTree {
     }
 
     /// Children of each node, most samples first, then by name.
-    pub fn sorted_children(&self, totals: &[u64], labels: &Labels) -> Vec<Vec<NodeId>> {
+    pub(crate) fn sorted_children(&self, totals: &[u64], labels: &Labels) -> Vec<Vec<NodeId>> {
         let mut children = vec![Vec::new(); self.nodes.len()];
         for (number, node) in self.nodes.iter().enumerate().skip(1) {
             children[node.parent as usize].push(number as NodeId);
@@ -111,12 +111,12 @@ impl StackTree {
     }
 
     /// The label of a node.
-    pub fn label(&self, node: NodeId) -> LabelId {
+    pub(crate) fn label(&self, node: NodeId) -> LabelId {
         self.nodes[node as usize].label
     }
 
     /// The same samples with every stack turned over: innermost frames first.
-    pub fn reversed(&self) -> StackTree {
+    pub(crate) fn reversed(&self) -> StackTree {
         let mut turned = StackTree::default();
         for (number, node) in self
             .nodes
@@ -132,7 +132,7 @@ impl StackTree {
     }
 
     /// For each label: samples whose innermost frame it is, and samples in whose stack it is.
-    pub fn by_label(&self, labels: &Labels) -> Vec<(u64, u64)> {
+    pub(crate) fn by_label(&self, labels: &Labels) -> Vec<(u64, u64)> {
         let totals = self.totals();
         let mut counts = vec![(0, 0); labels.len()];
         for (number, node) in self.nodes.iter().enumerate().skip(1) {

@@ -74,13 +74,13 @@ const UNTOLD: [&str; 2] = [
 ];
 
 /// Whether a stack that stopped so misses outer frames.
-pub fn is_cut(stop: Stop) -> bool {
+pub(crate) fn is_cut(stop: Stop) -> bool {
     !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
 }
 
 /// Whether a stack that stopped so, in a target of `kind`, ends after one or two frames, and not because
 /// it is whole. `kernel` says of each frame whether it is the kernel's.
-pub fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
+pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
     // What changed while it was read says nothing about the code, either.
     if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
         return false;
@@ -93,7 +93,7 @@ pub fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = boo
 
 impl Account {
     /// Counts what a recorder reports as lost.
-    pub fn add_losses(&mut self, losses: &[Loss]) {
+    pub(crate) fn add_losses(&mut self, losses: &[Loss]) {
         for loss in losses {
             let sum = self.lost.entry(loss.reason).or_default();
             *sum = sum.saturating_add(loss.count);
@@ -125,7 +125,7 @@ impl Account {
     }
 
     /// Adds another account to this one.
-    pub fn add(&mut self, other: &Account) {
+    pub(crate) fn add(&mut self, other: &Account) {
         self.read += other.read;
         self.counted = self.counted.saturating_add(other.counted);
         for (state, rows) in &other.counted_rows {
@@ -317,7 +317,7 @@ fn add_map<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, other: &BTreeMap<K, u64>)
 }
 
 /// `part` of `whole` as a percentage with one decimal.
-pub fn share(part: u64, whole: u64) -> String {
+pub(crate) fn share(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
         _ => format!("{:.1}%", part as f64 * 100.0 / whole as f64),

@@ -5,7 +5,7 @@ use uprof::{Damage, DamageKind};
 /// What of a file could not be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damages {
-    /// Each stretch of damage in words, at most [`Damages::LISTED`] of them.
+    /// Each stretch of damage in words, at most 20 of them.
     pub stretches: Vec<String>,
     /// How many stretches there were.
     pub count: u64,
@@ -21,10 +21,10 @@ pub struct Damages {
 
 impl Damages {
     /// How many stretches are kept in words.
-    pub const LISTED: usize = 20;
+    pub(crate) const LISTED: usize = 20;
 
     /// Counts one stretch.
-    pub fn add(&mut self, damage: &Damage) {
+    pub(crate) fn add(&mut self, damage: &Damage) {
         // That the end is missing is told by itself, see `Account::unfinished`.
         self.count += u64::from(damage.kind != DamageKind::Unfinished);
         let samples = damage.samples.unwrap_or(damage.samples_at_least);
@@ -36,7 +36,7 @@ impl Damages {
     }
 
     /// One thing that is wrong with the file, in words.
-    pub fn first(&self) -> Option<String> {
+    pub(crate) fn first(&self) -> Option<String> {
         match self.is_none() {
             true => None,
             false => self

@@ -10,7 +10,7 @@ use uprof::{Row, Task};
 
 /// The spaces of one recording.
 #[derive(Debug, Default)]
-pub struct GuestSpaces {
+pub(crate) struct GuestSpaces {
     /// By number: roots and names.
     spaces: BTreeMap<u32, Space>,
     are_several: bool,
@@ -26,7 +26,7 @@ struct Space {
 
 /// A process of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub(crate) struct Process {
     /// The guest's number for it.
     pub pid: u32,
     /// What it is called.
@@ -35,7 +35,7 @@ pub struct Process {
 
 impl GuestSpaces {
     /// Sorts the events of a recording of a guest with fewer lives than `lives_max`.
-    pub fn new(mut events: Vec<SpaceEvent>, lives_max: u32) -> Self {
+    pub(crate) fn new(mut events: Vec<SpaceEvent>, lives_max: u32) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut found = GuestSpaces::default();
         for event in events {
@@ -54,18 +54,18 @@ impl GuestSpaces {
     }
 
     /// Whether there is more than one in a life of the guest.
-    pub fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.are_several
     }
 
     /// Their numbers, with the lives that they are of.
-    pub fn lives(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    pub(crate) fn lives(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let spaces = self.spaces.iter();
         spaces.map(|(number, space)| (*number, space.life))
     }
 
     /// The life that a space is of; a number that is none of a root is its own.
-    pub fn life_of(&self, space: u32) -> u32 {
+    pub(crate) fn life_of(&self, space: u32) -> u32 {
         match self.spaces.get(&space) {
             Some(known) => known.life,
             None if space >= FIRST_ROOT_SPACE => 0,
@@ -74,12 +74,12 @@ impl GuestSpaces {
     }
 
     /// Their numbers.
-    pub fn all(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.spaces.keys().copied()
     }
 
     /// The space of a row; that of its task where none are told apart.
-    pub fn of_row(&self, row: &Row<'_>) -> u32 {
+    pub(crate) fn of_row(&self, row: &Row<'_>) -> u32 {
         self.of(row.task, row.details.root)
     }
 
@@ -91,7 +91,7 @@ impl GuestSpaces {
     }
 
     /// The process that has a space at a time; the first that has before that is known.
-    pub fn process_at(&self, space: u32, time_ns: u64) -> Option<&Process> {
+    pub(crate) fn process_at(&self, space: u32, time_ns: u64) -> Option<&Process> {
         let names = &self.spaces.get(&space)?.names;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
         let (_, process) = names.get(after.saturating_sub(1))?;
@@ -99,7 +99,7 @@ impl GuestSpaces {
     }
 
     /// What a space is called: its process's name, or its root.
-    pub fn name_at(&self, space: u32, time_ns: u64) -> String {
+    pub(crate) fn name_at(&self, space: u32, time_ns: u64) -> String {
         match (self.process_at(space, time_ns), self.spaces.get(&space)) {
             (Some(process), _) => process.name.clone(),
             (None, Some(known)) => format!("space {:#x}", known.root),

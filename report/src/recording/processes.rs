@@ -13,7 +13,7 @@ const APART_MAX: usize = 16;
 
 /// How the processes of a recording are called.
 #[derive(Debug, Default)]
-pub struct Processes {
+pub(crate) struct Processes {
     /// All that are known, by name: the last one that each had.
     names: BTreeMap<String, BTreeSet<u32>>,
     known: usize,
@@ -21,7 +21,7 @@ pub struct Processes {
 
 impl Processes {
     /// Of `recording`: a guest's are its address spaces.
-    pub fn new(recording: &Recording) -> Self {
+    pub(crate) fn new(recording: &Recording) -> Self {
         let mut found = Processes::default();
         if recording.metadata().target.kind != TargetKind::Process {
             let spaces = recording.guest_spaces();
@@ -45,13 +45,13 @@ impl Processes {
     }
 
     /// Whether there is more than one.
-    pub fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.known > 1
     }
 
     /// What the process with address space `space` is called at `time_ns`: its name, and its number as long as
     /// few have that name.
-    pub fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
+    pub(crate) fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
         let name = name_at(recording, space, time_ns);
         let spaces = recording.guest_spaces();
         let pid = match recording.metadata().target.kind {
@@ -70,7 +70,7 @@ impl Processes {
 
 /// Name of a process: that of its first thread, or of the process that it was forked from.
 /// Of a guest's space, the process that has it.
-pub fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
+pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
     if recording.metadata().target.kind != TargetKind::Process {
         return recording.guest_spaces().name_at(space, time_ns);
     }
@@ -80,7 +80,7 @@ pub fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
 
 /// What a vCPU or thread is called: its name; that of its process, or of the process that this was
 /// forked from; else its number.
-pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
+pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
     let tasks = recording.tasks();
     if let Some(name) = tasks.name_at(task, time_ns) {
         return name.to_owned();
@@ -107,7 +107,7 @@ pub fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
 const FORKS_MAX: usize = 16;
 
 /// Number of a process; `None` where a guest's is not known.
-pub fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
+pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
     if recording.metadata().target.kind == TargetKind::Process {
         return Some(space);
     }
@@ -117,7 +117,7 @@ pub fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
 
 /// All samples of a recording beside the processor time that the kernel counted; `None` where it was not
 /// asked, or the recording has no end.
-pub fn due(recording: &Recording) -> Option<Due> {
+pub(crate) fn due(recording: &Recording) -> Option<Due> {
     let totals = &recording.end()?.totals;
     let total = |wanted: &str| {
         let mut found = totals.iter().filter(|(name, _)| name == wanted);
@@ -135,7 +135,7 @@ pub fn due(recording: &Recording) -> Option<Due> {
 
 /// Samples of one process beside the processor time that the kernel counted for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Balance {
+pub(crate) struct Balance {
     /// The process; `None` for those that ended, of which only the sum is known.
     pub space: Option<u32>,
     /// Samples and time.
@@ -144,7 +144,7 @@ pub struct Balance {
 
 /// Holds samples against what the kernel counted, for each process that it counted for, those with the most
 /// time first; at the end what ended between two looks. Empty where the kernel was not asked.
-pub fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
+pub(crate) fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
     let times = recording.times();
     let rate_millihertz = recording.metadata().sampling.rate_millihertz;
     let empty = Due {

@@ -14,7 +14,7 @@ pub(super) enum Source {
 
 impl Source {
     /// All bytes, from the start.
-    pub fn reader(&self) -> Box<dyn Read + '_> {
+    pub(crate) fn reader(&self) -> Box<dyn Read + '_> {
         match self {
             Source::File(file) => Box::new(FromStart { file, offset: 0 }),
             Source::Owned(bytes) => Box::new(&bytes[..]),
@@ -22,7 +22,7 @@ impl Source {
     }
 
     /// `length_bytes` from `offset` on.
-    pub fn read(&self, offset: u64, length_bytes: usize) -> io::Result<Cow<'_, [u8]>> {
+    pub(crate) fn read(&self, offset: u64, length_bytes: usize) -> io::Result<Cow<'_, [u8]>> {
         match self {
             Source::File(file) => {
                 let mut bytes = vec![0; length_bytes];
@@ -39,7 +39,7 @@ impl Source {
     }
 
     /// Number of bytes.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         match self {
             Source::File(file) => file.metadata().map_or(0, |found| found.len()),
             Source::Owned(bytes) => bytes.len() as u64,

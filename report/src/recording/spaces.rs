@@ -9,7 +9,7 @@ use uprof::WordMap;
 use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 /// Number of a module in [`Spaces::modules`].
-pub type ModuleId = u32;
+pub(crate) type ModuleId = u32;
 
 /// An image file as the recorder saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -38,7 +38,7 @@ impl Module {
 
     /// What tables that travel with a recording call its build (format-spec.md, section 7): the
     /// build-id, else what stands for the contents; empty where nothing is known.
-    pub fn id(&self) -> Vec<u8> {
+    pub(crate) fn id(&self) -> Vec<u8> {
         let contents = self.file.and_then(|file| file.contents);
         match contents {
             Some(contents) => contents.as_id(),
@@ -47,7 +47,7 @@ impl Module {
     }
 
     /// The last part of the path.
-    pub fn short_name(&self) -> &str {
+    pub(crate) fn short_name(&self) -> &str {
         let path = self.path.trim_end_matches(" (deleted)"); // of older recordings
         match path.rsplit_once('/') {
             Some((_, name)) if !name.is_empty() => name,
@@ -58,7 +58,7 @@ impl Module {
 
 /// Where an address leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub(crate) struct Place {
     /// What is there.
     pub at: At,
     /// Whether the address belongs to the kernel's half.
@@ -69,7 +69,7 @@ pub struct Place {
 
 /// What an address leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum At {
+pub(crate) enum At {
     /// An address of the guest: of space 0, where nothing moves, or of no module.
     Address {
         /// The address.
@@ -88,7 +88,7 @@ pub enum At {
 
 impl Place {
     /// The module, if one was mapped there.
-    pub fn module(self) -> Option<ModuleId> {
+    pub(crate) fn module(self) -> Option<ModuleId> {
         match self.at {
             At::Address { module, .. } => module,
             At::File { module, .. } => Some(module),
@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// The guest's address or the offset in the module's file: what a frame without a name is told by.
-    pub fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self.at {
             At::Address { address, .. } => address,
             At::File { offset, .. } => offset,
@@ -121,7 +121,7 @@ pub struct Region {
 
 impl Region {
     /// The offset in the file of an address inside.
-    pub fn file_offset_of(&self, address: u64) -> u64 {
+    pub(crate) fn file_offset_of(&self, address: u64) -> u64 {
         address
             .wrapping_sub(self.start)
             .wrapping_add(self.file_offset)
@@ -163,14 +163,14 @@ pub struct Spaces {
 const COPIES_MAX: usize = 256;
 
 /// Whether `address` is in the upper half, which kernels keep for themselves on both architectures.
-pub fn is_kernel_address(address: u64) -> bool {
+pub(crate) fn is_kernel_address(address: u64) -> bool {
     address >> 63 != 0
 }
 
 impl Spaces {
     /// Sorts the module events of a recording. `whole_guest`: space 0 holds all addresses, not
     /// only the kernel's.
-    pub fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
+    pub(crate) fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut spaces = Spaces {
             whole_guest,
@@ -205,13 +205,13 @@ impl Spaces {
 
     /// Each space of these is a life of a guest, and has all of its addresses.
     #[must_use]
-    pub fn of_lives(self, lives: bool) -> Self {
+    pub(crate) fn of_lives(self, lives: bool) -> Self {
         Spaces { lives, ..self }
     }
 
     /// These are spaces of a guest's processes, each with the life that it is of.
     #[must_use]
-    pub fn of_roots(self, roots: impl Iterator<Item = (u32, u32)>) -> Self {
+    pub(crate) fn of_roots(self, roots: impl Iterator<Item = (u32, u32)>) -> Self {
         let roots = roots.collect();
         Spaces { roots, ..self }
     }
@@ -226,7 +226,7 @@ impl Spaces {
     }
 
     /// Adds a mapping that holds from the beginning, where the recording itself knows none.
-    pub fn assume(&mut self, space: u32, mapping: &Mapping) -> ModuleId {
+    pub(crate) fn assume(&mut self, space: u32, mapping: &Mapping) -> ModuleId {
         let mut numbers = HashMap::new();
         let known = self.modules.iter().cloned().enumerate();
         numbers.extend(known.map(|(number, module)| (module, number as u32)));
@@ -237,13 +237,13 @@ impl Spaces {
         module
     }
 
-    /// All modules ever mapped; a [`ModuleId`] is an index.
+    /// All modules ever mapped; a region names one by its place here.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
     /// The space of what a space shares with others: the kernel's, or that of a guest's life.
-    pub fn shared_of(&self, space: u32) -> u32 {
+    pub(crate) fn shared_of(&self, space: u32) -> u32 {
         match self.lives && space < FIRST_ROOT_SPACE {
             true => space,
             false => self.roots.get(&space).copied().unwrap_or(0),
@@ -251,7 +251,7 @@ impl Spaces {
     }
 
     /// The space that `address` of a sample of `space` is looked up in.
-    pub fn space_of(&self, space: u32, address: u64) -> u32 {
+    pub(crate) fn space_of(&self, space: u32, address: u64) -> u32 {
         if self.whole_guest {
             // Spaces of a guest of which nothing is known by itself are all alike.
             let is_own = space >= FIRST_ROOT_SPACE && self.spaces.contains_key(&space);
@@ -264,7 +264,7 @@ impl Spaces {
     }
 
     /// Spaces that see the same have the same number here.
-    pub fn seen_as(&self, space: u32) -> u32 {
+    pub(crate) fn seen_as(&self, space: u32) -> u32 {
         match self.whole_guest {
             true => self.space_of(space, 0),
             false => space,
@@ -273,7 +273,7 @@ impl Spaces {
 
     /// The mapping that covered `address` for a sample of `space` at `time_ns`, and the space that it is of:
     /// a guest's kernel may lie in any half of all its spaces.
-    pub fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
+    pub(crate) fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
         let own = self.space_of(space, address);
         let shared = Some(self.shared_of(space));
         let shared = shared.filter(|shared| self.whole_guest && own != *shared);
@@ -291,7 +291,7 @@ impl Spaces {
     }
 
     /// Where `address` led for a sample of `space` at `time_ns`.
-    pub fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
+    pub(crate) fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
         let kernel = is_kernel_address(address);
         let at = match self.find(space, time_ns, address) {
             Some((space, region)) if space != 0 => At::File {
@@ -311,7 +311,7 @@ impl Spaces {
     }
 
     /// Where a place is in its module's file; its address where no file is mapped there.
-    pub fn file_offset(&self, place: Place) -> u64 {
+    pub(crate) fn file_offset(&self, place: Place) -> u64 {
         match place.at {
             At::Address { address, .. } => self
                 .region(0, u64::MAX, address)
@@ -347,7 +347,7 @@ impl Spaces {
     }
 
     /// The mapping that covered `address` of `space` at `time_ns`.
-    pub fn region(&self, space: u32, time_ns: u64, address: u64) -> Option<Region> {
+    pub(crate) fn region(&self, space: u32, time_ns: u64, address: u64) -> Option<Region> {
         let (mut space, mut time_ns) = (space, time_ns);
         for _ in 0..COPIES_MAX {
             let generations = &self.spaces.get(&space)?.generations;
@@ -364,7 +364,7 @@ impl Spaces {
     }
 
     /// The space that `space` began as a copy of.
-    pub fn forked_from(&self, space: u32) -> Option<u32> {
+    pub(crate) fn forked_from(&self, space: u32) -> Option<u32> {
         let generations = &self.spaces.get(&space)?.generations;
         let mut copied = generations
             .iter()
@@ -373,13 +373,13 @@ impl Spaces {
     }
 
     /// The spaces that began as copies of others.
-    pub fn copies(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn copies(&self) -> impl Iterator<Item = u32> + '_ {
         let spaces = self.spaces.keys().copied();
         spaces.filter(|space| self.forked_from(*space).is_some())
     }
 
     /// Every mapping of every space, in order of space and address.
-    pub fn regions(&self) -> Vec<(u32, Region)> {
+    pub(crate) fn regions(&self) -> Vec<(u32, Region)> {
         let mut all: Vec<(u32, Region)> = Vec::new();
         for (number, space) in &self.spaces {
             let regions = space.generations.iter().flat_map(|one| &one.regions);
@@ -390,7 +390,7 @@ impl Spaces {
     }
 
     /// Whether nothing was ever mapped in `space`.
-    pub fn is_empty(&self, space: u32) -> bool {
+    pub(crate) fn is_empty(&self, space: u32) -> bool {
         let generations = self.spaces.get(&space).map(|space| &space.generations[..]);
         let mut generations = generations.unwrap_or(&[]).iter();
         generations.all(|generation| generation.regions.is_empty())

@@ -6,14 +6,14 @@ use uprof::cold::{TaskChange, TaskEvent};
 
 /// Who had which name from when on.
 #[derive(Debug, Default)]
-pub struct TaskNames {
+pub(crate) struct TaskNames {
     names: BTreeMap<Task, Vec<(u64, String)>>,
     ended: BTreeMap<Task, u64>,
 }
 
 impl TaskNames {
     /// Sorts the events of a recording.
-    pub fn new(mut events: Vec<TaskEvent>) -> Self {
+    pub(crate) fn new(mut events: Vec<TaskEvent>) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut found = TaskNames::default();
         for event in events {
@@ -31,7 +31,7 @@ impl TaskNames {
     }
 
     /// The name that `task` had at `time_ns`; its first name before that was known.
-    pub fn name_at(&self, task: Task, time_ns: u64) -> Option<&str> {
+    pub(crate) fn name_at(&self, task: Task, time_ns: u64) -> Option<&str> {
         let names = self.names.get(&task)?;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
         let (_, name) = names.get(after.saturating_sub(1))?;
@@ -39,12 +39,12 @@ impl TaskNames {
     }
 
     /// The last name of `task`.
-    pub fn last_name(&self, task: Task) -> Option<&str> {
+    pub(crate) fn last_name(&self, task: Task) -> Option<&str> {
         self.name_at(task, u64::MAX)
     }
 
     /// When `task` got its first name.
-    pub fn since_ns(&self, task: Task) -> Option<u64> {
+    pub(crate) fn since_ns(&self, task: Task) -> Option<u64> {
         self.names
             .get(&task)?
             .first()
@@ -52,12 +52,12 @@ impl TaskNames {
     }
 
     /// When `task` ended, if it did.
-    pub fn ended_ns(&self, task: Task) -> Option<u64> {
+    pub(crate) fn ended_ns(&self, task: Task) -> Option<u64> {
         self.ended.get(&task).copied()
     }
 
     /// All named tasks, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Task> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Task> + '_ {
         self.names.keys().copied()
     }
 }

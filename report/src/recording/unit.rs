@@ -25,7 +25,7 @@ pub struct Weight {
 
 impl Weight {
     /// Adds another of the same unit.
-    pub fn add(&mut self, other: Weight) {
+    pub(crate) fn add(&mut self, other: Weight) {
         self.amount = self.amount.saturating_add(other.amount);
         self.count = self.count.saturating_add(other.count);
     }
@@ -33,7 +33,7 @@ impl Weight {
 
 impl Unit {
     /// What a sample weighs.
-    pub const ONE: Weight = Weight {
+    pub(crate) const ONE: Weight = Weight {
         amount: 1,
         count: 1,
     };
@@ -55,7 +55,7 @@ impl Unit {
     }
 
     /// A number of this unit for tables: `1234`, or a time with its unit.
-    pub fn amount(self, amount: u64) -> String {
+    pub(crate) fn amount(self, amount: u64) -> String {
         match self {
             Unit::Samples => amount.to_string(),
             Unit::OffCpu => duration(amount),
@@ -71,7 +71,7 @@ impl Unit {
     }
 
     /// What is counted: `samples`, `time off CPU`.
-    pub fn what(self) -> &'static str {
+    pub(crate) fn what(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
             Unit::OffCpu => "time off CPU",
@@ -79,7 +79,7 @@ impl Unit {
     }
 
     /// What less of it is called.
-    pub fn fewer(self) -> &'static str {
+    pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
             Unit::OffCpu => "less time",
@@ -87,7 +87,7 @@ impl Unit {
     }
 
     /// The unit of the bare numbers in exports for scripts.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
             Unit::OffCpu => "nanoseconds",
@@ -96,7 +96,7 @@ impl Unit {
 
     /// A number as boxes and folded stacks have it: time in whole microseconds, nothing that there is
     /// as none.
-    pub fn width(self, amount: u64) -> u64 {
+    pub(crate) fn width(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
             (Unit::OffCpu, _) => (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1),
@@ -104,7 +104,7 @@ impl Unit {
     }
 
     /// What [`Unit::width`] is a number of.
-    pub fn width_name(self) -> &'static str {
+    pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
             Unit::OffCpu => "us",
@@ -113,7 +113,7 @@ impl Unit {
 }
 
 /// A duration for people, three digits.
-pub fn duration(time_ns: u64) -> String {
+pub(crate) fn duration(time_ns: u64) -> String {
     let time = time_ns as f64;
     match time_ns {
         0..1_000 => format!("{time_ns} ns"),

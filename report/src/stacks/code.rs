@@ -14,12 +14,12 @@ use std::sync::OnceLock;
 use uprof::Arch;
 
 /// No function is larger (bytes); the rest of one that claims to be is not looked at.
-pub const CODE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const CODE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a sample was, as a label of a profile gathered by
 /// [`By::Place`](crate::profile::gather::By::Place) says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Where<'p> {
+pub(crate) struct Where<'p> {
     /// Path of the image, made printable.
     pub module: &'p str,
     /// Offset in the image's file, or the guest's address. Of a return address: one less.
@@ -30,7 +30,7 @@ pub struct Where<'p> {
 
 /// Why there is no code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoCode {
+pub(crate) enum NoCode {
     /// The image isn't at hand.
     NoImage,
     /// No symbol says where the function begins.
@@ -102,7 +102,7 @@ impl<'a> Codes<'a> {
     ///
     /// # Errors
     /// [`NoCode`] says why there is none.
-    pub fn function(&self, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
+    pub(crate) fn function(&self, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let mut build: Option<&Module> = None;
         let mut function = Err(NoCode::NoImage);
         for (source_number, source) in self.sources().iter().enumerate() {
@@ -126,7 +126,7 @@ impl<'a> Codes<'a> {
 
     /// What lies at `address` of the image of `function`: `parse`, `parse+0x10`, `read@plt`; within
     /// the function itself `+0x10`.
-    pub fn name_of(&self, function: &Function<'_>, address: u64) -> Option<String> {
+    pub(crate) fn name_of(&self, function: &Function<'_>, address: u64) -> Option<String> {
         let into_bytes = address.wrapping_sub(function.start);
         if into_bytes != 0 && into_bytes < function.bytes.len() as u64 {
             return Some(format!("+{into_bytes:#x}"));
@@ -144,7 +144,7 @@ impl<'a> Codes<'a> {
 
     /// The line of source of what is `into_bytes` from the start of `function`: that of the
     /// innermost inlined function.
-    pub fn line(&self, function: &Function<'_>, into_bytes: u64) -> Option<Line> {
+    pub(crate) fn line(&self, function: &Function<'_>, into_bytes: u64) -> Option<Line> {
         let symbolizer = self.symbolizer(function)?;
         let address = function.start.wrapping_add(into_bytes);
         let line = symbolizer
@@ -228,7 +228,7 @@ impl Source<'_> {
 
 /// A function of an image.
 #[derive(Debug, Clone)]
-pub struct Function<'c> {
+pub(crate) struct Function<'c> {
     /// Number of the recording that it was found for.
     source: usize,
     /// Of a sample in it.

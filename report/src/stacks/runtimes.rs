@@ -19,12 +19,12 @@ const RUNTIMES: [(&str, &str); 6] = [
 ];
 
 /// Whether a module is memory that code was made in.
-pub fn is_made(path: &str) -> bool {
+pub(crate) fn is_made(path: &str) -> bool {
     path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:")
 }
 
 /// What to do about code without names that the processes of `recording` made.
-pub fn advice(recording: &Recording) -> String {
+pub(crate) fn advice(recording: &Recording) -> String {
     let tasks = recording.tasks();
     let mut names: BTreeSet<&str> = tasks
         .iter()

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 /// One function at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Named {
+pub(crate) struct Named {
     /// Function name; `None` where only module and offset are known.
     pub function: Option<String>,
     /// Bytes from the function's start.
@@ -32,7 +32,7 @@ pub struct Named {
 
 /// Names the places of one recording.
 #[derive(Debug)]
-pub struct Symbolizer<'a> {
+pub(crate) struct Symbolizer<'a> {
     recording: &'a Recording,
     library: &'a Library,
     modules: Vec<ModuleSymbols<'a>>,
@@ -77,7 +77,7 @@ impl<'s> Found<'s> {
 
 impl<'a> Symbolizer<'a> {
     /// A symbolizer for `recording`.
-    pub fn new(recording: &'a Recording, library: &'a Library, demangle: bool) -> Self {
+    pub(crate) fn new(recording: &'a Recording, library: &'a Library, demangle: bool) -> Self {
         let modules = recording.spaces().modules();
         let mut symbols: Vec<ModuleSymbols<'a>> =
             modules.iter().map(|_| ModuleSymbols::default()).collect();
@@ -110,13 +110,13 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// The functions at `place`, outermost first; at least one.
-    pub fn name(&self, place: Place) -> Vec<Named> {
+    pub(crate) fn name(&self, place: Place) -> Vec<Named> {
         self.named(place, self.lines(place))
     }
 
     /// The functions at `place` as [`Symbolizer::name`] gives them, with the lines on which they are declared.
     /// These are only in images: what travels with a recording has no place for them.
-    pub fn name_declared(&self, place: Place) -> Vec<Named> {
+    pub(crate) fn name_declared(&self, place: Place) -> Vec<Named> {
         let mut lines = self.lines(place);
         if has_undeclared(&lines)
             && let Some((of_image, address)) = self.lines_in_image(place)
@@ -300,12 +300,12 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// The image of a place's module.
-    pub fn image(&self, place: Place) -> Option<&Arc<Image>> {
+    pub(crate) fn image(&self, place: Place) -> Option<&Arc<Image>> {
         self.found(place.module()?).image.as_ref()
     }
 
     /// What was found for a module.
-    pub fn found(&self, module: u32) -> &ImageFound {
+    pub(crate) fn found(&self, module: u32) -> &ImageFound {
         static NOTHING: ImageFound = ImageFound {
             image: None,
             debug: None,
@@ -334,7 +334,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// How many images are used in spite of another build-id; only of modules that were asked for.
-    pub fn forced(&self) -> u64 {
+    pub(crate) fn forced(&self) -> u64 {
         let found = self
             .modules
             .iter()
@@ -346,7 +346,7 @@ impl<'a> Symbolizer<'a> {
 
     /// What is odd about images and embedded tables, in words; only of modules that were asked
     /// for.
-    pub fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         // What is refused matters where nothing else names the module.
         let matters = |symbols: &&ModuleSymbols<'_>| {
             symbols.embedded.is_empty() || symbols.found.get().is_some_and(|it| it.image.is_some())
@@ -371,7 +371,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// Whether a warning says why samples have no names.
-    pub fn tells_unnamed(&self) -> bool {
+    pub(crate) fn tells_unnamed(&self) -> bool {
         self.made_unnamed() || self.without_images().is_some()
     }
 

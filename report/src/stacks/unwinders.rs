@@ -46,7 +46,7 @@ const NOTHING: Stack<'static> = Stack {
 
 impl Held {
     /// Nothing yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Held {
             cache: Cache::new(),
             unwinder: None,
@@ -56,14 +56,18 @@ impl Held {
     }
 
     /// The frames last unwound, whether or not they are better than the recorded ones.
-    pub fn unwound(&self) -> &[Frame] {
+    pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
     }
 }
 
 impl<'a, 's> Unwinders<'a, 's> {
     /// Unwinders for `recording`, whose images `symbolizer` finds.
-    pub fn new(recording: &'a Recording, symbolizer: &'a Symbolizer<'s>, options: Options) -> Self {
+    pub(crate) fn new(
+        recording: &'a Recording,
+        symbolizer: &'a Symbolizer<'s>,
+        options: Options,
+    ) -> Self {
         Unwinders {
             recording,
             symbolizer,
@@ -73,7 +77,7 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     /// The mappings that `row` is seen under.
-    pub fn view(&self, row: &Row<'_>) -> View {
+    pub(crate) fn view(&self, row: &Row<'_>) -> View {
         let spaces = self.recording.spaces();
         let space = spaces.seen_as(self.recording.guest_spaces().of_row(row));
         let own = spaces.epoch(spaces.space_of(space, 0), row.time_ns);
@@ -82,14 +86,14 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     /// Whether registers may tell more of the stack of `row` than its recorded chain.
-    pub fn may_add_to(&self, row: &Row<'_>) -> bool {
+    pub(crate) fn may_add_to(&self, row: &Row<'_>) -> bool {
         row.registers.is_some()
     }
 
     /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
     /// `chain` is the better one, as it is where call frame information says nothing. Of the chain
     /// only what is to be believed counts.
-    pub fn unwind(
+    pub(crate) fn unwind(
         &self,
         held: &mut Held,
         row: &Row<'_>,

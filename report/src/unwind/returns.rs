@@ -17,7 +17,7 @@ const BEHIND_BYTES: u64 = 9;
 
 /// What is at an address that is said to be returned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landing {
+pub(crate) enum Landing {
     /// A call precedes it, or it is where something begins by a return: a signal's trampoline, a
     /// goroutine's or context's end.
     Return,

@@ -27,7 +27,7 @@ pub struct RuleTable {
 
 impl RuleTable {
     /// The return addresses that were found to be some, ascending, where somebody looked.
-    pub fn returns(&self) -> Option<&[u64]> {
+    pub(crate) fn returns(&self) -> Option<&[u64]> {
         self.returns.as_deref()
     }
 

@@ -93,7 +93,7 @@ impl Unwinder {
     }
 
     /// Takes the modules for all the code there is: an address outside them is no return address.
-    pub fn with_all_code(self, has_all_code: bool) -> Unwinder {
+    pub(crate) fn with_all_code(self, has_all_code: bool) -> Unwinder {
         Unwinder {
             has_all_code,
             ..self
@@ -102,7 +102,7 @@ impl Unwinder {
 
     /// Lets frame pointers lead to code behind no call: in a kernel they lead through interrupts to
     /// what was interrupted.
-    pub fn with_interrupts(self, has_interrupts: bool) -> Unwinder {
+    pub(crate) fn with_interrupts(self, has_interrupts: bool) -> Unwinder {
         Unwinder {
             has_interrupts,
             ..self
@@ -110,7 +110,7 @@ impl Unwinder {
     }
 
     /// What is at `address`, which is said to be returned to.
-    pub fn landing(&self, address: u64) -> Landing {
+    pub(crate) fn landing(&self, address: u64) -> Landing {
         match self.arch {
             Arch::X86_64 => landing::<X86_64>(&self.modules, address),
             Arch::Aarch64 => landing::<Aarch64>(&self.modules, address),
@@ -123,13 +123,13 @@ impl Unwinder {
     }
 
     /// Whether `address` can be a return address; the outermost need not follow a call.
-    pub fn is_return(&self, address: u64, is_outermost: bool) -> bool {
+    pub(crate) fn is_return(&self, address: u64, is_outermost: bool) -> bool {
         self.arch.can_be_code(address) && self.accepts(self.landing(address), is_outermost)
     }
 
     /// Whether what is at an address lets it be a return address; the outermost need not follow a
     /// call.
-    pub fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
+    pub(crate) fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
         match landing {
             Landing::Return | Landing::Unread => true,
             Landing::Elsewhere => is_outermost || self.has_interrupts,
@@ -138,7 +138,7 @@ impl Unwinder {
     }
 
     /// Whether some module has `address`.
-    pub fn is_known(&self, address: u64) -> bool {
+    pub(crate) fn is_known(&self, address: u64) -> bool {
         self.modules.find(address).is_some()
     }
 
@@ -159,7 +159,7 @@ impl Unwinder {
     }
 
     /// The same, with what is known of the last frame, so that someone else can go on.
-    pub fn unwind_to_end(
+    pub(crate) fn unwind_to_end(
         &self,
         cache: &mut Cache,
         registers: &uprof::Registers,

@@ -8,7 +8,7 @@ mod spots;
 use super::callers::matching;
 use super::{Needs, Output, Shown, View};
 use crate::images::library::Library;
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
 use crate::stacks::code::Codes;
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "annotate",
     about: "The lines of a function with their samples, its instructions where no line is known: its name, or a \
             part of it",

@@ -3,14 +3,14 @@
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
 use super::{Needs, Output, Shown, View};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "callers",
     about: "From where a function is called: its name, or a part of it",
     output: Output::Function,

@@ -4,7 +4,8 @@
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
 use crate::export::folded::{FoldedOptions, frame_names};
-use crate::profile::gather::{Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::Sampled;
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "chart",
     about: "Stacks in time order as SVG, thread after thread; `-` is standard output [default: the recording's name \
             with .chart.svg]",

@@ -4,7 +4,7 @@
 mod boxes;
 
 use crate::export::folded::{FoldedOptions, lines};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::recursion::shown;
 use crate::profile::tree::StackTree;
 use crate::views::{Needs, Output, Shown, View, caption};
@@ -13,7 +13,7 @@ use inferno::flamegraph::{self, Direction};
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "flame",
     about: "A flame graph as SVG; `-` is standard output [default: the recording's name with .svg]",
     output: Output::File {

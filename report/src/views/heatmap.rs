@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "heatmap",
     about: "When samples fell, as SVG: a column a second, its parts upwards [default: the recording's name with \
             .heatmap.svg]",

@@ -13,7 +13,8 @@ pub use tally::Tally;
 use super::flame::{FlameOptions, escape};
 use super::tree::TreeOptions;
 use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
-use crate::profile::gather::{Profile, Sampled};
+use crate::profile::Profile;
+use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::{Survey, survey};
 use crate::text::printable;
@@ -21,7 +22,7 @@ use std::cmp::Reverse;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "html",
     about: "All of it as one page for a browser, to send to someone else; `-` is standard output [default: the \
             recording's name with .html]",

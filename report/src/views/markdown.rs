@@ -2,8 +2,8 @@
 //!
 //! Names are a stranger's. They stand in code spans, in which nothing is markup, a link or a mention.
 
+use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
-use crate::profile::gather::Profile;
 use crate::recording::account::share;
 use crate::text::printable;
 use crate::text::screen::Screen;
@@ -34,7 +34,11 @@ pub(crate) fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_top(
+    profile: &Profile,
+    options: TopOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (all, shown) = shown(profile, options);
     list(&profile.account.lines(), out)?;
     writeln!(out, "\n| self | % | total | % | function |")?;

@@ -1,13 +1,13 @@
 //! `--top`: functions by the samples, or the time, that were in them.
 
 use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
+use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
-use crate::profile::gather::Profile;
 use crate::recording::account::share;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "top",
     about: "Functions by their samples (the default)",
     output: Output::Text,

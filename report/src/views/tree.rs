@@ -1,7 +1,7 @@
 //! `--tree`: who called whom, as an indented text.
 
 use super::{Needs, Output, Shown, View};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::recursion::{self, Rounds};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::account::share;
@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The view.
-pub const VIEW: View = View {
+pub(crate) const VIEW: View = View {
     name: "tree",
     about: "Who called whom, as text",
     output: Output::Text,
@@ -86,7 +86,7 @@ pub(super) struct Calls<'t> {
 }
 
 impl<'t> Calls<'t> {
-    pub fn of(tree: Cow<'t, StackTree>, own: Own) -> Self {
+    pub(crate) fn of(tree: Cow<'t, StackTree>, own: Own) -> Self {
         Calls {
             tree,
             own,

@@ -3,8 +3,8 @@
 //!
 //! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
 
+use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, shown};
-use crate::profile::gather::Profile;
 use crate::recording::account::share;
 use crate::text::{printable, short};
 use std::io::{self, Write};
@@ -42,7 +42,11 @@ pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()>
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write_top(profile: &Profile, options: TopOptions, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_top(
+    profile: &Profile,
+    options: TopOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let (_, shown) = shown(profile, options);
     let lines = profile.account.lines();
     let Some((counted, missing)) = lines.split_first() else {

@@ -3,11 +3,11 @@
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
-use uniprof_report::images::library::Library;
-use uniprof_report::profile::gather::{By, Options, gather};
+use uniprof_report::images::Library;
+use uniprof_report::profile::{By, Options, gather};
 use uniprof_report::recording::Recording;
-use uniprof_report::stacks::code::Codes;
-use uniprof_report::text::screen::Screen;
+use uniprof_report::stacks::Codes;
+use uniprof_report::text::Screen;
 use uniprof_report::views::annotate::{self, Annotation};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};

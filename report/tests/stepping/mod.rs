@@ -14,8 +14,7 @@ use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use uniprof_report::images::Image;
-use uniprof_report::images::symbols::SymbolTable;
+use uniprof_report::images::{Image, SymbolTable};
 use uniprof_report::unwind::{Module, RuleTable};
 use uprof::Registers;
 

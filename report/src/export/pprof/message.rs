@@ -29,7 +29,7 @@ pub struct Profile {
 
 /// What a value counts, as numbers of texts.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct ValueType {
+pub(crate) struct ValueType {
     #[prost(int64, tag = "1")]
     pub kind: i64,
     #[prost(int64, tag = "2")]
@@ -85,7 +85,7 @@ pub struct Mapping {
 
 /// An instruction, with the functions that it belongs to, innermost first.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Location {
+pub(crate) struct Location {
     #[prost(uint64, tag = "1")]
     pub id: u64,
     #[prost(uint64, tag = "2")]

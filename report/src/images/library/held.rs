@@ -13,12 +13,12 @@ pub(super) struct Held(Vec<(Module, Arc<File>)>);
 
 impl Held {
     /// Adds a file.
-    pub fn add(&mut self, module: Module, file: Arc<File>) {
+    pub(crate) fn add(&mut self, module: Module, file: Arc<File>) {
         self.0.push((module, file));
     }
 
     /// The image of `module`: the same build, if its file has not been written to meanwhile.
-    pub fn find(&self, module: &Module) -> Option<Arc<Image>> {
+    pub(crate) fn find(&self, module: &Module) -> Option<Arc<Image>> {
         let id = module.id();
         let same = self.0.iter().filter(|(held, _)| match id.is_empty() {
             true => held == module,

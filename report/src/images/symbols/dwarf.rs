@@ -52,7 +52,7 @@ impl fmt::Debug for DwarfLines<'_> {
 impl<'a> DwarfLines<'a> {
     /// The lines of `image`, whose DWARF may lie in the file `debug` split off it. `None` if there
     /// is none. `search`: whether to open files that DWARF names.
-    pub fn new(
+    pub(crate) fn new(
         store: &'a LineStore,
         image: &Arc<Image>,
         debug: Option<&Arc<Image>>,
@@ -98,7 +98,7 @@ impl<'a> DwarfLines<'a> {
 
     /// The functions at `address`, outermost first; empty if DWARF says nothing. `declared`: with the lines
     /// that they begin on, for which whole units are read.
-    pub fn find(&self, address: ImageAddress, declared: bool) -> Vec<Line> {
+    pub(crate) fn find(&self, address: ImageAddress, declared: bool) -> Vec<Line> {
         // addr2line looks for the range up to the next address, and here there is none.
         if address.0 == u64::MAX {
             return Vec::new();
@@ -201,7 +201,7 @@ impl<'a> DwarfLines<'a> {
     }
 
     /// What isn't here of the DWARF, in words; of split files only those that were asked for.
-    pub fn missing(&self) -> Vec<String> {
+    pub(crate) fn missing(&self) -> Vec<String> {
         let split = self
             .split_missing
             .lock()

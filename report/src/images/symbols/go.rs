@@ -40,7 +40,7 @@ const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
 impl<'i> GoFunctions<'i> {
     /// The table of `image`; `None` if it has none, or one of a layout that isn't known.
-    pub fn of(image: &'i Image) -> Option<GoFunctions<'i>> {
+    pub(crate) fn of(image: &'i Image) -> Option<GoFunctions<'i>> {
         let name = SECTIONS
             .into_iter()
             .find(|name| image.section_range(name).is_some())?;
@@ -57,7 +57,7 @@ impl<'i> GoFunctions<'i> {
     }
 
     /// All functions: first address, the one after the last, and name.
-    pub fn all(&self) -> impl Iterator<Item = (u64, u64, &'i str)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, u64, &'i str)> {
         let mut left_bytes = self.tables.bytes.len().saturating_mul(NAMES_PER_TABLE);
         let functions = (0..self.tables.functions).filter_map(|number| self.function(number));
         let named = functions.map_while(move |function| {
@@ -81,7 +81,7 @@ impl<'i> GoFunctions<'i> {
     }
 
     /// The functions at `address`, outermost first.
-    pub fn find(&self, address: ImageAddress) -> Vec<Line> {
+    pub(crate) fn find(&self, address: ImageAddress) -> Vec<Line> {
         self.lines(address.0).unwrap_or_default()
     }
 

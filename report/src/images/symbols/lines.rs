@@ -53,7 +53,7 @@ impl<'a> Lines<'a> {
 
     /// The functions at `address` as [`Lines::find`] gives them, with the lines on which they are declared,
     /// as far as that is known. It takes longer.
-    pub fn find_declared(&self, address: ImageAddress) -> Vec<Line> {
+    pub(crate) fn find_declared(&self, address: ImageAddress) -> Vec<Line> {
         let mut lines = match &self.source {
             Source::Dwarf(dwarf) => dwarf.find(address, true),
             Source::Go(functions) => return functions.find(address),

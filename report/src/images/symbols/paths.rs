@@ -77,7 +77,11 @@ struct Said<'a> {
 impl<'a> Paths<'a> {
     /// The whole name of the function whose entry is at `offset` of `unit`. `None` if there is
     /// none, or if the DWARF is damaged.
-    pub fn name(&self, unit: UnitRef<'_, Bytes<'a>>, offset: UnitOffset) -> Option<Arc<str>> {
+    pub(crate) fn name(
+        &self,
+        unit: UnitRef<'_, Bytes<'a>>,
+        offset: UnitOffset,
+    ) -> Option<Arc<str>> {
         let (part, start) = key(&unit);
         let key = (part, start, offset);
         let known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +98,11 @@ impl<'a> Paths<'a> {
 
     /// The line on which the function whose entry is at `offset` of `unit` is declared, as the entry nearest
     /// to its code says: that of a definition, before that of the declaration in its class.
-    pub fn start_line(&self, unit: UnitRef<'_, Bytes<'a>>, offset: UnitOffset) -> Option<u32> {
+    pub(crate) fn start_line(
+        &self,
+        unit: UnitRef<'_, Bytes<'a>>,
+        offset: UnitOffset,
+    ) -> Option<u32> {
         let (part, start) = key(&unit);
         let mut scopes = self.scopes(unit.dwarf, part, start)?;
         let mut at = offset;
@@ -109,7 +117,7 @@ impl<'a> Paths<'a> {
     }
 
     /// Whether functions that were asked for have no path because there are line tables only.
-    pub fn are_bare(&self) -> bool {
+    pub(crate) fn are_bare(&self) -> bool {
         self.bare.load(Ordering::Relaxed)
     }
 

@@ -35,7 +35,7 @@ pub(super) struct Units {
 
 impl Units {
     /// Reads where units are. `None`: there are more ranges than the sections have room for.
-    pub fn of(dwarf: &Dwarf<Bytes<'_>>) -> Option<Units> {
+    pub(crate) fn of(dwarf: &Dwarf<Bytes<'_>>) -> Option<Units> {
         let mut found = Units {
             ranges: Vec::new(),
             units: Vec::new(),
@@ -78,7 +78,7 @@ impl Units {
     }
 
     /// Whether all units that have `address` may be read.
-    pub fn may_read(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> bool {
+    pub(crate) fn may_read(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let before = self.ranges[..after].iter().rev();
         let (mut near_count, mut mine_count) = (0, 0);
@@ -106,7 +106,7 @@ impl Units {
     }
 
     /// Whether a unit was refused.
-    pub fn has_refused(&self) -> bool {
+    pub(crate) fn has_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 }

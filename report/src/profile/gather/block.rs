@@ -72,7 +72,7 @@ struct Reader<'a, 's> {
 impl BlockStacks {
     /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: when
     /// and of which task a sample is need not be kept.
-    pub fn read(
+    pub(crate) fn read(
         recording: &Recording,
         unwinders: &Unwinders<'_, '_>,
         place: &SampleBlockPlace,

@@ -29,7 +29,7 @@ pub(super) struct Chains {
 impl Chains {
     /// The local number of the stack `frames` (innermost first), as `view` sees it; `add` makes one
     /// for a frame that is new, called from another.
-    pub fn intern(
+    pub(crate) fn intern(
         &mut self,
         view: View,
         frames: &[Frame],

@@ -21,7 +21,7 @@ pub(super) struct Naming<'a, 's> {
 }
 
 impl<'a, 's> Naming<'a, 's> {
-    pub fn new(
+    pub(crate) fn new(
         recording: &'a Recording,
         symbolizer: &'a Symbolizer<'s>,
         options: &Options,
@@ -37,7 +37,7 @@ impl<'a, 's> Naming<'a, 's> {
     }
 
     /// Names what is new in `stacks`, and tells each block where its places' labels are.
-    pub fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
+    pub(crate) fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
         self.name_new(stacks, labels);
         for stacks in stacks {
             let ranges = stacks.places.iter().map(|place| self.ranges[place]);
@@ -78,7 +78,7 @@ impl<'a, 's> Naming<'a, 's> {
     }
 
     /// A label of a range.
-    pub fn label(&self, index: u32) -> LabelId {
+    pub(crate) fn label(&self, index: u32) -> LabelId {
         self.labels[index as usize]
     }
 

@@ -18,7 +18,7 @@ pub struct LineTable {
 
 impl LineTable {
     /// What is known of exactly this address; `None` if nobody asked when the table was made.
-    pub fn find(&self, address: ImageAddress) -> Option<Vec<Line>> {
+    pub(crate) fn find(&self, address: ImageAddress) -> Option<Vec<Line>> {
         let entries = self.by_address.get(&address.0)?;
         let text = |number: u32| {
             let text = self.texts.get((number as usize).checked_sub(1)?)?;
@@ -63,13 +63,8 @@ impl LineTable {
     }
 
     /// Number of addresses.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_address.len()
-    }
-
-    /// Whether nothing is known of any address.
-    pub fn is_empty(&self) -> bool {
-        self.by_address.is_empty()
     }
 
     /// Puts the table into a part of an image.

@@ -16,13 +16,13 @@ pub(super) struct Listing<'c> {
 }
 
 impl<'c> Listing<'c> {
-    pub fn new(function: Function<'c>) -> Listing<'c> {
+    pub(crate) fn new(function: Function<'c>) -> Listing<'c> {
         let starts = disassembly::starts(function.arch, function.bytes);
         Listing { function, starts }
     }
 
     /// The number of the instruction that has the byte so far from the function's start.
-    pub fn index_of(&self, into_bytes: u64) -> Result<usize, NoCode> {
+    pub(crate) fn index_of(&self, into_bytes: u64) -> Result<usize, NoCode> {
         if into_bytes >= CODE_BYTES_MAX {
             return Err(NoCode::TooFar);
         }

@@ -21,7 +21,7 @@ pub(super) struct SourceLine {
 
 impl SourceLine {
     /// The last part of the file's path.
-    pub fn short_file(&self) -> &str {
+    pub(crate) fn short_file(&self) -> &str {
         let cut = self.file.rsplit_once('/');
         cut.map_or(&self.file, |(_, name)| name)
     }

@@ -3,7 +3,7 @@
 
 use super::assembly::Listing;
 use super::{Annotation, Counts};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::stacks::code::{Codes, NoCode, Where};
@@ -36,7 +36,11 @@ pub(super) struct Spots<'p, 'c> {
 type Key<'p> = (&'p str, u64);
 
 impl<'p, 'c> Spots<'p, 'c> {
-    pub fn of(profile: &'p Profile, wanted: &[bool], what: &Annotation<'c, '_>) -> Spots<'p, 'c> {
+    pub(crate) fn of(
+        profile: &'p Profile,
+        wanted: &[bool],
+        what: &Annotation<'c, '_>,
+    ) -> Spots<'p, 'c> {
         let mut spots = Spots {
             by_label: vec![None; profile.labels.len()],
             listings: Vec::new(),
@@ -93,7 +97,7 @@ impl<'p, 'c> Spots<'p, 'c> {
     }
 
     /// Own and total samples of each spot.
-    pub fn count(&self, profile: &Profile) -> BTreeMap<Spot<'p>, Counts> {
+    pub(crate) fn count(&self, profile: &Profile) -> BTreeMap<Spot<'p>, Counts> {
         let mut counts: BTreeMap<Spot<'p>, Counts> = BTreeMap::new();
         let leaves = profile.tree.nodes().iter().enumerate();
         for (number, node) in leaves.filter(|(_, node)| node.count > 0) {

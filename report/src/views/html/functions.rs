@@ -1,8 +1,8 @@
 //! The table of functions, which the page's script can sort and filter.
 
 use super::text;
+use crate::profile::Profile;
 use crate::profile::functions::{TopRow, rows};
-use crate::profile::gather::Profile;
 use crate::recording::account::share;
 use crate::recording::unit::Unit;
 use crate::text::short;

@@ -3,7 +3,7 @@
 
 use super::{NAME_COLUMNS, Page, shown};
 use crate::export::folded::{self, FoldedOptions};
-use crate::profile::gather::Profile;
+use crate::profile::Profile;
 use crate::profile::recursion;
 use crate::profile::tree::{ROOT, StackTree};
 use crate::recording::unit::Unit;

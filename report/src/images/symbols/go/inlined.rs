@@ -52,7 +52,7 @@ pub(super) struct Calls<'i> {
 
 impl<'i> Calls<'i> {
     /// Those of `image`, whose function table is `table` at `address`.
-    pub fn of(image: &'i Image, address: ImageAddress, table: &[u8]) -> Calls<'i> {
+    pub(crate) fn of(image: &'i Image, address: ImageAddress, table: &[u8]) -> Calls<'i> {
         let mut calls = Calls {
             image,
             text_start: None,
@@ -75,13 +75,18 @@ impl<'i> Calls<'i> {
         calls
     }
 
-    pub fn text_start(&self) -> Option<u64> {
+    pub(crate) fn text_start(&self) -> Option<u64> {
         self.text_start.filter(|start| *start != 0)
     }
 
     /// The innermost call that the instruction `into_bytes` from the start of the function
     /// described at `at` is of.
-    pub fn innermost(&self, tables: &Tables<'_>, at: usize, into_bytes: u64) -> Option<Call> {
+    pub(crate) fn innermost(
+        &self,
+        tables: &Tables<'_>,
+        at: usize,
+        into_bytes: u64,
+    ) -> Option<Call> {
         self.data?;
         let count = tables.field(at, Tables::VALUES)? as usize;
         if CALL_VALUES >= count {
@@ -94,7 +99,7 @@ impl<'i> Calls<'i> {
     }
 
     /// Call `number` of the function described at `at`.
-    pub fn call(&self, tables: &Tables<'_>, at: usize, number: i32) -> Option<Call> {
+    pub(crate) fn call(&self, tables: &Tables<'_>, at: usize, number: i32) -> Option<Call> {
         let number = u64::try_from(number).ok()?;
         let count = tables.field(at, Tables::VALUES)? as usize;
         let first = first_values(tables.version);

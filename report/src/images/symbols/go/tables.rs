@@ -38,14 +38,14 @@ pub(super) struct Tables<'i> {
 
 impl<'i> Tables<'i> {
     /// Numbers of fields of a function's description, counted from its name.
-    pub const FILES: usize = 4;
-    pub const LINES: usize = 5;
+    pub(crate) const FILES: usize = 4;
+    pub(crate) const LINES: usize = 5;
     /// How many tables of values it has besides.
-    pub const VALUES: usize = 6;
-    pub const UNIT: usize = 7;
+    pub(crate) const VALUES: usize = 6;
+    pub(crate) const UNIT: usize = 7;
     const START_LINE: usize = 8;
 
-    pub fn read(bytes: &'i [u8]) -> Option<Tables<'i>> {
+    pub(crate) fn read(bytes: &'i [u8]) -> Option<Tables<'i>> {
         let version = match u32_at(bytes, 0)? {
             0xffff_fffb => Version::Go12,
             0xffff_fffa => Version::Go116,
@@ -104,7 +104,7 @@ impl<'i> Tables<'i> {
 
     /// Where function `number` starts, and where in the table it is described. One past the last
     /// is where that ends.
-    pub fn entry(&self, number: usize) -> Option<(u64, usize)> {
+    pub(crate) fn entry(&self, number: usize) -> Option<(u64, usize)> {
         let at = number.checked_mul(self.entry_bytes())?;
         let at = self.index.checked_add(at)?;
         let (start, described) = match self.version {
@@ -126,7 +126,7 @@ impl<'i> Tables<'i> {
     }
 
     /// Bytes that the address takes with which a description begins.
-    pub fn address_bytes(&self) -> usize {
+    pub(crate) fn address_bytes(&self) -> usize {
         match self.version {
             Version::Go12 | Version::Go116 => 8,
             Version::Go118 | Version::Go120 => 4,
@@ -134,25 +134,25 @@ impl<'i> Tables<'i> {
     }
 
     /// A field of the description at `at`, counted from the function's name.
-    pub fn field(&self, at: usize, number: usize) -> Option<u32> {
+    pub(crate) fn field(&self, at: usize, number: usize) -> Option<u32> {
         let into = self.address_bytes().checked_add(number.checked_mul(4)?)?;
         u32_at(self.bytes, at.checked_add(into)?)
     }
 
     /// The line on which the function that is described at `at` starts; 0 before Go 1.20.
-    pub fn start_line(&self, at: usize) -> u32 {
+    pub(crate) fn start_line(&self, at: usize) -> u32 {
         let told = self.version >= Version::Go120;
         let line = told.then(|| self.field(at, Self::START_LINE)).flatten();
         line.unwrap_or(0)
     }
 
     /// The name at `offset` of the names.
-    pub fn name(&self, offset: usize) -> Option<&'i str> {
+    pub(crate) fn name(&self, offset: usize) -> Option<&'i str> {
         self.text(self.names.checked_add(offset)?)
     }
 
     /// The text at `at`, up to its zero.
-    pub fn text(&self, at: usize) -> Option<&'i str> {
+    pub(crate) fn text(&self, at: usize) -> Option<&'i str> {
         let rest = self.bytes.get(at..)?;
         let rest = &rest[..rest.len().min(TEXT_BYTES_MAX + 1)];
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -160,7 +160,7 @@ impl<'i> Tables<'i> {
     }
 
     /// What the table of values at `table` says of what is `into_bytes` from the function's start.
-    pub fn value(&self, table: usize, into_bytes: u64) -> Option<i32> {
+    pub(crate) fn value(&self, table: usize, into_bytes: u64) -> Option<i32> {
         // Offset 0 is: no table.
         if table == 0 {
             return None;
