@@ -1,7 +1,7 @@
 //! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
 //!
 //! Bytes come in through an [`endpoint`], become packets in [`packet`], replies in [`client`],
-//! registers by the stub's [`description`] and [`registers`], samples in [`source`]. The
+//! registers by the stub's [`description`] and [`registers`], samples in `source`. The
 //! [`release`] lets a stub's guest go however the recorder ended. Protocol: "Debugging with GDB",
 //! appendix E, "GDB Remote Serial Protocol".
 
@@ -14,9 +14,9 @@ pub mod description;
 pub mod registers;
 pub mod handshake;
 pub mod stacks;
-pub mod guest_ram;
+pub(crate) mod guest_ram;
 pub mod release;
-pub mod guard;
-pub mod source;
+mod guard;
+pub(crate) mod source;
 pub mod open;
 pub mod doctor;

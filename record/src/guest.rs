@@ -8,7 +8,7 @@
 
 pub mod page_tables;
 pub mod linux;
-pub mod call_sites;
+pub(crate) mod call_sites;
 mod link_register;
 mod looks;
 pub(crate) mod checks;

@@ -1,7 +1,7 @@
 //! Samples guests and processes into `.uprof` recordings.
 //!
 //! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the
-//! [`sampler`] copies what is needed into a slot, the [`ring`] hands it over, the [`encoder`]
+//! `sampler` copies what is needed into a slot, the [`ring`] hands it over, the `encoder`
 //! thread writes it. The sampler's loop never allocates, locks, formats or touches a file; what it
 //! can't keep up with is dropped and counted.
 //!
@@ -66,13 +66,13 @@ pub(crate) mod sys;
 mod addresses;
 pub mod slot;
 pub mod ring;
-pub mod open;
+mod open;
 pub mod elf;
 pub mod source;
-pub mod codes;
+mod codes;
 mod pids;
 pub mod plan;
-pub mod window;
+mod window;
 pub mod walk;
 pub mod doctor;
 pub mod guest;
@@ -80,14 +80,14 @@ pub mod process;
 pub mod xen;
 pub mod gdb;
 pub mod qemu;
-pub mod control;
-pub mod pace;
-pub mod sampler;
-pub mod lookout;
+mod control;
+mod pace;
+mod sampler;
+mod lookout;
 pub mod lockdown;
-pub mod encoder;
+mod encoder;
 pub mod output;
-pub mod session;
+mod session;
 
 pub use control::{Ending, Progress};
 pub use guest::linux::KernelTold;
