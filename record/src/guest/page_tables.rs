@@ -35,7 +35,7 @@ pub enum Paging {
         /// TCR_EL1: sizes and granules of both halves.
         tcr: u64,
     },
-    /// A mode that is not translated here (32-bit paging, other granules).
+    /// A mode that is not translated here (32-bit paging).
     Unsupported,
 }
 
@@ -217,18 +217,24 @@ struct Half {
     input_bits: u32,
     /// The top byte is a tag.
     top_byte_ignored: bool,
-    granule_4k: bool,
+    /// Bits of an address inside a page, and of a table's size in bytes.
+    granule_bits: Option<u32>,
     disabled: bool,
 }
 
 impl Half {
     fn of(tcr: u64, upper: bool) -> Self {
         let shift = if upper { 16 } else { 0 };
-        let granule = if upper { tcr >> 30 & 3 } else { tcr >> 14 & 3 };
+        let granule_bits = match (upper, if upper { tcr >> 30 & 3 } else { tcr >> 14 & 3 }) {
+            (false, 0) | (true, 2) => Some(12),
+            (false, 2) | (true, 1) => Some(14),
+            (false, 1) | (true, 3) => Some(16),
+            _ => None,
+        };
         Half {
             input_bits: 64 - (tcr >> shift & 0x3f) as u32,
             top_byte_ignored: tcr >> if upper { 38 } else { 37 } & 1 != 0,
-            granule_4k: granule == if upper { 2 } else { 0 },
+            granule_bits,
             disabled: tcr >> (shift + 7) & 1 != 0,
         }
     }
@@ -245,8 +251,10 @@ fn translate_aarch64(
     if half.disabled {
         return Err(Unmapped::NotPresent);
     }
-    // 25 to 48 bits: one to four levels. Other granules and 52-bit addresses have other layouts.
-    if !half.granule_4k || !(25..=48).contains(&half.input_bits) {
+    let granule_bits = half.granule_bits.ok_or(Unmapped::Mode)?;
+    // One to four levels. 52-bit addresses have another layout, but with 64 KiB granules.
+    let most_bits = if granule_bits == 16 { 52 } else { 48 };
+    if !(25..=most_bits).contains(&half.input_bits) {
         return Err(Unmapped::Mode);
     }
     let address_bits = if half.top_byte_ignored { 56 } else { 64 };
@@ -256,16 +264,17 @@ fn translate_aarch64(
         return Err(Unmapped::NotCanonical);
     }
     let input = address & (u64::MAX >> (64 - half.input_bits));
-    let levels = (half.input_bits - 12).div_ceil(9);
+    let level_bits = granule_bits - 3;
+    let levels = (half.input_bits - granule_bits).div_ceil(level_bits);
     // The top table may be smaller than a page and then begin inside one.
     let root = ttbr[usize::from(upper)] & 0x0000_ffff_ffff_fffe;
     let mut table = root;
     for level in (0..levels).rev() {
-        let shift = 12 + 9 * level;
+        let shift = granule_bits + level_bits * level;
         let index = if level == levels - 1 {
             input >> shift
         } else {
-            input >> shift & 511
+            input >> shift & ((1 << level_bits) - 1)
         };
         let word = table + index * 8;
         let entry = memory
@@ -277,8 +286,11 @@ fn translate_aarch64(
         let is_table = entry & ARM_TABLE_OR_PAGE != 0;
         match (level, is_table) {
             (0, true) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
-            (1 | 2, false) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
-            (_, true) => table = entry & ARM_ADDRESS,
+            (1, false) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
+            (2, false) if granule_bits == 12 => {
+                return Ok(inside_block(entry & ARM_ADDRESS, input, shift));
+            }
+            (_, true) => table = entry & ARM_ADDRESS & !((1 << granule_bits) - 1),
             (_, false) => return Err(Unmapped::NotPresent), // reserved encodings fault
         }
     }

@@ -3,6 +3,19 @@
 #include "../guest.h"
 
 #define PHYSICAL(symbol) symbol - VIRTUAL
+#ifndef GRANULE_BITS
+#define GRANULE_BITS 12
+#endif
+#if GRANULE_BITS == 12                   /* 48 bits and write-back in both halves */
+#define TRANSLATION 0x1b5103510
+#define TOP level0
+#elif GRANULE_BITS == 14
+#define TRANSLATION 0x17510b510
+#define TOP level0
+#else
+#define TRANSLATION 0x1f5107510
+#define TOP level1
+#endif
 #define BLOCK 0x705                      /* valid, normal memory, inner shareable, accessed */
 #define PAGE 0x707
 #define DEVICE 0x401
@@ -29,12 +42,12 @@ primary_start:
 secondary_start:                         /* x0: number of this vCPU */
 	mov x20, x0
 translate:
-	adrp x1, level0
+	adrp x1, TOP
 	msr ttbr0_el1, x1                /* the lower half goes on being where we are */
 	msr ttbr1_el1, x1
 	mov x2, #0xff00                  /* memory type 0 is a device, 1 is normal */
 	msr mair_el1, x2
-	ldr x2, =0x1b5103510             /* 48 bits, 4 KiB granule and write-back in both halves */
+	ldr x2, =TRANSLATION
 	msr tcr_el1, x2
 #ifdef PAC
 	mrs x2, id_aa64isar1_el1
@@ -146,7 +159,8 @@ vectors:
 
 	/* A table each; what README.md says about larger pages and places outside memory is here. */
 	.data
-	.balign 4096
+	.balign 1 << GRANULE_BITS
+#if GRANULE_BITS == 12
 level0:	.quad PHYSICAL(level1) + TABLE
 	.fill 511, 8, 0
 level1:	.quad PHYSICAL(level2_devices) + TABLE  /* 0 */
@@ -192,6 +206,39 @@ level3:	.set at, 0
 	.quad 0x40000000 + at * 4096 + PAGE
 	.set at, at + 1
 	.endr
+#else
+	/* The same places with larger granules, by blocks of 32 or 512 MiB; nothing is outside memory, and the first block
+	 * of memory is page by page. */
+#define TABLE_ENTRIES (1 << (GRANULE_BITS - 3))
+#define BLOCK_BITS (2 * GRANULE_BITS - 3)
+level0:	.quad PHYSICAL(level1) + TABLE
+	.fill TABLE_ENTRIES - 1, 8, 0
+level1:	.quad PHYSICAL(level2) + TABLE
+	.fill TABLE_ENTRIES - 1, 8, 0
+level2:	.set at, 0
+	.rept TABLE_ENTRIES
+	.if at == 0x40000000
+	.quad PHYSICAL(level3) + TABLE
+	.elseif at < 0x20000000
+	.quad at + DEVICE
+	.elseif at < 0x80000000
+	.quad at + BLOCK
+	.elseif at < 0xc0000000
+	.quad at - 0x40000000 + BLOCK
+	.elseif at < 0x100000000
+	.quad at - 0x80000000 + BLOCK
+	.else
+	.quad 0
+	.endif
+	.set at, at + (1 << BLOCK_BITS)
+	.endr
+	.globl level3
+level3:	.set at, 0
+	.rept TABLE_ENTRIES
+	.quad 0x40000000 + (at << GRANULE_BITS) + PAGE
+	.set at, at + 1
+	.endr
+#endif
 
 	.bss
 	.balign 4096

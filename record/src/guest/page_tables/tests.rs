@@ -161,6 +161,43 @@ fn aarch64_both_halves_and_block_sizes() {
 }
 
 #[test]
+fn aarch64_granules_of_16_and_64_kib() {
+    let mut tables = Tables::default();
+    // 16 KiB, 48 bits: four levels of one bit and three times eleven; a table is four frames.
+    tables.put(1, 1, 4 << 12 | 3);
+    tables.put(4 + 3, 511, 8 << 12 | 3); // entry 2047 of it
+    tables.put(8 + 1, 0, 12 << 12 | 3); // 512
+    tables.put(12, 5, 0x4320 << 12 | 0x703);
+    tables.put(8 + 1, 1, 0x8200_0000 | 0x701); // a block of 32 MiB
+    let paging = arm(tcr(16, 16) | 2 << 14);
+    let table = 1 << 47 | 2047 << 36 | 512 << 25;
+    let page = table | 5 << 14 | 0x2abc;
+    assert_eq!(paging.translate(&mut tables, page), at(0x4322, 0xabc));
+    let block = 1 << 47 | 2047 << 36 | 513 << 25 | 0x123_4567;
+    assert_eq!(paging.translate(&mut tables, block), at(0x8_3234, 0x567));
+    // A block at the level above is one with 4 KiB granules only.
+    tables.put(4 + 3, 510, 0x40_0000_0000 | 0x701);
+    let above = 1 << 47 | 2046 << 36;
+    assert_eq!(
+        paging.translate(&mut tables, above),
+        Err(Unmapped::NotPresent)
+    );
+
+    // 64 KiB in the upper half, 52 bits: three levels of ten bits and twice thirteen.
+    let mut tables = Tables::default();
+    tables.put(2 + 1, 511, 16 << 12 | 3); // entry 1023
+    tables.put(16, 2, 32 << 12 | 3);
+    tables.put(32 + 15, 511, 0x5550 << 12 | 0x703); // entry 8191
+    tables.put(16, 3, 0x6000_0000 | 0x701); // a block of 512 MiB
+    let paging = arm(tcr(25, 12) ^ 1 << 30); // 2 is 4 KiB, 3 is 64
+    let upper = 0xfff0_0000_0000_0000 | 1023 << 42;
+    let page = upper | 2 << 29 | 8191 << 16 | 0x9def;
+    assert_eq!(paging.translate(&mut tables, page), at(0x5559, 0xdef));
+    let block = upper | 3 << 29 | 0x1234_5678;
+    assert_eq!(paging.translate(&mut tables, block), at(0x7_2345, 0x678));
+}
+
+#[test]
 fn aarch64_says_why_not() {
     let mut tables = Tables::default();
     let paging = arm(tcr(16, 16));
@@ -172,11 +209,12 @@ fn aarch64_says_why_not() {
         paging.translate(&mut tables, 0x00ff_0000_0000_0000),
         Err(Unmapped::NotCanonical)
     );
-    let wide_granule = arm(tcr(16, 16) | 1 << 14);
-    assert_eq!(
-        wide_granule.translate(&mut tables, 0x1000),
-        Err(Unmapped::Mode)
-    );
+    for no_mode in [tcr(16, 16) | 3 << 14, tcr(12, 16), tcr(12, 16) | 2 << 14] {
+        assert_eq!(
+            arm(no_mode).translate(&mut tables, 0x1000),
+            Err(Unmapped::Mode)
+        );
+    }
     let no_lower_half = arm(tcr(16, 16) | 1 << 7);
     assert_eq!(
         no_lower_half.translate(&mut tables, 0x1000),
