@@ -2,6 +2,14 @@
  * further vCPUs; and the ways in and out of interrupts. */
 #include "guest.h"
 
+#ifdef FIVE_LEVELS
+#define TOP_TABLE five_level_map
+#define PAGING 0x1020                    /* LA57, PAE */
+#else
+#define TOP_TABLE page_map
+#define PAGING 0x20                      /* PAE */
+#endif
+
 /* ELF notes for Xen's domain builder (xen/elfnote.h); QEMU reads the last one. */
 #define NOTE(type, desc...) \
 	.balign 4; .long 2f-1f, 4f-3f, type; 1: .asciz "Xen"; 2: .balign 4; 3: desc; 4: .balign 4
@@ -72,10 +80,10 @@ ap_start32:                              /* QEMU's further processors, from the 
 	imul $STACK_BYTES, %eax
 	lea stacks(%eax), %esp
 long_mode:
-	mov $page_map, %eax
+	mov $TOP_TABLE, %eax
 	mov %eax, %cr3
 	mov %cr4, %eax
-	or $0x20, %eax                   /* PAE */
+	or $PAGING, %eax
 	mov %eax, %cr4
 	mov $0xc0000080, %ecx            /* EFER */
 	rdmsr
@@ -240,6 +248,12 @@ hypercall_page:
 	.size hypercall_page, 4096
 
 	.data
+#ifdef FIVE_LEVELS
+	.balign 4096
+five_level_map:                          /* the four levels twice: the second time at ALIAS_5 */
+	.quad page_map + 7, page_map + 7
+	.fill 510, 8, 0
+#endif
 	.balign 8
 gdt:	.quad 0
 	.quad 0x00af9b000000ffff         /* 0x08: 64-bit code */

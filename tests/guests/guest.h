@@ -20,7 +20,12 @@ typedef unsigned long u64;
 #define ALIAS_2M UL(0x80000000)
 #define OUTSIDE (VIRTUAL + UL(0x100000000))
 #else
-#define ALIAS_1G UL(0x8000000000)   /* all of low memory again, by 1 GiB pages (not under PV) */
+#ifdef FIVE_LEVELS
+#define ALIAS_5 UL(0x1000000000000) /* all of it again, where only five levels lead */
+#else
+#define ALIAS_5 UL(0)
+#endif
+#define ALIAS_1G (ALIAS_5 + UL(0x8000000000)) /* all of low memory again, by 1 GiB pages (not under PV) */
 #define ALIAS_2M UL(0x10000000000)  /* the first GiB again, by 2 MiB pages (not under PV) */
 #define OUTSIDE UL(0x18000000000)   /* entries that point outside memory (not under PV) */
 #endif

@@ -11,6 +11,12 @@ TABLE pdpt_identity[512], pdpt_1g[512], pdpt_2m[512], pdpt_outside[512];
 TABLE pd_identity[4][512], pd_outside[512];
 TABLE pt_low[4][512], pt_outside[512];	/* the first 8 MiB, page by page */
 
+static void forget_translations(void)
+{
+	u64 root;
+	asm volatile("mov %%cr3, %0; mov %0, %%cr3" : "=r"(root)::"memory");
+}
+
 void pages_init(void)
 {
 	u32 extended[4];
@@ -34,14 +40,14 @@ void pages_init(void)
 	pdpt_outside[0] = (u64)pd_outside | PRESENT_WRITABLE_USER;
 	pdpt_outside[1] = 1ul << 36 | PRESENT_WRITABLE_USER;
 
-	page_map[ALIAS_1G >> 39] = (u64)pdpt_1g | PRESENT_WRITABLE_USER;
+	page_map[ALIAS_1G >> 39 & 511] = (u64)pdpt_1g | PRESENT_WRITABLE_USER;
 	page_map[ALIAS_2M >> 39] = (u64)pdpt_2m | PRESENT_WRITABLE_USER;
 	page_map[OUTSIDE >> 39] = (u64)pdpt_outside | PRESENT_WRITABLE_USER;
 	page_map[0] = (u64)pdpt_identity | PRESENT_WRITABLE_USER;
-	asm volatile("mov %0, %%cr3" ::"r"(page_map) : "memory");
+	forget_translations();
 	for (u64 i = 0; i < 4; i++)
 		pd_identity[0][i] = (u64)pt_low[i] | PRESENT_WRITABLE_USER;
-	asm volatile("mov %0, %%cr3" ::"r"(page_map) : "memory");
+	forget_translations();
 }
 
 /* The entry that maps a page of the first 8 MiB. */

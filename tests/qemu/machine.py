@@ -74,9 +74,9 @@ class Machine:
         self.monitor = self.folder / "qmp"
         self.memory = pathlib.Path(f"/dev/shm/{self.folder.name}")
         self.console = self.folder / "console"
-        cpu = "max" if "pac" in image else "cortex-a57"
-        command = ["qemu-system-aarch64", "-M", "virt", "-cpu", cpu] if self.arm else [
-            "qemu-system-x86_64", "-M", "q35"]
+        wants_all = any(what in image for what in ("pac", "la57"))
+        command = ["qemu-system-aarch64", "-M", "virt"] if self.arm else ["qemu-system-x86_64", "-M", "q35"]
+        command += ["-cpu", "max" if wants_all else "cortex-a57" if self.arm else "qemu64"]
         command += [
             "-accel", accel, "-smp", str(vcpus), "-m", str(megabytes), "-display", "none",
             "-nic", "none", "-no-reboot", "-kernel", str(self.kernel), "-append", append,
