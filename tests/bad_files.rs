@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use uprof::layout::SYNC;
-use uprof::{Block, BlockHeader, Item, Preamble, Recording};
+use uprof::{Block, BlockHeader, Item, Preamble, SliceReader};
 use zerocopy::{FromBytes, IntoBytes};
 
 fn folder() -> PathBuf {
@@ -44,7 +44,7 @@ impl Sound {
             let start = block.offset as usize;
             start..start + block.file_bytes() as usize
         };
-        let items = Recording::open(&bytes).unwrap().blocks();
+        let items = SliceReader::open(&bytes).unwrap().blocks();
         let places = items
             .map(|item| match item {
                 Item::Block(block) => place(&block),
@@ -217,7 +217,7 @@ fn check_recovered(folder: &Path, status: i32) {
     assert_eq!(new.exists(), status < 2);
     if status < 2 {
         let bytes = fs::read(new).unwrap();
-        for item in Recording::open(&bytes).unwrap().blocks() {
+        for item in SliceReader::open(&bytes).unwrap().blocks() {
             assert!(matches!(item, Item::Block(_)), "{item:?}");
         }
     }

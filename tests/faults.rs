@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::EndReason;
-use uprof::{DamageKind, Item, Payload, Recording};
+use uprof::{DamageKind, Item, Payload, SliceReader};
 
 fn uniprof() -> Command {
     Command::new(cargo_bin("uniprof"))
@@ -68,7 +68,7 @@ struct Found {
 
 fn read(bytes: &[u8]) -> Found {
     let mut found = Found::default();
-    for item in Recording::open(bytes).unwrap().blocks() {
+    for item in SliceReader::open(bytes).unwrap().blocks() {
         let block = match item {
             Item::Block(block) => block,
             Item::Damage(damage) => {

@@ -9,12 +9,12 @@ use busy::Busy;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use uprof::{Item, Recording};
+use uprof::{Item, SliceReader};
 
 /// The latest time in the sound blocks of a recording.
 fn last_ns(path: &Path) -> u64 {
     let bytes = std::fs::read(path).unwrap();
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     let blocks = recording.blocks().filter_map(|item| match item {
         Item::Block(block) => Some(block.last_ns),
         Item::Damage(_) => None,

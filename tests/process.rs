@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason};
-use uprof::{Item, Payload, Recording};
+use uprof::{Item, Payload, SliceReader};
 
 fn uniprof() -> Command {
     Command::new(cargo_bin("uniprof"))
@@ -53,7 +53,7 @@ struct Read {
 
 fn read(path: &Path) -> Read {
     let bytes = std::fs::read(path).unwrap();
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     let mut all = Read {
         first_ns: u64::MAX,
         ..Read::default()
@@ -83,7 +83,7 @@ fn read(path: &Path) -> Read {
 /// Whether a recording that is being written has samples already.
 fn has_samples(file: &Path) -> bool {
     let bytes = std::fs::read(file).unwrap_or_default();
-    let Ok(recording) = Recording::open(&bytes) else {
+    let Ok(recording) = SliceReader::open(&bytes) else {
         return false;
     };
     let mut items = recording.blocks();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{EndReason, ProcessTime};
-use uprof::{Due, Item, Payload, Recording};
+use uprof::{Due, Item, Payload, SliceReader};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -86,7 +86,7 @@ impl Read {
 fn read(path: &Path) -> Read {
     let bytes = std::fs::read(path).unwrap();
     let mut all = Read::default();
-    for item in Recording::open(&bytes).unwrap().blocks() {
+    for item in SliceReader::open(&bytes).unwrap().blocks() {
         let Item::Block(block) = item else {
             panic!("{item:?}")
         };

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use synthetic::{BLOCK_ROWS, SAMPLES, SEED, Set, put_fixed_row};
 use uprof::cold::{End, EndReason, Metadata};
-use uprof::{Item, Payload, RawStack, Recording, Writer};
+use uprof::{Item, Payload, RawStack, SliceReader, Writer};
 
 /// Plain fixed rows in blocks, compressed and checksummed. Raw and compressed bytes.
 fn fixed_rows(set: &Set) -> (usize, usize) {
@@ -51,7 +51,7 @@ fn end() -> End {
 /// Decodes every row; returns how many, and raw bytes of sample blocks.
 fn read(bytes: &[u8]) -> (usize, u64) {
     let (mut count, mut raw) = (0, 0);
-    for item in Recording::open(bytes).unwrap().blocks() {
+    for item in SliceReader::open(bytes).unwrap().blocks() {
         let Item::Block(block) = item else {
             panic!("damage")
         };

@@ -23,7 +23,7 @@ pub use symbols::Symbol;
 use crate::error::Fault;
 use crate::layout::ImageSection;
 use crate::varint::{self, Cursor};
-use section::Reader;
+use section::SectionReader;
 use symbols::Symbols;
 
 /// Most sections of a part beside identity and symbols.
@@ -76,7 +76,7 @@ impl ImagePart {
     pub fn sections(&self) -> impl Iterator<Item = Result<Section<'_>, Fault>> {
         self.others.iter().filter_map(|(tag, bytes)| {
             let section = known(*tag)?;
-            let reader = Reader::new(section, bytes);
+            let reader = SectionReader::new(section, bytes);
             Some(match section {
                 ImageSection::Identity | ImageSection::Symbols => return None,
                 ImageSection::Segments => Entries::new(reader, 0).map(Section::Segments),
@@ -170,11 +170,11 @@ impl ImagePart {
             let bytes = cursor.take(length)?;
             match (known(tag), &mut part) {
                 (Some(section @ ImageSection::Identity), None) => {
-                    let identity = ImageIdentity::read(Reader::new(section, bytes))?;
+                    let identity = ImageIdentity::read(SectionReader::new(section, bytes))?;
                     part = Some(ImagePart::new(identity));
                 }
                 (Some(section @ ImageSection::Symbols), Some(part)) if part.symbols.is_empty() => {
-                    part.symbols = Symbols::read(Reader::new(section, bytes))?;
+                    part.symbols = Symbols::read(SectionReader::new(section, bytes))?;
                 }
                 (Some(ImageSection::Identity | ImageSection::Symbols), _) | (_, None) => {
                     return Err(misplaced(tag));

@@ -5,13 +5,13 @@
 //! [`std::io::Write`], so that recordings can be handled on any machine.
 //!
 //! - To write: [`Writer`].
-//! - To read a whole file in memory: [`Recording`]; from a pipe: [`StreamReader`]. Both yield
+//! - To read a whole file in memory: [`SliceReader`]; from a pipe: [`StreamReader`]. Both yield
 //!   [`Item`]s: sound [`Block`]s and the [`Damage`] between them.
 //! - To look inside a block: [`Block::payload`], [`SampleBlock`].
 //!
 //! ```
 //! use uprof::cold::{End, EndReason, Metadata};
-//! use uprof::{Frame, Item, Payload, Recording, Sample, Task, Writer};
+//! use uprof::{Frame, Item, Payload, Sample, SliceReader, Task, Writer};
 //!
 //! // Two samples of a thread; whatever is `Write` takes them.
 //! let thread = Task { space: 300, vcpu: 301 };
@@ -27,7 +27,7 @@
 //! })?;
 //!
 //! let mut samples = 0;
-//! for item in Recording::open(&bytes)?.blocks() {
+//! for item in SliceReader::open(&bytes)?.blocks() {
 //!     match item {
 //!         Item::Block(block) => {
 //!             if let Payload::Samples(block) = block.payload()? {
@@ -67,7 +67,7 @@ mod block;
 mod writer;
 mod damage;
 mod scanner;
-mod recording;
+mod slice;
 mod stream;
 mod recover;
 
@@ -80,13 +80,13 @@ pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
-pub use recording::{Blocks, Recording};
 pub use recover::{Recovered, recover};
 pub use samples::{
-    Arch, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack, Registers, Row,
-    Rows, Sample, SampleBlock, Shown, State, Stop, Task, Told, Wait, register_name,
+    Arch, Coding, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack,
+    Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait, register_name,
 };
 pub use scanner::Item;
+pub use slice::{Blocks, SliceReader};
 pub use stream::StreamReader;
 pub use word_hash::{WordHasher, WordMap};
 pub use writer::Writer;

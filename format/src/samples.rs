@@ -19,7 +19,7 @@ mod detail_columns;
 mod writer;
 mod reader;
 
-pub use details::{Column, Detail, Details, Form, Shown, Told};
+pub use details::{Coding, Column, Detail, Details, Form, Shown};
 pub use reader::{Row, Rows, SampleBlock};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,

@@ -7,7 +7,7 @@ mod fixture;
 use fixture::end;
 use std::io::{self, Write};
 use uprof::cold::Metadata;
-use uprof::{Frame, Item, Recording, Sample, Task, Writer};
+use uprof::{Frame, Item, Sample, SliceReader, Task, Writer};
 
 /// A disk that has room up to a byte, and again after it was asked in vain a number of times.
 struct Disk {
@@ -56,7 +56,7 @@ fn a_full_disk_costs_the_blocks_that_did_not_fit() {
         let Ok(disk) = writer.finish(&end()) else {
             continue;
         };
-        let recording = Recording::open(&disk.bytes).unwrap();
+        let recording = SliceReader::open(&disk.bytes).unwrap();
         let (mut found, mut lost) = (0, 0);
         for item in recording.blocks() {
             match item {

@@ -11,7 +11,7 @@ use bounds::{alone, bounded};
 use fixture::{UUID, exhaust, read_stream, small_recording};
 use forge::{columns, header, read_one, recording_of, varint};
 use uprof::layout::{MAX_PAYLOAD_BYTES, MAX_ROWS};
-use uprof::{BlockType, Item, Preamble, Recording};
+use uprof::{BlockType, Item, Preamble, SliceReader};
 use zerocopy::IntoBytes;
 
 #[test]
@@ -21,7 +21,7 @@ fn random_changes_of_payloads_are_survived() {
     println!("seed {seed:#x}");
     let mut random = fastrand::Rng::with_seed(seed);
     let bytes = small_recording();
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     let blocks: Vec<_> = recording
         .blocks()
         .filter_map(|item| match item {

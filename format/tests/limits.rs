@@ -7,14 +7,14 @@ use fixture::end;
 use uprof::cold::{Metadata, TaskChange, TaskEvent};
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::layout::{MAX_PAYLOAD_BYTES, MAX_RECORDS_BYTES};
-use uprof::{Arch, Block, Frame, Item, Payload, RawStack, Recording, Sample, Task, Writer};
+use uprof::{Arch, Block, Frame, Item, Payload, RawStack, Sample, SliceReader, Task, Writer};
 
 fn writer() -> Writer<Vec<u8>> {
     Writer::create(Vec::new(), [3; 16], &Metadata::default(), 0).unwrap()
 }
 
 fn blocks(bytes: &[u8]) -> Vec<Block<'_>> {
-    let items = Recording::open(bytes).unwrap().blocks();
+    let items = SliceReader::open(bytes).unwrap().blocks();
     items
         .map(|item| match item {
             Item::Block(block) => block,

@@ -6,10 +6,10 @@ mod fixture;
 use fixture::{UUID, end, small_recording};
 use std::io;
 use uprof::cold::{EndReason, LossReason, Metadata};
-use uprof::{Block, Item, Payload, Recording, Recovered, StreamReader, recover};
+use uprof::{Block, Item, Payload, Recovered, SliceReader, StreamReader, recover};
 
 fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
-    let items = Recording::open(bytes).unwrap().blocks().map(Ok);
+    let items = SliceReader::open(bytes).unwrap().blocks().map(Ok);
     let (out, recovered) = recover(items, Vec::new(), UUID).unwrap();
     let streamed = recover(StreamReader::open(bytes).unwrap(), Vec::new(), UUID).unwrap();
     assert_eq!((&streamed.0, &streamed.1), (&out, &recovered));
@@ -18,7 +18,7 @@ fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
 
 /// The blocks of a recording, which must be sound.
 fn blocks(bytes: &[u8]) -> Vec<Block<'_>> {
-    let items = Recording::open(bytes).unwrap().blocks();
+    let items = SliceReader::open(bytes).unwrap().blocks();
     items
         .map(|item| match item {
             Item::Block(block) => block,
@@ -95,7 +95,7 @@ fn check_losses(after: &[Block<'_>], lost: u64) {
 fn every_prefix_is_recovered() {
     let bytes = small_recording();
     for length in 32..bytes.len() {
-        let Ok(recording) = Recording::open(&bytes[..length]) else {
+        let Ok(recording) = SliceReader::open(&bytes[..length]) else {
             continue;
         };
         let found = recording
@@ -135,7 +135,7 @@ fn lost_metadata_is_said_to_be_lost() {
 #[test]
 fn an_input_that_fails_is_an_error() {
     let bytes = small_recording();
-    let items = Recording::open(&bytes).unwrap().blocks().map(Ok);
+    let items = SliceReader::open(&bytes).unwrap().blocks().map(Ok);
     let failing = items.take(3).chain([Err(io::Error::other("unplugged"))]);
     let error = recover(failing, Vec::new(), UUID).unwrap_err();
     assert_eq!(error.to_string(), "unplugged");

@@ -8,8 +8,8 @@ use uprof::cold::{
 };
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{
-    Arch, Details, Found, Frame, FrameKind, Item, Payload, RawStack, Recording, Registers, Sample,
-    SampleBlock, State, Stop, StreamReader, Task, Wait, Writer,
+    Arch, Details, Found, Frame, FrameKind, Item, Payload, RawStack, Registers, Sample,
+    SampleBlock, SliceReader, State, Stop, StreamReader, Task, Wait, Writer,
 };
 
 /// A sample that owns its parts.
@@ -160,7 +160,7 @@ proptest! {
         }
         let bytes = writer.finish(&end()).unwrap();
 
-        let recording = Recording::open(&bytes).unwrap();
+        let recording = SliceReader::open(&bytes).unwrap();
         let items: Vec<_> = recording.blocks().collect();
         let mut read = Vec::new();
         for item in &items {
@@ -302,7 +302,7 @@ fn cold_records_survive() {
     writer.symbols(&identity, symbols, 5).unwrap();
     let bytes = writer.finish(&end()).unwrap();
 
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     assert_eq!(recording.uuid(), Some([7; 16]));
     for item in recording.blocks() {
         let Item::Block(block) = item else {
@@ -334,7 +334,7 @@ fn a_chain_that_is_too_long_loses_its_outer_end_and_says_so() {
     let mut writer = Writer::create(Vec::new(), [0; 16], &Metadata::default(), 0).unwrap();
     writer.sample(&sample).unwrap();
     let bytes = writer.finish(&end()).unwrap();
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     let rows = recording.blocks().find_map(|item| match item {
         Item::Block(block) => match block.payload().unwrap() {
             Payload::Samples(samples) => Some(owned_rows(&samples)),
@@ -377,7 +377,7 @@ fn roots_that_stay_cost_few_bytes_and_those_that_change_are_read_back() {
             .collect();
         let bytes = written(&samples);
         let mut read = Vec::new();
-        for item in Recording::open(&bytes).unwrap().blocks() {
+        for item in SliceReader::open(&bytes).unwrap().blocks() {
             let Item::Block(block) = item else {
                 panic!("{item:?}")
             };
@@ -418,7 +418,7 @@ fn registers_that_repeat_the_row_take_no_bytes() {
             })
             .collect();
         let bytes = written(&samples);
-        let recording = Recording::open(&bytes).unwrap();
+        let recording = SliceReader::open(&bytes).unwrap();
         let read = recording.blocks().find_map(|item| match item {
             Item::Block(block) => match block.payload().unwrap() {
                 Payload::Samples(samples) => Some((block.raw_bytes, owned_rows(&samples))),

@@ -6,8 +6,8 @@ use uprof::cold::{End, Recorder, Target};
 use uprof::image::{CfaKind, PlaceKind};
 use uprof::layout::{BlockType, Codec, ImageSection};
 use uprof::{
-    Arch, Column, Details, Form, Found, Frame, FrameKind, Item, Payload, Recording, Registers,
-    Sample, Shown, State, Stop, Task, Told, Writer,
+    Arch, Coding, Column, Details, Form, Found, Frame, FrameKind, Item, Payload, Registers, Sample,
+    Shown, SliceReader, State, Stop, Task, Writer,
 };
 
 const PAGE: &str = include_str!("../../format-spec.md");
@@ -69,8 +69,8 @@ fn columns_are_those_of_the_code() {
     for &column in Column::ALL {
         let detail = Details::ALL.iter().find(|detail| detail.column == column);
         let told = detail.map_or("", |detail| match detail.told {
-            Told::PlusOne => "plus-one: ",
-            Told::Changes => "changes, section 5.6: ",
+            Coding::PlusOne => "plus-one: ",
+            Coding::Changes => "changes, section 5.6: ",
         });
         let dump = detail.map_or(String::new(), |detail| {
             let form = match detail.form {
@@ -216,7 +216,7 @@ fn the_hex_dump_is_what_the_writer_writes() {
 #[test]
 fn the_hex_dump_is_a_recording() {
     let bytes = dump_on_the_page();
-    let recording = Recording::open(&bytes).unwrap();
+    let recording = SliceReader::open(&bytes).unwrap();
     let mut samples = 0;
     for item in recording.blocks() {
         let Item::Block(block) = item else {

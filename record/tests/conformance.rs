@@ -28,7 +28,7 @@ use uniprof_record::{
 };
 use uniprof_record::{gdb, monotonic_ns, qemu};
 use uprof::cold::{EndReason, LossReason, Target};
-use uprof::{Item, Payload, Recording};
+use uprof::{Item, Payload, SliceReader};
 
 /// The system's allocator, counting each thread's calls.
 struct Counting;
@@ -509,7 +509,7 @@ fn what_was_lost_is_told() {
 /// What a recording has: samples, losses by reason, why it ended.
 fn read(bytes: &[u8]) -> (u64, Vec<(LossReason, u64)>, Option<EndReason>) {
     let (mut samples, mut lost, mut reason) = (0, Vec::<(LossReason, u64)>::new(), None);
-    for item in Recording::open(bytes).unwrap().blocks() {
+    for item in SliceReader::open(bytes).unwrap().blocks() {
         let Item::Block(block) = item else {
             panic!("a recording is sound")
         };

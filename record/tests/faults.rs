@@ -14,7 +14,7 @@ use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
 use uniprof_record::{monotonic_ns, realtime_ns};
 use uprof::cold::{End, EndReason, LossReason, Target};
-use uprof::{Item, Payload, Recording, Stop};
+use uprof::{Item, Payload, SliceReader, Stop};
 
 /// Which call of the fake guest fails, counted from 1; 0: none does.
 #[derive(Debug, Clone, Default)]
@@ -192,7 +192,7 @@ struct Found {
 
 fn read(bytes: &[u8]) -> Found {
     let mut found = Found::default();
-    for item in Recording::open(bytes).unwrap().blocks() {
+    for item in SliceReader::open(bytes).unwrap().blocks() {
         let block = match item {
             Item::Block(block) => block,
             Item::Damage(damage) => {

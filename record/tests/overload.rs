@@ -9,7 +9,7 @@ use uniprof_record::ring::Sink;
 use uniprof_record::source::Hot;
 use uniprof_record::{Facts, Life, Plan, Progress, Pushed, Source, SourceError};
 use uprof::cold::{LossReason, Target};
-use uprof::{Frame, Item, Payload, Recording, State, Task};
+use uprof::{Frame, Item, Payload, SliceReader, State, Task};
 
 /// Samples in one go.
 const BURST: usize = 2_000;
@@ -91,7 +91,7 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         "no progress while samples came"
     );
     let (mut samples, mut lost, mut loss_blocks) = (0, 0, 0);
-    for item in Recording::open(&bytes).unwrap().blocks() {
+    for item in SliceReader::open(&bytes).unwrap().blocks() {
         let Item::Block(block) = item else {
             panic!("damage");
         };

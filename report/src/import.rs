@@ -145,7 +145,7 @@ pub(crate) struct Importer<'a> {
 
 /// One frame of the input.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Found<'a> {
+pub(crate) enum InputFrame<'a> {
     /// A guest address.
     Address(u64),
     /// A function of an image (which may be empty), and the offset in it (bytes).
@@ -165,7 +165,7 @@ impl<'a> Importer<'a> {
     /// Adds `count` samples of a stack, innermost frame first.
     fn stack(
         &mut self,
-        frames: &[Found<'_>],
+        frames: &[InputFrame<'_>],
         origin: Origin,
         count: u64,
     ) -> Result<(), ImportError> {
@@ -180,11 +180,11 @@ impl<'a> Importer<'a> {
         for frame in frames {
             chain.push(match *frame {
                 // A made-up address is inside its function, whoever calls.
-                Found::Named(module, name, offset) => {
+                InputFrame::Named(module, name, offset) => {
                     Frame::exact(self.names.address(module, name, offset))
                 }
-                Found::Address(address) if chain.is_empty() => Frame::exact(address),
-                Found::Address(address) => Frame::return_address(address),
+                InputFrame::Address(address) if chain.is_empty() => Frame::exact(address),
+                InputFrame::Address(address) => Frame::return_address(address),
             });
         }
         for _ in 0..count {

@@ -1,6 +1,6 @@
 //! Section 1, identity: which image a part belongs to.
 
-use super::section::{Reader, put_bytes};
+use super::section::{SectionReader, put_bytes};
 use crate::error::Fault;
 use crate::samples::Arch;
 use crate::varint;
@@ -34,7 +34,7 @@ impl ImageIdentity {
         put_bytes(out, self.origin.as_bytes());
     }
 
-    pub(super) fn read(mut section: Reader<'_>) -> Result<Self, Fault> {
+    pub(super) fn read(mut section: SectionReader<'_>) -> Result<Self, Fault> {
         let path = text(&mut section)?;
         let build_id = section.bytes()?.to_vec();
         let number = section.number()?;
@@ -51,7 +51,7 @@ impl ImageIdentity {
     }
 }
 
-fn text(section: &mut Reader<'_>) -> Result<String, Fault> {
+fn text(section: &mut SectionReader<'_>) -> Result<String, Fault> {
     let length = section.count(1)?;
     Ok(section.text(length)?.to_owned())
 }

@@ -1,6 +1,6 @@
 //! Section 4, lines: functions, files and lines at single addresses, each text once.
 
-use super::section::{Entries, Entry, Reader};
+use super::section::{Entries, Entry, SectionReader};
 use crate::error::Fault;
 use crate::varint;
 
@@ -37,8 +37,8 @@ pub struct Lines<'a> {
 /// all texts of no length.
 #[derive(Debug, Clone)]
 pub struct Texts<'a> {
-    lengths: Reader<'a>,
-    bytes: Reader<'a>,
+    lengths: SectionReader<'a>,
+    bytes: SectionReader<'a>,
     left: usize,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Iterator for Texts<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn read(mut reader: Reader<'a>) -> Result<Self, Fault> {
+    pub(super) fn read(mut reader: SectionReader<'a>) -> Result<Self, Fault> {
         let left = reader.count(1)?;
         let lengths = reader;
         let mut all_bytes = 0;
@@ -104,7 +104,7 @@ pub(super) fn put<'r>(
 impl Entry for LineRow {
     const LEAST_BYTES: usize = 2;
 
-    fn read(reader: &mut Reader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault> {
+    fn read(reader: &mut SectionReader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault> {
         *before = reader.address(*before)?;
         let count = reader.count(3)?;
         let mut functions = Vec::with_capacity(count);

@@ -1,7 +1,7 @@
 //! Section 5, rules: how to find a caller's registers at addresses of an image. Whatever is read was checked, so
 //! that whoever follows a rule can trust it.
 
-use super::section::{Entries, Entry, Reader, put_bytes};
+use super::section::{Entries, Entry, SectionReader, put_bytes};
 use crate::error::Fault;
 use crate::layout::{MAX_EXPRESSION_BYTES, MAX_SAVES};
 use crate::tags::tags;
@@ -127,7 +127,7 @@ pub struct Rules<'a> {
 }
 
 impl<'a> Rules<'a> {
-    pub(super) fn read(mut reader: Reader<'a>) -> Result<Self, Fault> {
+    pub(super) fn read(mut reader: SectionReader<'a>) -> Result<Self, Fault> {
         let mut set = RuleSet::default();
         for _ in 0..reader.count(1)? {
             let rule = "an expression has 65,535 bytes at the most";
@@ -159,7 +159,7 @@ impl<'a> Rules<'a> {
 impl Entry for RuleRow {
     const LEAST_BYTES: usize = 3;
 
-    fn read(reader: &mut Reader<'_>, before: &mut u64, known: usize) -> Result<Self, Fault> {
+    fn read(reader: &mut SectionReader<'_>, before: &mut u64, known: usize) -> Result<Self, Fault> {
         let start = reader.address(*before)?;
         let end = reader.address(start)?;
         if end == start {
@@ -178,7 +178,7 @@ impl Entry for RuleRow {
 impl Entry for u64 {
     const LEAST_BYTES: usize = 1;
 
-    fn read(reader: &mut Reader<'_>, before: &mut u64, _: usize) -> Result<Self, Fault> {
+    fn read(reader: &mut SectionReader<'_>, before: &mut u64, _: usize) -> Result<Self, Fault> {
         *before = reader.address(*before)?;
         Ok(*before)
     }
@@ -331,7 +331,7 @@ impl RuleSet {
         }
     }
 
-    fn read_rule(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+    fn read_rule(&mut self, reader: &mut SectionReader<'_>) -> Result<(), Fault> {
         let kind = known(reader, "kind of a CFA", CfaKind::from_number)?;
         let register = register(reader)?;
         let number = reader.signed()?;
@@ -364,7 +364,7 @@ impl RuleSet {
         Ok(())
     }
 
-    fn read_place(&self, reader: &mut Reader<'_>) -> Result<Place, Fault> {
+    fn read_place(&self, reader: &mut SectionReader<'_>) -> Result<Place, Fault> {
         let kind = known(reader, "a place", PlaceKind::from_number)?;
         let number = reader.signed()?;
         Ok(match kind {
@@ -382,7 +382,7 @@ impl RuleSet {
     }
 
     /// The number of an expression that there is.
-    fn known(&self, reader: &Reader<'_>, number: i64) -> Result<u32, Fault> {
+    fn known(&self, reader: &SectionReader<'_>, number: i64) -> Result<u32, Fault> {
         let known = u32::try_from(number).ok();
         let known = known.filter(|known| (*known as usize) < self.expression_ends.len());
         known.ok_or_else(|| {
@@ -408,7 +408,7 @@ fn numbered(used: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
 
 /// The tag that the next number is of.
 fn known<T>(
-    reader: &mut Reader<'_>,
+    reader: &mut SectionReader<'_>,
     what: &'static str,
     from_number: fn(u8) -> Option<T>,
 ) -> Result<T, Fault> {
@@ -417,18 +417,18 @@ fn known<T>(
     tag.ok_or_else(|| reader.fault(Fault::Unknown { what, number }))
 }
 
-fn register(reader: &mut Reader<'_>) -> Result<u8, Fault> {
+fn register(reader: &mut SectionReader<'_>) -> Result<u8, Fault> {
     let most = REGISTERS_MAX - 1;
     Ok(reader.up_to(most, "a register", "registers end below 33")? as u8)
 }
 
 #[cold]
-fn beyond(reader: &Reader<'_>, register: i64) -> Fault {
+fn beyond(reader: &SectionReader<'_>, register: i64) -> Fault {
     let value = register.cast_unsigned();
     reader.refuse("a register", value, "registers end below 33")
 }
 
-fn small(reader: &Reader<'_>, number: i64) -> Result<i32, Fault> {
+fn small(reader: &SectionReader<'_>, number: i64) -> Result<i32, Fault> {
     let value = number.cast_unsigned();
     let small = i32::try_from(number);
     small.map_err(|_| reader.refuse("an offset", value, "offsets have 32 bits"))

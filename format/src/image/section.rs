@@ -19,7 +19,7 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Reads a section from front to back.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub struct SectionReader<'a> {
     cursor: Cursor<'a>,
     section: ImageSection,
     section_bytes: usize,
@@ -27,9 +27,9 @@ pub struct Reader<'a> {
     from_end: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SectionReader<'a> {
     pub(super) fn new(section: ImageSection, bytes: &'a [u8]) -> Self {
-        Reader {
+        SectionReader {
             cursor: Cursor::new(bytes, "a value"),
             section,
             section_bytes: bytes.len(),
@@ -129,13 +129,13 @@ pub trait Entry: Sized {
 
     /// Reads one. `before` is the address that its own is told from, and then its own or its end; `most` the
     /// largest number of what it may refer to.
-    fn read(reader: &mut Reader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault>;
+    fn read(reader: &mut SectionReader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault>;
 }
 
 /// Entries of a section, as they come. The first one that can't be read is the last.
 #[derive(Debug, Clone)]
 pub struct Entries<'a, T> {
-    pub(super) reader: Reader<'a>,
+    pub(super) reader: SectionReader<'a>,
     left: usize,
     before: u64,
     most: usize,
@@ -144,7 +144,7 @@ pub struct Entries<'a, T> {
 
 impl<'a, T: Entry> Entries<'a, T> {
     /// As many as the next number says.
-    pub(super) fn new(mut reader: Reader<'a>, most: usize) -> Result<Self, Fault> {
+    pub(super) fn new(mut reader: SectionReader<'a>, most: usize) -> Result<Self, Fault> {
         Ok(Entries {
             left: reader.count(T::LEAST_BYTES)?,
             reader,

@@ -1,6 +1,6 @@
 //! Section 3, segments: where the parts of an image's file are loaded.
 
-use super::section::{Entry, Reader};
+use super::section::{Entry, SectionReader};
 use crate::error::Fault;
 use crate::varint;
 
@@ -41,7 +41,7 @@ impl Segment {
 impl Entry for Segment {
     const LEAST_BYTES: usize = 5;
 
-    fn read(reader: &mut Reader<'_>, _: &mut u64, _: usize) -> Result<Self, Fault> {
+    fn read(reader: &mut SectionReader<'_>, _: &mut u64, _: usize) -> Result<Self, Fault> {
         Ok(Segment {
             address: reader.number()?,
             file_offset: reader.number()?,

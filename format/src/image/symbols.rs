@@ -1,6 +1,6 @@
 //! Section 2, symbols: functions and objects, in columns.
 
-use super::section::Reader;
+use super::section::SectionReader;
 use crate::error::Fault;
 use crate::layout::MAX_SYMBOLS;
 use crate::varint;
@@ -81,7 +81,7 @@ impl Symbols {
         out.extend_from_slice(self.names.as_bytes());
     }
 
-    pub(super) fn read(mut section: Reader<'_>) -> Result<Self, Fault> {
+    pub(super) fn read(mut section: SectionReader<'_>) -> Result<Self, Fault> {
         let most = MAX_SYMBOLS.min(section.remaining());
         let rule = "at most 262,144 symbols in a part";
         let count = section.up_to(most, "number of symbols", rule)?;

@@ -2,7 +2,7 @@
 //! (format-spec.md, sections 5.1 and 5.6).
 
 use crate::error::Fault;
-use crate::samples::details::{Details, Told};
+use crate::samples::details::{Coding, Details};
 use crate::samples::directory::Directory;
 use crate::varint::{self, Cursor};
 use crate::word_hash::WordMap;
@@ -58,8 +58,8 @@ impl DetailBuilder {
         for ((column, changes), detail) in columns.zip(Details::ALL) {
             let value = detail.get(details);
             match detail.told {
-                Told::PlusOne => put_plus_one(column, value),
-                Told::Changes => changes.push(column, task, value),
+                Coding::PlusOne => put_plus_one(column, value),
+                Coding::Changes => changes.push(column, task, value),
             }
         }
     }
@@ -69,8 +69,8 @@ impl DetailBuilder {
         let columns = Details::ALL.iter().zip(&self.columns);
         columns.map(|(detail, bytes)| {
             let told = match detail.told {
-                Told::PlusOne => unless_zero(bytes),
-                Told::Changes => bytes,
+                Coding::PlusOne => unless_zero(bytes),
+                Coding::Changes => bytes,
             };
             (detail.column.number(), told)
         })
@@ -160,8 +160,8 @@ impl<'a> DetailReader<'a> {
         let columns = self.columns.iter_mut().zip(&mut self.changes);
         for ((column, changes), detail) in columns.zip(Details::ALL) {
             let value = match detail.told {
-                Told::PlusOne => column.varint()?.checked_sub(1),
-                Told::Changes => changes.row(column, task)?,
+                Coding::PlusOne => column.varint()?.checked_sub(1),
+                Coding::Changes => changes.row(column, task)?,
             };
             detail.set(&mut details, value);
         }

@@ -36,7 +36,7 @@ macro_rules! columns {
             /// A row for each of them, in the order of the table.
             pub const ALL: &'static [Detail] = &[$($(Detail {
                 column: Column::$variant,
-                told: Told::$told,
+                told: Coding::$told,
                 shown: Shown::$shown,
                 form: Form::$form,
                 get: |details| details.$field,
@@ -54,7 +54,7 @@ enum Weight {
 
 /// How a number is told in its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Coding {
     /// A varint for each row: 0 for not known, else the number plus 1; the largest number is one less than
     /// it was.
     PlusOne,
@@ -86,7 +86,7 @@ pub struct Detail {
     /// Its column.
     pub column: Column,
     /// How it is told there.
-    pub told: Told,
+    pub told: Coding,
     /// Whether dump text has it where it isn't known.
     pub shown: Shown,
     /// How dump text has it.

@@ -46,7 +46,7 @@ pub fn blocks(bytes: &[u8]) {
 fn read(bytes: &[u8]) {
     let piece = 1 + bytes.len() % 4099;
     let stream = StreamReader::open(Pieces { bytes, piece });
-    match (uprof::Recording::open(bytes), stream) {
+    match (uprof::SliceReader::open(bytes), stream) {
         (Ok(recording), Ok(stream)) => {
             let items: Vec<_> = recording.blocks().collect();
             let streamed: Vec<_> = stream.map(|item| item.expect("memory is read")).collect();
@@ -63,12 +63,12 @@ fn read(bytes: &[u8]) {
 
 /// What is recovered is a sound recording with as many samples as was said.
 fn recovery(bytes: &[u8]) {
-    let Ok(recording) = uprof::Recording::open(bytes) else {
+    let Ok(recording) = uprof::SliceReader::open(bytes) else {
         return;
     };
     let items = recording.blocks().map(Ok);
     let (out, recovered) = recover(items, Vec::new(), [1; 16]).expect("memory takes all");
-    let again = uprof::Recording::open(&out).expect("what was recovered is a recording");
+    let again = uprof::SliceReader::open(&out).expect("what was recovered is a recording");
     let mut samples = 0;
     for item in again.blocks() {
         match item {
@@ -151,7 +151,8 @@ pub fn imports(bytes: &[u8]) {
         let imported = import(format, "fuzz", [3; 16], &mut &bytes[..], &mut out);
         match imported {
             Ok(imported) => {
-                let recording = uprof::Recording::open(&out).expect("what we wrote is a recording");
+                let recording =
+                    uprof::SliceReader::open(&out).expect("what we wrote is a recording");
                 let blocks = recording.blocks().map(|item| match item {
                     Item::Block(block) => u64::from(block.samples),
                     Item::Damage(damage) => panic!("{}: {damage}", format.name),

@@ -2,7 +2,7 @@
 //! and unpacks payloads beforehand, since a mutated zstd frame seldom is one.
 
 use uprof::layout::{MAGIC, SYNC};
-use uprof::{BlockHeader, BlockType, Codec, Item, Preamble, Recording};
+use uprof::{BlockHeader, BlockType, Codec, Item, Preamble, SliceReader};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// The recording with right lengths and checksums. A block reaches up to the next one's start.
@@ -59,7 +59,7 @@ pub fn recording_of(block_type: BlockType, samples: u32, payload: &[u8]) -> Vec<
 /// The recording with each payload unpacked.
 pub fn unpack(bytes: &[u8]) -> Vec<u8> {
     let mut out = bytes[..Preamble::BYTES.min(bytes.len())].to_vec();
-    let blocks = Recording::open(bytes).map(|recording| recording.blocks());
+    let blocks = SliceReader::open(bytes).map(|recording| recording.blocks());
     for item in blocks.into_iter().flatten() {
         let Item::Block(block) = item else { continue };
         let place = block.offset as usize;

@@ -10,7 +10,7 @@ use uniprof_report::stacks::{Embedded, LineTable};
 use uniprof_report::unwind::RuleTable;
 use uprof::image::ImageIdentity;
 use uprof::layout::ImageSection;
-use uprof::{Arch, BlockType, Item, Recording};
+use uprof::{Arch, BlockType, Item, SliceReader};
 
 /// A small program with symbols, debug information and call frame information.
 pub const CALLS: &[u8] = include_bytes!("../../../corpus/images/calls");
@@ -53,7 +53,7 @@ pub fn unpacked_files() -> Vec<Vec<u8>> {
 pub fn payloads() -> Vec<Vec<u8>> {
     let mut payloads = Vec::new();
     for file in unpacked_files() {
-        let Ok(recording) = Recording::open(&file) else {
+        let Ok(recording) = SliceReader::open(&file) else {
             continue;
         };
         for item in recording.blocks() {

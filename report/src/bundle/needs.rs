@@ -9,8 +9,8 @@ use crate::recording::account::{is_cut, is_shallow};
 use crate::recording::spaces::{ModuleId, Place, is_kernel_address};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
-use crate::stacks::symbolizer::{Found, Symbolizer};
-use crate::stacks::unwinders::{Held, Unwinders};
+use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
+use crate::stacks::unwinders::{UnwindState, Unwinders};
 use crate::work;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,7 +87,7 @@ fn stacks_of_block(
     let block = recording.samples(place)?;
     let (spaces, kind) = (recording.spaces(), recording.metadata().target.kind);
     let mut stacks = Stacks::default();
-    let mut held = Held::new();
+    let mut held = UnwindState::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
     let mut rows = block.rows();
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
@@ -146,7 +146,7 @@ pub(super) fn images(
     let mut by_module: BTreeMap<ModuleId, Vec<Place>> = BTreeMap::new();
     let mut listed: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
     for place in places {
-        if let Some(Found::InList(symbol)) = symbolizer.find(*place) {
+        if let Some(LocatedSymbol::InList(symbol)) = symbolizer.find(*place) {
             listed.insert(symbol.start.0, (symbol.size_bytes, symbol.name));
         }
         if let Some(module) = place.module() {
@@ -197,7 +197,7 @@ fn image(
     let mut lines = LineTable::default();
     let mut returns = BTreeSet::new();
     for place in places {
-        if let Some(Found::InModule(symbol)) = symbolizer.find(*place) {
+        if let Some(LocatedSymbol::InModule(symbol)) = symbolizer.find(*place) {
             symbols.insert(symbol.start, (symbol.size_bytes, symbol.name));
         }
         let Some(address) = symbolizer.address(segments, *place) else {

@@ -6,7 +6,7 @@
 use super::needs::chain_of;
 use crate::recording::{Recording, first_word, last_part};
 use crate::stacks::embedded::{Embedded, LineTable};
-use crate::stacks::unwinders::{Held, Unwinders};
+use crate::stacks::unwinders::{UnwindState, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{
@@ -49,7 +49,7 @@ const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
 /// Writes blocks without what may be private.
 pub(super) struct Redactor<'a> {
     unwinders: &'a Unwinders<'a, 'a>,
-    held: Held,
+    held: UnwindState,
     /// What each path became.
     names: HashMap<String, String>,
     /// What the target was called: a task of that name is called by its command line.
@@ -76,7 +76,7 @@ impl<'a> Redactor<'a> {
         }
         Redactor {
             unwinders,
-            held: Held::new(),
+            held: UnwindState::new(),
             names,
             target: recording.metadata().target.clone(),
             stacks: 0,

@@ -4,7 +4,7 @@
 //! is taken together, image by image: nobody can tell its functions apart, and whether it is new
 //! or gone can't be told where only one side has it.
 
-use super::modules::{Image, Images, Modules};
+use super::modules::{Images, MatchedImage, Modules};
 use crate::profile::labels::{LabelId, Labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,7 +205,7 @@ impl Matching {
 }
 
 /// What a function is found again by in its image; `None` if by nothing.
-fn name_of(label: LabelId, labels: &Labels, image: Option<&Image>) -> Option<String> {
+fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Option<String> {
     let name = labels.name(label);
     if !labels.get(label).unknown {
         return Some(bare(name).to_owned());

@@ -18,7 +18,7 @@ pub(super) struct Images {
 
 /// What an image is, on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct MatchedImage {
     /// The file's name, as B has it where B has it.
     pub name: String,
     /// Whether both sides have it.
@@ -30,7 +30,7 @@ pub(super) struct Image {
 /// The image of each path.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
-    by_path: BTreeMap<String, Image>,
+    by_path: BTreeMap<String, MatchedImage>,
 }
 
 /// The name of memory that no file is mapped in.
@@ -73,7 +73,7 @@ impl Modules {
             for path in paths {
                 modules.by_path.insert(
                     path,
-                    Image {
+                    MatchedImage {
                         name: name.clone(),
                         is_found: false,
                         is_one_build: false,
@@ -85,7 +85,7 @@ impl Modules {
     }
 
     /// The image of `path`; `None` for one that neither side has.
-    pub(crate) fn of(&self, path: &str) -> Option<&Image> {
+    pub(crate) fn of(&self, path: &str) -> Option<&MatchedImage> {
         self.by_path.get(path)
     }
 
@@ -117,7 +117,7 @@ impl Modules {
             paths[side] = left[side].remove(names[side]).unwrap_or_default();
         }
         let [a, b] = [0, 1].map(|side| builds(&paths[side], &sides[side]));
-        let image = Image {
+        let image = MatchedImage {
             name: names[1].to_owned(),
             is_found: true,
             is_one_build: a == b && a.len() == 1 && !a.first().is_some_and(Vec::is_empty),

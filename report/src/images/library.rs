@@ -21,7 +21,7 @@ const SYMBOL_LIST_BYTES_MAX: u64 = 512 << 20;
 #[derive(Debug, Default)]
 pub struct Library {
     given: Vec<Given>,
-    held: held::Held,
+    held: held::HeldFiles,
     texts: Vec<SymbolTable>,
     lines: LineStore,
     /// Folders with images and debug files, looked in first.

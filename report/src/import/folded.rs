@@ -1,7 +1,7 @@
 //! Folded stacks: `main;parse;read 17`, outermost first. `_[k]` marks a kernel's frame and `_[i]` an
 //! inlined one, as our own export and stackcollapse-perf.pl do.
 
-use super::{Found, ImportError, Importer, Origin};
+use super::{ImportError, Importer, InputFrame, Origin};
 use std::io::BufRead;
 use uprof::Stop;
 
@@ -20,10 +20,10 @@ pub(super) fn read(
         let frames = stack
             .rsplit(';')
             .map(|name| match name.strip_suffix("_[k]") {
-                Some(name) => Found::Named("[kernel]", name, 0),
-                None => Found::Named("", name.strip_suffix("_[i]").unwrap_or(name), 0),
+                Some(name) => InputFrame::Named("[kernel]", name, 0),
+                None => InputFrame::Named("", name.strip_suffix("_[i]").unwrap_or(name), 0),
             });
-        let frames: Vec<Found<'_>> = frames.collect();
+        let frames: Vec<InputFrame<'_>> = frames.collect();
         let origin = Origin {
             time_ns: None,
             vcpu: 0,

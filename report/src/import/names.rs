@@ -17,7 +17,7 @@ const KERNEL: u64 = 0xffff_8000_0000_0000;
 const IMAGES_MAX: u64 = 64;
 
 #[derive(Debug, Default)]
-struct Image {
+struct ImportedImage {
     start: u64,
     numbers: HashMap<String, usize>,
     names: Vec<String>,
@@ -26,7 +26,7 @@ struct Image {
 /// All names of an import.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    images: BTreeMap<String, Image>,
+    images: BTreeMap<String, ImportedImage>,
     /// Images begun in each half: programs', kernels'.
     begun: [u64; 2],
 }
@@ -39,9 +39,9 @@ impl Names {
             let half = &mut self.begun[usize::from(kernel)];
             let start = if kernel { KERNEL } else { USER } + *half * IMAGE_BYTES;
             *half = (*half + 1).min(IMAGES_MAX - 1);
-            let begun = Image {
+            let begun = ImportedImage {
                 start,
-                ..Image::default()
+                ..ImportedImage::default()
             };
             self.images.insert(image.to_owned(), begun);
         }

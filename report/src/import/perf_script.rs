@@ -1,7 +1,7 @@
 //! What `perf script` prints: a line about the sample, then its frames, innermost first, then an
 //! empty line.
 
-use super::{Found, ImportError, Importer, Origin, split_offset};
+use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -87,13 +87,13 @@ fn close(open: Option<Open>, importer: &mut Importer<'_>) -> Result<(), ImportEr
         .frames
         .iter()
         .map(|(image, name, address)| match name.as_str() {
-            "[unknown]" => Found::Address(*address),
+            "[unknown]" => InputFrame::Address(*address),
             name => {
                 let (name, offset) = split_offset(name);
-                Found::Named(image, name, offset)
+                InputFrame::Named(image, name, offset)
             }
         });
-    let frames: Vec<Found<'_>> = frames.collect();
+    let frames: Vec<InputFrame<'_>> = frames.collect();
     let origin = Origin {
         time_ns: Some(open.time_ns),
         vcpu: open.vcpu,

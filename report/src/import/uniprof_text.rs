@@ -1,7 +1,7 @@
 //! The text of the original C tool: frames, innermost first, one a line; a line with the count ends
 //! a stack, 0 where a frame could not be read.
 
-use super::{Found, ImportError, Importer, Origin, split_offset};
+use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use std::io::BufRead;
 use uprof::Stop;
 
@@ -18,7 +18,7 @@ pub(super) fn read(
         } else if text.is_empty() || text.starts_with('#') {
             continue;
         } else if let Ok(count) = text.parse::<u64>() {
-            let frames: Vec<Found<'_>> = stack.iter().map(|frame| found(frame)).collect();
+            let frames: Vec<InputFrame<'_>> = stack.iter().map(|frame| found(frame)).collect();
             let (stop, count) = match count {
                 0 => (Stop::Unreadable, 1),
                 count => (Stop::Unsaid, count),
@@ -39,13 +39,13 @@ pub(super) fn read(
     Ok(())
 }
 
-fn found(frame: &str) -> Found<'_> {
+fn found(frame: &str) -> InputFrame<'_> {
     let digits = frame.strip_prefix("0x");
     match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
-        Some(address) => Found::Address(address),
+        Some(address) => InputFrame::Address(address),
         None => {
             let (name, offset) = split_offset(frame);
-            Found::Named("", name, offset)
+            InputFrame::Named("", name, offset)
         }
     }
 }

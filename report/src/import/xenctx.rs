@@ -1,7 +1,7 @@
 //! What Xen's xenctx prints of a stack: `[<address>] name+0x27 <--` for the innermost frame, then
 //! lines that have the stack's address before it.
 
-use super::{Found, ImportError, Importer, Origin, split_offset};
+use super::{ImportError, Importer, InputFrame, Origin, split_offset};
 use std::io::BufRead;
 use uprof::Stop;
 
@@ -43,13 +43,13 @@ fn flush(
         return Ok(());
     }
     let frames = stack.iter().map(|(address, name)| match name.as_str() {
-        "" => Found::Address(*address),
+        "" => InputFrame::Address(*address),
         name => {
             let (name, offset) = split_offset(name);
-            Found::Named("", name, offset)
+            InputFrame::Named("", name, offset)
         }
     });
-    let frames: Vec<Found<'_>> = frames.collect();
+    let frames: Vec<InputFrame<'_>> = frames.collect();
     let origin = Origin {
         time_ns: None,
         vcpu,

@@ -7,7 +7,7 @@ use crate::images::library::Library;
 use crate::images::symbols::Line;
 use crate::recording::Recording;
 use crate::recording::spaces::{At, Module, ModuleId, Place, is_kernel_address};
-use crate::stacks::symbolizer::{Found, Symbolizer};
+use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::text::printable;
 use std::fmt;
 use std::sync::OnceLock;
@@ -134,7 +134,9 @@ impl<'a> Codes<'a> {
         let symbolizer = self.symbolizer(function)?;
         let place = place_of(symbolizer, function, address);
         let symbol = place.and_then(|place| symbolizer.find(place));
-        let symbol = symbol.map(Found::symbol).filter(|it| !it.name.is_empty())?;
+        let symbol = symbol
+            .map(LocatedSymbol::symbol)
+            .filter(|it| !it.name.is_empty())?;
         let name = symbolizer.readable(symbol.name);
         Some(match symbol.offset_bytes {
             0 => name,

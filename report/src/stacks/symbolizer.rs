@@ -60,17 +60,17 @@ struct ModuleSymbols<'a> {
 
 /// A symbol, and how it was found.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Found<'s> {
+pub(crate) enum LocatedSymbol<'s> {
     /// In a module's tables.
     InModule(FoundSymbol<'s>),
     /// In a list of guest addresses.
     InList(FoundSymbol<'s>),
 }
 
-impl<'s> Found<'s> {
+impl<'s> LocatedSymbol<'s> {
     pub(crate) fn symbol(self) -> FoundSymbol<'s> {
         match self {
-            Found::InModule(symbol) | Found::InList(symbol) => symbol,
+            LocatedSymbol::InModule(symbol) | LocatedSymbol::InList(symbol) => symbol,
         }
     }
 }
@@ -127,7 +127,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     fn named(&self, place: Place, lines: Vec<Line>) -> Vec<Named> {
-        let symbol = self.find(place).map(Found::symbol);
+        let symbol = self.find(place).map(LocatedSymbol::symbol);
         let into_bytes = symbol.map_or(0, |symbol| symbol.offset_bytes);
         let symbol = symbol.filter(|symbol| !symbol.name.is_empty());
         if lines.is_empty() {
@@ -195,7 +195,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// The function at `place`.
-    pub(crate) fn find(&self, place: Place) -> Option<Found<'_>> {
+    pub(crate) fn find(&self, place: Place) -> Option<LocatedSymbol<'_>> {
         let in_module = place.module().and_then(|module| {
             let symbols = self.modules.get(module as usize)?;
             let embedded = symbols.embedded.iter().find_map(|embedded| {
@@ -214,12 +214,14 @@ impl<'a> Symbolizer<'a> {
         });
         // A name from a list is better than none.
         match in_module {
-            Some(symbol) if !symbol.name.is_empty() => Some(Found::InModule(symbol)),
-            _ => self.find_in_list(place).or(in_module.map(Found::InModule)),
+            Some(symbol) if !symbol.name.is_empty() => Some(LocatedSymbol::InModule(symbol)),
+            _ => self
+                .find_in_list(place)
+                .or(in_module.map(LocatedSymbol::InModule)),
         }
     }
 
-    fn find_in_list(&self, place: Place) -> Option<Found<'_>> {
+    fn find_in_list(&self, place: Place) -> Option<LocatedSymbol<'_>> {
         let At::Address { address, .. } = place.at else {
             return None;
         };
@@ -234,7 +236,7 @@ impl<'a> Symbolizer<'a> {
                 .iter()
                 .find_map(|list| list.find(address))
         };
-        loose.or_else(listed).map(Found::InList)
+        loose.or_else(listed).map(LocatedSymbol::InList)
     }
 
     fn find_in_image(&self, module: u32, place: Place) -> Option<FoundSymbol<'_>> {

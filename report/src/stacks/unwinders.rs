@@ -29,7 +29,7 @@ pub(crate) struct Unwinders<'a, 's> {
 /// What a reader of rows keeps to itself. Most rows are seen under the mappings of the row before;
 /// if each asked for its unwinder anew, threads would wait for one another.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct UnwindState {
     cache: Cache,
     unwinder: Option<(View, Arc<Unwinder>)>,
     /// Frames of the stack at hand, without the kernel's.
@@ -44,10 +44,10 @@ const NOTHING: Stack<'static> = Stack {
     bytes: &[],
 };
 
-impl Held {
+impl UnwindState {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
-        Held {
+        UnwindState {
             cache: Cache::new(),
             unwinder: None,
             unwound: Vec::new(),
@@ -95,7 +95,7 @@ impl<'a, 's> Unwinders<'a, 's> {
     /// only what is to be believed counts.
     pub(crate) fn unwind(
         &self,
-        held: &mut Held,
+        held: &mut UnwindState,
         row: &Row<'_>,
         chain: &[Frame],
         frames: &mut Vec<Frame>,
@@ -144,7 +144,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         if is_better { Some(stop) } else { cut }
     }
 
-    fn held<'h>(&self, held: &'h mut Held, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
+    fn held<'h>(&self, held: &'h mut UnwindState, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
         let view = self.view(row);
         let fits = held.unwinder.take().filter(|(known, _)| *known == view);
         let asked = || (view, self.unwinder(view, row.time_ns));

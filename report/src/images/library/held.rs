@@ -9,9 +9,9 @@ use uprof::cold::Contents;
 
 /// The files, each with its module.
 #[derive(Debug, Default)]
-pub(super) struct Held(Vec<(Module, Arc<File>)>);
+pub(super) struct HeldFiles(Vec<(Module, Arc<File>)>);
 
-impl Held {
+impl HeldFiles {
     /// Adds a file.
     pub(crate) fn add(&mut self, module: Module, file: Arc<File>) {
         self.0.push((module, file));

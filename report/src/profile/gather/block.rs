@@ -7,7 +7,7 @@ use crate::recording::account::{Account, is_shallow};
 use crate::recording::spaces::Place;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
-use crate::stacks::unwinders::{Held, Unwinders, View};
+use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
 use uprof::due::is_late;
 use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
@@ -49,7 +49,7 @@ pub(super) struct LocalRow {
     pub node: Option<u32>,
 }
 
-struct Reader<'a, 's> {
+struct BlockReader<'a, 's> {
     recording: &'a Recording,
     block: &'a SampleBlock,
     stacks: BlockStacks,
@@ -57,7 +57,7 @@ struct Reader<'a, 's> {
     /// For each view, the local node of each node of the block.
     known: WordMap<View, Vec<Option<u32>>>,
     unwinders: &'a Unwinders<'a, 's>,
-    held: Held,
+    held: UnwindState,
     /// Frames of the sample at hand: as recorded, and as unwound.
     chain: Vec<Frame>,
     frames: Vec<Frame>,
@@ -95,14 +95,14 @@ impl BlockStacks {
                 return lost;
             }
         };
-        let mut reader = Reader {
+        let mut reader = BlockReader {
             recording,
             block: &block,
             stacks: BlockStacks::default(),
             places: WordMap::default(),
             known: WordMap::default(),
             unwinders,
-            held: Held::new(),
+            held: UnwindState::new(),
             chain: Vec::new(),
             frames: Vec::new(),
             believed: WordMap::default(),
@@ -114,7 +114,7 @@ impl BlockStacks {
     }
 }
 
-impl Reader<'_, '_> {
+impl BlockReader<'_, '_> {
     fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
         let mut rows = self.block.rows();
         loop {

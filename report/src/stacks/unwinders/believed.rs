@@ -2,7 +2,7 @@
 //! them for return addresses; where a frame pointer held data, they are none, and neither is
 //! anything after them.
 
-use super::{Held, Unwinders, View};
+use super::{UnwindState, Unwinders, View};
 use crate::recording::spaces::is_kernel_address;
 use crate::unwind::Landing;
 use uprof::cold::{LossReason, TargetKind};
@@ -13,7 +13,7 @@ const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
 impl Unwinders<'_, '_> {
     /// How many frames of `chain`, recorded for `row`, are to be believed, from the innermost on.
-    pub(super) fn believed(&self, held: &mut Held, row: &Row<'_>, chain: &[Frame]) -> usize {
+    pub(super) fn believed(&self, held: &mut UnwindState, row: &Row<'_>, chain: &[Frame]) -> usize {
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
             return chain.len();
@@ -39,7 +39,7 @@ impl Unwinders<'_, '_> {
         frames.position(is_doubtful).unwrap_or(chain.len())
     }
 
-    fn landing(&self, held: &mut Held, row: &Row<'_>, address: u64) -> Landing {
+    fn landing(&self, held: &mut UnwindState, row: &Row<'_>, address: u64) -> Landing {
         let is_process = self.recording.metadata().target.kind == TargetKind::Process;
         if is_process && is_kernel_address(address) {
             // The kernel knows its own callers.

@@ -5,14 +5,14 @@ use crate::error::OpenError;
 use crate::layout::Preamble;
 use crate::scanner::{Item, Parsed, Scanner, Step, check_preamble, parse_block};
 
-/// A recording in memory.
+/// Reads a recording that is in memory.
 #[derive(Debug, Clone, Copy)]
-pub struct Recording<'a> {
+pub struct SliceReader<'a> {
     bytes: &'a [u8],
     preamble: Option<Preamble>,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> SliceReader<'a> {
     /// Opens a recording.
     ///
     /// # Errors
@@ -20,7 +20,7 @@ impl<'a> Recording<'a> {
     /// blocks is no error but the first [`Item::Damage`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, OpenError> {
         let preamble = check_preamble(bytes)?;
-        let recording = Recording { bytes, preamble };
+        let recording = SliceReader { bytes, preamble };
         let mut blocks = recording.blocks();
         blocks.next();
         match (blocks.scanner.has_found_a_block(), preamble) {
