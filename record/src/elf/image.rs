@@ -50,16 +50,16 @@ impl Image {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let mut segments = read_segments(&file).ok_or_else(|| {
-            let (what, wanted) = match is_raw_arm64(&file) {
-                true => (
-                    "a raw arm64 image, which has no symbols",
-                    "ELF file that it was made from",
-                ),
-                false => ("not a 64-bit ELF image", "uncompressed one"),
+            let what = match is_raw_arm64(&file) {
+                true => {
+                    "a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf (of \
+                     Linux: to the report, with --symbols, what the guest has as /proc/kallsyms)"
+                }
+                false => {
+                    "not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)"
+                }
             };
-            format!(
-                "{shown} is {what}; give the {wanted} with --elf (Linux's vmlinuz: to the report)"
-            )
+            format!("{shown} is {what}")
         })?;
         if let Some(at) = at {
             let bias = at.wrapping_sub(lowest_of(&segments).unwrap_or(0));
