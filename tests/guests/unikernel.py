@@ -14,8 +14,9 @@ def check(condition, text):
 
 
 def shares(uniprof, recording, seconds, *selection):
-    """Number of samples, the share of each function, and its standard error by ten stretches of
-    time: samples near each other are no independent witnesses, least of all on a busy host."""
+    """Number of samples, the share of each function, and its standard error by ten stretches of time: samples near each
+    other are no independent witnesses, least of all on a busy host. Stretches of few samples may be alike by chance:
+    then it is that of independent ones at least."""
     def measure(*more):
         stacks = uniprof.folded(recording, *selection, *more)
         total = sum(count for _, count in stacks)
@@ -26,7 +27,10 @@ def shares(uniprof, recording, seconds, *selection):
                       "--to", f"{seconds * (block + 1) / BLOCKS}s") for block in range(BLOCKS)]
     errors = [statistics.stdev(column) / BLOCKS ** 0.5
               for column in zip(*(found for total, found in blocks))]
-    return *measure(), errors
+    total, found = measure()
+    if total < 1000:
+        errors = [max(error, (share * (100 - share) / max(total, 1)) ** 0.5) for error, share in zip(errors, found)]
+    return total, found, errors
 
 
 def check_shares(uniprof, recording, vcpus, seconds, *selection):
