@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::plan::LEAF_STACK_BYTES;
 use uniprof_record::signal;
-use uniprof_record::{Ending, Plan, Progress, Summary};
+use uniprof_record::{Counters, Ending, Plan, Summary};
 use uprof::Due;
 use uprof::cold::TargetKind;
 use uprof::due::{LATE_NS, are_many_late, is_loss};
@@ -347,7 +347,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     for warning in &source.hot.facts().warnings {
         terminal::say(format_args!("uniprof: {warning}"));
     }
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Counters::default());
     let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&progress), &plan));
     let summary = uniprof_record::record(source, output.writer()?, &plan, progress);
     if let Some((done, thread)) = watcher {
@@ -370,7 +370,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
 /// Shows samples, rate, drops and bytes on the terminal, until the sender is dropped.
-fn show_progress(progress: Arc<Progress>, plan: &Plan) -> Watcher {
+fn show_progress(progress: Arc<Counters>, plan: &Plan) -> Watcher {
     let (done, wait) = std::sync::mpsc::channel();
     let asked = plan.rate_hz;
     let thread = std::thread::spawn(move || {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
-use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld};
+use uniprof_record::{Counters, Facts, Life, Plan, Source, SourceError, StopWorld};
 use uprof::cold::{Target, TargetKind};
 use uprof::{Arch, Details, Registers, State, Task};
 
@@ -173,7 +173,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         duration: Some(Duration::from_secs(2)),
         ..Plan::default()
     };
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Counters::default());
     let summary = uniprof_record::record(source, File::create(recording)?, &plan, progress)?;
     println!("{} samples, {} bytes", summary.samples, summary.bytes);
     Ok(())

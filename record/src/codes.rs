@@ -4,7 +4,7 @@
 //! Enters: a vCPU of a frozen guest. Leaves: notes. Must not allocate.
 
 use crate::ring::Sink;
-use crate::slot::News;
+use crate::slot::NoteKind;
 use crate::source::{Frozen, Vcpu};
 use uprof::cold::Code;
 use uprof::{Arch, Frame, Task};
@@ -96,7 +96,7 @@ impl Codes {
         let read = frozen.read(vcpu, address, &mut bytes);
         if read > 0 {
             let of_space = Task { space, ..vcpu.task };
-            sink.note(now_ns, of_space, News::Code(address), &bytes[..read]);
+            sink.note(now_ns, of_space, NoteKind::Code(address), &bytes[..read]);
         }
         true
     }
@@ -214,7 +214,7 @@ mod tests {
             codes.read(&mut frozen, &vcpu(ip, sp), Arch::X86_64, &mut sink, 1);
             while drain
                 .note(|note| {
-                    let News::Code(address) = note.news else {
+                    let NoteKind::Code(address) = note.kind else {
                         panic!("{note:?}")
                     };
                     assert_eq!(note.bytes(), [(address >> 8) as u8; Code::MOST_BYTES]);

@@ -9,7 +9,7 @@ use uprof::cold::EndReason;
 
 /// Counts that change while a recording runs; anyone may look.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct Counters {
     /// Samples written.
     pub samples: AtomicU64,
     /// Samples dropped, by whomever.
@@ -27,7 +27,7 @@ pub struct Progress {
 /// What the sampler asks whether it should go on.
 pub struct Control {
     /// Shared counts.
-    pub progress: Arc<Progress>,
+    pub progress: Arc<Counters>,
     /// For how long to sample, in nanoseconds.
     pub duration_ns: Option<u64>,
     /// When that is over, on the monotonic clock; `None` before sampling has begun, too.

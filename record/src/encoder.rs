@@ -3,13 +3,13 @@
 //! It may allocate, wait and fail; the sampler doesn't notice. An output that fails ends the
 //! recording: what was written until then stays readable.
 
-use crate::control::Progress;
+use crate::control::Counters;
 use crate::elf::Image;
 use crate::guest::linux::Linux;
 use crate::guest::vcpu_of;
-use crate::lookout::Lookout;
 use crate::ring::Drain;
-use crate::slot::{News, Note, Slot};
+use crate::shared_observer::SharedObserver;
+use crate::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
 use std::collections::{BTreeSet, HashSet};
@@ -50,7 +50,7 @@ fn nap(last: Duration, gathered: usize, slots: usize) -> Duration {
 pub struct Encoder<W: Write> {
     /// `None` after the output failed.
     writer: Option<Writer<W>>,
-    lookout: Arc<Lookout>,
+    observer: Arc<SharedObserver>,
     start_ns: u64,
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
@@ -161,14 +161,14 @@ impl<W: Write> Encoder<W> {
         facts: &Facts,
         namer: Option<Box<dyn Namer>>,
         clock: ClockPair,
-        lookout: Arc<Lookout>,
+        observer: Arc<SharedObserver>,
     ) -> io::Result<Self> {
         let uuid = fastrand::u128(..).to_le_bytes();
         let mut writer = Writer::create(output, uuid, metadata, clock.monotonic_ns)?;
         writer.clocks(&[clock])?;
         let mut encoder = Encoder {
             writer: None,
-            lookout,
+            observer,
             start_ns: clock.monotonic_ns,
             tasks: facts.tasks.clone(),
             modules: Vec::new(),
@@ -215,7 +215,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Works until the sampler has gone and all is written.
-    pub fn run(&mut self, mut drain: Drain, progress: &Progress) -> Tally {
+    pub fn run(&mut self, mut drain: Drain, progress: &Counters) -> Tally {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
         let (mut last_nap, mut gathered) = (NAP, 0);
@@ -311,7 +311,7 @@ impl<W: Write> Encoder<W> {
         let Note {
             time_ns,
             task,
-            news,
+            kind,
             ..
         } = *note;
         let task_event = |what| TaskEvent {
@@ -324,16 +324,16 @@ impl<W: Write> Encoder<W> {
             space: task.space,
             what,
         };
-        match news {
-            News::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
-            News::Code(address) => self.code.push(Code {
+        match kind {
+            NoteKind::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
+            NoteKind::Code(address) => self.code.push(Code {
                 time_ns,
                 space: task.space,
                 address,
                 bytes: note.bytes().to_vec(),
             }),
-            News::Ended => self.tasks.push(task_event(TaskChange::Ended)),
-            News::LifeEnded { vcpus } => {
+            NoteKind::Ended => self.tasks.push(task_event(TaskChange::Ended)),
+            NoteKind::LifeEnded { vcpus } => {
                 let ended = |vcpu| TaskEvent {
                     time_ns,
                     task: Task { vcpu, ..task },
@@ -341,7 +341,7 @@ impl<W: Write> Encoder<W> {
                 };
                 self.tasks.extend((0..vcpus).map(ended));
             }
-            News::LifeBegan { vcpus } => {
+            NoteKind::LifeBegan { vcpus } => {
                 let named = |vcpu| TaskEvent {
                     time_ns,
                     task: Task { vcpu, ..task },
@@ -350,15 +350,15 @@ impl<W: Write> Encoder<W> {
                 self.tasks.extend((0..vcpus).map(named));
                 self.begin_life(time_ns, task.space);
             }
-            News::Cleared => {
+            NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
                 // What was mapped instead may be gone before the next regular look.
                 self.observe(time_ns);
             }
-            News::CopiedFrom(space) => {
+            NoteKind::CopiedFrom(space) => {
                 self.add_module(module_event(ModuleChange::CopiedFrom(space)));
             }
-            News::Mapped {
+            NoteKind::Mapped {
                 start,
                 length,
                 file_offset,
@@ -373,7 +373,7 @@ impl<W: Write> Encoder<W> {
                     file,
                 })));
             }
-            News::Lost {
+            NoteKind::Lost {
                 reason,
                 count,
                 first_ns,
@@ -391,7 +391,7 @@ impl<W: Write> Encoder<W> {
     }
 
     fn observe(&mut self, now_ns: u64) {
-        let seen = self.lookout.look(now_ns);
+        let seen = self.observer.look(now_ns);
         self.tasks.extend(seen.tasks);
         seen.modules
             .into_iter()
@@ -490,7 +490,7 @@ impl<W: Write> Encoder<W> {
         let Some(namer) = &mut self.namer else {
             return;
         };
-        let told = namer.told(last);
+        let told = namer.answer(last);
         self.held.extend(told.held);
         self.modules.extend(told.modules);
         self.parts.extend(told.parts);
@@ -542,7 +542,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// An output that fails ends the recording.
-    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, progress: &Progress) {
+    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, progress: &Counters) {
         if let Err(error) = result {
             tally.output_error.get_or_insert(error.to_string());
             self.writer = None;
@@ -553,7 +553,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    fn publish(&self, tally: &Tally, progress: &Progress, now_ns: u64) {
+    fn publish(&self, tally: &Tally, progress: &Counters, now_ns: u64) {
         progress.samples.store(tally.samples, Ordering::Relaxed);
         progress.dropped.store(tally.dropped(), Ordering::Relaxed);
         progress

@@ -83,14 +83,14 @@ pub mod qemu;
 mod control;
 mod pace;
 mod sampler;
-mod lookout;
+mod shared_observer;
 pub mod lockdown;
 mod encoder;
 pub mod output;
 mod session;
 
-pub use control::{Ending, Progress};
-pub use guest::linux::KernelTold;
+pub use control::{Counters, Ending};
+pub use guest::linux::KernelFacts;
 pub use plan::Plan;
 pub use session::{Summary, record};
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};

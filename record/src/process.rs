@@ -21,7 +21,7 @@ mod refusal;
 mod command;
 mod executing;
 mod census;
-mod roll;
+mod observer;
 mod records;
 mod waits;
 mod events;

@@ -3,7 +3,7 @@
 //! Boxes made at the start, for a second's samples, go round between two wait-free queues: full ones to
 //! the encoder, free ones back to the sampler. When none is free, the sampler drops and counts.
 
-use crate::slot::{News, Note, Slot};
+use crate::slot::{Note, NoteKind, Slot};
 use uprof::Task;
 use uprof::cold::LossReason;
 
@@ -180,7 +180,7 @@ impl Sink {
     }
 
     /// Hands news over; without a free note they are counted as lost.
-    pub fn note(&mut self, time_ns: u64, task: Task, news: News, text: &[u8]) {
+    pub fn note(&mut self, time_ns: u64, task: Task, news: NoteKind, text: &[u8]) {
         match self.notes.take() {
             Some(mut note) => {
                 note.set(time_ns, task, news, text);
@@ -217,7 +217,7 @@ impl Sink {
             let Some(mut note) = self.notes.take() else {
                 return;
             };
-            let news = News::Lost {
+            let news = NoteKind::Lost {
                 reason,
                 count,
                 first_ns,
@@ -279,13 +279,13 @@ mod tests {
         }
         assert_eq!(sink.written(), 2);
         sink.tell_losses();
-        let expected = News::Lost {
+        let expected = NoteKind::Lost {
             reason: LossReason::RingFull,
             count: 3,
             first_ns: 12,
         };
         assert_eq!(
-            drain.note(|note| (note.news, note.time_ns)),
+            drain.note(|note| (note.kind, note.time_ns)),
             Some((expected, 14))
         );
         assert!(drain.sample(|_| ()).is_some());

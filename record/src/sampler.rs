@@ -14,7 +14,7 @@ use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly};
 use crate::sys::signal;
 use crate::walk;
-use crate::window::{PIECE_BYTES, Reader, Window};
+use crate::window::{MemoryReader, PIECE_BYTES, Window};
 use uprof::cold::{LossReason, TargetKind};
 use uprof::linux::KERNEL_HALF;
 use uprof::{Arch, Details, Registers, Stop};
@@ -439,7 +439,7 @@ struct InTime<'a, 'b> {
     late: bool,
 }
 
-impl Reader for InTime<'_, '_> {
+impl MemoryReader for InTime<'_, '_> {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
         if std::mem::replace(&mut self.has_read, true) {
             self.late = self.late || monotonic_ns() >= self.deadline_ns;

@@ -1,12 +1,12 @@
 //! One recording from start to end: a sampler on this thread, an encoder on another.
 
-use crate::control::{Control, Ending, Progress};
+use crate::control::{Control, Counters, Ending};
 use crate::encoder::{self, Encoder};
-use crate::guest::linux::{self, KernelTold, Linux, NotRead};
-use crate::lookout::Lookout;
+use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
 use crate::plan::Plan;
 use crate::ring::ring;
 use crate::sampler::{self, Take};
+use crate::shared_observer::SharedObserver;
 use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
 use std::io::Write;
@@ -57,7 +57,7 @@ pub struct Summary {
     pub unplaced: Vec<PathBuf>,
     /// What a guest's own kernel told of its code; `Err`: it seems to be Linux, but its tables are not understood,
     /// and why. `None` where there was nothing to read.
-    pub kernel: Option<Result<KernelTold, String>>,
+    pub kernel: Option<Result<KernelFacts, String>>,
 }
 
 /// Records `source` into `output` until something ends it.
@@ -69,7 +69,7 @@ pub fn record<W: Write + Send>(
     source: Source,
     output: W,
     plan: &Plan,
-    progress: Arc<Progress>,
+    progress: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
     let Source {
         mut hot,
@@ -98,14 +98,14 @@ pub fn record<W: Write + Send>(
         guest: None,
     };
     let metadata = metadata(&facts, plan);
-    let lookout = Arc::new(Lookout::new(observer));
+    let observer = Arc::new(SharedObserver::new(observer));
     let mut encoder = Encoder::create(
         output,
         &metadata,
         &facts,
         namer,
         clock,
-        Arc::clone(&lookout),
+        Arc::clone(&observer),
     )
     .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
     encoder.tell_linux(linux);
@@ -123,7 +123,7 @@ pub fn record<W: Write + Send>(
         stop_at_ns: None,
     };
 
-    lookout.mark(false);
+    observer.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().name("uniprof-encoder".into());
         let progress = &*progress;
@@ -144,7 +144,7 @@ pub fn record<W: Write + Send>(
             },
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
-        lookout.mark(true);
+        observer.mark(true);
         sink.tell_losses();
         drop(sink);
         let tally = encoding
@@ -200,7 +200,7 @@ pub fn record<W: Write + Send>(
 }
 
 /// What a guest's own kernel tells of its code, if it is Linux; or why not.
-type Looked = (Option<Result<KernelTold, String>>, Option<Linux>);
+type Looked = (Option<Result<KernelFacts, String>>, Option<Linux>);
 
 /// Asks the guest's kernel, where there is one.
 ///
@@ -214,7 +214,7 @@ fn look_for_linux(hot: &mut Hot) -> Result<Looked, SourceError> {
     };
     match linux::look(&mut **source) {
         Ok(None) => Ok((None, None)),
-        Ok(Some(linux)) => Ok((Some(Ok(linux.told())), Some(linux))),
+        Ok(Some(linux)) => Ok((Some(Ok(linux.facts())), Some(linux))),
         Err(NotRead::NotUnderstood(why)) => Ok((Some(Err(why)), None)),
         Err(NotRead::Failed(error)) => Err(error),
     }

@@ -145,13 +145,13 @@ pub struct Note {
     /// Of which vCPU or thread.
     pub task: Task,
     /// What happened.
-    pub news: News,
+    pub kind: NoteKind,
     text: Vec<u8>,
 }
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum NoteKind {
     /// The task came or got a new name, which is the text.
     Named,
     /// The task ended.
@@ -200,16 +200,16 @@ impl Note {
         Note {
             time_ns: 0,
             task: Task { space: 0, vcpu: 0 },
-            news: News::Ended,
+            kind: NoteKind::Ended,
             text: Vec::with_capacity(MAX_TEXT_BYTES),
         }
     }
 
     /// Makes the note say something new; a text that is too long is cut.
-    pub fn set(&mut self, time_ns: u64, task: Task, news: News, text: &[u8]) {
+    pub fn set(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) {
         self.time_ns = time_ns;
         self.task = task;
-        self.news = news;
+        self.kind = kind;
         self.text.clear();
         self.text
             .extend_from_slice(&text[..text.len().min(MAX_TEXT_BYTES)]);

@@ -143,12 +143,12 @@ pub trait Namer: Send {
     fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent>;
 
     /// What was found out since the last call; the `last` time, what is under way is waited for.
-    fn told(&mut self, last: bool) -> Told;
+    fn answer(&mut self, last: bool) -> NamerAnswer;
 }
 
 /// What a [`Namer`] found out.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct NamerAnswer {
     /// Events, completed as far as could be.
     pub modules: Vec<ModuleEvent>,
     /// Tables of code that is in no file.

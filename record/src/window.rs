@@ -7,7 +7,7 @@
 use uprof::RawStack;
 
 /// Reads guest memory from an address upwards; returns how many bytes there were.
-pub trait Reader {
+pub trait MemoryReader {
     /// Fewer bytes than asked for: memory is missing, or time is over.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 }
@@ -56,7 +56,7 @@ impl<'a> Window<'a> {
     }
 
     /// Copies until `wanted` bytes are there, or the room or the memory ends.
-    pub fn fill(&mut self, wanted: usize, reader: &mut impl Reader) {
+    pub fn fill(&mut self, wanted: usize, reader: &mut impl MemoryReader) {
         let wanted = wanted.min(self.bytes.len());
         while self.filled < wanted && !self.ended {
             let address = self.address.wrapping_add(self.filled as u64);
@@ -74,7 +74,7 @@ impl<'a> Window<'a> {
         &mut self,
         frame_pointer: u64,
         most_frames: usize,
-        reader: &mut impl Reader,
+        reader: &mut impl MemoryReader,
     ) -> Option<u64> {
         self.fill(PIECE_BYTES.min(self.bytes.len()), reader);
         let mut at = frame_pointer;
@@ -127,7 +127,7 @@ impl<'a> Window<'a> {
     }
 
     /// The frame pointer saved at `at`; `None` outside the window's reach or the guest's memory.
-    fn saved_at(&mut self, at: u64, reader: &mut impl Reader) -> Option<u64> {
+    fn saved_at(&mut self, at: u64, reader: &mut impl MemoryReader) -> Option<u64> {
         if !self.reaches(at) {
             return None;
         }
@@ -154,7 +154,7 @@ mod tests {
         copied: usize,
     }
 
-    impl Reader for Memory {
+    impl MemoryReader for Memory {
         fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
             let start = (address - BASE) as usize;
             let count = into.len().min(self.bytes.len().saturating_sub(start));

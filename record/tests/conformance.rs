@@ -24,7 +24,7 @@ use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
 use uniprof_record::ring::{Sink, ring};
 use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
 use uniprof_record::{
-    Ending, Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary,
+    Counters, Ending, Facts, Life, Plan, Source, SourceError, StopWorld, Summary,
 };
 use uniprof_record::{gdb, monotonic_ns, qemu};
 use uprof::cold::{EndReason, LossReason, Target};
@@ -327,7 +327,7 @@ fn plan(milliseconds: u64, stack_bytes: u32) -> Plan {
 }
 
 fn record(source: Source, plan: &Plan, output: &mut Vec<u8>) -> Summary {
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Counters::default());
     uniprof_record::record(source, output, plan, progress).unwrap()
 }
 
@@ -446,7 +446,7 @@ fn the_end_of_a_guest_is_told() {
     let plan = plan(60_000, 4096);
     for (Row { what, .. }, subject) in subjects(&plan) {
         let Subject { source, end, .. } = subject;
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Counters::default());
         let seen = Arc::clone(&progress);
         let ending = std::thread::spawn(move || {
             soon(|| seen.samples.load(Ordering::Relaxed) > 20);

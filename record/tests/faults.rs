@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use uniprof_record::Ending;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
-use uniprof_record::{Facts, Life, Plan, Progress, Source, SourceError, StopWorld, Summary};
+use uniprof_record::{Counters, Facts, Life, Plan, Source, SourceError, StopWorld, Summary};
 use uniprof_record::{monotonic_ns, realtime_ns};
 use uprof::cold::{End, EndReason, LossReason, Target};
 use uprof::{Item, Payload, SliceReader, Stop};
@@ -165,7 +165,7 @@ fn record_into(
         taken: Arc::clone(&taken),
         write,
     };
-    let summary = uniprof_record::record(source, output, plan, Arc::new(Progress::default()));
+    let summary = uniprof_record::record(source, output, plan, Arc::new(Counters::default()));
     let bytes = taken.lock().unwrap().clone();
     (summary, bytes)
 }

@@ -15,7 +15,7 @@ use uniprof_record::gdb::packet::{Decoder, Event, Fault, MOST_PAYLOAD_BYTES};
 use uniprof_record::qemu::machine::Machine;
 use uniprof_record::qemu::qmp::Qmp;
 use uniprof_record::ring::ring;
-use uniprof_record::slot::{MAX_TEXT_BYTES, News, Note, Slot};
+use uniprof_record::slot::{MAX_TEXT_BYTES, Note, NoteKind, Slot};
 use uniprof_record::source::{Vcpu, Vcpus};
 use uniprof_record::walk;
 use uniprof_record::xen::xenstore::Xenstore;
@@ -119,7 +119,7 @@ fn vcpus_of_a_freeze() {
 fn text_of_a_note() {
     let mut note = Note::new();
     for length in [MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1] {
-        note.set(0, TASK, News::Named, &vec![b'n'; length]);
+        note.set(0, TASK, NoteKind::Named, &vec![b'n'; length]);
         assert_eq!(note.text().len(), MAX_TEXT_BYTES);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use uniprof_record::monotonic_ns;
 use uniprof_record::ring::Sink;
 use uniprof_record::source::Hot;
-use uniprof_record::{Facts, Life, Plan, Progress, Pushed, Source, SourceError};
+use uniprof_record::{Counters, Facts, Life, Plan, Pushed, Source, SourceError};
 use uprof::cold::{LossReason, Target};
 use uprof::{Frame, Item, Payload, SliceReader, State, Task};
 
@@ -17,7 +17,7 @@ const BURST: usize = 2_000;
 /// Pushes samples without a pause; named flood, as it is no guest.
 struct Flood {
     facts: Facts,
-    progress: Arc<Progress>,
+    progress: Arc<Counters>,
     began_ns: u64,
     pushed: u64,
     /// Samples that the encoder had told of after half of the time.
@@ -70,7 +70,7 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         freezes: false,
         ..Facts::new(Target::default())
     };
-    let (progress, told) = (Arc::new(Progress::default()), Arc::new(AtomicU64::new(0)));
+    let (progress, told) = (Arc::new(Counters::default()), Arc::new(AtomicU64::new(0)));
     let flood = Flood {
         facts,
         progress: Arc::clone(&progress),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use uniprof_record::process::images::functions::{Functions, News};
+use uniprof_record::process::images::functions::{Functions, NewCode};
 use uniprof_record::process::images::jitdump::JitDump;
 use uniprof_record::process::images::perf_map::PerfMap;
 
@@ -39,7 +39,7 @@ fn told(bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn check(news: &News) {
+fn check(news: &NewCode) {
     for (_, mapping) in &news.mappings {
         let end = mapping.start.checked_add(mapping.length);
         // The first two may grow together.

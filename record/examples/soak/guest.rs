@@ -14,7 +14,7 @@ use std::time::Duration;
 use uniprof_record::ring::Sink;
 use uniprof_record::simulated;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
-use uniprof_record::{Facts, Life, Progress, Source, SourceError, StopWorld};
+use uniprof_record::{Counters, Facts, Life, Source, SourceError, StopWorld};
 use uprof::cold::{Target, TargetKind};
 use uprof::{Arch, Details, Frame, Registers, State, Task};
 
@@ -140,11 +140,11 @@ struct Simulated {
     vcpus: Vec<Vcpu>,
     round: u64,
     taken: u64,
-    progress: Arc<Progress>,
+    progress: Arc<Counters>,
 }
 
 /// The guest as something to be recorded; `progress` must be the recording's.
-pub fn source(progress: Arc<Progress>) -> Source {
+pub fn source(progress: Arc<Counters>) -> Source {
     let target = Target {
         kind: TargetKind::Synthetic,
         name: "simulated guest".into(),

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use uniprof_record::{Plan, Progress};
+use uniprof_record::{Counters, Plan};
 use uniprof_record::{signal, simulated};
 
 /// Where simulated time begins: any time but 0, as on a machine that has been up for an hour.
@@ -35,7 +35,7 @@ fn simulate(hours: f64, rate_hz: f64) -> io::Result<bool> {
         command_line: std::env::args().collect(),
         ..Plan::default()
     };
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Counters::default());
     let source = guest::source(Arc::clone(&progress));
     // As a file: standard output of its own would look for line ends.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);

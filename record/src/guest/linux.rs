@@ -69,7 +69,7 @@ pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
 pub struct Linux {
     kernel: Kernel,
     build_id: Vec<u8>,
-    told_of: KernelTold,
+    told_of: KernelFacts,
     /// Stack bytes are there for the walk, and not part of the recording.
     only_walks: bool,
     most_frames: usize,
@@ -82,7 +82,7 @@ pub struct Linux {
 
 /// What a guest's own kernel told of its code, for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelTold {
+pub struct KernelFacts {
     /// What it calls itself.
     pub banner: String,
     /// Number of its symbols.
@@ -172,7 +172,7 @@ impl Linux {
             build_id: notes
                 .and_then(|notes| build_id::of_notes(&notes))
                 .unwrap_or_default(),
-            told_of: KernelTold {
+            told_of: KernelFacts {
                 banner: String::from_utf8_lossy(line).into_owned(),
                 symbols: kernel.kallsyms.len(),
                 rules: kernel.orc.as_ref().map_or(0, |orc| orc.len()),
@@ -212,7 +212,7 @@ impl Linux {
     }
 
     /// What there is to say of it.
-    pub fn told(&self) -> KernelTold {
+    pub fn facts(&self) -> KernelFacts {
         self.told_of.clone()
     }
 

@@ -32,7 +32,7 @@ enum Rule {
 }
 
 /// What came of a recording.
-struct Found {
+struct Outcome {
     /// Points that the worst of the three functions is off; `None` where it was never seen running.
     off: Option<f64>,
     late_percent: f64,
@@ -84,7 +84,7 @@ impl Guest {
     }
 }
 
-fn record(scheduler: Scheduler, rule: Rule, sleeps_us: u64, works_us: u64) -> Found {
+fn record(scheduler: Scheduler, rule: Rule, sleeps_us: u64, works_us: u64) -> Outcome {
     let mut guest = Guest {
         sleeps_us,
         works_us,
@@ -116,7 +116,7 @@ fn record(scheduler: Scheduler, rule: Rule, sleeps_us: u64, works_us: u64) -> Fo
     let samples: u32 = found.iter().sum();
     let off = |(found, truth): (u32, f64)| (f64::from(found) / f64::from(samples) - truth).abs();
     let worst = found.into_iter().zip(TRUTH).map(off).fold(0.0, f64::max);
-    Found {
+    Outcome {
         off: (samples > 0).then_some(100.0 * worst),
         late_percent: 100.0 * f64::from(late) / f64::from(taken),
     }

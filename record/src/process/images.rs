@@ -15,7 +15,7 @@ pub mod perf_map;
 mod runtime;
 mod keeper;
 
-use crate::source::{HeldImage, Told};
+use crate::source::{HeldImage, NamerAnswer};
 use keeper::Keeper;
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -94,8 +94,8 @@ impl Images {
     }
 
     /// What has been answered, and what has waited too long for it. Doesn't wait.
-    pub fn told(&mut self) -> Told {
-        let mut told = Told::default();
+    pub fn answer(&mut self) -> NamerAnswer {
+        let mut told = NamerAnswer::default();
         while let Ok(answer) = self.answers.try_recv() {
             self.take(answer, &mut told);
         }
@@ -104,8 +104,8 @@ impl Images {
     }
 
     /// Waits for all that is under way, but not for ever; then gives the files.
-    pub fn finish(mut self) -> Told {
-        let mut told = Told::default();
+    pub fn finish(mut self) -> NamerAnswer {
+        let mut told = NamerAnswer::default();
         self.asks = None;
         let deadline = Instant::now() + LAST_PATIENCE;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -117,7 +117,7 @@ impl Images {
         told
     }
 
-    fn take(&mut self, answer: Answer, told: &mut Told) {
+    fn take(&mut self, answer: Answer, told: &mut NamerAnswer) {
         match answer {
             Answer::Event(number, event) => {
                 // Answers come in order; of one that was given up on, this is the second telling.
@@ -136,7 +136,7 @@ impl Images {
         }
     }
 
-    fn give_up(&mut self, patience: Duration, told: &mut Told) {
+    fn give_up(&mut self, patience: Duration, told: &mut NamerAnswer) {
         while let Some((_, since, _)) = self.waiting.front()
             && since.elapsed() >= patience
             && let Some((_, _, event)) = self.waiting.pop_front()
@@ -203,13 +203,13 @@ mod tests {
         answer
             .send(Answer::Event(0, event(7, mapping.clone())))
             .unwrap();
-        assert_eq!(images.told().modules.len(), 1);
-        let mut told = Told::default();
+        assert_eq!(images.answer().modules.len(), 1);
+        let mut told = NamerAnswer::default();
         images.give_up(Duration::ZERO, &mut told);
         assert_eq!(told.modules.len(), 3);
         // An answer that comes after all is told once more.
         answer.send(Answer::Event(1, event(7, mapping))).unwrap();
-        assert_eq!(images.told().modules.len(), 1);
+        assert_eq!(images.answer().modules.len(), 1);
         assert!(images.waiting.is_empty());
     }
 }

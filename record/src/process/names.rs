@@ -3,7 +3,7 @@
 
 use super::images::Images;
 use super::kernel::{self, KernelNames};
-use crate::source::{Namer, Told};
+use crate::source::{Namer, NamerAnswer};
 use uprof::Frame;
 use uprof::cold::{ClockPair, ModuleEvent};
 
@@ -33,13 +33,13 @@ impl Namer for Names {
         }
     }
 
-    fn told(&mut self, last: bool) -> Told {
+    fn answer(&mut self, last: bool) -> NamerAnswer {
         let mut told = match &mut self.images {
-            Some(images) if !last => images.told(),
+            Some(images) if !last => images.answer(),
             _ => self
                 .images
                 .take()
-                .map_or_else(Told::default, Images::finish),
+                .map_or_else(NamerAnswer::default, Images::finish),
         };
         told.parts.splice(0..0, self.kernel.part(last));
         told

@@ -6,9 +6,9 @@ use super::events::{Events, Reach};
 use super::executing::Executing;
 use super::members::Members;
 use super::names::Names;
-use super::records::Reader;
+use super::observer::ProcessObserver;
+use super::records::RecordReader;
 use super::refusal::refusal;
-use super::roll::Roll;
 use super::room::wait_for_room;
 use super::switches::Switches;
 use super::whom::Whom;
@@ -109,7 +109,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         Reach::Threads => None,
         _ => child.as_ref().map(|child| child.pid() as u32),
     };
-    let reader = Reader {
+    let reader = RecordReader {
         members: members.clone(),
         executing: Executing::after(before_exec),
         with_stack: settings.user_stack_bytes > 0,
@@ -129,7 +129,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     };
     Ok(Source {
         hot: Hot::Pushed(Box::new(source)),
-        observer: Some(Box::new(Roll::new(whom, members))),
+        observer: Some(Box::new(ProcessObserver::new(whom, members))),
         namer: Some(Box::<Names>::default()),
     })
 }
@@ -218,7 +218,7 @@ fn reach_note(reach: &Reach) -> &'static str {
 struct PerfSource {
     facts: Facts,
     events: Events,
-    reader: Reader,
+    reader: RecordReader,
     whom: Whom,
     child: Option<Child>,
     /// Tells where threads wait, if that was asked for.

@@ -7,7 +7,7 @@ use super::executing::Executing;
 use super::members::Members;
 use super::registers::WANTED;
 use crate::ring::Sink;
-use crate::slot::{News, Slot};
+use crate::slot::{NoteKind, Slot};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::TRAILER_BYTES;
 use perf_event_open_sys::bindings as abi;
@@ -56,7 +56,7 @@ impl<'a> Fields<'a> {
 
 /// What the records of one session have in common.
 #[derive(Debug)]
-pub struct Reader {
+pub struct RecordReader {
     /// Whose records are taken; grows as they tell of new processes.
     pub members: Members,
     /// Those of them that are about to run another program.
@@ -79,7 +79,7 @@ enum User {
     Gone,
 }
 
-impl Reader {
+impl RecordReader {
     /// Takes one record: its type, its `misc` field and the bytes after the header.
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
         let done = match kind {
@@ -208,7 +208,7 @@ impl Reader {
         let file = file(fields.bytes(24)?)?;
         // Protection and flags.
         fields.bytes(8)?;
-        let news = News::Mapped {
+        let news = NoteKind::Mapped {
             start,
             length,
             file_offset,
@@ -227,9 +227,9 @@ impl Reader {
         }
         if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
             self.executing.began(task.space);
-            sink.note(time_ns, task, News::Cleared, &[]);
+            sink.note(time_ns, task, NoteKind::Cleared, &[]);
         }
-        sink.note(time_ns, task, News::Named, fields.text());
+        sink.note(time_ns, task, NoteKind::Named, fields.text());
         Some(())
     }
 
@@ -250,7 +250,7 @@ impl Reader {
                 return Some(());
             }
             self.members.add(space);
-            sink.note(time_ns, task, News::CopiedFrom(parent), &[]);
+            sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
         }
         Some(())
     }
@@ -260,7 +260,7 @@ impl Reader {
         let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
         let time_ns = fields.u64()?;
         if self.members.wants(space) {
-            sink.note(time_ns, Task { space, vcpu }, News::Ended, &[]);
+            sink.note(time_ns, Task { space, vcpu }, NoteKind::Ended, &[]);
         }
         Some(())
     }
@@ -329,7 +329,7 @@ mod tests {
         body.extend(words(&chain));
         body.extend(words(&[0]));
         let (mut sink, mut drain) = ring_of(2, 0);
-        let mut reader = Reader {
+        let mut reader = RecordReader {
             members: Members::new(true),
             executing: Executing::default(),
             with_stack: false,
@@ -359,7 +359,7 @@ mod tests {
         body.extend(b"/bin/a\0\0");
         body.extend(words(&[0x0000_0007_0000_0005, 99, 3]));
         let (mut sink, mut drain) = ring_of(2, 0);
-        let mut reader = Reader {
+        let mut reader = RecordReader {
             members: Members::new(true),
             executing: Executing::default(),
             since_ns: 0,
@@ -370,7 +370,7 @@ mod tests {
         reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &mut sink);
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
         reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &mut sink);
-        let mut told = || drain.note(|note| (note.news, note.text())).unwrap();
+        let mut told = || drain.note(|note| (note.kind, note.text())).unwrap();
         let file = MappedFile {
             device_major: 8,
             device_minor: 0x11,
@@ -378,7 +378,7 @@ mod tests {
             contents: None,
         };
         for _ in 0..2 {
-            let (News::Mapped { file: found, .. }, path) = told() else {
+            let (NoteKind::Mapped { file: found, .. }, path) = told() else {
                 panic!("no mapping")
             };
             assert_eq!((found, &path[..]), (Some(file), "/bin/a"));
@@ -393,7 +393,7 @@ mod tests {
         body.extend(words(&[16, 1, 2, 16]));
         for length in 0..body.len() {
             let (mut sink, _drain) = ring_of(2, 64);
-            let mut reader = Reader {
+            let mut reader = RecordReader {
                 members: Members::new(true),
                 executing: Executing::default(),
                 with_stack: true,

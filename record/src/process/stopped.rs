@@ -5,12 +5,12 @@
 
 use super::command::Child;
 use super::names::Names;
-use super::tracees::{self, Stand, Threads, Tracee};
+use super::tracees::{self, Threads, Tracee, TraceeState};
 use super::watch::Watcher;
 use super::whom::Whom;
 use super::{Process, threads};
 use crate::ring::Sink;
-use crate::slot::News;
+use crate::slot::NoteKind;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
@@ -183,20 +183,20 @@ impl StopWorld for StoppedSource {
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         for tracee in self.threads.all() {
-            if tracee.stand == Stand::Free
+            if tracee.state == TraceeState::Free
                 && tracee.is_running()
                 && ptrace::interrupt(tracee.tid()).is_ok()
             {
-                tracee.stand = Stand::Asked;
+                tracee.state = TraceeState::Asked;
             }
         }
         let deadline_ns = monotonic_ns() + STOP_WITHIN_NS;
         for tracee in self.threads.all() {
-            if tracee.stand == Stand::Asked {
+            if tracee.state == TraceeState::Asked {
                 let other = wait_for_stop(tracee, deadline_ns);
                 self.reported.extend(other);
             }
-            if let Stand::Stopped(_) = tracee.stand
+            if let TraceeState::Stopped(_) = tracee.state
                 && let Some(registers) = read_registers(tracee.tid())
             {
                 let handle = u64::from(tracee.task.space);
@@ -266,13 +266,13 @@ impl Drop for StoppedSource {
     fn drop(&mut self) {
         let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
         for tracee in self.threads.all() {
-            if tracee.stand == Stand::Free && ptrace::interrupt(tracee.tid()).is_ok() {
-                tracee.stand = Stand::Asked;
+            if tracee.state == TraceeState::Free && ptrace::interrupt(tracee.tid()).is_ok() {
+                tracee.state = TraceeState::Asked;
             }
-            if tracee.stand == Stand::Asked {
+            if tracee.state == TraceeState::Asked {
                 wait_for_stop(tracee, deadline_ns);
             }
-            if let Stand::Stopped(signal) = tracee.stand {
+            if let TraceeState::Stopped(signal) = tracee.state {
                 let _ = ptrace::detach(tracee.tid(), signal);
             }
         }
@@ -286,7 +286,7 @@ impl StoppedSource {
         let now_ns = monotonic_ns();
         if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
             if let Some(task) = self.threads.remove(tid) {
-                sink.note(now_ns, task, News::Ended, &[]);
+                sink.note(now_ns, task, NoteKind::Ended, &[]);
             }
             if let Some(child) = self
                 .child
@@ -301,7 +301,7 @@ impl StoppedSource {
             self.event(tid, event, sink);
         }
         if let Some(tracee) = self.threads.get(tid) {
-            tracee.stand = stand_of(status);
+            tracee.state = state_of(status);
             go_on(tracee);
         } else {
             // Reported before its parent's clone was: it is added then, and may run until then.
@@ -318,7 +318,7 @@ impl StoppedSource {
                 vcpu: tid.as_raw() as u32,
             };
             self.threads.keep_leader(task);
-            sink.note(now_ns, task, News::Cleared, &[]);
+            sink.note(now_ns, task, NoteKind::Cleared, &[]);
             return;
         }
         let thread = event == Event::PTRACE_EVENT_CLONE as i32;
@@ -337,7 +337,7 @@ impl StoppedSource {
             sink.note(
                 now_ns,
                 Task { space, vcpu },
-                News::CopiedFrom(parent.space),
+                NoteKind::CopiedFrom(parent.space),
                 &[],
             );
         }
@@ -345,13 +345,13 @@ impl StoppedSource {
 }
 
 /// What a stop means for the thread.
-fn stand_of(status: WaitStatus) -> Stand {
+fn state_of(status: WaitStatus) -> TraceeState {
     match status {
-        WaitStatus::Stopped(_, signal) => Stand::Stopped(Some(signal)),
+        WaitStatus::Stopped(_, signal) => TraceeState::Stopped(Some(signal)),
         WaitStatus::PtraceEvent(_, signal, EVENT_STOP) if signal != Signal::SIGTRAP => {
-            Stand::GroupStopped
+            TraceeState::GroupStopped
         }
-        _ => Stand::Stopped(None),
+        _ => TraceeState::Stopped(None),
     }
 }
 
@@ -373,12 +373,12 @@ fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
                 }
             }
             Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
-                tracee.stand = stand_of(status);
+                tracee.state = state_of(status);
                 return None;
             }
             Ok(WaitStatus::StillAlive) | Err(_) => return None,
             Ok(status) => {
-                tracee.stand = Stand::Free;
+                tracee.state = TraceeState::Free;
                 return Some(status);
             }
         }
@@ -387,12 +387,12 @@ fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
 
 /// Lets a stopped thread run, with the signal that it was about to get.
 fn go_on(tracee: &mut Tracee) {
-    match tracee.stand {
-        Stand::Stopped(signal) => drop(ptrace::cont(tracee.tid(), signal)),
-        Stand::GroupStopped => drop(listen(tracee.tid())),
-        Stand::Free | Stand::Asked => return,
+    match tracee.state {
+        TraceeState::Stopped(signal) => drop(ptrace::cont(tracee.tid(), signal)),
+        TraceeState::GroupStopped => drop(listen(tracee.tid())),
+        TraceeState::Free | TraceeState::Asked => return,
     }
-    tracee.stand = Stand::Free;
+    tracee.state = TraceeState::Free;
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,7 @@
 
 use super::events::{Events, Reach};
 use super::members::Members;
-use super::records::Reader;
+use super::records::RecordReader;
 use super::refusal::refusal;
 use super::room::wait_for_room;
 use super::waits::Waits;
@@ -50,7 +50,7 @@ impl Switches {
                 other => other,
             }
         })?;
-        let reader = Reader {
+        let reader = RecordReader {
             members: Members::new(true),
             executing: Default::default(),
             with_stack: settings.user_stack_bytes > 0,

@@ -13,7 +13,7 @@ pub const MOST: usize = 1024;
 
 /// Where a thread under ptrace stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stand {
+pub enum TraceeState {
     /// On its own.
     Free,
     /// It was asked to stop.
@@ -30,7 +30,7 @@ pub struct Tracee {
     /// Process and thread id.
     pub task: Task,
     /// Where it stands.
-    pub stand: Stand,
+    pub state: TraceeState,
     /// `/proc/PID/task/TID/stat`, kept open; `None` where it could not be opened.
     stat: Option<File>,
 }
@@ -78,7 +78,7 @@ impl Threads {
         if !known && room {
             self.all.push(Tracee {
                 task,
-                stand: Stand::Free,
+                state: TraceeState::Free,
                 stat: open_stat(task),
             });
         }

@@ -5,7 +5,7 @@
 //! the switch is kept in a slot of our own until then. A length is told only where nothing was lost in
 //! between. Must not allocate.
 
-use super::records::{Fields, Reader, trailer};
+use super::records::{Fields, RecordReader, trailer};
 use crate::ring::Sink;
 use crate::slot::Slot;
 use perf_event_open_sys::bindings as abi;
@@ -91,7 +91,7 @@ struct Counted {
 /// The threads of a recording, and what they wait for.
 #[derive(Debug)]
 pub struct Waits {
-    reader: Reader,
+    reader: RecordReader,
     /// Ascending by thread id.
     threads: Vec<Thread>,
     #[expect(clippy::vec_box, reason = "they change places with the ring's boxes")]
@@ -105,7 +105,7 @@ fn index_of(state: State) -> usize {
 
 impl Waits {
     /// None yet; `stack_bytes`: how much of a stack a sample may have.
-    pub fn new(reader: Reader, stack_bytes: usize) -> Self {
+    pub fn new(reader: RecordReader, stack_bytes: usize) -> Self {
         let slot_bytes =
             size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
         let slots = (STACK_MEMORY_BYTES / slot_bytes).min(STACKS_MAX);

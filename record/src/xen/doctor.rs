@@ -5,7 +5,7 @@
 
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
-use super::target::{self, Found};
+use super::target::{self, FoundDomain};
 use super::xenstore::Xenstore;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
@@ -75,7 +75,7 @@ pub fn examine_domain(target: &str, elf: Option<&Path>) -> Report {
     let mut command = format!("uniprof record -F 99 -d 30s {id}");
     match Domain::open(found.xen, id) {
         Ok(domain) => {
-            let stacks = Patient::new(domain).examine(&mut report, image.as_ref());
+            let stacks = ExaminedDomain::new(domain).examine(&mut report, image.as_ref());
             if !stacks {
                 command = format!("uniprof record -F 99 -d 30s --stack {id}");
             }
@@ -95,7 +95,7 @@ fn say_version(report: &mut Report, xen: &mut Xen) {
     );
 }
 
-fn say_domain(report: &mut Report, found: &Found) {
+fn say_domain(report: &mut Report, found: &FoundDomain) {
     let info = &found.info;
     let stored = found.stored.as_ref();
     let kind = stored.and_then(|stored| stored.kind.as_deref());
@@ -127,7 +127,7 @@ fn say_domain(report: &mut Report, found: &Found) {
     }
 }
 
-fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<Image> {
+fn say_image(report: &mut Report, found: &FoundDomain, elf: Option<&Path>) -> Option<Image> {
     let stored = found.stored.as_ref();
     let path = elf.or_else(|| stored?.kernel.as_deref());
     let Some(path) = path else {
@@ -151,15 +151,15 @@ fn say_image(report: &mut Report, found: &Found, elf: Option<&Path>) -> Option<I
 }
 
 /// A domain under examination.
-struct Patient {
+struct ExaminedDomain {
     domain: Domain,
     memory: GuestMemory,
     registers: Registers,
 }
 
-impl Patient {
+impl ExaminedDomain {
     fn new(domain: Domain) -> Self {
-        Patient {
+        ExaminedDomain {
             memory: GuestMemory::new(domain.id),
             domain,
             registers: Registers::default(),

@@ -6,7 +6,7 @@
 
 use super::xenstore::Xenstore;
 use crate::ring::Sink;
-use crate::slot::News;
+use crate::slot::NoteKind;
 use crate::source::Life;
 use crate::sys::clock::monotonic_ns;
 use uprof::Task;
@@ -25,7 +25,7 @@ pub struct Follow {
     pub life: u32,
     waits: bool,
     looked_ns: u64,
-    news: Vec<(u64, u32, News, u16)>,
+    news: Vec<(u64, u32, NoteKind, u16)>,
 }
 
 impl Follow {
@@ -56,7 +56,7 @@ impl Follow {
                 "{text}; that was the last of {MOST_LIVES} lives that are followed"
             ));
         }
-        let news = News::LifeEnded { vcpus };
+        let news = NoteKind::LifeEnded { vcpus };
         self.news.push((monotonic_ns(), self.life, news, domain));
         self.waits = true;
         Life::Alive
@@ -85,7 +85,7 @@ impl Follow {
     pub fn begun(&mut self, domain: u16, vcpus: u32) {
         self.life += 1;
         self.waits = false;
-        let news = News::LifeBegan { vcpus };
+        let news = NoteKind::LifeBegan { vcpus };
         self.news.push((monotonic_ns(), self.life, news, domain));
     }
 
@@ -116,10 +116,10 @@ mod tests {
             follow.begun(5, 3);
             assert_eq!(follow.life, life);
             follow.tell(&mut sink);
-            let mut next = || drain.note(|note| (note.task.space, note.news, note.text()));
-            let ended = News::LifeEnded { vcpus: 2 };
+            let mut next = || drain.note(|note| (note.task.space, note.kind, note.text()));
+            let ended = NoteKind::LifeEnded { vcpus: 2 };
             assert_eq!(next(), Some((life - 1, ended, "domain 4".into())));
-            let began = News::LifeBegan { vcpus: 3 };
+            let began = NoteKind::LifeBegan { vcpus: 3 };
             assert_eq!(next(), Some((life, began, "domain 5".into())));
         }
         let last = follow.ended(crashed(), 5, 2);

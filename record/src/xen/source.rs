@@ -9,7 +9,7 @@ use super::domain::{Domain, Xen};
 use super::follow::Follow;
 use super::memory::GuestMemory;
 use super::rescue::{DomainRescuer, name_of};
-use super::target::{self, Found};
+use super::target::{self, FoundDomain};
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
@@ -74,7 +74,7 @@ struct XenSource {
 /// # Errors
 /// Why the domain can't be recorded.
 pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
-    let Found {
+    let FoundDomain {
         xen,
         id,
         name,

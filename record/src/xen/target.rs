@@ -8,7 +8,7 @@ use crate::sys::xen::domctl::DomainInfo;
 
 /// A domain that is there and can be recorded.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundDomain {
     /// The way to Xen.
     pub xen: Xen,
     /// Its number.
@@ -30,7 +30,7 @@ const FIRST_RESERVED: u16 = 0x7ff0;
 ///
 /// # Errors
 /// Why there is no such domain, or why it can't be recorded, and what to do.
-pub fn find(target: &str) -> Result<Found, SourceError> {
+pub fn find(target: &str) -> Result<FoundDomain, SourceError> {
     let id = match target.parse::<u32>() {
         Ok(number) => number_to_id(number)?,
         Err(_) => name_to_id(target)?,
@@ -59,7 +59,7 @@ pub fn find(target: &str) -> Result<Found, SourceError> {
     let mut store = Xenstore::connect().ok();
     let name = store.as_mut().and_then(|store| store.domain_name(id).ok());
     let uuid = store.as_mut().and_then(|store| store.domain_uuid(id).ok());
-    Ok(Found {
+    Ok(FoundDomain {
         xen,
         id,
         name: name.unwrap_or_default(),

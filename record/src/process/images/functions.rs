@@ -67,7 +67,7 @@ struct Piece {
 
 /// What is new for the recording.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct NewCode {
     /// Mappings and their times, in order.
     pub mappings: Vec<(u64, Mapping)>,
     /// Symbols.
@@ -168,8 +168,8 @@ impl Functions {
     }
 
     /// Takes over functions in the order in which they were made.
-    pub fn add(&mut self, functions: Vec<Function>) -> News {
-        let mut news = News::default();
+    pub fn add(&mut self, functions: Vec<Function>) -> NewCode {
+        let mut news = NewCode::default();
         self.generation += 1;
         for function in functions {
             // What lies elsewhere would hide the functions of images.
@@ -181,7 +181,7 @@ impl Functions {
         news
     }
 
-    fn take(&mut self, function: Function, pieces: &[u64], news: &mut News) {
+    fn take(&mut self, function: Function, pieces: &[u64], news: &mut NewCode) {
         let Function {
             start,
             length,
@@ -222,7 +222,7 @@ impl Functions {
         self.known.insert(start, known);
     }
 
-    fn tell_pieces(&mut self, pieces: &[u64], news: &mut News) {
+    fn tell_pieces(&mut self, pieces: &[u64], news: &mut NewCode) {
         for at in pieces {
             let Some(piece) = self.pieces.get_mut(at) else {
                 continue;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     /// Start, length, generation and time of each mapping.
-    fn places(news: &News) -> Vec<(u64, u64, u8, u64)> {
+    fn places(news: &NewCode) -> Vec<(u64, u64, u8, u64)> {
         let mappings = news.mappings.iter();
         mappings
             .map(|(time_ns, it)| (it.start, it.length, it.build_id[4], *time_ns))
@@ -338,7 +338,7 @@ mod tests {
     }
 
     /// Generation, address and name of each symbol.
-    fn names(news: &News) -> Vec<(u8, u64, String)> {
+    fn names(news: &NewCode) -> Vec<(u8, u64, String)> {
         let of = |part: &ImagePart| -> Vec<_> {
             let generation = part.identity.build_id[4];
             let symbols = part.symbols();

@@ -3,7 +3,7 @@
 //! Enters: events of address spaces, in order. Leaves: mappings and tables of that code. Files are
 //! looked at anew now and then; what is new in one was made since it was last looked at.
 
-use super::functions::{Function, Functions, News};
+use super::functions::{Function, Functions, NewCode};
 use super::jitdump::JitDump;
 use super::perf_map::PerfMap;
 use super::roots::Root;
@@ -118,7 +118,7 @@ impl Runtimes {
     }
 
     /// Looks at all files; what is new goes to `each`.
-    pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, News)) {
+    pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, NewCode)) {
         let mut gone = Vec::new();
         for (&space, process) in &mut self.by_space {
             // Asked first: what a process wrote before it ended is still read.
@@ -201,7 +201,7 @@ impl Process {
         self.map.as_ref().is_some_and(PerfMap::has_more)
     }
 
-    fn look(&mut self, pid: i32, now_ns: u64) -> News {
+    fn look(&mut self, pid: i32, now_ns: u64) -> NewCode {
         let since_ns = std::mem::replace(&mut self.looked_ns, now_ns);
         let mut made = Vec::new();
         if let Some(dump) = &mut self.dump {
@@ -211,7 +211,7 @@ impl Process {
             made.extend(map.look(since_ns));
         }
         if made.is_empty() {
-            return News::default();
+            return NewCode::default();
         }
         self.find_memory(pid, since_ns, &made);
         self.functions.add(made)

@@ -3,7 +3,7 @@
 use super::*;
 use crate::process::members::Members;
 use crate::ring::{Drain, ring_of};
-use crate::slot::News;
+use crate::slot::NoteKind;
 
 const MS: u64 = 1_000_000;
 /// Where all of them run.
@@ -19,12 +19,12 @@ struct World {
 }
 
 /// A wait as it is sent on: thread, beginning, state, length, how many, frames.
-type Told = (u32, u64, State, u64, u64, usize);
+type WaitRow = (u32, u64, State, u64, u64, usize);
 
 impl World {
     fn new() -> World {
         let (sink, drain) = ring_of(64, 0);
-        let reader = Reader {
+        let reader = RecordReader {
             members: Members::new(true),
             executing: Default::default(),
             with_stack: false,
@@ -76,7 +76,7 @@ impl World {
         self.record(kind, 0, &words);
     }
 
-    fn told(&mut self) -> Vec<Told> {
+    fn told(&mut self) -> Vec<WaitRow> {
         let mut told = Vec::new();
         while let Some(one) = self.drain.sample(|slot| {
             let wait = slot.wait.unwrap();
@@ -98,8 +98,8 @@ impl World {
     fn lost(&mut self) -> u64 {
         self.sink.tell_losses();
         let mut lost = 0;
-        while let Some(count) = self.drain.note(|note| match note.news {
-            News::Lost {
+        while let Some(count) = self.drain.note(|note| match note.kind {
+            NoteKind::Lost {
                 reason: LossReason::WaitsLost,
                 count,
                 ..

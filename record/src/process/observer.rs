@@ -13,17 +13,17 @@ const CENSUS_NS: u64 = 1_000_000_000;
 
 /// Watches the processes of a target.
 #[derive(Debug)]
-pub struct Roll {
+pub struct ProcessObserver {
     whom: Whom,
     members: Members,
     census: Census,
     counted_ns: Option<u64>,
 }
 
-impl Roll {
+impl ProcessObserver {
     /// Watches the processes of `whom`, of which `members` are known.
     pub fn new(whom: Whom, members: Members) -> Self {
-        Roll {
+        ProcessObserver {
             whom,
             members,
             census: Census::default(),
@@ -51,7 +51,7 @@ impl Roll {
     }
 }
 
-impl Observer for Roll {
+impl Observer for ProcessObserver {
     fn look(&mut self, now_ns: u64) -> Observations {
         let mut seen = Observations::default();
         if self.members.take_unsure() || self.whom.takes_in() {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use uprof::cold::ProcessTime;
 
 /// An observer, and what it saw that nobody took yet.
-pub struct Lookout(Mutex<Inner>);
+pub struct SharedObserver(Mutex<Inner>);
 
 struct Inner {
     /// `None` where there is none, and after its last look.
@@ -15,10 +15,10 @@ struct Inner {
     marked: Option<Vec<ProcessTime>>,
 }
 
-impl Lookout {
+impl SharedObserver {
     /// Asks `observer`, if there is one.
     pub fn new(observer: Option<Box<dyn Observer>>) -> Self {
-        Lookout(Mutex::new(Inner {
+        SharedObserver(Mutex::new(Inner {
             observer,
             marked: None,
         }))
@@ -39,7 +39,7 @@ impl Lookout {
     }
 
     /// Reads the kernel's count because sampling begins, or because it has just ended; then there is no
-    /// other look. What is read waits for the next call of [`Lookout::look`].
+    /// other look. What is read waits for the next call of [`SharedObserver::look`].
     pub fn mark(&self, last: bool) {
         let mut inner = self.inner();
         if let Some(times) = inner.observer.as_mut().and_then(|one| one.count(last)) {
