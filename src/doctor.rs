@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         Some(target) => target::examine(target, args.elf.as_deref())?,
         None => target::examine_host(),
     };
-    for standing in target::standing() {
+    for standing in target::left_paused() {
         let finding = Finding {
             verdict: Verdict::Poor,
             text: standing.to_string(),
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 /// Lets guests run; 1 if one doesn't.
 fn resume() -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
-    let standing = target::standing();
+    let standing = target::left_paused();
     if standing.is_empty() {
         terminal::inform(format_args!("uniprof: no guest was left standing"));
     }

@@ -169,7 +169,7 @@ impl Args {
 
 /// Records, and says in a paragraph what came of it.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    for standing in target::standing() {
+    for standing in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
     }
     let status = ExitStatus::default();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use uniprof_record::doctor::Report;
 use uniprof_record::elf::Image;
 use uniprof_record::gdb;
-use uniprof_record::guest::standing::{ReadMark, Standing};
+use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
 use uniprof_record::qemu;
 use uniprof_record::xen;
@@ -113,7 +113,7 @@ pub const BACKENDS: &[Backend] = &[
         open: open_gdb,
         examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
         examine_host: None,
-        read_mark: Some(gdb::release::stranded),
+        read_mark: Some(gdb::release::paused_guest),
     },
     Backend {
         prefix: "qemu:",
@@ -135,7 +135,7 @@ pub const BACKENDS: &[Backend] = &[
         open: open_domain,
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
         examine_host: Some(xen::doctor::examine_host),
-        read_mark: Some(xen::stranded),
+        read_mark: Some(xen::paused_guest),
     },
 ];
 
@@ -194,9 +194,9 @@ fn look_at_host<'a>(kinds: impl Iterator<Item = &'a Backend>) -> Report {
 }
 
 /// Guests that were left standing.
-pub fn standing() -> Vec<Standing> {
+pub fn left_paused() -> Vec<LeftPaused> {
     let kinds = BACKENDS.iter().filter_map(|backend| backend.read_mark);
-    Standing::all(&kinds.collect::<Vec<_>>())
+    LeftPaused::all(&kinds.collect::<Vec<_>>())
 }
 
 fn examine_processes(whom: Whom, elf: Option<&Path>) -> anyhow::Result<Report> {

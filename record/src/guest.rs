@@ -4,7 +4,7 @@
 //! `page_tables` translate addresses; `linux` reads the kernel in a guest's memory; `call_sites` tells which frames of
 //! a guest that ran on fit together; `looks` and `checks` say before a recording how it will go (of AArch64 by what
 //! `link_register` tells). `guardian` resumes a
-//! guest whose recorder was killed, `mark` is what is left where both were, and `standing` finds the guest by it.
+//! guest whose recorder was killed, `mark` is what is left where both were, and `left_paused` finds the guest by it.
 
 pub mod page_tables;
 pub mod linux;
@@ -14,7 +14,7 @@ mod looks;
 pub(crate) mod checks;
 pub(crate) mod mark;
 pub(crate) mod guardian;
-pub mod standing;
+pub mod left_paused;
 
 pub(crate) use looks::Looks;
 

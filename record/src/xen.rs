@@ -16,5 +16,5 @@ mod rescue;
 mod source;
 pub mod doctor;
 
-pub use rescue::stranded;
+pub use rescue::paused_guest;
 pub use source::open;

@@ -9,7 +9,7 @@
 use super::client::{MOST_LATE_READS, StopReply};
 use super::endpoint::{Connection, Endpoint, deadline};
 use super::packet::{Decoder, Event};
-use crate::guest::standing::Stranded;
+use crate::guest::left_paused::PausedGuest;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::fmt;
@@ -27,15 +27,15 @@ pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
 }
 
 /// The guest behind a stub that a mark names.
-struct StrandedStub(Endpoint);
+struct PausedStub(Endpoint);
 
 /// The guest that a mark names.
-pub fn stranded(mark: &str) -> Option<Box<dyn Stranded>> {
+pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let endpoint = Endpoint::parse(mark.strip_prefix("gdb ")?).ok()?;
-    Some(Box::new(StrandedStub(endpoint)))
+    Some(Box::new(PausedStub(endpoint)))
 }
 
-impl Stranded for StrandedStub {
+impl PausedGuest for PausedStub {
     fn stands(&self) -> Option<bool> {
         None
     }
@@ -49,7 +49,7 @@ impl Stranded for StrandedStub {
     }
 }
 
-impl fmt::Display for StrandedStub {
+impl fmt::Display for PausedStub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the guest behind the gdb stub at {}", self.0)
     }

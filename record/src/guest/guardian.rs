@@ -5,7 +5,7 @@
 //! recorder is; a pipe tells the guardian when the recorder is gone. It also steps in when a freeze
 //! lasts far too long (the recorder was stopped, or its machine swaps); the recorder then finds the
 //! word changed and does not resume a second time. Where both are killed at once, the word stays in a
-//! [`mark`](crate::guest::mark), and [`standing`](crate::guest::standing) finds the guest.
+//! [`mark`](crate::guest::mark), and [`left_paused`](crate::guest::left_paused) finds the guest.
 //!
 //! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
 
@@ -40,7 +40,7 @@ pub trait Rescuer {
     fn turn_to(&mut self, _successor: u64) {}
 
     /// Which guest, for whoever finds it standing when recorder and guardian are gone: what
-    /// [`crate::guest::standing`] reads.
+    /// [`crate::guest::left_paused`] reads.
     fn guest(&self) -> String;
 }
 

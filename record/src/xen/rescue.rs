@@ -7,7 +7,7 @@
 
 use super::domain::Xen;
 use crate::guest::guardian::Rescuer;
-use crate::guest::standing::Stranded;
+use crate::guest::left_paused::PausedGuest;
 use std::fmt;
 
 /// Resumes one domain.
@@ -49,12 +49,12 @@ impl Rescuer for DomainRescuer {
 }
 
 /// The domain that a mark names.
-pub fn stranded(mark: &str) -> Option<Box<dyn Stranded>> {
+pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let domain = mark.strip_prefix("xen ")?.parse().ok()?;
     Some(Box::new(DomainRescuer { domain }))
 }
 
-impl Stranded for DomainRescuer {
+impl PausedGuest for DomainRescuer {
     fn stands(&self) -> Option<bool> {
         let info = Xen::open().and_then(|mut xen| xen.domain_info(self.domain));
         Some(info.is_ok_and(|info| info.is_paused()))

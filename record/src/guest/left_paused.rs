@@ -5,7 +5,7 @@ use super::mark::Abandoned;
 use std::fmt;
 
 /// A guest that a mark names: each kind of guest has one of its own.
-pub trait Stranded: fmt::Display {
+pub trait PausedGuest: fmt::Display {
     /// Whether it stands still; `None` where that can't be told without touching it.
     fn stands(&self) -> Option<bool>;
 
@@ -17,25 +17,25 @@ pub trait Stranded: fmt::Display {
 }
 
 /// Reads what a rescuer (`guardian.rs`) of one kind of guest wrote; `None`: it is another kind's.
-pub type ReadMark = fn(&str) -> Option<Box<dyn Stranded>>;
+pub type ReadMark = fn(&str) -> Option<Box<dyn PausedGuest>>;
 
 /// A guest that stands still, or may.
-pub struct Standing {
-    guest: Box<dyn Stranded>,
+pub struct LeftPaused {
+    guest: Box<dyn PausedGuest>,
     /// What was found; `None` where only resuming it would tell.
     stands: Option<bool>,
     mark: Abandoned,
 }
 
-impl Standing {
+impl LeftPaused {
     /// All that this user's recorders left, of the kinds of guests whose marks are read by `kinds`.
-    pub fn all(kinds: &[ReadMark]) -> Vec<Standing> {
+    pub fn all(kinds: &[ReadMark]) -> Vec<LeftPaused> {
         let mut all = Vec::new();
         for mark in Abandoned::all() {
             let guest = kinds.iter().find_map(|read| read(&mark.guest));
             let found = guest.map(|guest| (guest.stands(), guest));
             match found.filter(|&(stands, _)| stands != Some(false)) {
-                Some((stands, guest)) => all.push(Standing {
+                Some((stands, guest)) => all.push(LeftPaused {
                     guest,
                     stands,
                     mark,
@@ -66,7 +66,7 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for LeftPaused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.stands {
             Some(_) => "stands",
