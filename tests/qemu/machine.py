@@ -29,6 +29,12 @@ class CannotRun(Exception):
     """This machine lacks something; the text says what."""
 
 
+def make(folder):
+    """Builds the guests of a folder, which other tests may be about to build, too."""
+    GUESTS.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["flock", GUESTS, "make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
+
+
 def prepare():
     """Installs what is missing, builds the program and the guests."""
     needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
@@ -42,7 +48,7 @@ def prepare():
             subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
     OUT.mkdir(parents=True, exist_ok=True)
     for folder in ("tests/guests", "tests/guests/aarch64", "tests/guests/moved"):
-        subprocess.run(["make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
+        make(folder)
 
 
 def program(release=False):
@@ -146,7 +152,7 @@ def linux_kernel():
     made = subprocess.run([ROOT / "tests/xen/machine"], capture_output=True, text=True)
     if made.returncode:
         raise CannotRun(f"no kernel: {(made.stdout + made.stderr).strip()}")
-    subprocess.run(["make", "-s", "-C", ROOT / "tests/guests/linux", f"O={GUESTS}"], check=True)
+    make("tests/guests/linux")
     return pathlib.Path(made.stdout.strip()) / "vmlinuz"
 
 
