@@ -230,3 +230,31 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
         );
     }
 }
+
+/// Files of Rust that pages name, by the end of their paths or by all of it.
+#[test]
+fn source_files_that_pages_name_are_there() {
+    let folders = ["src", "tests", "format", "record", "report", "fuzz"];
+    let all = folders
+        .iter()
+        .flat_map(|folder| sources(&root().join(folder)));
+    let all: Vec<_> = all.collect();
+    let docs = std::fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|entry| entry.unwrap().path());
+    let pages = ["ARCHITECTURE.md", "README.md", "format-spec.md"].map(|page| root().join(page));
+    let mut named = 0;
+    for page in docs.chain(pages).filter(|page| page.is_file()) {
+        let text = String::from_utf8_lossy(&std::fs::read(&page).unwrap()).into_owned();
+        for name in text.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") && !name.contains([' ', '{', '*']) {
+                assert!(
+                    all.iter().any(|file| file.ends_with(name)),
+                    "{}: no file {name}",
+                    page.display()
+                );
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 30, "{named}");
+}
