@@ -14,9 +14,8 @@ def check(condition, text):
 
 
 def shares(uniprof, recording, seconds, *selection):
-    """Number of samples, the share of each function, and its standard error by ten stretches of time: samples near each
-    other are no independent witnesses, least of all on a busy host. Stretches of few samples may be alike by chance:
-    then it is that of independent ones at least."""
+    """Number of samples, the share of each function, and its standard error by ten stretches of
+    time: samples near each other are no independent witnesses, least of all on a busy host."""
     def measure(*more):
         stacks = uniprof.folded(recording, *selection, *more)
         total = sum(count for _, count in stacks)
@@ -27,10 +26,7 @@ def shares(uniprof, recording, seconds, *selection):
                       "--to", f"{seconds * (block + 1) / BLOCKS}s") for block in range(BLOCKS)]
     errors = [statistics.stdev(column) / BLOCKS ** 0.5
               for column in zip(*(found for total, found in blocks))]
-    total, found = measure()
-    if total < 1000:
-        errors = [max(error, (share * (100 - share) / max(total, 1)) ** 0.5) for error, share in zip(errors, found)]
-    return total, found, errors
+    return *measure(), errors
 
 
 def check_shares(uniprof, recording, vcpus, seconds, *selection):
@@ -42,14 +38,17 @@ def check_shares(uniprof, recording, vcpus, seconds, *selection):
         check(total > 0, f"there are no samples of vCPU {vcpu}")
         counted += total
         for name, share, truth, error in zip(FUNCTIONS, found, TRUTH[vcpu], errors):
+            if total < 1000:
+                # Stretches of few samples are alike by chance: it is that of independent ones at least.
+                error = max(error, (truth * (100 - truth) / total) ** 0.5)
             worst, largest_error = max(worst, abs(share - truth)), max(largest_error, error)
             check(abs(share - truth) <= max(3, 3 * error),
                   f"vCPU {vcpu}: {name} has {share:.1f} ± {error:.1f} %, the truth is {truth} %")
     return f"{counted} samples, at most {worst:.1f} points off (standard error {largest_error:.1f})"
 
 
-def check_complete(uniprof, recording, *roots):
-    """Every stack of a recording begins at a root."""
+def check_complete(uniprof, recording, *roots, cut=0):
+    """Every stack of a recording begins at a root, but for `cut` of them at the most."""
     stacks = uniprof.folded(recording)
     broken = sum(count for stack, count in stacks if stack[0] not in roots)
-    check(broken == 0, f"{broken} stacks don't begin at {' or '.join(roots)}")
+    check(broken <= cut, f"{broken} stacks don't begin at {' or '.join(roots)}")
