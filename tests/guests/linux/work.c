@@ -1,7 +1,8 @@
-/* A process that never ends: rounds of FIRST and SECOND, in shares of FIRST_PART and 10 - FIRST_PART of ten, and then some
-   copying through a pipe, so that a good part of its time is the kernel's. Then it is the other program's turn, until
-   that gives it back: the two share the processor by their work, whatever the scheduler does. The two programs that are
-   made of this lie at the same addresses, so that only address spaces tell them apart. No library: frames begin here. */
+/* A process that never ends: rounds of FIRST and SECOND, in shares of FIRST_PART and 10 - FIRST_PART of ten, and then
+   some copying through a pipe, so that a good part of its time is the kernel's. Then it is the other program's turn,
+   until that gives it back: the two share the processor by their work, whatever the scheduler does. The two programs
+   that are made of this lie at the same addresses, so that only address spaces tell them apart. No library: frames
+   begin here. */
 
 /* What init has opened: the way to the other program, which is asked and told in turns. */
 enum { OTHER = 3 };
