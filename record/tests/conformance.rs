@@ -506,6 +506,24 @@ fn what_was_lost_is_told() {
     }
 }
 
+/// What has a recorder inside may have children of its own.
+#[test]
+fn children_of_other_threads_are_left_to_them() {
+    let waits = std::thread::spawn(|| {
+        let mut child = std::process::Command::new("sleep")
+            .arg("0.3")
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(900));
+        child.wait()
+    });
+    let plan = plan(1000, 0);
+    let subject = by_ptrace(&plan).unwrap();
+    let summary = record(subject.source, &plan, &mut Vec::new());
+    assert!(summary.samples > 0);
+    assert!(waits.join().unwrap().unwrap().success());
+}
+
 /// What a recording has: samples, losses by reason, why it ended.
 fn read(bytes: &[u8]) -> (u64, Vec<(LossReason, u64)>, Option<EndReason>) {
     let (mut samples, mut lost, mut reason) = (0, Vec::<(LossReason, u64)>::new(), None);

@@ -242,7 +242,8 @@ impl StopWorld for StoppedSource {
             self.saw(status, sink);
         }
         loop {
-            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+            // Children of the program's other threads are not ours to wait for.
+            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
             match waitpid(None, Some(flags)) {
                 Ok(WaitStatus::StillAlive) | Err(_) => break,
                 Ok(status) => self.saw(status, sink),

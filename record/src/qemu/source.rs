@@ -111,7 +111,9 @@ fn find_stub(
         Stub::Taken => return Err(taken()),
         Stub::None => {}
     }
-    let beside = format!("unix:{}.gdb,server=on,wait=off", path.display());
+    // QEMU has a working directory of its own.
+    let monitor = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let beside = format!("unix:{}.gdb,server=on,wait=off", monitor.display());
     let mut complaint = String::new();
     for device in [beside.as_str(), "tcp:127.0.0.1:0"] {
         complaint = qmp.human(&format!("gdbserver {device}"))?;
@@ -120,12 +122,14 @@ fn find_stub(
             Stub::Taken => return Err(taken()),
             Stub::None => {}
         }
+        // What listens where we can't see it would keep QEMU from starting another.
+        qmp.human("gdbserver none")?;
     }
     Err(SourceError(format!(
         "QEMU could not start its gdb stub for {} ({}); start QEMU with -gdb \
          unix:PATH,server=on,wait=off",
         path.display(),
-        complaint.trim()
+        complaint.split_whitespace().collect::<Vec<_>>().join(" ")
     )))
 }
 

@@ -25,7 +25,7 @@ pub fn write(
 ) -> io::Result<()> {
     let lines = lines(recording, survey, true);
     let mut lines = lines.iter();
-    lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<16}"), value, 18, out))
+    lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<15} "), value, 18, out))
 }
 
 /// The same as names and values, both printable; a line without a name belongs to the one before.
