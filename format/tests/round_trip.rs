@@ -71,14 +71,6 @@ fn registers() -> impl Strategy<Value = Registers> {
     })
 }
 
-fn details_of(values: &[Option<u64>]) -> Details {
-    let mut details = Details::default();
-    for (detail, value) in Details::ALL.iter().zip(values) {
-        detail.set(&mut details, *value);
-    }
-    details
-}
-
 fn samples() -> impl Strategy<Value = Vec<Owned>> {
     let small = 0..u64::MAX - 1;
     let sample = (
@@ -89,7 +81,7 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
         ),
         frames(),
         (
-            prop::collection::vec(prop::option::of(small), Details::ALL.len()),
+            prop::array::uniform(prop::option::of(small)),
             prop::option::of(registers()),
             prop::option::of((any::<u64>(), prop::collection::vec(0u8..2, 0..64))),
             prop::option::of((0..u64::MAX - 1, 1u64..)),
@@ -102,7 +94,7 @@ fn samples() -> impl Strategy<Value = Vec<Owned>> {
                 state,
                 chain,
                 stop,
-                details: details_of(&rest.0),
+                details: Details::of(rest.0),
                 registers: rest.1,
                 stack: rest.2,
                 wait: rest.3.map(|(time_ns, count)| Wait { time_ns, count }),

@@ -10,8 +10,8 @@ use crate::word_hash::WordMap;
 /// The columns of [`Details`], while a block is filled.
 #[derive(Default)]
 pub(crate) struct DetailBuilder {
-    columns: [Vec<u8>; Details::ALL.len()],
-    changes: [ChangeBuilder; Details::ALL.len()],
+    columns: [Vec<u8>; Details::COUNT],
+    changes: [ChangeBuilder; Details::COUNT],
 }
 
 /// What a column of changes has told so far.
@@ -26,7 +26,12 @@ struct ChangeBuilder {
 }
 
 impl ChangeBuilder {
+    #[inline]
     fn push(&mut self, out: &mut Vec<u8>, task: u32, value: Option<u64>) {
+        if value.is_none() && self.places.is_empty() {
+            self.same += 1; // nothing was known of any task yet
+            return;
+        }
         let next = self.places.len() as u32 + 1;
         let place = value.map_or(0, |value| *self.places.entry(value).or_insert(next));
         let task = task as usize;
@@ -53,13 +58,14 @@ impl ChangeBuilder {
 
 impl DetailBuilder {
     /// Adds a row of the task with this number.
+    #[inline]
     pub fn push(&mut self, task: u32, details: &Details) {
-        let columns = self.columns.iter_mut().zip(&mut self.changes);
-        for ((column, changes), detail) in columns.zip(Details::ALL) {
-            let value = detail.get(details);
-            match detail.told {
+        // Indices are constants once this is unrolled, and so is the table.
+        for (index, value) in details.values().into_iter().enumerate() {
+            let column = &mut self.columns[index];
+            match Details::ALL[index].told {
                 Coding::PlusOne => put_plus_one(column, value),
-                Coding::Changes => changes.push(column, task, value),
+                Coding::Changes => self.changes[index].push(column, task, value),
             }
         }
     }
@@ -85,8 +91,8 @@ impl DetailBuilder {
 
 /// Reads the columns of [`Details`], row by row.
 pub(crate) struct DetailReader<'a> {
-    columns: [Optional<'a>; Details::ALL.len()],
-    changes: [ChangeReader; Details::ALL.len()],
+    columns: [Optional<'a>; Details::COUNT],
+    changes: [ChangeReader; Details::COUNT],
 }
 
 /// What a column of changes has told so far.
@@ -156,16 +162,15 @@ impl<'a> DetailReader<'a> {
     /// The next row, which is of the task with this index.
     #[inline]
     pub fn row(&mut self, task: usize) -> Result<Details, Fault> {
-        let mut details = Details::default();
-        let columns = self.columns.iter_mut().zip(&mut self.changes);
-        for ((column, changes), detail) in columns.zip(Details::ALL) {
-            let value = match detail.told {
+        let mut values = [None; Details::COUNT];
+        for (index, value) in values.iter_mut().enumerate() {
+            let column = &mut self.columns[index];
+            *value = match Details::ALL[index].told {
                 Coding::PlusOne => column.varint()?.checked_sub(1),
-                Coding::Changes => changes.row(column, task)?,
+                Coding::Changes => self.changes[index].row(column, task)?,
             };
-            detail.set(&mut details, value);
         }
-        Ok(details)
+        Ok(Details::of(values))
     }
 }
 

@@ -39,9 +39,23 @@ macro_rules! columns {
                 told: Coding::$told,
                 shown: Shown::$shown,
                 form: Form::$form,
-                get: |details| details.$field,
-                place: |details| &mut details.$field,
             },)?)*];
+
+            /// How many there are.
+            pub const COUNT: usize = Details::ALL.len();
+
+            /// These values, in the order of the table.
+            #[inline]
+            pub fn of(values: [Option<u64>; Details::COUNT]) -> Details {
+                let [$($($field,)?)*] = values;
+                Details { $($($field,)?)* }
+            }
+
+            /// The values, in the order of the table.
+            #[inline]
+            pub fn values(&self) -> [Option<u64>; Details::COUNT] {
+                [$($(self.$field,)?)*]
+            }
         }
     };
 }
@@ -91,20 +105,6 @@ pub struct Detail {
     pub shown: Shown,
     /// How dump text has it.
     pub form: Form,
-    get: fn(&Details) -> Option<u64>,
-    place: fn(&mut Details) -> &mut Option<u64>,
-}
-
-impl Detail {
-    /// Its value.
-    pub fn get(&self, details: &Details) -> Option<u64> {
-        (self.get)(details)
-    }
-
-    /// Gives it a value.
-    pub fn set(&self, details: &mut Details, value: Option<u64>) {
-        *(self.place)(details) = value;
-    }
 }
 
 columns! {

@@ -173,9 +173,10 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
 
 /// Those of a sample's numbers that stand where `shown` says.
 fn put_details(line: &mut String, details: &Details, shown: Shown) {
-    for detail in Details::ALL.iter().filter(|detail| detail.shown == shown) {
+    let numbers = Details::ALL.iter().zip(details.values());
+    for (detail, value) in numbers.filter(|(detail, _)| detail.shown == shown) {
         let name = detail.column.name();
-        match (detail.get(details), detail.form) {
+        match (value, detail.form) {
             (Some(value), Form::Decimal) => put(line, format_args!(" {name}={value}")),
             (Some(value), Form::Hexadecimal) => put(line, format_args!(" {name}={value:x}")),
             (None, _) if shown == Shown::Always => put(line, format_args!(" {name}=-")),
