@@ -409,17 +409,20 @@ fn a_tree_that_forks_and_dies() {
     let script = "for i in 1 2 3 4; do (while :; do (:); done) & done; echo; wait";
     let family = Family::of(Command::new("bash").args(["-c", script]));
     let target = format!("pid:{}", family.pid());
-    // By events of threads only what lives for a period is seen: the shells.
-    for (way, least) in [
-        (&[][..], if is_root() { 5 } else { 1 }),
-        (&["--per-thread"], 1),
-    ] {
+    // Events of threads are handed on from one that ends to another, and begin anew: there may be no sample at all, and
+    // that is told.
+    for way in [&[][..], &["--per-thread"]] {
         let began = Instant::now();
         let flags = [&["-F", "499", "-d", "2s", &target], way].concat();
         let recorded = record(&flags);
         assert!(began.elapsed() < Duration::from_secs(40), "{way:?}");
         let read = recorded.read();
-        assert!(read.samples.len() >= least, "{way:?}: {:?}", read.samples);
+        let is_told = read.due(499).has_gap() && !(is_root() && way.is_empty());
+        assert!(
+            read.samples.len() >= 5 || is_told,
+            "{way:?}: {:?}",
+            read.samples
+        );
         assert_eq!(read.end.unwrap().0, EndReason::Duration);
     }
 }
