@@ -294,11 +294,17 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
-                let moved = self.sites.as_mut().filter(|_| source.has_moved(vcpu));
-                // Its stack bytes are not of one moment: no rule may be applied to them later.
-                let is_sound = moved.is_none();
-                if let Some(sites) = moved {
-                    copied.keep_fitting(&mut slot, sites, source, vcpu);
+                // If so, its stack bytes are not of one moment: no rule may be applied to them later.
+                let has_moved = source.has_moved(vcpu);
+                match &mut self.sites {
+                    Some(sites) if has_moved => {
+                        copied.keep_fitting(&mut slot, sites, source, vcpu);
+                    }
+                    None if has_moved && slot.stop != Stop::NotWalked => {
+                        slot.keep_frames(1);
+                        slot.stop = Stop::Moved;
+                    }
+                    _ => {}
                 }
                 if let Some(codes) = &mut self.codes {
                     codes.want(vcpu, self.arch, slot.chain());
@@ -307,7 +313,7 @@ impl<'a> Round<'a> {
                 let (ip, _, _) = self.arch.special_registers();
                 let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));
                 let kept_bytes = kept_bytes.min(stack.bytes.len());
-                slot.keep_stack = kept_bytes > 0 && is_sound;
+                slot.keep_stack = kept_bytes > 0 && !has_moved;
                 if slot.keep_stack {
                     slot.set_stack(stack.address, &stack.bytes[..kept_bytes]);
                     if copied.is_kernel {

@@ -223,8 +223,8 @@ pub trait StopWorld: Send {
     /// Why the guest may still stand still.
     fn resume(&mut self) -> Result<(), SourceError>;
 
-    /// Whether `vcpu` may have executed anything between [`StopWorld::freeze`] and [`StopWorld::resume`], of a
-    /// guest that both let run ([`Facts::freezes`] is false).
+    /// Whether `vcpu` may have executed anything between [`StopWorld::freeze`] and [`StopWorld::resume`]: of a
+    /// guest that both let run ([`Facts::freezes`] is false), or that its guardian let run meanwhile.
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
         let _ = vcpu;
         false

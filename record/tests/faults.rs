@@ -32,6 +32,8 @@ struct Faults {
     slow_freeze: Option<(u32, Duration)>,
     /// The guest is not paused, and each so-manieth look finds that it went on.
     every_look_moved: u32,
+    /// Each so-manieth freeze is ended by someone else.
+    every_rescue: u32,
 }
 
 /// How often each was called, for the test to see.
@@ -96,7 +98,9 @@ impl StopWorld for FakeGuest {
     }
 
     fn has_moved(&self, _: &Vcpu) -> bool {
-        next(&self.calls.looks).is_multiple_of(self.faults.every_look_moved)
+        let number = next(&self.calls.looks);
+        number.is_multiple_of(self.faults.every_look_moved)
+            || number.is_multiple_of(self.faults.every_rescue)
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
@@ -420,6 +424,27 @@ fn a_stack_that_was_read_while_its_vcpu_went_on_is_not_walked() {
         assert_eq!((stop, length), expected, "sample {number}");
     }
     assert!(found.samples > 30, "{} samples", found.samples);
+}
+
+/// What was copied then may be of several moments.
+#[test]
+fn a_freeze_that_the_guardian_ended_leaves_the_innermost_frame() {
+    let faults = Faults {
+        every_rescue: 3,
+        ..Faults::default()
+    };
+    let (source, _) = fake(1, faults);
+    let (_, bytes) = record(source, &plan(600));
+    let found = read(&bytes);
+    let cut = found.stops.iter().filter(|stop| **stop == Stop::Moved);
+    assert_eq!(cut.count() as u64, found.samples / 3);
+    for (stop, &(frames, stack_bytes)) in found.stops.iter().zip(&found.lengths) {
+        assert_eq!(
+            *stop == Stop::Moved,
+            (frames, stack_bytes) == (1, 0),
+            "{stop:?}"
+        );
+    }
 }
 
 #[test]

@@ -105,6 +105,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         life: Life::Alive,
         hold: Hold::Running,
         held_by_other: false,
+        was_rescued: false,
         freezes: 0,
         lost_in_a_row: 0,
         first_round_trips: 0,

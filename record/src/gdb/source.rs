@@ -55,6 +55,8 @@ pub(super) struct GdbSource {
     pub(super) hold: Hold,
     /// Someone else stopped the guest, so that it is not for us to let it run.
     pub(super) held_by_other: bool,
+    /// The guardian ended the last freeze.
+    pub(super) was_rescued: bool,
     pub(super) freezes: u64,
     /// Freezes without samples since the last with some.
     pub(super) lost_in_a_row: u32,
@@ -394,6 +396,7 @@ impl StopWorld for GdbSource {
 
     fn resume(&mut self) -> Result<(), SourceError> {
         let ours = self.guard.guardian.may_resume();
+        self.was_rescued = !ours;
         match std::mem::replace(&mut self.hold, Hold::Running) {
             Hold::Frozen if ours => self.let_run()?,
             Hold::Unsure => {
@@ -404,6 +407,10 @@ impl StopWorld for GdbSource {
         }
         self.guard.guardian.running();
         Ok(())
+    }
+
+    fn has_moved(&self, _: &Vcpu) -> bool {
+        self.was_rescued
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {

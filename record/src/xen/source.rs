@@ -45,6 +45,8 @@ struct XenSource {
     runs_on: bool,
     /// What the vCPUs do was asked again after that.
     looked_again: bool,
+    /// The guardian ended the last freeze.
+    was_rescued: bool,
     pagings: Vec<Paging>,
     roots: Roots,
     online: Vec<bool>,
@@ -126,6 +128,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         guardian,
         runs_on,
         looked_again: false,
+        was_rescued: false,
         pagings: vec![Paging::Unsupported; vcpus as usize],
         roots: Roots::default(),
         online: vec![false; vcpus as usize],
@@ -499,6 +502,7 @@ impl StopWorld for XenSource {
             return Ok(());
         }
         let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
+        self.was_rescued = !ours;
         let resumed = if ours { self.domain.unpause() } else { Ok(()) };
         if let Some(guardian) = &self.guardian {
             guardian.running();
@@ -511,6 +515,9 @@ impl StopWorld for XenSource {
     }
 
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        if !self.runs_on {
+            return self.was_rescued;
+        }
         // Registers may be the same again after a round of a loop; time only grows. While a vCPU executes, its time
         // is told by two processors' clocks, which need not agree.
         let before_ns = self.cpu_time_ns.get(vcpu.handle as usize);
