@@ -347,9 +347,9 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     for warning in &source.hot.facts().warnings {
         terminal::say(format_args!("uniprof: {warning}"));
     }
-    let progress = Arc::new(Counters::default());
-    let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&progress), &plan));
-    let summary = uniprof_record::record(source, output.writer()?, &plan, progress);
+    let counters = Arc::new(Counters::default());
+    let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&counters), &plan));
+    let summary = uniprof_record::record(source, output.writer()?, &plan, counters);
     if let Some((done, thread)) = watcher {
         drop(done);
         let _ = thread.join();
@@ -370,19 +370,19 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);
 
 /// Shows samples, rate, drops and bytes on the terminal, until the sender is dropped.
-fn show_progress(progress: Arc<Counters>, plan: &Plan) -> Watcher {
+fn show_progress(counters: Arc<Counters>, plan: &Plan) -> Watcher {
     let (done, wait) = std::sync::mpsc::channel();
     let asked = plan.rate_hz;
     let thread = std::thread::spawn(move || {
         let pause = Duration::from_millis(500);
         while wait.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            let samples = progress.samples.load(Ordering::Relaxed);
-            let seconds = progress.passed_ns.load(Ordering::Relaxed) as f64 / 1e9;
+            let samples = counters.samples.load(Ordering::Relaxed);
+            let seconds = counters.passed_ns.load(Ordering::Relaxed) as f64 / 1e9;
             let line = format!(
                 "{seconds:6.1} s  {samples} samples  {:.0}/s (asked: {asked} per vCPU or thread)  {} dropped  {}",
                 samples as f64 / seconds.max(1e-3),
-                progress.dropped.load(Ordering::Relaxed),
-                quantity::bytes(progress.bytes.load(Ordering::Relaxed)),
+                counters.dropped.load(Ordering::Relaxed),
+                quantity::bytes(counters.bytes.load(Ordering::Relaxed)),
             );
             let _ = write!(io::stderr(), "\r\x1b[K{line}");
         }

@@ -68,7 +68,7 @@ fn columns_are_those_of_the_code() {
     };
     for &column in Column::ALL {
         let detail = Details::ALL.iter().find(|detail| detail.column == column);
-        let told = detail.map_or("", |detail| match detail.told {
+        let told = detail.map_or("", |detail| match detail.coding {
             Coding::PlusOne => "plus-one: ",
             Coding::Changes => "changes, section 5.6: ",
         });

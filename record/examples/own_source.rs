@@ -173,8 +173,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         duration: Some(Duration::from_secs(2)),
         ..Plan::default()
     };
-    let progress = Arc::new(Counters::default());
-    let summary = uniprof_record::record(source, File::create(recording)?, &plan, progress)?;
+    let counters = Arc::new(Counters::default());
+    let summary = uniprof_record::record(source, File::create(recording)?, &plan, counters)?;
     println!("{} samples, {} bytes", summary.samples, summary.bytes);
     Ok(())
 }

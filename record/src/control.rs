@@ -27,7 +27,7 @@ pub struct Counters {
 /// What the sampler asks whether it should go on.
 pub struct Control {
     /// Shared counts.
-    pub progress: Arc<Counters>,
+    pub counters: Arc<Counters>,
     /// For how long to sample, in nanoseconds.
     pub duration_ns: Option<u64>,
     /// When that is over, on the monotonic clock; `None` before sampling has begun, too.
@@ -44,7 +44,7 @@ impl Control {
 
     /// Who asked to stop, if anyone.
     pub fn stop_asked(&self) -> Option<String> {
-        if self.progress.stop.load(Ordering::Relaxed) {
+        if self.counters.stop.load(Ordering::Relaxed) {
             return Some("stopped by the program".into());
         }
         signal::stop_signal().map(|name| format!("stopped by {name}"))

@@ -215,7 +215,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Works until the sampler has gone and all is written.
-    pub fn run(&mut self, mut drain: Drain, progress: &Counters) -> Tally {
+    pub fn run(&mut self, mut drain: Drain, counters: &Counters) -> Tally {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
         let (mut last_nap, mut gathered) = (NAP, 0);
@@ -228,10 +228,10 @@ impl<W: Write> Encoder<W> {
                 self.observe(now_ns);
                 self.hear(finished, &mut tally);
                 let result = self.flush(finished);
-                self.check(result, &mut tally, progress);
+                self.check(result, &mut tally, counters);
                 flushed_ns = now_ns;
             }
-            self.publish(&tally, progress, now_ns);
+            self.publish(&tally, counters, now_ns);
             if finished {
                 tally.counted_ns = self.counted_ns;
                 return tally;
@@ -542,25 +542,25 @@ impl<W: Write> Encoder<W> {
     }
 
     /// An output that fails ends the recording.
-    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, progress: &Counters) {
+    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, counters: &Counters) {
         if let Err(error) = result {
             tally.output_error.get_or_insert(error.to_string());
             self.writer = None;
         }
         if self.writer.is_none() && !tally.stopped_sampler {
             tally.stopped_sampler = true;
-            progress.stop.store(true, Ordering::Relaxed);
+            counters.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    fn publish(&self, tally: &Tally, progress: &Counters, now_ns: u64) {
-        progress.samples.store(tally.samples, Ordering::Relaxed);
-        progress.dropped.store(tally.dropped(), Ordering::Relaxed);
-        progress
+    fn publish(&self, tally: &Tally, counters: &Counters, now_ns: u64) {
+        counters.samples.store(tally.samples, Ordering::Relaxed);
+        counters.dropped.store(tally.dropped(), Ordering::Relaxed);
+        counters
             .passed_ns
             .store(now_ns - self.start_ns, Ordering::Relaxed);
         if let Some(writer) = &self.writer {
-            progress
+            counters
                 .bytes
                 .store(writer.written_bytes(), Ordering::Relaxed);
         }

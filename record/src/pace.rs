@@ -94,7 +94,7 @@ impl Pace {
         let share = self.frozen_ns as f64 / passed_ns as f64;
         if share > most {
             self.period_ns = (self.period_ns * share / most).min(60e9);
-            let slowed_to_ns = &control.progress.slowed_to_ns;
+            let slowed_to_ns = &control.counters.slowed_to_ns;
             slowed_to_ns.store(self.period_ns as u64, Ordering::Relaxed);
         }
         self.checked_ns = self.wake_ns;

@@ -180,10 +180,10 @@ impl Sink {
     }
 
     /// Hands news over; without a free note they are counted as lost.
-    pub fn note(&mut self, time_ns: u64, task: Task, news: NoteKind, text: &[u8]) {
+    pub fn note(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) {
         match self.notes.take() {
             Some(mut note) => {
-                note.set(time_ns, task, news, text);
+                note.set(time_ns, task, kind, text);
                 let _ = self.notes.full.push(note);
             }
             None => self.lose(LossReason::EventsLost, 1, time_ns),
@@ -217,12 +217,12 @@ impl Sink {
             let Some(mut note) = self.notes.take() else {
                 return;
             };
-            let news = NoteKind::Lost {
+            let kind = NoteKind::Lost {
                 reason,
                 count,
                 first_ns,
             };
-            note.set(last_ns, Task { space: 0, vcpu: 0 }, news, &[]);
+            note.set(last_ns, Task { space: 0, vcpu: 0 }, kind, &[]);
             let _ = self.notes.full.push(note);
             self.lost[index] = Lost::default();
         }

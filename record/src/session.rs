@@ -69,7 +69,7 @@ pub fn record<W: Write + Send>(
     source: Source,
     output: W,
     plan: &Plan,
-    progress: Arc<Counters>,
+    counters: Arc<Counters>,
 ) -> Result<Summary, SourceError> {
     let Source {
         mut hot,
@@ -118,7 +118,7 @@ pub fn record<W: Write + Send>(
     );
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut control = Control {
-        progress: Arc::clone(&progress),
+        counters: Arc::clone(&counters),
         duration_ns: plan.duration.map(nanoseconds),
         stop_at_ns: None,
     };
@@ -126,10 +126,10 @@ pub fn record<W: Write + Send>(
     observer.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {
         let worker = std::thread::Builder::new().name("uniprof-encoder".into());
-        let progress = &*progress;
+        let counters = &*counters;
         let encoder = &mut encoder;
         let encoding = worker
-            .spawn_scoped(scope, move || encoder.run(drain, progress))
+            .spawn_scoped(scope, move || encoder.run(drain, counters))
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
@@ -162,7 +162,7 @@ pub fn record<W: Write + Send>(
         }
         (_, ending) => ending,
     };
-    let slowed_to_ns = Some(progress.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
+    let slowed_to_ns = Some(counters.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
     let mut totals = tally.totals();
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));

@@ -327,8 +327,8 @@ fn plan(milliseconds: u64, stack_bytes: u32) -> Plan {
 }
 
 fn record(source: Source, plan: &Plan, output: &mut Vec<u8>) -> Summary {
-    let progress = Arc::new(Counters::default());
-    uniprof_record::record(source, output, plan, progress).unwrap()
+    let counters = Arc::new(Counters::default());
+    uniprof_record::record(source, output, plan, counters).unwrap()
 }
 
 /// Whether it becomes so, soon.
@@ -446,14 +446,14 @@ fn the_end_of_a_guest_is_told() {
     let plan = plan(60_000, 4096);
     for (Row { what, .. }, subject) in subjects(&plan) {
         let Subject { source, end, .. } = subject;
-        let progress = Arc::new(Counters::default());
-        let seen = Arc::clone(&progress);
+        let counters = Arc::new(Counters::default());
+        let seen = Arc::clone(&counters);
         let ending = std::thread::spawn(move || {
             soon(|| seen.samples.load(Ordering::Relaxed) > 20);
             end();
         });
         let mut bytes = Vec::new();
-        let summary = uniprof_record::record(source, &mut bytes, &plan, progress).unwrap();
+        let summary = uniprof_record::record(source, &mut bytes, &plan, counters).unwrap();
         ending.join().unwrap();
         assert!(summary.passed_ns < 30_000_000_000, "{what}: it goes on");
         let told = match &summary.ending {

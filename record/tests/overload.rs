@@ -17,7 +17,7 @@ const BURST: usize = 2_000;
 /// Pushes samples without a pause; named flood, as it is no guest.
 struct Flood {
     facts: Facts,
-    progress: Arc<Counters>,
+    counters: Arc<Counters>,
     began_ns: u64,
     pushed: u64,
     /// Samples that the encoder had told of after half of the time.
@@ -55,7 +55,7 @@ impl Pushed for Flood {
             sink.put(slot);
         }
         if monotonic_ns() - self.began_ns > 700_000_000 {
-            let samples = self.progress.samples.load(Ordering::Relaxed);
+            let samples = self.counters.samples.load(Ordering::Relaxed);
             let _ = self
                 .told
                 .compare_exchange(0, samples, Ordering::Relaxed, Ordering::Relaxed);
@@ -70,10 +70,10 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         freezes: false,
         ..Facts::new(Target::default())
     };
-    let (progress, told) = (Arc::new(Counters::default()), Arc::new(AtomicU64::new(0)));
+    let (counters, told) = (Arc::new(Counters::default()), Arc::new(AtomicU64::new(0)));
     let flood = Flood {
         facts,
-        progress: Arc::clone(&progress),
+        counters: Arc::clone(&counters),
         began_ns: 0,
         pushed: 0,
         told: Arc::clone(&told),
@@ -84,7 +84,7 @@ fn an_encoder_that_never_catches_up_still_tells_losses_and_progress() {
         ..Plan::default()
     };
     let mut bytes = Vec::new();
-    let summary = uniprof_record::record(source, &mut bytes, &plan, progress).unwrap();
+    let summary = uniprof_record::record(source, &mut bytes, &plan, counters).unwrap();
 
     assert!(
         told.load(Ordering::Relaxed) > 0,

@@ -60,10 +60,9 @@ impl DetailBuilder {
     /// Adds a row of the task with this number.
     #[inline]
     pub fn push(&mut self, task: u32, details: &Details) {
-        // Indices are constants once this is unrolled, and so is the table.
         for (index, value) in details.values().into_iter().enumerate() {
             let column = &mut self.columns[index];
-            match Details::ALL[index].told {
+            match Details::ALL[index].coding {
                 Coding::PlusOne => put_plus_one(column, value),
                 Coding::Changes => self.changes[index].push(column, task, value),
             }
@@ -74,11 +73,11 @@ impl DetailBuilder {
     pub fn columns(&self) -> impl Iterator<Item = (u16, &[u8])> {
         let columns = Details::ALL.iter().zip(&self.columns);
         columns.map(|(detail, bytes)| {
-            let told = match detail.told {
+            let bytes = match detail.coding {
                 Coding::PlusOne => unless_zero(bytes),
                 Coding::Changes => bytes,
             };
-            (detail.column.number(), told)
+            (detail.column.number(), bytes)
         })
     }
 
@@ -165,7 +164,7 @@ impl<'a> DetailReader<'a> {
         let mut values = [None; Details::COUNT];
         for (index, value) in values.iter_mut().enumerate() {
             let column = &mut self.columns[index];
-            *value = match Details::ALL[index].told {
+            *value = match Details::ALL[index].coding {
                 Coding::PlusOne => column.varint()?.checked_sub(1),
                 Coding::Changes => self.changes[index].row(column, task)?,
             };

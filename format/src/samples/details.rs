@@ -12,7 +12,7 @@ use crate::tags::tags;
 macro_rules! columns {
     ($(
         $(#[$doc:meta])* $variant:ident = $number:literal $text:literal $weight:ident
-        $({ $(#[$field_doc:meta])* $field:ident: $told:ident, $shown:ident $form:ident })?,
+        $({ $(#[$field_doc:meta])* $field:ident: $coding:ident, $shown:ident $form:ident })?,
     )*) => {
         tags! {
             /// Columns of a sample block (format-spec.md, section 5).
@@ -36,7 +36,7 @@ macro_rules! columns {
             /// A row for each of them, in the order of the table.
             pub const ALL: &'static [Detail] = &[$($(Detail {
                 column: Column::$variant,
-                told: Coding::$told,
+                coding: Coding::$coding,
                 shown: Shown::$shown,
                 form: Form::$form,
             },)?)*];
@@ -100,7 +100,7 @@ pub struct Detail {
     /// Its column.
     pub column: Column,
     /// How it is told there.
-    pub told: Coding,
+    pub coding: Coding,
     /// Whether dump text has it where it isn't known.
     pub shown: Shown,
     /// How dump text has it.

@@ -140,11 +140,11 @@ struct Simulated {
     vcpus: Vec<Vcpu>,
     round: u64,
     taken: u64,
-    progress: Arc<Counters>,
+    counters: Arc<Counters>,
 }
 
-/// The guest as something to be recorded; `progress` must be the recording's.
-pub fn source(progress: Arc<Counters>) -> Source {
+/// The guest as something to be recorded; `counters` must be the recording's.
+pub fn source(counters: Arc<Counters>) -> Source {
     let target = Target {
         kind: TargetKind::Synthetic,
         name: "simulated guest".into(),
@@ -165,7 +165,7 @@ pub fn source(progress: Arc<Counters>) -> Source {
         vcpus: (0..VCPUS).map(vcpu).collect(),
         round: 0,
         taken: 0,
-        progress,
+        counters,
     };
     Source::of(Hot::StopWorld(Box::new(simulated)))
 }
@@ -176,7 +176,7 @@ impl StopWorld for Simulated {
     }
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        while self.taken - self.progress.samples.load(Ordering::Relaxed) > MOST_UNDER_WAY {
+        while self.taken - self.counters.samples.load(Ordering::Relaxed) > MOST_UNDER_WAY {
             std::thread::sleep(BREATH);
         }
         for vcpu in &mut self.vcpus {

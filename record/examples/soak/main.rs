@@ -35,11 +35,11 @@ fn simulate(hours: f64, rate_hz: f64) -> io::Result<bool> {
         command_line: std::env::args().collect(),
         ..Plan::default()
     };
-    let progress = Arc::new(Counters::default());
-    let source = guest::source(Arc::clone(&progress));
+    let counters = Arc::new(Counters::default());
+    let source = guest::source(Arc::clone(&counters));
     // As a file: standard output of its own would look for line ends.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let summary = uniprof_record::record(source, output, &plan, progress);
+    let summary = uniprof_record::record(source, output, &plan, counters);
     let summary = summary.map_err(io::Error::other)?;
     eprintln!(
         "simulated {} samples, {} bytes, {:.3} s; {}",

@@ -208,13 +208,13 @@ impl RecordReader {
         let file = file(fields.bytes(24)?)?;
         // Protection and flags.
         fields.bytes(8)?;
-        let news = NoteKind::Mapped {
+        let kind = NoteKind::Mapped {
             start,
             length,
             file_offset,
             file,
         };
-        sink.note(time_ns, task, news, fields.text());
+        sink.note(time_ns, task, kind, fields.text());
         Some(())
     }
 
