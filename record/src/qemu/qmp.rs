@@ -25,7 +25,7 @@ const MOST_EVENTS: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QmpError {
     /// No connection.
-    #[error("cannot reach QEMU's monitor: {0}")]
+    #[error("cannot reach QEMU's monitor: {}", unreachable(.0))]
     Unreachable(GdbError),
     /// It is silent or the connection broke.
     #[error(
@@ -58,6 +58,17 @@ pub enum QmpError {
         /// Its words.
         reason: String,
     },
+}
+
+/// What it takes to have a monitor is not what it takes to have a stub.
+fn unreachable(error: &GdbError) -> String {
+    match error {
+        GdbError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
+            "cannot connect to {endpoint}: {}; start QEMU with -qmp unix:{endpoint},server=on,wait=off",
+            errno.desc()
+        ),
+        other => other.to_string(),
+    }
 }
 
 impl From<QmpError> for SourceError {
@@ -257,5 +268,12 @@ mod tests {
         against(&[GREETING, refusal], |qmp| {
             assert!(message(qmp).contains("refused qmp_capabilities: no"));
         });
+        let absent = message(Qmp::connect(Path::new("/nowhere/qmp")));
+        assert!(absent.contains("No such file"), "{absent}");
+        assert!(
+            absent.contains("-qmp unix:/nowhere/qmp,server=on,wait=off"),
+            "{absent}"
+        );
+        assert!(!absent.contains("-gdb"), "{absent}");
     }
 }
