@@ -1,7 +1,7 @@
 //! Sample blocks (format-spec.md, section 5). A [`Sample`] is what a recorder has, a [`Row`] what a reader gets;
 //! between them is a block, which `writer` gathers and `reader` takes apart, each column or table by a module for both:
 //!
-//! - 5.1: `details` (the table of columns), `directory`, `detail_columns`
+//! - 5.1: `details` (the table of columns), `directory`, `numbers`, `detail_columns`
 //! - 5.2: `trie`, with `successors` and `child_index`
 //! - 5.3: `registers`
 //! - 5.4: `raw_stack`, with `stack_memory`
@@ -12,6 +12,7 @@ mod successors;
 mod child_index;
 mod trie;
 mod directory;
+mod numbers;
 mod registers;
 mod stack_memory;
 mod raw_stack;

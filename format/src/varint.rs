@@ -81,6 +81,17 @@ impl<'a> Cursor<'a> {
     /// Next varint.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Fault> {
+        match self.bytes.split_first() {
+            Some((&byte, rest)) if byte < 0x80 => {
+                self.bytes = rest;
+                Ok(u64::from(byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    /// Next varint, however long.
+    fn long_varint(&mut self) -> Result<u64, Fault> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

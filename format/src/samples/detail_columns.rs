@@ -4,34 +4,39 @@
 use crate::error::Fault;
 use crate::samples::details::{Coding, Details};
 use crate::samples::directory::Directory;
+use crate::samples::numbers::plus_one;
 use crate::varint::{self, Cursor};
 use crate::word_hash::WordMap;
 
 /// The columns of [`Details`], while a block is filled.
 #[derive(Default)]
 pub(crate) struct DetailBuilder {
-    columns: [Vec<u8>; Details::COUNT],
-    changes: [ChangeBuilder; Details::COUNT],
+    columns: [DetailColumn; Details::COUNT],
 }
 
-/// What a column of changes has told so far.
+/// One of them.
 #[derive(Default)]
-struct ChangeBuilder {
-    /// Places of numbers among those that were new, from 1.
-    places: WordMap<u64, u32>,
-    /// By task: the place of its last row's number, or 0 where that is not known.
-    last: Vec<u32>,
-    /// Rows without a change since the last one.
+struct DetailColumn {
+    /// Empty until a row has a number.
+    bytes: Vec<u8>,
+    /// Rows that are still to be told: those before the first number, or those without a change since the last one.
     same: u64,
+    /// Of a column of changes: places of numbers among those that were new, from 1.
+    places: WordMap<u64, u32>,
+    /// Of a column of changes, by task: the place of its last row's number, or 0 where that is not known.
+    last: Vec<u32>,
 }
 
-impl ChangeBuilder {
-    #[inline]
-    fn push(&mut self, out: &mut Vec<u8>, task: u32, value: Option<u64>) {
-        if value.is_none() && self.places.is_empty() {
-            self.same += 1; // nothing was known of any task yet
-            return;
+impl DetailColumn {
+    fn push_plus_one(&mut self, value: Option<u64>) {
+        if self.bytes.is_empty() {
+            self.bytes
+                .resize(std::mem::take(&mut self.same) as usize, 0);
         }
+        varint::put(&mut self.bytes, plus_one(value));
+    }
+
+    fn push_change(&mut self, task: u32, value: Option<u64>) {
         let next = self.places.len() as u32 + 1;
         let place = value.map_or(0, |value| *self.places.entry(value).or_insert(next));
         let task = task as usize;
@@ -42,17 +47,18 @@ impl ChangeBuilder {
             self.same += 1;
             return;
         }
-        varint::put(out, std::mem::take(&mut self.same));
-        varint::put(out, u64::from(place));
+        varint::put(&mut self.bytes, std::mem::take(&mut self.same));
+        varint::put(&mut self.bytes, u64::from(place));
         if let Some(value) = value.filter(|_| place == next) {
-            varint::put(out, value);
+            varint::put(&mut self.bytes, value);
         }
     }
 
     fn clear(&mut self) {
+        self.bytes.clear();
+        self.same = 0;
         self.places.clear();
         self.last.clear();
-        self.same = 0;
     }
 }
 
@@ -60,56 +66,55 @@ impl DetailBuilder {
     /// Adds a row of the task with this number.
     #[inline]
     pub fn push(&mut self, task: u32, details: &Details) {
-        for (index, value) in details.values().into_iter().enumerate() {
+        details.each(|index, value| {
             let column = &mut self.columns[index];
-            match Details::ALL[index].coding {
-                Coding::PlusOne => put_plus_one(column, value),
-                Coding::Changes => self.changes[index].push(column, task, value),
+            if value.is_none() && column.bytes.is_empty() {
+                column.same += 1;
+                return;
             }
-        }
+            match Details::ALL[index].coding {
+                Coding::PlusOne => column.push_plus_one(value),
+                Coding::Changes => column.push_change(task, value),
+            }
+        });
     }
 
-    /// The columns, by number; one of zeros is as good as none.
+    /// The columns, by number; one without a number is empty.
     pub fn columns(&self) -> impl Iterator<Item = (u16, &[u8])> {
         let columns = Details::ALL.iter().zip(&self.columns);
-        columns.map(|(detail, bytes)| {
-            let bytes = match detail.coding {
-                Coding::PlusOne => unless_zero(bytes),
-                Coding::Changes => bytes,
-            };
-            (detail.column.number(), bytes)
-        })
+        columns.map(|(detail, column)| (detail.column.number(), &column.bytes[..]))
     }
 
     /// Forgets all, keeps the memory.
     pub fn clear(&mut self) {
-        self.columns.iter_mut().for_each(Vec::clear);
-        self.changes.iter_mut().for_each(ChangeBuilder::clear);
+        self.columns.iter_mut().for_each(DetailColumn::clear);
     }
 }
 
 /// Reads the columns of [`Details`], row by row.
 pub(crate) struct DetailReader<'a> {
-    columns: [Optional<'a>; Details::COUNT],
-    changes: [ChangeReader; Details::COUNT],
+    /// Those that the block has, each with its place in the table.
+    columns: Vec<(usize, DetailCursor<'a>)>,
+}
+
+/// One of them.
+enum DetailCursor<'a> {
+    PlusOne(Cursor<'a>),
+    Changes(Cursor<'a>, Changes),
 }
 
 /// What a column of changes has told so far.
 #[derive(Default)]
-struct ChangeReader {
+struct Changes {
     values: Vec<u64>,
-    /// By task, as in [`ChangeBuilder`].
+    /// By task, as in [`DetailColumn`].
     last: Vec<u32>,
     /// Rows without a change that are still to come before the next.
     same: Option<u64>,
 }
 
-impl ChangeReader {
-    #[inline]
-    fn row(&mut self, column: &mut Optional<'_>, task: usize) -> Result<Option<u64>, Fault> {
-        let Some(column) = &mut column.0 else {
-            return Ok(None);
-        };
+impl Changes {
+    fn row(&mut self, column: &mut Cursor<'_>, task: usize) -> Result<Option<u64>, Fault> {
         if self.last.len() <= task {
             self.last.resize(task + 1, 0);
         }
@@ -145,16 +150,18 @@ impl ChangeReader {
 
 impl<'a> DetailReader<'a> {
     pub fn new(payload: &'a [u8], directory: &Directory) -> Self {
-        let mut details = Details::ALL.iter();
+        let columns = Details::ALL.iter().enumerate();
+        let present = columns.filter(|(_, detail)| directory.has(detail.column));
+        let cursors = present.map(|(index, detail)| {
+            let cursor = directory.column(payload, detail.column);
+            let cursor = match detail.coding {
+                Coding::PlusOne => DetailCursor::PlusOne(cursor),
+                Coding::Changes => DetailCursor::Changes(cursor, Changes::default()),
+            };
+            (index, cursor)
+        });
         DetailReader {
-            columns: std::array::from_fn(|_| {
-                Optional(details.next().and_then(|detail| {
-                    let column = detail.column;
-                    let is_there = directory.has(column);
-                    is_there.then(|| directory.column(payload, column))
-                }))
-            }),
-            changes: Default::default(),
+            columns: cursors.collect(),
         }
     }
 
@@ -162,42 +169,12 @@ impl<'a> DetailReader<'a> {
     #[inline]
     pub fn row(&mut self, task: usize) -> Result<Details, Fault> {
         let mut values = [None; Details::COUNT];
-        for (index, value) in values.iter_mut().enumerate() {
-            let column = &mut self.columns[index];
-            *value = match Details::ALL[index].coding {
-                Coding::PlusOne => column.varint()?.checked_sub(1),
-                Coding::Changes => self.changes[index].row(column, task)?,
+        for (index, cursor) in &mut self.columns {
+            values[*index] = match cursor {
+                DetailCursor::PlusOne(cursor) => cursor.varint()?.checked_sub(1),
+                DetailCursor::Changes(cursor, changes) => changes.row(cursor, task)?,
             };
         }
         Ok(Details::of(values))
     }
-}
-
-/// A column that reads as zeros where the block does not have it.
-pub(crate) struct Optional<'a>(pub Option<Cursor<'a>>);
-
-impl Optional<'_> {
-    #[inline]
-    pub fn varint(&mut self) -> Result<u64, Fault> {
-        self.0.as_mut().map_or(Ok(0), Cursor::varint)
-    }
-
-    #[inline]
-    pub fn byte(&mut self) -> Result<u8, Fault> {
-        self.0.as_mut().map_or(Ok(0), Cursor::byte)
-    }
-}
-
-/// A column of zeros says nothing: an absent column reads as zeros.
-pub(crate) fn unless_zero(column: &[u8]) -> &[u8] {
-    if column.iter().all(|&byte| byte == 0) {
-        &[]
-    } else {
-        column
-    }
-}
-
-/// 0 is "not known", else the value plus one; the largest value is one less than it was.
-pub(crate) fn put_plus_one(out: &mut Vec<u8>, value: Option<u64>) {
-    varint::put(out, value.map_or(0, |value| value.saturating_add(1)));
 }

@@ -51,10 +51,15 @@ macro_rules! columns {
                 Details { $($($field,)?)* }
             }
 
-            /// The values, in the order of the table.
+            /// Shows each of the values with its number in the table, in that order.
             #[inline]
-            pub fn values(&self) -> [Option<u64>; Details::COUNT] {
-                [$($(self.$field,)?)*]
+            pub fn each(&self, mut show: impl FnMut(usize, Option<u64>)) {
+                let mut index = 0;
+                $($(
+                    show(index, self.$field);
+                    index += 1;
+                )?)*
+                let _ = index;
             }
         }
     };

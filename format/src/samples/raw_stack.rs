@@ -6,6 +6,7 @@
 
 use crate::error::Fault;
 use crate::layout::{MAX_BLOCK_STACK_BYTES, MAX_STACK_BYTES};
+use crate::samples::numbers::NumberBuilder;
 use crate::samples::sample::RawStack;
 use crate::samples::stack_memory::StackMemory;
 use crate::varint::{self, Cursor};
@@ -27,7 +28,7 @@ pub(crate) struct RawStackBuilder {
     memories: Vec<StackMemory>,
     whole_bytes: usize,
     addresses: Vec<u8>,
-    lengths: Vec<u8>,
+    lengths: NumberBuilder,
     runs: Vec<u8>,
     words: Vec<u8>,
     bytes: Vec<u8>,
@@ -49,7 +50,7 @@ impl RawStackBuilder {
     pub fn columns(&self) -> [&[u8]; 5] {
         [
             &self.addresses,
-            &self.lengths,
+            self.lengths.column(),
             &self.runs,
             &self.words,
             &self.bytes,
@@ -76,7 +77,7 @@ impl RawStackBuilder {
         let kept = &stack.bytes[..stack.bytes.len().min(MAX_STACK_BYTES)];
         self.whole_bytes += kept.len();
         let memory = of_task(&mut self.memories, task as usize);
-        varint::put(&mut self.lengths, kept.len() as u64 + 1);
+        self.lengths.push(kept.len() as u64 + 1);
         varint::put_delta(&mut self.addresses, memory.last_address, stack.address);
         memory.last_address = stack.address;
         let Some(overlap) = memory.overlap(stack.address, kept.len()) else {
@@ -221,9 +222,11 @@ mod tests {
                 builder.push(row.0, bytes.as_ref().map(|(address, bytes)| RawStack {
                     address: *address, bytes }));
             }
-            let mut reader = RawStackReader::new(
-                builder.columns().map(|bytes| Cursor::new(bytes, "test")));
-            for row in &rows {
+            let columns = builder.columns();
+            let is_there = rows.iter().any(|row| row.3);
+            prop_assert_eq!(is_there, !columns[1].is_empty());
+            let mut reader = RawStackReader::new(columns.map(|bytes| Cursor::new(bytes, "test")));
+            for row in rows.iter().filter(|_| is_there) {
                 let read = reader.row(row.0 as usize).unwrap();
                 prop_assert_eq!(read.map(|s| (s.address, s.bytes.to_vec())), stack(row));
             }

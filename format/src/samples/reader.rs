@@ -2,10 +2,11 @@
 
 use crate::error::Fault;
 use crate::layout::MAX_ROWS;
-use crate::samples::detail_columns::{DetailReader, Optional};
+use crate::samples::detail_columns::DetailReader;
 use crate::samples::details::Column;
 use crate::samples::details::Details;
 use crate::samples::directory::Directory;
+use crate::samples::numbers::NumberReader;
 use crate::samples::raw_stack::RawStackReader;
 use crate::samples::registers::{Elsewhere, RegisterReader};
 use crate::samples::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
@@ -90,14 +91,14 @@ impl SampleBlock {
             block: self,
             left: self.rows,
             time_ns: None,
-            task: Optional(optional(Column::Task)),
+            task: NumberReader(optional(Column::Task)),
             time: column(Column::Time),
-            state: Optional(optional(Column::State)),
-            chain: Optional(optional(Column::Chain)),
-            stop: Optional(optional(Column::Stop)),
+            state: NumberReader(optional(Column::State)),
+            chain: NumberReader(optional(Column::Chain)),
+            stop: NumberReader(optional(Column::Stop)),
             details: DetailReader::new(&self.payload, &self.directory),
-            off_cpu: Optional(optional(Column::OffCpu)),
-            waits: Optional(optional(Column::Waits)),
+            off_cpu: NumberReader(optional(Column::OffCpu)),
+            waits: NumberReader(optional(Column::Waits)),
             registers: RegisterReader::new(&self.payload, &self.directory, &self.masks, self.equal),
             stacks: self.directory.has(Column::StackLength).then(|| {
                 RawStackReader::new([
@@ -175,14 +176,14 @@ pub struct Rows<'a> {
     block: &'a SampleBlock,
     left: usize,
     time_ns: Option<u64>,
-    task: Optional<'a>,
+    task: NumberReader<'a>,
     time: Cursor<'a>,
-    state: Optional<'a>,
-    chain: Optional<'a>,
-    stop: Optional<'a>,
+    state: NumberReader<'a>,
+    chain: NumberReader<'a>,
+    stop: NumberReader<'a>,
     details: DetailReader<'a>,
-    off_cpu: Optional<'a>,
-    waits: Optional<'a>,
+    off_cpu: NumberReader<'a>,
+    waits: NumberReader<'a>,
     registers: Option<RegisterReader<'a>>,
     stacks: Option<RawStackReader<'a>>,
 }

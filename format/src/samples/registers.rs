@@ -6,6 +6,7 @@
 use crate::error::Fault;
 use crate::samples::details::Column;
 use crate::samples::directory::Directory;
+use crate::samples::numbers::NumberBuilder;
 use crate::samples::sample::{Registers, bits};
 use crate::varint::{self, Cursor};
 
@@ -14,7 +15,7 @@ use crate::varint::{self, Cursor};
 pub(crate) struct RegisterBuilder {
     masks: Vec<u64>,
     mask_table: Vec<u8>,
-    mask_index: Vec<u8>,
+    mask_index: NumberBuilder,
     values: Vec<Vec<u8>>,
     /// By task number.
     before: Vec<[u64; 64]>,
@@ -48,7 +49,7 @@ impl RegisterBuilder {
             self.masks.push(mask);
             self.masks.len() - 1
         });
-        varint::put(&mut self.mask_index, index as u64 + 1);
+        self.mask_index.push(index as u64 + 1);
         let task = task as usize;
         if self.before.len() <= task {
             self.before.resize(task + 1, [0; 64]);
@@ -84,7 +85,7 @@ impl RegisterBuilder {
 
     /// The table of masks and the column of indices into it.
     pub fn mask_columns(&self) -> [&[u8]; 2] {
-        [&self.mask_table, &self.mask_index]
+        [&self.mask_table, self.mask_index.column()]
     }
 
     /// The column of each register, by number.

@@ -3,9 +3,10 @@
 use crate::layout::{
     MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES, REGISTER_COLUMN,
 };
-use crate::samples::detail_columns::{DetailBuilder, put_plus_one, unless_zero};
+use crate::samples::detail_columns::DetailBuilder;
 use crate::samples::details::Column;
 use crate::samples::directory;
+use crate::samples::numbers::{NumberBuilder, plus_one};
 use crate::samples::raw_stack::RawStackBuilder;
 use crate::samples::registers::{Elsewhere, RegisterBuilder};
 use crate::samples::sample::{Sample, Stop, Task};
@@ -33,18 +34,18 @@ pub(crate) struct BlockBuilder {
     trie: TrieBuilder,
     registers: RegisterBuilder,
     stacks: RawStackBuilder,
-    task: Vec<u8>,
+    task: NumberBuilder,
     time: Vec<u8>,
-    state: Vec<u8>,
+    state: NumberBuilder,
     /// Node of each row.
     nodes: Vec<Option<u32>>,
     /// What rows and stack table become when the block is closed.
-    chain: Vec<u8>,
+    chain: NumberBuilder,
     table: TrieColumns,
-    stop: Vec<u8>,
+    stop: NumberBuilder,
     details: DetailBuilder,
-    off_cpu: Vec<u8>,
-    waits: Vec<u8>,
+    off_cpu: NumberBuilder,
+    waits: NumberBuilder,
 }
 
 impl BlockBuilder {
@@ -86,19 +87,20 @@ impl BlockBuilder {
         self.latest_ns = self.latest_ns.max(end_ns);
 
         let task = self.task_number(sample.task);
-        varint::put(&mut self.task, u64::from(task));
-        self.state.push(sample.state.number());
+        self.task.push(u64::from(task));
+        self.state.push(u64::from(sample.state.number()));
 
         let (chain, stop) = match sample.chain.get(..MAX_FRAMES) {
             Some(cut) if sample.chain.len() > MAX_FRAMES => (cut, Stop::Depth),
             _ => (sample.chain, sample.stop),
         };
         self.nodes.push(self.trie.intern(chain));
-        self.stop.push(stop.number());
+        self.stop.push(u64::from(stop.number()));
         self.details.push(task, &sample.details);
-        put_plus_one(&mut self.off_cpu, sample.wait.map(|wait| wait.time_ns));
+        self.off_cpu
+            .push(plus_one(sample.wait.map(|wait| wait.time_ns)));
         let more = sample.wait.map_or(0, |wait| wait.count.saturating_sub(1));
-        varint::put(&mut self.waits, more);
+        self.waits.push(more);
         let elsewhere = Elsewhere {
             frame: chain.first().map(|frame| frame.address),
             stack: sample.stack.map(|stack| stack.address),
@@ -127,7 +129,7 @@ impl BlockBuilder {
     pub fn payload(&mut self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
         self.trie.columns(&mut self.table);
         for &node in &self.nodes {
-            varint::put(&mut self.chain, u64::from(self.trie.end_number(node)));
+            self.chain.push(u64::from(self.trie.end_number(node)));
         }
         let [
             stack_address,
@@ -144,25 +146,25 @@ impl BlockBuilder {
         time.extend_from_slice(&self.time);
         let mut all = vec![
             (id(Column::Tasks), &self.task_table[..]),
-            (id(Column::Task), unless_zero(&self.task)),
+            (id(Column::Task), self.task.column()),
             (id(Column::Time), &time),
-            (id(Column::State), unless_zero(&self.state)),
+            (id(Column::State), self.state.column()),
             (id(Column::NodeStep), &self.table.steps),
             (id(Column::NodePlace), &self.table.places),
             (id(Column::NodeAddress), &self.table.addresses),
             (id(Column::NodeKind), &self.table.kinds),
-            (id(Column::Chain), unless_zero(&self.chain)),
-            (id(Column::Stop), unless_zero(&self.stop)),
+            (id(Column::Chain), self.chain.column()),
+            (id(Column::Stop), self.stop.column()),
         ];
         all.extend(self.details.columns());
         all.extend([
-            (id(Column::OffCpu), unless_zero(&self.off_cpu)),
-            (id(Column::Waits), unless_zero(&self.waits)),
+            (id(Column::OffCpu), self.off_cpu.column()),
+            (id(Column::Waits), self.waits.column()),
             (id(Column::RegisterMasks), mask_table),
-            (id(Column::RegisterMask), unless_zero(mask_index)),
+            (id(Column::RegisterMask), mask_index),
             (id(Column::RegisterEqual), &equal),
             (id(Column::StackAddress), stack_address),
-            (id(Column::StackLength), unless_zero(stack_length)),
+            (id(Column::StackLength), stack_length),
             (id(Column::StackRuns), stack_runs),
             (id(Column::StackWords), stack_words),
             (id(Column::StackBytes), stack_bytes),
@@ -182,10 +184,10 @@ impl BlockBuilder {
         self.stacks.clear();
         self.registers.clear();
         self.details.clear();
+        self.task_table.clear();
+        self.time.clear();
         for column in [
-            &mut self.task_table,
             &mut self.task,
-            &mut self.time,
             &mut self.state,
             &mut self.chain,
             &mut self.stop,

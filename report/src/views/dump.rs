@@ -173,8 +173,11 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
 
 /// Those of a sample's numbers that stand where `shown` says.
 fn put_details(line: &mut String, details: &Details, shown: Shown) {
-    let numbers = Details::ALL.iter().zip(details.values());
-    for (detail, value) in numbers.filter(|(detail, _)| detail.shown == shown) {
+    details.each(|index, value| {
+        let detail = &Details::ALL[index];
+        if detail.shown != shown {
+            return;
+        }
         let name = detail.column.name();
         match (value, detail.form) {
             (Some(value), Form::Decimal) => put(line, format_args!(" {name}={value}")),
@@ -182,7 +185,7 @@ fn put_details(line: &mut String, details: &Details, shown: Shown) {
             (None, _) if shown == Shown::Always => put(line, format_args!(" {name}=-")),
             (None, _) => {}
         }
-    }
+    });
 }
 
 fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
