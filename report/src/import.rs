@@ -8,6 +8,7 @@ mod names;
 mod perf_script;
 mod uniprof_text;
 mod xenctx;
+pub mod trace;
 
 use crate::recording::UNTIMED;
 use names::Names;
