@@ -53,8 +53,5 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         }
         Ok(())
     })?;
-    Ok(match sound {
-        true => Outcome::Done,
-        false => Outcome::Lossy,
-    })
+    Ok(if sound { Outcome::Done } else { Outcome::Lossy })
 }

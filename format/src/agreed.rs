@@ -1,5 +1,5 @@
-//! What recorder and report agree on beside the file, and what is no part of the format: which name wins, how
-//! many samples were due, how long things took, what a Linux kernel tells of itself, which characters are never shown.
+//! Conventions that recorder and report share but that are not part of the format: which of several names wins, how
+//! many samples were due, percentiles of durations, the tables of a Linux kernel, characters that are never shown.
 
 pub mod alias;
 pub mod due;

@@ -18,7 +18,7 @@ pub struct Block<'a> {
     pub block_type: u16,
     /// Number of the block.
     pub sequence: u32,
-    /// Whether the file must be refused by a reader that doesn't know the type.
+    /// Whether a reader that doesn't know the type must refuse the file.
     pub critical: bool,
     /// Earliest time inside, in nanoseconds of the recording's monotonic clock.
     pub first_ns: u64,
@@ -147,21 +147,14 @@ impl<'a> Block<'a> {
 
     fn decode(&self) -> Result<Payload, Fault> {
         let Some(block_type) = self.known_type() else {
-            let number = u64::from(self.block_type);
-            return match self.critical {
-                true => Err(Fault::Unknown {
-                    what: "critical block type",
-                    number,
-                }),
-                false => Ok(Payload::Unknown(self.block_type)),
+            return if self.critical {
+                Err(Fault::unknown("critical block type", self.block_type))
+            } else {
+                Ok(Payload::Unknown(self.block_type))
             };
         };
         if self.encoding != encoding_of(block_type) {
-            let number = u64::from(self.encoding);
-            return Err(Fault::Unknown {
-                what: "encoding",
-                number,
-            });
+            return Err(Fault::unknown("encoding", self.encoding));
         }
         let raw = self.decompress()?;
         Ok(match block_type {
@@ -191,22 +184,16 @@ impl<'a> Block<'a> {
             Some(Codec::Plain) => self.stored.to_vec(),
             Some(Codec::Zstd) => zstd::bulk::decompress(&self.stored, raw_bytes)
                 .map_err(|error| Fault::Zstd(error.to_string()))?,
-            None => {
-                let number = u64::from(self.codec);
-                return Err(Fault::Unknown {
-                    what: "codec",
-                    number,
-                });
-            }
+            None => return Err(Fault::unknown("codec", self.codec)),
         };
-        match raw.len() == raw_bytes {
-            true => Ok(raw),
-            false => Err(Fault::Range {
+        if raw.len() != raw_bytes {
+            return Err(Fault::Range {
                 what: "length of the payload",
                 value: raw.len() as u64,
                 rule: "as the header says",
-            }),
+            });
         }
+        Ok(raw)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Cold records: what is written seldom and may change its shape (format-spec.md, section 6).
+//! Cold records: rarely written, and open to change (format-spec.md, section 6).
 //!
-//! They are serde types through bincode 2 (standard configuration) behind the block's encoding byte.
-//! The payload of a block of records is a `Vec` of one record type; metadata is a list of sections,
-//! each with a tag and a length, so that a new section does not disturb an old reader.
+//! They are serde types through bincode 2 (standard configuration) behind the block's encoding byte. The payload of a
+//! block of records is a `Vec` of one record type; metadata is a list of sections, each with a tag and a length, so
+//! that an old reader skips a new section.
 
 mod modules;
 mod spaces;
@@ -52,7 +52,7 @@ pub struct Metadata {
     pub sampling: Sampling,
     /// Further facts, in order: name and value, for people.
     pub notes: Vec<(String, String)>,
-    /// What the cost of a sample is the time of; `None` where nobody says.
+    /// What the cost of a sample measures; `None` where that is not known.
     pub cost: Option<Cost>,
 }
 
@@ -99,12 +99,12 @@ tags! {
 }
 
 tags! {
-    /// What the cost of a sample is the time of.
+    /// What the cost of a sample measures.
     #[derive(Serialize, Deserialize)]
     Cost: u8 {
         /// The guest or thread stood still.
         Freeze = 0 "freeze",
-        /// The recorder worked; what was sampled ran on.
+        /// The recorder worked while the target ran on.
         Work = 1 "work",
     }
 }
@@ -120,7 +120,7 @@ pub struct Target {
     pub name: String,
     /// Instruction set.
     pub arch: Arch,
-    /// vCPUs at the start, 0 where that means nothing.
+    /// vCPUs at the start, 0 where there are none.
     pub vcpus: u32,
 }
 
@@ -174,7 +174,7 @@ pub enum TaskChange {
 /// Clocks read together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ClockPair {
-    /// The recording's monotonic clock, which all times in the file are of.
+    /// The recording's monotonic clock, of which all times in the file are.
     pub monotonic_ns: u64,
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub realtime_ns: i64,
@@ -185,9 +185,9 @@ pub struct ClockPair {
 /// Samples that could not be kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// Start of the time in which it happened.
+    /// Start of the interval in which it happened.
     pub first_ns: u64,
-    /// End of that time.
+    /// End of that interval.
     pub last_ns: u64,
     /// vCPU or thread, where known.
     pub task: Option<Task>,
@@ -212,7 +212,7 @@ tags! {
         Deadline = 3 "deadline",
         /// Names or mappings were lost, so that some frames may lack their module.
         EventsLost = 4 "events-lost",
-        /// The file was damaged and what was sound of it recovered.
+        /// The file was damaged and its sound parts were recovered.
         Damaged = 5 "damaged",
         /// Switches of threads were lost, so that waits around them have no known length.
         WaitsLost = 6 "waits-lost",
@@ -234,34 +234,33 @@ impl LossReason {
     }
 }
 
-/// Processor time that the kernel counted for a process in a part of the recording, to be held
-/// against its samples.
+/// Processor time that the kernel counted for a process in an interval, to be compared with its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ProcessTime {
     /// Address space of the process: its id.
     pub space: u32,
-    /// Start of the part of time.
+    /// Start of the interval.
     pub first_ns: u64,
     /// End of it.
     pub last_ns: u64,
-    /// What all threads of the process took in it, also those that ended.
+    /// Processor time of all threads of the process, ended ones included.
     pub own_ns: u64,
-    /// What children took that ended and were waited for in it, and theirs, as far as no record of
-    /// their own tells it.
+    /// Processor time of children that ended and were waited for in the interval, and of their children, unless they
+    /// have records of their own.
     pub ended_ns: u64,
 }
 
-/// Code of a guest, as its memory had it where it was sampled: what tells which image runs there, and
-/// whether an image is the right one.
+/// Code of a guest, copied from its memory near samples. It shows which image runs there and whether a given image is
+/// the right one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Code {
     /// When it was read.
     pub time_ns: u64,
     /// Address space.
     pub space: u32,
-    /// Of the first byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// What was there, [`Code::MOST_BYTES`] at the most.
+    /// The code, at most [`Code::MOST_BYTES`].
     pub bytes: Vec<u8>,
 }
 
@@ -270,10 +269,10 @@ impl Code {
     pub const MOST_BYTES: usize = 256;
     /// Code of a guest and of an image is compared in pieces of this many bytes.
     pub const PIECE_BYTES: usize = 64;
-    /// A piece of which fewer bytes differ from the one before tells nothing.
+    /// A piece in which fewer bytes differ from their predecessors is not distinctive.
     const LEAST_CHANGES: usize = 16;
 
-    /// The pieces with their addresses; what is left at the end makes a shorter one.
+    /// The pieces with their addresses; the last may be shorter.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let bytes = &self.bytes[..self.bytes.len().min(Self::MOST_BYTES)];
         let pieces = bytes.chunks(Self::PIECE_BYTES).enumerate();
@@ -283,8 +282,8 @@ impl Code {
         })
     }
 
-    /// Whether a piece tells where it is from: padding is the same everywhere, and so are pages of an
-    /// image that a hypervisor fills.
+    /// Whether a piece is distinctive enough to identify its place: padding is the same everywhere, and so are pages
+    /// of an image that a hypervisor fills.
     pub fn is_telling(piece: &[u8]) -> bool {
         let changes = piece.windows(2).filter(|pair| pair[0] != pair[1]);
         changes.count() >= Self::LEAST_CHANGES

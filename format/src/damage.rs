@@ -1,9 +1,8 @@
-//! Stretches of a recording that are no sound blocks, and what went with them
-//! (format-spec.md, section 9).
+//! Damaged stretches of a recording, and what was lost with them (format-spec.md, section 9).
 
 use std::fmt;
 
-/// A stretch of bytes that is no sound block, or a place where some should be.
+/// A stretch of bytes that is not a sound block, or a place where blocks are missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damage {
@@ -13,12 +12,11 @@ pub struct Damage {
     pub bytes: u64,
     /// What was found there.
     pub kind: DamageKind,
-    /// Samples that went with it; `None` where the file ends before that can be told.
+    /// Samples lost with it; `None` where the file ends before that is known.
     pub samples: Option<u64>,
-    /// Samples that sound headers in the stretch speak of: a lower bound, where no more is known.
+    /// Samples announced by sound headers in the stretch: a lower bound of those lost.
     pub samples_at_least: u64,
-    /// The time that went with it: after the end of the last sound sample block, to the start of
-    /// the next block.
+    /// The time lost with it: from the end of the last sound sample block to the start of the next block.
     pub gap_ns: (Option<u64>, Option<u64>),
 }
 
@@ -33,7 +31,7 @@ pub enum DamageKind {
     Payload,
     /// The file ends inside a block.
     Truncated,
-    /// Sequence numbers jump: whole blocks are not there.
+    /// Sequence numbers jump: whole blocks are missing.
     Missing,
     /// A block that came before, or of another recording.
     Repeated,
@@ -109,7 +107,7 @@ impl fmt::Display for Damage {
             (Some(0), _) => write!(f, "; no sample lost")?,
             (Some(1), _) => write!(f, "; 1 sample lost")?,
             (Some(samples), _) => write!(f, "; {samples} samples lost")?,
-            (None, 0) => write!(f, "; how many samples are lost can't be told")?,
+            (None, 0) => write!(f, "; the number of lost samples is not known")?,
             (None, 1) => write!(f, "; at least 1 sample lost")?,
             (None, least) => write!(f, "; at least {least} samples lost")?,
         }

@@ -1,4 +1,4 @@
-//! What can be wrong with a recording, told apart and with the place.
+//! Errors in recordings, with their place.
 
 use crate::layout::{MAGIC, MAJOR};
 use std::fmt;
@@ -13,7 +13,7 @@ pub enum OpenError {
          record again"
     )]
     Empty,
-    /// Some bytes, but not even a preamble and a block header.
+    /// Shorter than a preamble and a block header.
     #[error(
         "the recording ends after {bytes} bytes, inside its preamble: nothing can be \
          saved from it; record or copy it again"
@@ -72,7 +72,7 @@ pub struct BlockPlace {
 }
 
 impl BlockPlace {
-    /// That something in this block is wrong.
+    /// An error in this block.
     pub fn error(self, what: Fault) -> DecodeError {
         DecodeError { place: self, what }
     }
@@ -123,7 +123,7 @@ pub enum Fault {
     /// A critical column or codec that this version does not know.
     #[error("{what} number {number} is not known to this version: use a newer uniprof")]
     Unknown {
-        /// Kind of tag.
+        /// What the number identifies.
         what: &'static str,
         /// Its number.
         number: u64,
@@ -144,4 +144,11 @@ pub enum Fault {
         /// What is wrong with it.
         what: Box<Fault>,
     },
+}
+
+impl Fault {
+    pub(crate) fn unknown(what: &'static str, number: impl Into<u64>) -> Fault {
+        let number = number.into();
+        Fault::Unknown { what, number }
+    }
 }

@@ -1,8 +1,8 @@
 //! Tables of an image that travel with a recording (format-spec.md, section 7), one module a section.
 //!
-//! An image is told in parts, one block each, so that none grows past the limit of a block. Each
-//! part says which image it belongs to and decodes alone; a damaged one costs its own symbols only. What symbols
-//! are is read with the part, the other sections when somebody asks for them.
+//! An image is stored in parts of one block each, so that none exceeds the limit of a block. Each part names its
+//! image and decodes alone; a damaged one costs only its own entries. Symbols are decoded with the part, the other
+//! sections on demand.
 
 mod section;
 mod identity;
@@ -26,7 +26,7 @@ use crate::varint::{self, Cursor};
 use section::SectionReader;
 use symbols::Symbols;
 
-/// Most sections of a part beside identity and symbols.
+/// Most sections of a part, identity and symbols aside.
 const MOST_OTHERS: usize = 64;
 
 /// One part of an image's tables.
@@ -42,13 +42,13 @@ pub struct ImagePart {
 /// A section of a part beside identity and symbols.
 #[derive(Debug, Clone)]
 pub enum Section<'a> {
-    /// Where parts of the image's file are loaded.
+    /// Where the parts of the image's file are loaded.
     Segments(Entries<'a, Segment>),
     /// Functions, files and lines.
     Lines(Lines<'a>),
     /// Unwind rules.
     Rules(Rules<'a>),
-    /// The whole image, where it is no file that could be found later.
+    /// The whole image, if it is not a file that could be found later.
     File(&'a [u8]),
 }
 
@@ -67,7 +67,7 @@ impl ImagePart {
         self.symbols.iter()
     }
 
-    /// Adds a symbol; none may lie below the one before. `false`: the part is full, begin another.
+    /// Adds a symbol, in order of address. `false` if the part is full and another must be begun.
     pub fn push(&mut self, symbol: Symbol<'_>) -> bool {
         self.symbols.push(symbol)
     }
@@ -87,13 +87,13 @@ impl ImagePart {
         })
     }
 
-    /// What is wrong with those sections.
+    /// The faults in those sections.
     pub fn faults(&self) -> impl Iterator<Item = Fault> {
         self.sections()
             .filter_map(|section| section.and_then(|section| section.check()).err())
     }
 
-    /// Says where the image's file is loaded.
+    /// Sets where the parts of the image's file are loaded.
     pub fn set_segments(&mut self, segments: impl ExactSizeIterator<Item = Segment>) {
         self.set(ImageSection::Segments, segments.len() == 0, |out| {
             varint::put(out, segments.len() as u64);
@@ -101,7 +101,8 @@ impl ImagePart {
         });
     }
 
-    /// Says what is known of addresses, which ascend; functions and files are numbers of `texts`, from 1 on.
+    /// Sets the functions, files and lines at ascending addresses; functions and files are numbers of `texts`, from
+    /// 1.
     pub fn set_lines<'r>(
         &mut self,
         texts: &[impl AsRef<str>],
@@ -112,8 +113,8 @@ impl ImagePart {
         });
     }
 
-    /// Says where which of the rules of `set` holds, by rows that ascend, and which addresses are returned to, if
-    /// that is known. Rules that no row refers to are left out.
+    /// Sets the unwind rules: ascending `rows` say where each rule of `set` holds, and `returns` are the return
+    /// addresses, if known. Rules that no row refers to are left out.
     pub fn set_rules(
         &mut self,
         set: &RuleSet,
@@ -126,7 +127,7 @@ impl ImagePart {
         });
     }
 
-    /// Puts in the whole image.
+    /// Sets the whole image.
     pub fn set_file(&mut self, bytes: Vec<u8>) {
         self.set(ImageSection::File, false, |out| *out = bytes);
     }
@@ -141,7 +142,7 @@ impl ImagePart {
         }
     }
 
-    /// Appends the part as it stands in a block.
+    /// Appends the encoded part.
     pub fn put(&self, out: &mut Vec<u8>) {
         let mut bytes = Vec::new();
         self.identity.put(&mut bytes);
@@ -159,8 +160,8 @@ impl ImagePart {
     /// Reads a part.
     ///
     /// # Errors
-    /// What is wrong with its identity, its symbols or the list of its sections; one without an identity is
-    /// refused. What is wrong inside the others, [`ImagePart::sections`] says.
+    /// A fault in its identity, its symbols or the list of its sections, or a missing identity. Faults inside other
+    /// sections are reported by [`ImagePart::sections`].
     pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
         let mut cursor = Cursor::new(payload, "image section");
         let mut part: Option<ImagePart> = None;
@@ -193,7 +194,7 @@ impl ImagePart {
 }
 
 impl Section<'_> {
-    /// Reads all of it and keeps nothing.
+    /// Decodes all of it and keeps nothing.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -26,8 +26,7 @@ pub const MAX_NODES: usize = 1 << 18;
 pub const MAX_FRAMES: usize = 1024;
 /// Most raw stack bytes in one sample.
 pub const MAX_STACK_BYTES: usize = 256 << 10;
-/// Most raw stack bytes in all samples of a block together, put together again: bounds the work
-/// that a few bytes of repeats can ask of a reader.
+/// Most raw stack bytes in all samples of a block, expanded: bounds the work that a few bytes of repeats can cause.
 pub const MAX_BLOCK_STACK_BYTES: usize = 64 << 20;
 /// Most bytes of a decompressed payload of cold records.
 pub const MAX_RECORDS_BYTES: usize = 1 << 20;
@@ -43,7 +42,7 @@ pub const ENCODING_COLUMNS: u8 = 0;
 /// Encoding byte of blocks that are cold records in bincode 2, standard configuration.
 pub const ENCODING_RECORDS: u8 = 1;
 
-/// The block may be skipped only by refusing the file: its meaning changes that of others.
+/// A reader that doesn't know the block must refuse the file, as the meaning of other blocks depends on it.
 pub const FLAG_CRITICAL: u16 = 1;
 
 /// Start of a recording (format-spec.md, section 2).
@@ -79,7 +78,7 @@ impl Preamble {
         preamble
     }
 
-    /// The checksum that the other fields call for.
+    /// The checksum of the other fields.
     pub fn checksum(&self) -> u32 {
         let mut copy = *self;
         copy.crc = 0.into();
@@ -111,7 +110,7 @@ pub struct BlockHeader {
     pub first_ns: U64,
     /// Latest time inside.
     pub last_ns: U64,
-    /// Samples in all blocks before this one: what a gap lost is the difference.
+    /// Samples in all blocks before this one; a jump is what a gap lost.
     pub samples_before: U64,
     /// Samples in this block.
     pub samples: U32,
@@ -127,14 +126,14 @@ impl BlockHeader {
     /// Size in bytes.
     pub const BYTES: usize = size_of::<Self>();
 
-    /// A header of zeros behind its sync, without a checksum.
+    /// A header of zeros after the sync bytes.
     pub fn blank() -> Self {
         let mut header = BlockHeader::new_zeroed();
         header.sync = SYNC;
         header
     }
 
-    /// The checksum that the other fields call for.
+    /// The checksum of the other fields.
     pub fn checksum(&self) -> u32 {
         crc32fast::hash(&self.as_bytes()[..Self::BYTES - 4])
     }

@@ -47,8 +47,7 @@
 //! are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage` and `recover`. `agreed/`
 //! is no part of the format.
 //!
-//! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the
-//! bytes are.
+//! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 #![forbid(unsafe_code)]

@@ -1,7 +1,7 @@
-//! Copies what is sound of a damaged recording into a new one (format-spec.md, section 9).
+//! Copies the sound parts of a damaged recording into a new one (format-spec.md, section 9).
 //!
-//! Enters: blocks and damages, from a file or a pipe. Leaves: a sound recording that says what is
-//! missing. Payloads are copied as they are, also those of types that this version doesn't know.
+//! Input: blocks and damages, from a file or a pipe. Output: a sound recording that says what is missing. Payloads
+//! are copied unchanged, those of unknown types included.
 
 use crate::block::{Block, Payload};
 use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
@@ -29,7 +29,7 @@ pub struct Recovered {
     pub undecodable: Vec<DecodeError>,
     /// Bytes that were skipped.
     pub skipped_bytes: u64,
-    /// Samples known to be lost; more may be where a damage doesn't say.
+    /// Samples known to be lost; where a damage has no number, more may be.
     pub lost_samples: u64,
     /// How the recording ended, if its end record was sound.
     pub end: Option<End>,
@@ -105,8 +105,8 @@ impl Recovered {
     }
 }
 
-/// Writes the sound blocks among `items` to `out` as a new recording, which gets the identity
-/// `uuid`, and what was lost as losses. Gives the output back.
+/// Writes the sound blocks among `items` to `out` as a new recording with the identity `uuid`, and records what was
+/// lost. Returns the output.
 ///
 /// # Errors
 /// What reading or writing returns.
@@ -143,7 +143,7 @@ pub fn recover<'a, W: Write>(
             _ => {}
         }
         let samples = match whole(&block) {
-            // Unknown numbers belong to a newer version, which may read the block.
+            // Unknown numbers are of a newer version, which may be able to read the block.
             Ok(()) | Err(Fault::Unknown { .. }) => {
                 writer.copy(&block)?;
                 u64::from(block.samples)
@@ -202,7 +202,7 @@ fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u6
     Ok(count)
 }
 
-/// What stands in for metadata that was not sound.
+/// Replaces damaged metadata.
 fn lost_metadata() -> Metadata {
     let note = "the metadata of the recording was damaged; what it said is not known";
     Metadata {

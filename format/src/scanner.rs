@@ -1,7 +1,7 @@
 //! Walks over the bytes of a recording, block by block (format-spec.md, section 9).
 //!
-//! Enters: bytes, all at once or in pieces. Leaves: sound blocks in order, and each stretch of
-//! bytes between them once, with what it cost. The answers don't depend on the pieces.
+//! Input: bytes, all at once or in pieces. Output: sound blocks in order, and each stretch of bytes between them
+//! once, with what was lost. The output doesn't depend on the pieces.
 
 use crate::block::Block;
 use crate::damage::{Damage, DamageKind};
@@ -17,18 +17,18 @@ use zerocopy::FromBytes;
 pub enum Item<'a> {
     /// A block whose header and payload have the right checksums.
     Block(Block<'a>),
-    /// Bytes that are no sound block.
+    /// Bytes that are not a sound block.
     Damage(Damage),
 }
 
-/// So many bytes of payloads with wrong checksums are looked through for blocks; then the lengths
-/// in headers are trusted, lest nested headers make a reader checksum the same bytes for ever.
+/// So many bytes of payloads with wrong checksums are searched for blocks. After that the lengths in headers are
+/// trusted, since nested headers could make a reader checksum the same bytes over and over.
 const RECHECK_BYTES: u64 = 256 << 20;
 
-/// What becomes of the magic when line ends are converted either way, or high bits cut off.
+/// The magic after line ends were converted either way, or high bits were cleared.
 const TEXT_TRANSFERS: [&[u8]; 3] = [b"\x89UPROF\n", b"\x89UPROF\r\r\n", b"\tUPROF\r\n"];
 
-/// Checks the first bytes of a file. `None`: damaged, but blocks may follow.
+/// Checks the first bytes of a file. `None` if they are damaged; blocks may follow.
 pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError> {
     if bytes.is_empty() {
         return Err(OpenError::Empty);
@@ -56,10 +56,10 @@ pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError
     Ok(Some(preamble))
 }
 
-/// What stands at some place.
+/// The result of [`parse_block`].
 pub(crate) enum Parsed<'a> {
     Block(BlockHeader, &'a [u8]),
-    /// Too few bytes for a header, which they might begin.
+    /// Too few bytes for a header, which they may be the start of.
     ShortHeader,
     /// A sound header, and fewer bytes than it asks for.
     ShortPayload(BlockHeader),
@@ -68,7 +68,7 @@ pub(crate) enum Parsed<'a> {
     BadHeader,
 }
 
-/// Looks for a block at the start of `bytes`.
+/// Parses the block at the start of `bytes`.
 pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
     let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else {
         let known = bytes.len().min(SYNC.len());
@@ -97,19 +97,19 @@ pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// The walk's place and what it expects there.
+/// The position in the file and what is expected there.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner {
-    /// Offset in the file of the next byte to look at.
+    /// Offset in the file of the next byte to scan.
     at: u64,
-    /// A stretch of damage that goes on.
+    /// The current stretch of damage.
     open: Option<Stretch>,
-    /// Number of the block that should come.
+    /// Sequence number of the next block.
     sequence: u32,
     samples_seen: u64,
     last_ns: Option<u64>,
     rechecked_bytes: u64,
-    /// Whether any sound block was met.
+    /// Whether any sound block was found.
     found: bool,
     /// Whether nothing can be missing at the end of the file.
     ended: bool,
@@ -124,7 +124,7 @@ struct Stretch {
 
 pub(crate) enum Step<'a> {
     Item(Item<'a>),
-    /// So many bytes from the scanner's place on would tell more.
+    /// So many bytes from the scanner's position on are needed.
     NeedMore(usize),
     End,
 }
@@ -153,13 +153,13 @@ impl Scanner {
         self.at
     }
 
-    /// Whether any sound block was met.
+    /// Whether any sound block was found.
     pub fn has_found_a_block(&self) -> bool {
         self.found
     }
 
-    /// The next item in `window`, whose first byte is at offset `base` of the file; `last` says
-    /// that nothing follows the window.
+    /// The next item in `window`, whose first byte is at offset `base` of the file. `last`: nothing follows the
+    /// window.
     pub fn step<'a>(&mut self, window: &'a [u8], base: u64, last: bool) -> Step<'a> {
         loop {
             let place = usize::try_from(self.at - base).unwrap_or(usize::MAX);
@@ -204,7 +204,7 @@ impl Scanner {
         }
         if let Some(mut stretch) = self.open.take() {
             if stretch.kind == DamageKind::Truncated {
-                // The file goes on: what is there now was not the payload.
+                // The file continues, so that these bytes were not the payload.
                 stretch.kind = DamageKind::Payload;
             }
             let lost = header
@@ -231,7 +231,7 @@ impl Scanner {
         Some(Item::Block(block))
     }
 
-    /// The end of the file: what is missing there is told once.
+    /// The end of the file; what is missing there is reported once.
     fn end<'a>(&mut self) -> Step<'a> {
         let whole = std::mem::replace(&mut self.ended, true);
         if !whole && self.open.is_none() && self.found {
@@ -267,13 +267,13 @@ impl Scanner {
         self.at += BlockHeader::BYTES as u64 + stored_bytes;
     }
 
-    /// Goes on to the next place where a block may begin.
+    /// Skips to the next place where a block may begin.
     fn skip(&mut self, rest: &[u8], kind: DamageKind, samples: u32) {
         self.open_stretch(kind, samples);
         self.at += distance_to_sync(rest) as u64;
     }
 
-    /// Begins a stretch of damage, unless one goes on.
+    /// Begins a stretch of damage, or adds to the current one.
     fn open_stretch(&mut self, kind: DamageKind, samples: u32) {
         let stretch = self.open.get_or_insert(Stretch {
             offset: self.at,

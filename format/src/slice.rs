@@ -16,8 +16,8 @@ impl<'a> SliceReader<'a> {
     /// Opens a recording.
     ///
     /// # Errors
-    /// That there is nothing to read, told apart by cause. A damaged preamble followed by sound
-    /// blocks is no error but the first [`Item::Damage`].
+    /// Why there is nothing to read. A damaged preamble followed by sound blocks is not an error but the first
+    /// [`Item::Damage`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, OpenError> {
         let preamble = check_preamble(bytes)?;
         let recording = SliceReader { bytes, preamble };
@@ -43,7 +43,7 @@ impl<'a> SliceReader<'a> {
         self.preamble.map(version)
     }
 
-    /// All blocks and damages, in file order. Payloads are checksummed as they are passed.
+    /// All blocks and damages, in file order. Payload checksums are verified on the way.
     pub fn blocks(&self) -> Blocks<'a> {
         let start = self.preamble.map_or(0, |_| Preamble::BYTES);
         Blocks {
@@ -54,7 +54,7 @@ impl<'a> SliceReader<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// The sound block that `bytes` begin with, which were read from `offset` of the file.
+    /// The sound block at the start of `bytes`, which are at `offset` of the file.
     pub fn at(offset: u64, bytes: &'a [u8]) -> Option<Self> {
         match parse_block(bytes) {
             Parsed::Block(header, stored) => Some(Block::new(offset, &header, stored)),

@@ -7,8 +7,7 @@ use crate::scanner::{Item, Scanner, Step, check_preamble};
 use std::io::{self, ErrorKind, Read};
 
 const PIECE_BYTES: usize = 64 << 10;
-/// Without a sound preamble, so many bytes are searched for a block before the stream is given up;
-/// a pipe of other data may never end.
+/// Without a sound preamble, so many bytes are searched for a block; a pipe of other data may never end.
 const SEARCH_BYTES: u64 = 64 << 20;
 
 /// Reads blocks as they come.
@@ -20,16 +19,16 @@ pub struct StreamReader<R: Read> {
     ended: bool,
     preamble: Option<Preamble>,
     scanner: Scanner,
-    /// What opening the stream has found already.
+    /// The item found when the stream was opened.
     first: Option<Item<'static>>,
 }
 
 impl<R: Read> StreamReader<R> {
-    /// Reads up to the first block, which a recorder writes at once.
+    /// Opens a recording and reads its first block, which a recorder writes at once.
     ///
     /// # Errors
-    /// That the stream is empty, isn't a recording, has no sound block, is of a newer version, or
-    /// can't be read. A damaged preamble followed by blocks is reported as the first damage.
+    /// The stream is empty, isn't a recording, has no sound block, is of a newer version, or can't be read. A damaged
+    /// preamble followed by blocks is reported as the first damage.
     pub fn open(input: R) -> Result<Self, OpenError> {
         let mut reader = StreamReader {
             input,
@@ -98,7 +97,7 @@ impl<R: Read> StreamReader<R> {
         }
     }
 
-    /// One step of the scanner, or one reading that it needs.
+    /// One step of the scanner, or one read that it needs.
     fn advance(&mut self) -> io::Result<Advance> {
         let needed = match self.scanner.step(&self.window, self.base, self.ended) {
             Step::Item(Item::Block(block)) => {
@@ -114,8 +113,8 @@ impl<R: Read> StreamReader<R> {
         Ok(Advance::Read)
     }
 
-    /// Gives a block that the scanner has passed its payload out of the window. A large one takes the
-    /// window's memory along, so that the block is never there twice.
+    /// Moves the payload of a scanned block out of the window. A large one takes over the window's memory, so that it
+    /// is never in memory twice.
     fn take(&mut self, block: Block<'static>, stored_bytes: usize) -> Block<'static> {
         let passed = usize::try_from(self.scanner.offset() - self.base).unwrap_or(usize::MAX);
         let end = passed.min(self.window.len());
@@ -130,7 +129,7 @@ impl<R: Read> StreamReader<R> {
         block.with_payload(stored)
     }
 
-    /// Drops what the scanner has passed.
+    /// Drops the bytes that were scanned.
     fn forget(&mut self) {
         let passed = usize::try_from(self.scanner.offset() - self.base).unwrap_or(usize::MAX);
         let passed = passed.min(self.window.len());
@@ -138,9 +137,8 @@ impl<R: Read> StreamReader<R> {
         self.base += passed as u64;
     }
 
-    /// Reads until the window has `needed` bytes or the stream ends. Memory grows with what has
-    /// come, not with what a header claims, and never asks for bytes that it doesn't need: they may
-    /// be a second away.
+    /// Reads until the window has `needed` bytes or the stream ends. Memory grows with the bytes received, not with
+    /// what a header claims. No more than `needed` is requested: further bytes may take a second to arrive.
     fn fill(&mut self, needed: usize) -> io::Result<()> {
         while self.window.len() < needed && !self.ended {
             let have = self.window.len();
@@ -161,7 +159,7 @@ impl<R: Read> StreamReader<R> {
     }
 }
 
-/// What one step brought.
+/// The result of [`StreamReader::advance`].
 enum Advance {
     Item(Item<'static>),
     End,

@@ -1,5 +1,4 @@
-//! Numbered tags of the file: a table of variants, numbers and names goes in, an enum with its conversions
-//! comes out.
+//! Numbered tags of the file: makes an enum with conversions from a table of variants, numbers and names.
 
 /// Declares numbered tags, their names and both conversions in one table.
 macro_rules! tags {

@@ -20,8 +20,8 @@ pub fn put_delta(out: &mut Vec<u8>, from: u64, to: u64) {
     put(out, zigzag(from, to));
 }
 
-/// A difference whose zigzag form is longer than two bytes says less about a word than its own eight
-/// bytes: pointers come back, which a compressor sees.
+/// Words whose zigzag difference is longer than two bytes are stored as they are: pointers recur, which a compressor
+/// can use.
 const MOST_ZIGZAG: u64 = (1 << 14) - 2;
 
 /// Appends a word: the difference from `from` if that is small, else the word itself.
@@ -54,17 +54,17 @@ impl<'a> Cursor<'a> {
         Cursor { bytes, name }
     }
 
-    /// Whether all was read.
+    /// Whether everything was read.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The bytes that were not read.
+    /// Number of bytes not read yet.
     pub fn remaining(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Made only where it is wanted: what may own something is also dropped.
+    /// Out of line: building and dropping a [`Fault`] inline would slow the readers down.
     #[cold]
     fn short(&self) -> Fault {
         Fault::Short(self.name)
@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
         Ok(undo_zigzag(from, self.varint()?))
     }
 
-    /// Next word, told by itself or by its difference from `from`.
+    /// Next word, encoded as such or as its difference from `from`.
     #[inline]
     pub fn word(&mut self, from: u64) -> Result<u64, Fault> {
         if let Some(zigzag) = self.varint()?.checked_sub(1) {

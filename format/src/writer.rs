@@ -1,6 +1,6 @@
-//! Writes a recording, block by block; nothing is ever patched afterwards.
+//! Writes a recording, block by block, without seeking back.
 //!
-//! Enters: samples and cold records. Leaves: bytes on any [`Write`], the same for a pipe and a file.
+//! Input: samples and cold records. Output: bytes on any [`Write`], the same for a pipe and a file.
 
 use crate::block::{Block, encoding_of};
 use crate::cold::{
@@ -19,8 +19,7 @@ use zerocopy::IntoBytes;
 
 /// Writes one recording.
 ///
-/// A failed call leaves the recording as it stood: whole blocks, perhaps followed by part of one,
-/// which readers skip.
+/// After a failed call the recording consists of whole blocks, perhaps followed by part of one, which readers skip.
 pub struct Writer<W: Write> {
     out: W,
     written_bytes: u64,
@@ -37,7 +36,7 @@ pub struct Writer<W: Write> {
     frame: Vec<u8>,
 }
 
-/// What a block's header says beside lengths and checksums.
+/// The fields of a block's header other than lengths and checksums.
 struct Label {
     block_type: BlockType,
     samples: u32,
@@ -61,8 +60,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Starts a recording whose blocks, the metadata first, come from another one by
-    /// [`Writer::copy`].
+    /// Starts a recording whose blocks, metadata first, are copied from another by [`Writer::copy`].
     ///
     /// # Errors
     /// What `out` returns.
@@ -181,8 +179,8 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Writes symbols of an image, in as many parts as they need. They must be in order of address;
-    /// one that isn't begins a new part.
+    /// Writes symbols of an image, in as many parts as needed. They should be in order of address; one that isn't
+    /// begins a new part.
     ///
     /// # Errors
     /// What the output returns, or that a single name is longer than a block may be.
@@ -213,7 +211,7 @@ impl<W: Write> Writer<W> {
         self.emit(Label::new(BlockType::Image, now_ns, now_ns))
     }
 
-    /// Writes what is left, and the end record, and gives the output back.
+    /// Writes the remaining samples and the end record, and returns the output.
     ///
     /// # Errors
     /// What the output returns.
@@ -229,11 +227,6 @@ impl<W: Write> Writer<W> {
     /// Bytes written so far, all of them in whole blocks after a call that succeeded.
     pub fn written_bytes(&self) -> u64 {
         self.written_bytes
-    }
-
-    /// The output, for example to ask its file for something.
-    pub fn get_ref(&self) -> &W {
-        &self.out
     }
 
     fn records<T: Serialize>(
@@ -309,7 +302,7 @@ impl<W: Write> Writer<W> {
         self.write_block(header, stored_bytes)
     }
 
-    /// Writes a block of another recording as it stands there, under the next sequence number.
+    /// Copies a block of another recording unchanged, under the next sequence number.
     ///
     /// # Errors
     /// What the output returns.
@@ -334,8 +327,8 @@ impl<W: Write> Writer<W> {
         self.write_block(header, stored.len())
     }
 
-    /// Numbers, checksums and writes the block whose payload stands in `self.frame`, behind room
-    /// for its header: one write, so that a pipe's reader gets it at once.
+    /// Numbers, checksums and writes the block whose payload is in `self.frame` after room for its header. It is one
+    /// write, so that a pipe's reader gets it at once.
     fn write_block(&mut self, mut header: BlockHeader, stored_bytes: usize) -> io::Result<()> {
         let mut frame = std::mem::take(&mut self.frame);
         let end = BlockHeader::BYTES + stored_bytes;
@@ -344,7 +337,7 @@ impl<W: Write> Writer<W> {
         header.payload_crc = crc32fast::hash(&frame[BlockHeader::BYTES..end]).into();
         header.header_crc = header.checksum().into();
         frame[..BlockHeader::BYTES].copy_from_slice(header.as_bytes());
-        // Counted even if the write fails: the next block then tells what is missing.
+        // Counted even if the write fails: the next block then shows what is missing.
         self.sequence = self.sequence.saturating_add(1);
         self.samples_before += u64::from(header.samples.get());
         let result = self.write(&frame[..end]);
@@ -352,8 +345,7 @@ impl<W: Write> Writer<W> {
         result
     }
 
-    /// Puts the payload into `self.frame`, compressed where that helps, and says how long it is
-    /// there.
+    /// Puts the payload into `self.frame`, compressed where that makes it smaller, and returns its codec and length.
     fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
         let parts = match block_type {
             BlockType::Samples => &self.parts[..],

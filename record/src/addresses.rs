@@ -1,11 +1,11 @@
-//! Sampled addresses of a kernel that are to be named, each once.
+//! Sampled addresses of a kernel whose names are wanted, each once.
 
 use std::collections::HashSet;
 
-/// Most that are remembered; code behind later ones has no names.
+/// Most addresses remembered; later ones get no names.
 const ADDRESSES_MAX: usize = 1 << 20;
 
-/// Addresses that came, and which of them are new.
+/// Addresses seen, and which of them are new.
 #[derive(Debug, Default)]
 pub struct Addresses {
     seen: HashSet<u64>,
@@ -20,12 +20,12 @@ impl Addresses {
         }
     }
 
-    /// Whether none came since they were taken.
+    /// Whether there are no new ones.
     pub fn is_empty(&self) -> bool {
         self.new.is_empty()
     }
 
-    /// Those that came since the last call, in their order.
+    /// The new addresses since the last call, in order.
     pub fn take(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.new)
     }

@@ -1,7 +1,7 @@
-//! Which code of a guest is kept beside its samples (format-spec.md, section 6.10): a piece around each
-//! instruction pointer or caller where there was none before, up to a number.
+//! Chooses the code of a guest that is recorded beside its samples (format-spec.md, section 6.10): a piece around
+//! each instruction pointer or caller, once, up to a limit.
 //!
-//! Enters: a vCPU of a frozen guest. Leaves: notes. Must not allocate.
+//! Input: a vCPU of a frozen guest. Output: notes. Must not allocate.
 
 use crate::ring::Sink;
 use crate::slot::NoteKind;
@@ -9,24 +9,24 @@ use crate::source::{Frozen, Vcpu};
 use uprof::cold::Code;
 use uprof::{Arch, Frame, Task};
 
-/// Pieces of an address space at the most.
+/// Most pieces of an address space.
 const MOST_PIECES: usize = 128;
-/// Pieces of all together, from which on a space gets no more than [`FEW_PIECES`].
+/// From this number of pieces on, a space gets at most [`FEW_PIECES`].
 const MANY_PIECES: usize = 256;
 const FEW_PIECES: usize = 8;
-/// Pieces of a recording, or of each life of a guest in it, at the most.
+/// Most pieces of a recording, or of each life of a guest in it.
 const MOST_TOGETHER: usize = 512;
 const PIECE_BYTES: u64 = Code::MOST_BYTES as u64;
-/// A stack pointer that moved by less is taken for the same thread's.
+/// A stack pointer that moved by less is assumed to be the same thread's.
 const STACK_BYTES: u64 = 16 << 10;
 
 /// Chooses pieces of code, and reads them.
 pub struct Codes {
-    /// The pieces that there are, by space and address.
+    /// The pieces recorded so far, by space and address.
     seen: Vec<(u32, u64)>,
     /// The life of the guest that they are of.
     life: u32,
-    /// A piece that a caller was in, and whose: the vCPU and its stack.
+    /// A caller's piece to read next, with the vCPU and stack that it is of.
     wanted: Option<(u32, u64, (u32, u64))>,
 }
 
@@ -52,8 +52,8 @@ impl Codes {
         of_space.count() < most
     }
 
-    /// Reads at most one piece that is new: of the instruction pointer, or of a caller seen before. Says
-    /// whether there was one.
+    /// Reads at most one new piece: of the instruction pointer, or of a caller seen before. Returns whether there was
+    /// one.
     pub fn read(
         &mut self,
         frozen: &mut Frozen<'_>,
@@ -78,7 +78,7 @@ impl Codes {
         let mut piece = (vcpu.space_of(ip), ip / PIECE_BYTES);
         if !self.is_new(piece) {
             match self.wanted {
-                // Of another thread, the address may mean something else.
+                // In another thread the address may mean something else.
                 Some((task, stack, wanted))
                     if (task, stack) == whose
                         && vcpu.space_of(wanted.1 * PIECE_BYTES) == wanted.0 =>
@@ -101,7 +101,7 @@ impl Codes {
         true
     }
 
-    /// Takes note of the callers of a sample.
+    /// Remembers a caller of a sample whose code is to be read.
     pub fn want(&mut self, vcpu: &Vcpu, arch: Arch, chain: &[Frame]) {
         if self.seen.len() == MOST_TOGETHER
             || self.wanted.is_some_and(|(task, ..)| task != vcpu.task.vcpu)

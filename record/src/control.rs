@@ -1,5 +1,5 @@
-//! What runs between the sampler, the encoder and whoever watches: counts, the word to stop, and why
-//! a recording ended.
+//! State shared by the sampler, the encoder and observers of a recording: counters, the request to stop, and why it
+//! ended.
 
 use crate::source::{Life, SourceError};
 use crate::sys::signal;
@@ -7,42 +7,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uprof::cold::EndReason;
 
-/// Counts that change while a recording runs; anyone may look.
+/// Counters that change while a recording runs; any thread may read them.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Samples written.
     pub samples: AtomicU64,
-    /// Samples dropped, by whomever.
+    /// Samples dropped, for any reason.
     pub dropped: AtomicU64,
     /// Bytes written.
     pub bytes: AtomicU64,
-    /// Time since the start, in nanoseconds, at the encoder's last look.
+    /// Time since the start, in nanoseconds, when the encoder last updated it.
     pub passed_ns: AtomicU64,
-    /// The period that the overhead limit has led to, or 0.
+    /// The period that the overhead limit has forced, or 0.
     pub slowed_to_ns: AtomicU64,
     /// Set to end the recording.
     pub stop: AtomicBool,
 }
 
-/// What the sampler asks whether it should go on.
+/// Decides whether the sampler goes on.
 pub struct Control {
     /// Shared counts.
     pub counters: Arc<Counters>,
     /// For how long to sample, in nanoseconds.
     pub duration_ns: Option<u64>,
-    /// When that is over, on the monotonic clock; `None` before sampling has begun, too.
+    /// When to stop, on the monotonic clock; also `None` before sampling has begun.
     pub stop_at_ns: Option<u64>,
 }
 
 impl Control {
-    /// The first sample may be taken from `now_ns` on: all before was preparation.
+    /// Starts the duration at `now_ns`, when preparation is over.
     pub fn begin(&mut self, now_ns: u64) {
         self.stop_at_ns = self
             .duration_ns
             .map(|duration_ns| now_ns.saturating_add(duration_ns));
     }
 
-    /// Who asked to stop, if anyone.
+    /// Why a stop was requested, if it was.
     pub fn stop_asked(&self) -> Option<String> {
         if self.counters.stop.load(Ordering::Relaxed) {
             return Some("stopped by the program".into());
@@ -58,7 +58,7 @@ impl Control {
         (self.stop_at_ns? <= now_ns).then_some(Ending::Duration)
     }
 
-    /// Milliseconds until the time asked for is over, at least 1.
+    /// Milliseconds until the requested duration is over, at least 1.
     pub fn milliseconds_left(&self, now_ns: u64) -> u64 {
         let left_ns = self
             .stop_at_ns
@@ -70,9 +70,9 @@ impl Control {
 /// Why the sampler stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// The time asked for was over.
+    /// The requested duration was over.
     Duration,
-    /// Someone asked.
+    /// A stop was requested.
     Stopped(String),
     /// The guest ended.
     TargetEnded(String),

@@ -1,15 +1,15 @@
-//! What a look at a machine or at a target found, before anything is recorded: all doctors leave a [`Report`].
+//! Results of examining a machine or a target before a recording: all doctors produce a [`Report`].
 
-/// One thing that was looked into.
+/// One thing that was examined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How it is.
+    /// Its state.
     pub verdict: Verdict,
     /// What was found, and what to do about it.
     pub text: String,
 }
 
-/// How something is.
+/// State of an examined thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// As it should be.
@@ -18,11 +18,11 @@ pub enum Verdict {
     Poor,
     /// Recording can't work.
     Bad,
-    /// Not here, which is no fault.
+    /// Not present, which is not a fault.
     Absent,
 }
 
-/// What the doctor found, and what it would type.
+/// What the doctor found, and the command that it recommends.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Findings, in order.

@@ -1,8 +1,8 @@
-//! What the recorder reads of ELF files: program headers, which say what is loaded where and where the notes are. By
-//! these, [`build_id`] finds the id and `image` the code of a guest.
+//! What the recorder reads of ELF files: program headers, by which [`build_id`] finds the build-id and `image` a
+//! guest's code.
 //!
-//! Enters: a way to read the file. Leaves: headers, as they stand there; believes none of them, and reads no
-//! more than so many. Source: System V ABI, chapter 5 ("Program Header").
+//! Input: a function that reads the file. Output: its headers, unverified and limited in number. Source: System V
+//! ABI, chapter 5 ("Program Header").
 
 pub mod build_id;
 mod image;
@@ -18,10 +18,10 @@ pub const PT_NOTE: u32 = 4;
 /// The part holds code.
 pub const PF_X: u32 = 1;
 
-/// More are not looked at.
+/// Most program headers that are read.
 const MOST_HEADERS: u16 = 128;
 
-/// Fills a piece from an offset on.
+/// Fills a buffer from an offset of the file.
 pub type Read<'r> = dyn Fn(&mut [u8], u64) -> io::Result<()> + 'r;
 
 /// One header.
@@ -33,11 +33,11 @@ pub struct ProgramHeader {
     pub flags: u32,
     /// Where the part begins in the file.
     pub offset: u64,
-    /// Where it goes.
+    /// Address at which it is loaded.
     pub address: u64,
     /// Its bytes in the file.
     pub file_bytes: u64,
-    /// Its bytes once it is loaded.
+    /// Its bytes in memory.
     pub memory_bytes: u64,
 }
 
@@ -46,13 +46,13 @@ pub fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-/// Whether they are of one that is read here: 64-bit, little-endian.
+/// Whether these are the first bytes of a supported ELF file: 64-bit, little-endian.
 pub fn is_read(bytes: &[u8]) -> bool {
     is_elf(bytes) && bytes[4..].starts_with(&[2, 1])
 }
 
-/// The headers of a 64-bit little-endian ELF file, `None` for each that can't be read. `None` at once if it is no
-/// such file.
+/// The program headers of a 64-bit little-endian ELF file, `None` for each that can't be read. `None` if it is not
+/// such a file.
 pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<ProgramHeader>> + 'r> {
     let mut header = [0; 64];
     from(&mut header, 0).ok()?;

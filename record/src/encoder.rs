@@ -1,7 +1,7 @@
-//! The encoder thread: takes samples and notes off the ring and writes them.
+//! The encoder thread: takes samples and notes from the ring and writes them.
 //!
-//! It may allocate, wait and fail; the sampler doesn't notice. An output that fails ends the
-//! recording: what was written until then stays readable.
+//! It may allocate, wait and fail without an effect on the sampler. A failed output ends the recording; what was
+//! written before stays readable.
 
 use crate::control::Counters;
 use crate::elf::Image;
@@ -25,20 +25,20 @@ use uprof::cold::{
 use uprof::due::is_late;
 use uprof::{Durations, ImagePart, State, Task, Writer};
 
-/// A killed recorder loses no more than this, plus what the kernel still holds: together less than
-/// a second also on a busy machine.
+/// A killed recorder loses at most this much, plus what is in the kernel's buffers: less than a second in all, even
+/// on a busy machine.
 const FLUSH_NS: u64 = 400_000_000;
-/// How long the encoder sleeps at the most when there is nothing to do, and at the least.
+/// Longest and shortest sleep when there is nothing to do.
 const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
-/// Samples taken in one turn at the most: losses, names and flushes must not wait until a ring is
-/// empty that is filled as fast as it is drained.
+/// Most samples taken in one turn: losses, names and flushes must not wait for a ring that is filled as fast as it is
+/// drained.
 const TURN: usize = 1024;
-/// Address spaces of a guest that are told: each takes some bytes of memory here and of the file.
+/// Most address spaces of a guest that are recorded, each of which takes memory and space in the file.
 const MOST_SPACES: usize = 65_536;
 
-/// How long to sleep so that a quarter of the ring's `slots` fills meanwhile, if samples go on
-/// coming as they did: `gathered` since a nap of `last` began.
+/// How long to sleep for a quarter of the ring's `slots` to fill, at the rate of `gathered` samples since a sleep of
+/// `last` began.
 fn nap(last: Duration, gathered: usize, slots: usize) -> Duration {
     let share = slots as f64 / 4.0 / gathered.max(1) as f64;
     Duration::try_from_secs_f64(last.as_secs_f64() * share)
@@ -54,21 +54,20 @@ pub struct Encoder<W: Write> {
     start_ns: u64,
     tasks: Vec<TaskEvent>,
     modules: Vec<ModuleEvent>,
-    /// Code of the guest, and how much of it is written.
+    /// Code of the guest, and how many of its records are written.
     code: Vec<Code>,
     code_written: usize,
     images_said: Arc<[Image]>,
-    /// Which of them are not where they are said to be, as far as has shown, in this life of the guest: since
-    /// when, and as which address space, it lives.
+    /// Indices of the images not yet found at their stated addresses in this life of the guest.
     unplaced: Vec<usize>,
     life: (u64, u32),
-    /// How much of the code is of lives before.
+    /// How many records of code are of earlier lives.
     code_before: usize,
-    /// Which of them were nowhere in a life that is over.
+    /// Images that were not found in an earlier life.
     never_placed: Vec<usize>,
-    /// In which address spaces of this life programs among them are.
+    /// Images and address spaces of this life in which they were found.
     placed: HashSet<(usize, u32)>,
-    /// The address spaces of this life, and what is still to be written of them.
+    /// The address spaces of this life, and the events of them still to be written.
     roots: HashSet<u32>,
     spaces: Vec<SpaceEvent>,
     losses: Vec<Loss>,
@@ -77,11 +76,11 @@ pub struct Encoder<W: Write> {
     held: Vec<HeldImage>,
     times: Vec<ProcessTime>,
     counted_ns: Option<u64>,
-    /// With a Linux guest, what its own memory tells of its kernel.
+    /// The kernel of a Linux guest, as read from its memory.
     linux: Option<Linux>,
 }
 
-/// What the encoder counted.
+/// The encoder's totals.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     /// Samples written.
@@ -98,13 +97,13 @@ pub struct Tally {
     pub output_error: Option<String>,
     /// Whether that made the encoder stop the sampler.
     pub stopped_sampler: bool,
-    /// Processor time that the kernel counted, where someone asked it.
+    /// Processor time that the kernel counted, where it was read.
     pub counted_ns: Option<u64>,
     last_round_ns: Option<u64>,
 }
 
 impl Tally {
-    /// What is left to say when the encoder thread is gone.
+    /// The tally of an encoder thread that panicked.
     pub fn panicked() -> Self {
         Tally {
             output_error: Some("the encoder thread failed; please report this".into()),
@@ -204,7 +203,7 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Takes over what the guest's kernel tells of itself.
+    /// Sets the guest's Linux kernel.
     pub fn tell_linux(&mut self, linux: Option<Linux>) {
         self.modules.extend(
             linux
@@ -214,7 +213,7 @@ impl<W: Write> Encoder<W> {
         self.linux = linux;
     }
 
-    /// Works until the sampler has gone and all is written.
+    /// Runs until the sampler has ended and everything is written.
     pub fn run(&mut self, mut drain: Drain, counters: &Counters) -> Tally {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
@@ -259,8 +258,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Takes what is in the ring, a turn's worth at the most; returns how many samples and notes
-    /// there were.
+    /// Takes samples and notes from the ring, at most a turn's worth; returns how many.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
         let Encoder {
@@ -352,7 +350,7 @@ impl<W: Write> Encoder<W> {
             }
             NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
-                // What was mapped instead may be gone before the next regular look.
+                // What is mapped now may be gone before the next regular observation.
                 self.observe(time_ns);
             }
             NoteKind::CopiedFrom(space) => {
@@ -403,7 +401,7 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// An event of an address space; of a process's, more is found out before it is written.
+    /// Adds an event of an address space; the namer may complete it before it is written.
     fn add_module(&mut self, event: ModuleEvent) {
         let unasked = match &mut self.namer {
             Some(namer) => namer.ask(event),
@@ -412,8 +410,8 @@ impl<W: Write> Encoder<W> {
         self.modules.extend(unasked);
     }
 
-    /// Images that the guest's code shows to be where they are said to be become modules: a kernel's in all
-    /// address spaces, others in those in which their code is.
+    /// Makes modules of the images that the guest's code shows at their stated addresses: kernels in all address
+    /// spaces, others in those that have their code.
     #[cold]
     fn place_images(&mut self, last: bool) {
         let (since_ns, life) = self.life;
@@ -450,7 +448,7 @@ impl<W: Write> Encoder<W> {
         if !last {
             return;
         }
-        // A guest of one address space is of one piece, also for readers that know nothing of spaces.
+        // In a guest with one address space an image is in all of it, also for readers that don't know spaces.
         if self.roots.len() > 1 {
             roots.clear();
         }
@@ -464,7 +462,7 @@ impl<W: Write> Encoder<W> {
         });
     }
 
-    /// The guest is another domain by now, where all is to be looked for again.
+    /// Begins a new life: the guest is another domain, in which all images must be found again.
     #[cold]
     fn begin_life(&mut self, time_ns: u64, space: u32) {
         self.place_images(true);
@@ -476,7 +474,7 @@ impl<W: Write> Encoder<W> {
         self.roots.clear();
     }
 
-    /// Paths of images that were not found where they are said to be; to be asked for at the end.
+    /// Paths of images that were not found at their stated addresses; known at the end.
     pub fn unplaced(&self) -> Vec<PathBuf> {
         let mut numbers = [&self.never_placed[..], &self.unplaced].concat();
         numbers.sort_unstable();
@@ -485,7 +483,7 @@ impl<W: Write> Encoder<W> {
         images.map(|image| image.path.clone()).collect()
     }
 
-    /// Takes over what was found out; the `last` time, what is under way is waited for.
+    /// Takes the namer's results; the `last` time it waits for outstanding ones.
     fn hear(&mut self, last: bool, tally: &mut Tally) {
         let Some(namer) = &mut self.namer else {
             return;
@@ -507,14 +505,14 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// The files that were mapped, opened; to be asked for once, at the end.
+    /// Takes the opened files that were mapped; to be called once, at the end.
     pub fn take_held(&mut self) -> Vec<HeldImage> {
         std::mem::take(&mut self.held)
     }
 
-    /// Writes out what was gathered; the `last` time, what is still being read is waited for.
+    /// Writes what was gathered.
     fn flush(&mut self, last: bool) -> io::Result<()> {
-        // To ask again takes reading of images; without further code the answer would be the same.
+        // Placing images reads their files, and gives the same result without new code.
         let may_tell = last || self.code.len() > self.code_written;
         if may_tell && !self.unplaced.is_empty() {
             self.place_images(last);
@@ -541,7 +539,7 @@ impl<W: Write> Encoder<W> {
         writer.flush()
     }
 
-    /// An output that fails ends the recording.
+    /// Ends the recording if the output failed.
     fn check(&mut self, result: io::Result<()>, tally: &mut Tally, counters: &Counters) {
         if let Err(error) = result {
             tally.output_error.get_or_insert(error.to_string());
@@ -567,7 +565,7 @@ impl<W: Write> Encoder<W> {
     }
 }
 
-/// What is to be told of the address space of a sample under `root`, if it is new.
+/// The event of the address space of a sample under `root`, if it is new.
 fn new_space(
     known: &mut HashSet<u32>,
     slot: &Slot,
@@ -576,7 +574,7 @@ fn new_space(
 ) -> Option<SpaceEvent> {
     let space = space_of_root(slot.task.space, root);
     let is_new = known.len() < MOST_SPACES && known.insert(space);
-    // Of a guest that is followed only the first life was asked.
+    // Only the first life of a followed guest was examined.
     let process = linux.filter(|_| slot.task.space == 0);
     let named = |(pid, name): (u32, &str)| SpaceChange::Named {
         pid,

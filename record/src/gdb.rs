@@ -1,9 +1,8 @@
 //! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
 //!
-//! Bytes come in through an [`endpoint`], become packets in [`packet`], replies in [`client`],
-//! registers by the stub's [`description`] and [`registers`], samples in `source`. The
-//! [`release`] lets a stub's guest go however the recorder ended. Protocol: "Debugging with GDB",
-//! appendix E, "GDB Remote Serial Protocol".
+//! Bytes come from an [`endpoint`], become packets in [`packet`], replies in [`client`], registers by the stub's
+//! [`description`] and [`registers`], samples in `source`. [`release`] resumes the guest however the recorder ended.
+//! Protocol: "Debugging with GDB", appendix E, "GDB Remote Serial Protocol".
 
 mod address;
 pub mod packet;

@@ -1,28 +1,28 @@
-//! Which of several names for one address wins. Enters: what symbol tables and lists say of each
-//! name. Leaves: an order. Recorder and report ask here, so that a function is called the same
-//! whether its name comes from an ELF file, from kallsyms, from `nm` or from the recording.
+//! Orders the names of one address. Input: a symbol's name, kind, binding and size. Output: which of two names is
+//! preferred. Recorder and report use the same order, so that a function has the same name whether it comes from an
+//! ELF file, kallsyms, `nm` or the recording.
 //!
-//! In this order, until one is better:
+//! The first difference decides:
 //! 1. a name over none;
 //! 2. a function over an object, either over a label;
 //! 3. one whose size is known over one without;
 //! 4. an exported name, global or weak, over a local one: `malloc` over `__GI___libc_malloc`;
-//! 5. fewer underscores in front: `puts`, which is weak, over `_IO_puts`, which is global (those
-//!    that mangling puts there don't count);
+//! 5. fewer leading underscores: `puts`, which is weak, over `_IO_puts`, which is global (those of a mangling prefix
+//!    don't count);
 //! 6. a global name over a weak one;
 //! 7. the shorter name;
-//! 8. the first in the order of bytes.
+//! 8. the first in byte order.
 
 use std::cmp::{Ordering, Reverse};
 
-/// What a symbol is said to stand for.
+/// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A place in code or data: nobody said that it is a function.
+    /// An address in code or data, not marked as a function.
     Label,
-    /// Code or data, in a list that doesn't tell functions from labels.
+    /// Code or data, in a list that doesn't distinguish functions from labels.
     Unsaid,
-    /// Data, or code that its compiler calls so.
+    /// Data, or code that its compiler marked as an object.
     Object,
     /// A function.
     Function,
@@ -42,7 +42,7 @@ pub enum Binding {
 /// One of several names for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alias<'a> {
-    /// As the linker wrote it, without version.
+    /// The linker's name, without version.
     pub name: &'a str,
     /// What it stands for.
     pub kind: Kind,
@@ -71,8 +71,7 @@ impl Alias<'_> {
     }
 }
 
-/// A symbol's name without the version that a linker has put behind it: `memcpy` of
-/// `memcpy@@GLIBC_2.14`.
+/// A symbol's name without its version suffix: `memcpy` for `memcpy@@GLIBC_2.14`.
 pub fn unversioned(name: &str) -> &str {
     match name.split_once('@') {
         Some((bare, version)) if !bare.is_empty() && version != "plt" => bare,
@@ -80,7 +79,7 @@ pub fn unversioned(name: &str) -> &str {
     }
 }
 
-/// How many underscores are in front that the author wrote.
+/// Number of leading underscores, mangling prefixes aside.
 fn underscores(name: &str) -> usize {
     let is_mangled = match name.as_bytes() {
         [b'_', b'Z', ..] | [b'_', b'_', b'Z', ..] => true,

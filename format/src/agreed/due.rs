@@ -1,5 +1,5 @@
-//! Samples beside those that were due: each stands for a period of processor time, and the kernel
-//! counts that time too.
+//! Compares the samples taken with those that were due: each stands for a period of processor time, which the kernel
+//! counts too.
 
 use crate::cold::{LossReason, ProcessTime};
 
@@ -14,36 +14,36 @@ pub struct Due {
     pub rate_millihertz: u64,
 }
 
-/// A gap below this share of the processor time is none worth telling.
+/// A gap below this share of the processor time is not reported.
 const LEAST_GAP: f64 = 0.05;
 /// Samples fall at random: the square root of their number is the usual error, and three times that is
 /// an unusual one.
 const ERRORS: f64 = 3.0;
 
-/// Up to this share of all deadlines may be missed without a word to whoever asks for the exit status: what a
-/// busy machine costs, and less than the error of most shares.
+/// Up to this share of all deadlines may be missed without an effect on the exit status: a busy machine misses as
+/// many, and the sampling error of most shares is larger.
 pub const MISSED_SHARE_MAX: f64 = 0.05;
 
-/// A sample is late beyond so many nanoseconds after its deadline: it may show what a guest did after it was
-/// due, rather than then.
+/// A sample is late if it was taken more than this many nanoseconds after its deadline: it may show what the guest
+/// did after that deadline.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// Whether a sample is late; of one whose source doesn't tell, no.
+/// Whether a sample is late; `false` where its lateness is not known.
 pub fn is_late(late_ns: Option<u64>) -> bool {
     late_ns.is_some_and(|late_ns| late_ns > LATE_NS)
 }
 
-/// Up to this share of late samples nobody is told of them: so few move a share by a point at the most, which is less
-/// than the error of most.
+/// Late samples are not reported up to this share of all: so few move a share by at most one percentage point, less
+/// than the sampling error of most.
 pub const LATE_SHARE_MAX: f64 = 0.01;
 
-/// Whether `late` of so many samples are worth telling.
+/// Whether `late` of `samples` are enough to be reported.
 pub fn are_many_late(late: u64, samples: u64) -> bool {
     late as f64 > samples as f64 * LATE_SHARE_MAX
 }
 
-/// Whether a `count` lost for `reason` is reason enough for exit status 1, where a recording had so many
-/// `deadlines`: any is, but for a few missed deadlines.
+/// Whether a loss of `count` for `reason` makes the exit status 1 in a recording of `deadlines` deadlines. Any loss
+/// does, except for a few missed deadlines.
 pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
     match reason {
         LossReason::Deadline => count as f64 > deadlines * MISSED_SHARE_MAX,
@@ -52,7 +52,7 @@ pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
 }
 
 impl Due {
-    /// Samples that were due, with their fraction.
+    /// Number of samples that were due, with its fraction.
     pub fn samples_due(&self) -> f64 {
         self.counted_ns as f64 / 1e12 * self.rate_millihertz as f64
     }
@@ -62,13 +62,13 @@ impl Due {
         (self.samples as f64 * 1e12 / self.rate_millihertz.max(1) as f64) as u64
     }
 
-    /// Samples as a share of those that were due; `None` where none was.
+    /// Samples as a share of those that were due; `None` if none was due.
     pub fn share(&self) -> Option<f64> {
         let due = self.samples_due();
         (due > 0.0).then(|| self.samples as f64 / due)
     }
 
-    /// Whether so many are missing, or too many, that chance doesn't explain it.
+    /// Whether more samples are missing, or too many, than chance explains.
     pub fn has_gap(&self) -> bool {
         let due = self.samples_due();
         let gap = (self.samples as f64 - due).abs();

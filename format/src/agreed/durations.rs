@@ -1,8 +1,8 @@
-//! How long many things took, in bounded memory.
+//! Percentiles of many durations, in bounded memory.
 
 use std::collections::BTreeMap;
 
-/// Many durations, told by percentiles that are at most 0.8 % too high.
+/// Many durations, whose percentiles are at most 0.8 % too high.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Durations {
     /// By logarithmic class, see [`class_of`].
@@ -11,11 +11,11 @@ pub struct Durations {
     pub count: u64,
     /// The longest, in nanoseconds.
     pub max_ns: u64,
-    /// All together, in nanoseconds.
+    /// Their sum, in nanoseconds.
     pub sum_ns: u128,
 }
 
-/// Bits of a duration that tell classes of the same power of two apart.
+/// Bits of a duration that distinguish classes of the same power of two.
 const CLASS_BITS: u32 = 7;
 
 /// The class of `duration_ns`: exact below 256, then 128 classes for each power of two.
@@ -24,7 +24,7 @@ fn class_of(duration_ns: u64) -> u16 {
     ((shift as u16) << CLASS_BITS) + (duration_ns >> shift) as u16
 }
 
-/// The longest of a class.
+/// The longest duration of a class.
 fn class_end(class: u16) -> u64 {
     let shift = u32::from(class >> CLASS_BITS).saturating_sub(1);
     let lead = u64::from(class) - (u64::from(shift) << CLASS_BITS);
@@ -32,7 +32,7 @@ fn class_end(class: u16) -> u64 {
 }
 
 impl Durations {
-    /// Counts one.
+    /// Adds a duration.
     pub fn add(&mut self, duration_ns: u64) {
         *self.classes.entry(class_of(duration_ns)).or_default() += 1;
         self.count += 1;
@@ -40,7 +40,7 @@ impl Durations {
         self.sum_ns += u128::from(duration_ns);
     }
 
-    /// Counts what `other` counted.
+    /// Adds all durations of `other`.
     pub fn merge(&mut self, other: &Durations) {
         for (class, count) in &other.classes {
             *self.classes.entry(*class).or_default() += count;
@@ -50,7 +50,7 @@ impl Durations {
         self.sum_ns += other.sum_ns;
     }
 
-    /// What `share` (0 to 1) of all don't exceed, in nanoseconds; `None` without any.
+    /// The duration that `share` (0 to 1) of all don't exceed, in nanoseconds; `None` if there are none.
     pub fn percentile_ns(&self, share: f64) -> Option<u64> {
         let rank = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0;

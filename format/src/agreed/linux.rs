@@ -1,10 +1,10 @@
-//! What a Linux kernel's own memory tells of its code: names by kallsyms ([`Kallsyms`]), unwind rules by ORC
-//! ([`Orc`]), places in its structures by BTF ([`Btf`]). Recorder and report both ask here: the one has a guest's
-//! memory, the other an image.
+//! Reads the tables in a Linux kernel's memory that describe the kernel: symbols from kallsyms ([`Kallsyms`]), unwind
+//! rules from ORC ([`Orc`]), structure layouts from BTF ([`Btf`]). The recorder applies it to a guest's memory, the
+//! report to an image.
 //!
-//! Enters: memory by address ([`KernelMemory`]), whose contents may be anything and may change while they are
-//! read. Leaves: tables that were checked, or why there are none. Nothing is read but through the trait, and no
-//! more than the limits of each table allow.
+//! Input: memory by address ([`KernelMemory`]), whose contents are not trusted and may change while they are read.
+//! Output: checked tables, or why there are none. All reads go through the trait and are bounded by each table's
+//! limits.
 
 mod btf;
 mod find;
@@ -23,7 +23,7 @@ pub trait KernelMemory {
     /// Reads from `address` upwards; returns the bytes read: fewer than asked for where memory is missing.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 
-    /// Exactly so many bytes.
+    /// Reads exactly `length` bytes.
     fn bytes(&mut self, address: u64, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         (self.read(address, &mut bytes) == length).then_some(bytes)
@@ -32,10 +32,10 @@ pub trait KernelMemory {
 
 /// First address of the kernel's half of an address space.
 pub const KERNEL_HALF: u64 = 1 << 63;
-/// How a kernel is called where an image has its path.
+/// Path of a kernel's image in a recording.
 pub const KERNEL_PATH: &str = "[kernel]";
 
-/// A kernel as its memory tells of it.
+/// A kernel, as described by its own tables.
 #[derive(Debug)]
 pub struct Kernel {
     /// Its symbols.
@@ -44,16 +44,16 @@ pub struct Kernel {
     pub orc: Option<Orc>,
     /// Its code, with some data between its parts.
     pub text: Range<u64>,
-    /// Where other things lie that it has.
+    /// Addresses of other things in it.
     pub marks: Marks,
 }
 
-/// Where a kernel has what is asked of it beside its code; `None` where it has no such symbol.
+/// Addresses in a kernel beside its code; `None` where it has no such symbol.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// What it calls itself (`linux_banner`).
+    /// Its version text (`linux_banner`).
     pub banner: Option<u64>,
-    /// Its notes, as ELF has them.
+    /// Its ELF notes.
     pub notes: Option<Range<u64>>,
     /// Its types; see [`Btf::read`].
     pub types: Option<Range<u64>>,
@@ -61,11 +61,12 @@ pub struct Marks {
     pub first_task: Option<u64>,
 }
 
-/// What a kernel's tables and marks are found by: all at once, as each question expands all names.
+/// Symbols by which a kernel's tables and marks are found. They are looked up together, as each lookup expands all
+/// names.
 const MARKS: [&str; 13] = [
     "_stext",
     "_etext",
-    // Code that is gone after the start, but for the frame of whoever was there first.
+    // Freed after the boot, though the first task's stack still has a frame in it.
     "_einittext",
     "__start_orc_unwind_ip",
     "__stop_orc_unwind_ip",
@@ -80,7 +81,7 @@ const MARKS: [&str; 13] = [
 ];
 
 impl Kernel {
-    /// Reads the tables of the kernel whose table of tokens has its digits at `digits` (see [`find`]).
+    /// Reads the tables of the kernel whose token table has its digits at `digits` (see [`find`]).
     ///
     /// # Errors
     /// What is wrong with them, in a few words.
@@ -91,10 +92,10 @@ impl Kernel {
         let [start, end, first_end, ips, ips_end, rules, rules_end, ..] = found;
         let [.., banner, notes, notes_end, types, types_end, first_task] = found;
         let (Some(start), Some(end)) = (start, end.max(first_end)) else {
-            return Err("it does not say where the code lies");
+            return Err("it does not say where its code is");
         };
         if start < KERNEL_HALF || end <= start || end - start > MOST_TEXT_BYTES {
-            return Err("it says that code lies where none can");
+            return Err("its code is said to be where no code can be");
         }
         let range = |start: Option<u64>, end: Option<u64>| Some(start?..end?);
         let orc = range(ips, ips_end)
@@ -117,7 +118,7 @@ impl Kernel {
 /// No kernel has more code in one piece.
 const MOST_TEXT_BYTES: u64 = 256 << 20;
 
-/// How many of `len` come before the first that isn't.
+/// The first index below `len` for which `is_before` is false, by binary search; `len` if there is none.
 fn behind(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {

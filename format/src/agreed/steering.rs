@@ -1,8 +1,8 @@
-//! Characters that could steer whoever shows a text: a terminal, a page, an editor. A recording, an
-//! image, a guest or a stub may hold any of them. Enters: a character. Leaves: whether it may be shown.
+//! Characters that control a terminal, a page or an editor instead of being displayed. Texts of a recording, an
+//! image, a guest or a stub may contain any of them.
 //!
-//! Source: Unicode 17.0, `UnicodeData.txt`: the general categories Cc, Cf, Zl and Zp; of Cf whole
-//! blocks where the rest of them is reserved for more of the same.
+//! Source: Unicode 17.0, `UnicodeData.txt`: the general categories Cc, Cf, Zl and Zp; for Cf, whole blocks whose
+//! remainder is reserved for more of the same.
 
 /// First and last character of each stretch, ascending.
 const STEERING: [(char, char); 21] = [
@@ -21,7 +21,7 @@ const STEERING: [(char, char); 21] = [
     ('\u{2060}', '\u{206f}'),
     ('\u{feff}', '\u{feff}'),
     ('\u{fff0}', '\u{fffb}'),
-    // No characters, and not allowed in XML.
+    // Noncharacters, which XML doesn't allow.
     ('\u{fffe}', '\u{ffff}'),
     ('\u{110bd}', '\u{110cd}'),
     ('\u{13430}', '\u{1343f}'),
@@ -30,10 +30,10 @@ const STEERING: [(char, char); 21] = [
     ('\u{e0000}', '\u{e0fff}'),
 ];
 
-/// Whether `letter` moves a cursor, ends a line, turns the direction of text, hides, or is no
-/// character. Tabs and line ends are among them.
+/// Whether `letter` moves the cursor, ends a line, changes the direction of text, is invisible, or is a noncharacter.
+/// Tabs and line ends are included.
 pub fn is_steering(letter: char) -> bool {
-    // What most texts are made of is answered first.
+    // The common case first.
     !(' '..='~').contains(&letter)
         && STEERING
             .iter()

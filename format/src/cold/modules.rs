@@ -1,5 +1,4 @@
-//! Events of address spaces: which part of which image was mapped where (format-spec.md,
-//! section 6.4).
+//! Events of address spaces: which part of which image was mapped where (format-spec.md, section 6.4).
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
@@ -19,9 +18,9 @@ pub struct ModuleEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredChange", into = "StoredChange")]
 pub enum ModuleChange {
-    /// Part of an image was mapped; it hides what was mapped there.
+    /// Part of an image was mapped; it replaces earlier mappings of these addresses.
     Mapped(Mapping),
-    /// All mappings went: the process runs another program.
+    /// All mappings were removed: the process runs another program.
     Cleared,
     /// The space began as a copy of another.
     CopiedFrom(u32),
@@ -38,10 +37,10 @@ pub struct Mapping {
     pub file_offset: u64,
     /// Path of the image as the process saw it, or a name in brackets.
     pub path: String,
-    /// GNU build-id, empty where there is none. Of code that a program made at run time, a number
-    /// that tells its tables apart.
+    /// GNU build-id, empty where there is none. For code generated at run time, a number that distinguishes its
+    /// tables.
     pub build_id: Vec<u8>,
-    /// Which file was mapped; `None` where there is no file, or nothing is known of it.
+    /// Which file was mapped; `None` where there is none or it is not known.
     pub file: Option<MappedFile>,
 }
 
@@ -52,14 +51,14 @@ pub struct MappedFile {
     pub device_major: u32,
     /// Minor number.
     pub device_minor: u32,
-    /// Its number in that file system.
+    /// Its inode number.
     pub inode: u64,
-    /// What is in it, where no build-id tells.
+    /// Its contents, where there is no build-id.
     pub contents: Option<Contents>,
 }
 
 impl MappedFile {
-    /// A file of which is told what is in it, not where it is.
+    /// A file with known contents and an unknown place.
     pub const fn anywhere(contents: Option<Contents>) -> Self {
         MappedFile {
             device_major: 0,
@@ -70,8 +69,7 @@ impl MappedFile {
     }
 }
 
-/// What tells the contents of one file from those of another: a file with other contents has the
-/// same by chance in one of four thousand million cases.
+/// Identifies the contents of a file: another file has the same by chance in one of four thousand million cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Contents {
     /// Length of the file.
@@ -81,7 +79,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// No more of a file is looked at.
+    /// No more of a file is read.
     pub const MOST_BYTES: u64 = 64 << 20;
 
     /// The contents of a file of `size_bytes` that `file` reads from its start.
@@ -106,7 +104,7 @@ impl Contents {
         })
     }
 
-    /// As twelve bytes, which stand for the build-id of an image that has none.
+    /// Twelve bytes that take the place of the build-id of an image that has none.
     pub fn as_id(self) -> Vec<u8> {
         let mut id = self.size_bytes.to_le_bytes().to_vec();
         id.extend(self.crc.to_le_bytes());
@@ -114,7 +112,7 @@ impl Contents {
     }
 }
 
-/// A change as it stands in the file: what is known of a mapping decides how it is told.
+/// A change as stored: a mapping whose file is known has a variant of its own.
 #[derive(Serialize, Deserialize)]
 enum StoredChange {
     Mapped(Place),

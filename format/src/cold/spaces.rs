@@ -1,12 +1,11 @@
-//! Address spaces of a guest (format-spec.md, section 6.7): which roots of page tables there are, and
-//! whose they are.
+//! Address spaces of a guest (format-spec.md, section 6.7): page-table roots and the processes that use them.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that is known of an address space of a guest from a time on.
+/// A fact about an address space of a guest, known from a time on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceEvent {
-    /// Since when.
+    /// When it became known.
     pub time_ns: u64,
     /// Its number: [`space_of_root`].
     pub space: u32,
@@ -30,11 +29,11 @@ pub enum SpaceChange {
     },
 }
 
-/// Numbers from here on are of roots.
+/// Space numbers from here on are derived from roots.
 pub const FIRST_ROOT_SPACE: u32 = 1 << 31;
 
-/// The number of the address space of a guest with this root (format-spec.md, section 5.7), where tasks have
-/// `shared`, the number of what is common to all its spaces.
+/// The number of the address space with this root (format-spec.md, section 5.7). `shared` is the space of the guest's
+/// tasks, which stands for what all its spaces have in common.
 pub fn space_of_root(shared: u32, root: u64) -> u32 {
     let frame = (root >> 12) as u32;
     let below = (root as u32 & 0xfff) << 19;

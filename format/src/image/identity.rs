@@ -14,8 +14,8 @@ pub struct ImageIdentity {
     pub build_id: Vec<u8>,
     /// Instruction set.
     pub arch: Arch,
-    /// What to add to an address of the tables, wrapping, for the address in the guest. Zero where
-    /// the tables hold guest addresses, or where [`crate::cold::Mapping`] tells the place.
+    /// Added to an address of the tables, wrapping, to get the address in the guest. Zero where the tables hold guest
+    /// addresses, or where a [`crate::cold::Mapping`] has the place.
     pub load_bias: u64,
     /// Where the tables come from, for people: `kallsyms`, `symtab`, …
     pub origin: String,

@@ -24,7 +24,7 @@ pub struct LineRow {
     pub functions: Vec<Inlined>,
 }
 
-/// The section as it is read.
+/// The section, decoded on demand.
 #[derive(Debug, Clone)]
 pub struct Lines<'a> {
     /// Names and paths, the first of them number 1.
@@ -33,8 +33,8 @@ pub struct Lines<'a> {
     pub rows: Entries<'a, LineRow>,
 }
 
-/// The texts of a section as they come, up to the first that can't be read. They are not kept: a section may be
-/// all texts of no length.
+/// The texts of a section in order, up to the first that can't be read. They are not kept in memory: a section may
+/// consist of empty texts.
 #[derive(Debug, Clone)]
 pub struct Texts<'a> {
     lengths: SectionReader<'a>,

@@ -1,5 +1,5 @@
-//! Section 5, rules: how to find a caller's registers at addresses of an image. Whatever is read was checked, so
-//! that whoever follows a rule can trust it.
+//! Section 5, rules: how to find a caller's registers at addresses of an image. Everything that was read is valid:
+//! registers, expression and rule numbers exist.
 
 use super::section::{Entries, Entry, SectionReader, put_bytes};
 use crate::error::Fault;
@@ -8,8 +8,8 @@ use crate::tags::tags;
 use crate::varint;
 use std::collections::BTreeMap;
 
-/// Registers are DWARF's numbers (System V ABI AMD64 figure 3.36, AADWARF64 section 4.1); those
-/// beyond are never needed to unwind.
+/// Registers have DWARF numbers (System V ABI AMD64 figure 3.36, AADWARF64 section 4.1) below this; unwinding needs
+/// no others.
 pub const REGISTERS_MAX: usize = 33;
 
 const IS_TRAP: u64 = 1;
@@ -87,8 +87,8 @@ pub struct Save {
 pub struct Rule {
     /// The canonical frame address.
     pub cfa: Cfa,
-    /// The frame of a trap, an interrupt or a signal: its caller was interrupted, not calling, so
-    /// the caller's pc is an instruction pointer and not a return address (augmentation `S`).
+    /// The frame of a trap, an interrupt or a signal: its caller was interrupted and made no call, so that the
+    /// caller's pc is an instruction pointer, not a return address (augmentation `S`).
     pub is_trap: bool,
     /// Number of the register that holds the return address.
     pub return_register: u8,
@@ -107,12 +107,12 @@ pub struct RuleRow {
     pub rule: u32,
 }
 
-/// Rules, told by numbers from 0 on, and the expressions that they refer to, numbered alike.
+/// Rules, numbered from 0, and the expressions that they refer to, numbered likewise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSet {
     rules: Vec<Rule>,
     saves: Vec<Save>,
-    /// All together, and where each ends.
+    /// Concatenated, and the end of each.
     expressions: Vec<u8>,
     expression_ends: Vec<u32>,
 }
@@ -141,8 +141,8 @@ impl<'a> Rules<'a> {
         Ok(Rules { set, rows })
     }
 
-    /// The return addresses behind the rows, ascending; `None` where nothing is known of them. Rows that were not
-    /// read yet are passed.
+    /// The return addresses after the rows, ascending; `None` where they are not known. Skips rows that were not read
+    /// yet.
     ///
     /// # Errors
     /// What is wrong with the rows or with the number of addresses.
@@ -206,7 +206,7 @@ impl RuleSet {
         &self.rules
     }
 
-    /// Where the caller's registers are by one of these rules.
+    /// Where a rule finds the caller's registers.
     #[inline]
     pub fn saves(&self, rule: &Rule) -> &[Save] {
         let start = rule.saves_start as usize;
@@ -220,7 +220,7 @@ impl RuleSet {
         &self.saves
     }
 
-    /// The expression of this number; empty, which has no value, if there is none.
+    /// The expression of this number; empty if there is none.
     pub fn expression(&self, number: u32) -> &[u8] {
         let end = |number: u32| self.expression_ends.get(number as usize).copied();
         let start = number.checked_sub(1).and_then(end).unwrap_or(0);
@@ -233,7 +233,7 @@ impl RuleSet {
         (0..self.expression_ends.len() as u32).map(|number| self.expression(number))
     }
 
-    /// Adds a rule; its number, or `None` if it is one too many.
+    /// Adds a rule and returns its number; `None` if there are too many.
     pub fn push(
         &mut self,
         cfa: Cfa,
@@ -253,7 +253,7 @@ impl RuleSet {
         Some(number)
     }
 
-    /// Adds an expression; its number, or `None` if it is too long or one too many.
+    /// Adds an expression and returns its number; `None` if it is too long or there are too many.
     pub fn push_expression(&mut self, bytes: &[u8]) -> Option<u32> {
         (bytes.len() <= MAX_EXPRESSION_BYTES).then_some(())?;
         let number = u32::try_from(self.expression_ends.len()).ok()?;
@@ -271,7 +271,7 @@ impl RuleSet {
             + self.expressions.len()
     }
 
-    /// Appends the section; rules that no row refers to, and expressions that none of the others does, are left out.
+    /// Appends the section, without rules that no row refers to and expressions that no such rule refers to.
     pub(super) fn put(
         &self,
         rows: impl Iterator<Item = RuleRow> + Clone,
@@ -323,7 +323,7 @@ impl RuleSet {
         varint::put(out, u64::from(rule.return_register));
         varint::put(out, u64::from(rule.saves_count));
         for save in self.saves(rule) {
-            let (place, number) = save.place.told();
+            let (place, number) = save.place.encoded();
             let number = save.place.expression().map_or(number, expression);
             varint::put(out, u64::from(save.register));
             varint::put(out, u64::from(place.number()));
@@ -381,7 +381,7 @@ impl RuleSet {
         })
     }
 
-    /// The number of an expression that there is.
+    /// The number of an existing expression.
     fn known(&self, reader: &SectionReader<'_>, number: i64) -> Result<u32, Fault> {
         let known = u32::try_from(number).ok();
         let known = known.filter(|known| (*known as usize) < self.expression_ends.len());
@@ -396,7 +396,7 @@ impl RuleSet {
     }
 }
 
-/// Those of `used`, each with a new number in their order.
+/// Renumbers `used` in ascending order.
 fn numbered(used: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
     let mut numbers: BTreeMap<u32, u64> = used.map(|old| (old, 0)).collect();
     numbers
@@ -406,7 +406,7 @@ fn numbered(used: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
     numbers
 }
 
-/// The tag that the next number is of.
+/// Reads a tag.
 fn known<T>(
     reader: &mut SectionReader<'_>,
     what: &'static str,
@@ -442,7 +442,7 @@ impl Cfa {
         }
     }
 
-    /// One word, which differs where CFAs do.
+    /// A word that is different for different CFAs.
     pub fn word(self) -> u64 {
         match self {
             Cfa::Register {
@@ -462,8 +462,8 @@ impl Place {
         }
     }
 
-    /// As a section tells it: what it is, and the number that goes with that.
-    pub fn told(self) -> (PlaceKind, i64) {
+    /// Its kind and operand, as encoded in the section.
+    pub fn encoded(self) -> (PlaceKind, i64) {
         match self {
             Place::Lost => (PlaceKind::Lost, 0),
             Place::AtCfa(offset) => (PlaceKind::AtCfa, i64::from(offset)),
@@ -476,9 +476,9 @@ impl Place {
 }
 
 impl Save {
-    /// One word, which differs where saves do.
+    /// A word that is different for different saves.
     pub fn word(self) -> u64 {
-        let (kind, number) = self.place.told();
+        let (kind, number) = self.place.encoded();
         word(kind.number(), self.register, number as u32)
     }
 }

@@ -1,5 +1,5 @@
-//! The bytes of one section: numbers and texts as sections have them, writer and reader side by side. Whatever
-//! is wrong is told with the name of the section and the byte at which the wrong value begins.
+//! The bytes of one section: encoding and decoding of numbers and texts. Errors carry the name of the section and the
+//! byte at which the wrong value begins.
 
 use crate::error::Fault;
 use crate::layout::ImageSection;
@@ -11,7 +11,7 @@ pub(super) fn put(out: &mut Vec<u8>, tag: u64, section: &[u8]) {
     put_bytes(out, section);
 }
 
-/// Appends bytes behind their length.
+/// Appends the length of `bytes`, then `bytes`.
 pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     varint::put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -23,7 +23,7 @@ pub struct SectionReader<'a> {
     cursor: Cursor<'a>,
     section: ImageSection,
     section_bytes: usize,
-    /// Where the last value begins, from the section's end.
+    /// Where the last value begins, counted from the section's end.
     from_end: usize,
 }
 
@@ -45,7 +45,7 @@ impl<'a> SectionReader<'a> {
         self.cursor.remaining()
     }
 
-    /// What is wrong, at the last value.
+    /// Adds the place of the last value to a fault.
     #[cold]
     pub(super) fn fault(&self, what: Fault) -> Fault {
         Fault::Section {
@@ -55,7 +55,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// That the last value can't be right.
+    /// The fault of a last value outside its range.
     #[cold]
     pub(super) fn refuse(&self, what: &'static str, value: u64, rule: &'static str) -> Fault {
         self.fault(Fault::Range { what, value, rule })
@@ -67,7 +67,7 @@ impl<'a> SectionReader<'a> {
         self.cursor.varint().map_err(|fault| self.fault(fault))
     }
 
-    /// The next number, where `what` is no larger than `most`.
+    /// The next number, at most `most`.
     #[inline]
     pub(super) fn up_to(
         &mut self,
@@ -82,7 +82,7 @@ impl<'a> SectionReader<'a> {
         }
     }
 
-    /// How many follow of what takes so many bytes at least.
+    /// The next number as a count of entries that take at least `least_bytes` each.
     pub(super) fn count(&mut self, least_bytes: usize) -> Result<usize, Fault> {
         let value = self.number()?;
         match usize::try_from(value) {
@@ -98,7 +98,7 @@ impl<'a> SectionReader<'a> {
         Ok(delta.cast_signed())
     }
 
-    /// The next address, told by its difference from `before`.
+    /// The next address, encoded as its difference from `before`.
     #[inline]
     pub(super) fn address(&mut self, before: u64) -> Result<u64, Fault> {
         let step = self.number()?;
@@ -124,15 +124,15 @@ impl<'a> SectionReader<'a> {
 
 /// One of many entries that follow each other in a section.
 pub trait Entry: Sized {
-    /// What each takes at least (bytes).
+    /// Fewest bytes of an entry.
     const LEAST_BYTES: usize;
 
-    /// Reads one. `before` is the address that its own is told from, and then its own or its end; `most` the
-    /// largest number of what it may refer to.
+    /// Reads one. `before` is the address that this entry's is relative to, and is set to this entry's address or
+    /// end; `most` is the largest number that it may refer to.
     fn read(reader: &mut SectionReader<'_>, before: &mut u64, most: usize) -> Result<Self, Fault>;
 }
 
-/// Entries of a section, as they come. The first one that can't be read is the last.
+/// Entries of a section, in order. The iterator ends after the first that can't be read.
 #[derive(Debug, Clone)]
 pub struct Entries<'a, T> {
     pub(super) reader: SectionReader<'a>,
@@ -143,7 +143,7 @@ pub struct Entries<'a, T> {
 }
 
 impl<'a, T: Entry> Entries<'a, T> {
-    /// As many as the next number says.
+    /// Reads the number of entries; the entries follow.
     pub(super) fn new(mut reader: SectionReader<'a>, most: usize) -> Result<Self, Fault> {
         Ok(Entries {
             left: reader.count(T::LEAST_BYTES)?,

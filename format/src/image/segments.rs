@@ -7,10 +7,10 @@ use crate::varint;
 /// The only flag.
 const HAS_CODE: u64 = 1;
 
-/// Mappings start at borders of pages, of which these are the smallest.
+/// Mappings start at page boundaries; this is the smallest page.
 const PAGE_BYTES: u64 = 4096;
 
-/// No image is longer: code reaches its data by 31 bits.
+/// No image is longer: code addresses its data with 31 bits.
 const LONGEST_BYTES: u64 = 1 << 31;
 
 /// A loadable piece of an image (ELF `PT_LOAD`).
@@ -52,9 +52,9 @@ impl Entry for Segment {
     }
 }
 
-/// The lowest page of an image, by which is told where it was loaded: of the addresses of its `segments`, and
-/// whether they hold code. Segments far from the code aren't of one piece with it: Linux states those of each
-/// processor's data at 0. `None` where there is no code.
+/// The lowest page of an image, to which its load address refers. `segments` are addresses and whether they hold
+/// code. Segments far from the code are ignored: Linux states those of per-processor data at 0. `None` if there is no
+/// code.
 pub fn lowest_page(segments: impl Iterator<Item = (u64, bool)> + Clone) -> Option<u64> {
     let (code, _) = segments.clone().find(|&(_, has_code)| has_code)?;
     let near = segments

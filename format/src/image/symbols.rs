@@ -13,7 +13,7 @@ pub(super) const FULL_NAME_BYTES: usize = 2 << 20;
 pub struct Symbol<'a> {
     /// First address, before the load bias.
     pub address: u64,
-    /// Bytes; 0 where that is not known.
+    /// Size in bytes; 0 where it is not known.
     pub size_bytes: u64,
     /// Name as in the image, not demangled.
     pub name: &'a str,
@@ -47,7 +47,7 @@ impl Symbols {
             })
     }
 
-    /// Adds a symbol; `false` if they are full, or if it lies below the last.
+    /// Adds a symbol; `false` if there is no room, or if it is below the last.
     pub(super) fn push(&mut self, symbol: Symbol<'_>) -> bool {
         let full = self.addresses.len() >= MAX_SYMBOLS
             || self.names.len() + symbol.name.len() > FULL_NAME_BYTES

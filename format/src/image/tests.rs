@@ -80,7 +80,7 @@ fn whole() -> ImagePart {
 }
 
 /// What there is of all sections, in words, and what is wrong.
-fn told(part: &ImagePart) -> (String, Vec<Fault>) {
+fn described(part: &ImagePart) -> (String, Vec<Fault>) {
     let (mut words, mut faults, mut unsound) = (String::new(), Vec::new(), 0);
     let mut tell = |entry: Result<String, Fault>| match entry {
         Ok(entry) => words += &format!("{entry}\n"),
@@ -130,7 +130,7 @@ fn all_sections_survive() {
     part.put(&mut bytes);
     let read = ImagePart::parse(&bytes).unwrap();
     assert_eq!(read, part);
-    let (words, faults) = told(&read);
+    let (words, faults) = described(&read);
     assert_eq!(faults, []);
     // The unused rule and its expression are gone, the others have new numbers.
     for entry in [
@@ -166,7 +166,7 @@ fn wrong(section: ImageSection, bytes: &[u8]) -> String {
     let mut part = ImagePart::new(identity());
     part.others
         .push((u64::from(section.number()), bytes.to_vec()));
-    let (_, faults) = told(&part);
+    let (_, faults) = described(&part);
     assert!(faults.len() <= 1, "{faults:?}");
     faults.first().map_or(String::new(), Fault::to_string)
 }
@@ -287,7 +287,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] = value;
         if let Ok(part) = ImagePart::parse(&bytes) {
-            told(&part);
+            described(&part);
         }
     }
 

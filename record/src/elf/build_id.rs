@@ -1,7 +1,7 @@
-//! Reads the GNU build-id of an ELF file, by the notes that its program headers name.
+//! Reads the GNU build-id of an ELF file from its notes.
 //!
-//! Enters: a path or a file. Leaves: the id. Reads little of the file and believes none of it: offsets and
-//! lengths are bounded. Sources: System V ABI, chapter 5; GNU ld manual, `--build-id`.
+//! Reads little of the file and trusts none of it: offsets and lengths are bounded. Sources: System V ABI, chapter 5;
+//! GNU ld manual, `--build-id`.
 
 use crate::elf::{self, PT_NOTE, Read};
 use crate::open;

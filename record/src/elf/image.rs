@@ -1,8 +1,7 @@
 //! An image of the guest, as far as a recorder needs it: which addresses it covers, its build-id,
 //! and a piece of its text to compare with the guest's memory.
 //!
-//! Enters: a path. Leaves: segments. Believes none of the file's offsets. Source: System V ABI,
-//! chapter 5 ("Program Loading").
+//! The file's offsets are not trusted. Source: System V ABI, chapter 5 ("Program Loading").
 
 use crate::elf::{self, PF_X, PT_LOAD, build_id};
 use crate::open;
@@ -17,17 +16,17 @@ use uprof::image::lowest_page;
 pub struct Image {
     /// Where it is.
     pub path: PathBuf,
-    /// The file itself: another one may lie at its path by now.
+    /// The file itself: another one may be at its path by now.
     file: File,
     build_id: Vec<u8>,
-    /// Of an image without build-id: what else tells it from others.
+    /// What identifies an image that has no build-id.
     mapped: Option<MappedFile>,
     segments: Vec<Segment>,
-    /// The user said where it is.
+    /// Whether the user gave its address.
     is_told: bool,
 }
 
-/// So many equal pieces are enough before all have come.
+/// This many equal pieces are enough, even before all have come.
 const ENOUGH_PIECES: usize = 16;
 
 /// A piece of the image that is loaded.
@@ -41,8 +40,8 @@ struct Segment {
 }
 
 impl Image {
-    /// Reads the program headers of the ELF file at `path`, whose lowest segment's page is loaded at `at`,
-    /// if the user says so.
+    /// Reads the program headers of the ELF file at `path`. `at` is the address at which its lowest page is loaded,
+    /// if the user gave it.
     ///
     /// # Errors
     /// A message that says what is wrong with the file.
@@ -82,25 +81,25 @@ impl Image {
         })
     }
 
-    /// Whether the guest's code is this image's where the image is said to be. Before the `last` of the
-    /// code has come, only where that is sure.
+    /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, only if that
+    /// is certain.
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
         let (same, other) = self.agreement(code);
         let unseen = same + other == 0 && (self.is_told || code.is_empty());
-        // Kernels write over some of their code.
+        // Kernels patch some of their code.
         other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
     }
 
-    /// Whether code of one address space is this image's. What says nothing says no: another space may
-    /// have the image.
+    /// Whether code of one address space shows this image. Without evidence the answer is no: another space may have
+    /// the image.
     #[cold]
     pub fn is_seen(&self, code: &[Code], last: bool) -> bool {
         let (same, other) = self.agreement(code);
         other <= same && (same >= ENOUGH_PIECES || last && same > 0)
     }
 
-    /// How many pieces of code are the image's where it is said to be, and how many are others.
+    /// How many pieces of code equal the image at its stated address, and how many differ.
     fn agreement(&self, code: &[Code]) -> (usize, usize) {
         let (mut same, mut other) = (0, 0);
         for (address, seen) in code.iter().flat_map(Code::pieces) {
@@ -114,7 +113,7 @@ impl Image {
         (same, other)
     }
 
-    /// Whether it lies in the half of addresses that kernels keep for themselves.
+    /// Whether it is in the kernel's half of the address space.
     pub fn is_in_upper_half(&self) -> bool {
         self.lowest_page().is_some_and(|page| page >> 63 != 0)
     }
@@ -138,8 +137,8 @@ impl Image {
             .collect()
     }
 
-    /// Whether it may run elsewhere than where it was linked: position-independent, or a kernel of the
-    /// upper half, which boot loaders and kernels move.
+    /// Whether it may run at another address than it was linked at: position-independent, or a kernel of the upper
+    /// half, which may be relocated at boot.
     pub fn may_move(&self) -> bool {
         let low = self.segments.iter().map(|segment| segment.address).min();
         low.is_none_or(|low| low == 0 || low >> 63 != 0)
@@ -159,8 +158,8 @@ impl Image {
         lowest_of(&self.segments)
     }
 
-    /// Of pieces of code and where they were seen: where each is in the image, if in one place only. Of the
-    /// text the first `most` bytes are searched.
+    /// Finds `pieces` of code, given with the addresses at which they were seen, in the first `most` bytes of the
+    /// image's text. Returns both addresses of each piece that is found exactly once.
     pub fn places<const N: usize>(&self, pieces: &[(u64, [u8; N])], most: u64) -> Vec<(u64, u64)> {
         const CHUNK: usize = 1 << 20;
         let head = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
@@ -199,8 +198,7 @@ impl Image {
             .collect()
     }
 
-    /// The bytes that the file has for addresses from `address` on, at most `most`; `None` where it has
-    /// none.
+    /// At most `most` bytes of the image's text from `address` on; `None` where it has none.
     pub fn text_at(&self, address: u64, most: usize) -> Option<Vec<u8>> {
         let segment = self.segments.iter().find(|segment| {
             segment.executable && address.wrapping_sub(segment.address) < segment.file_bytes
@@ -220,7 +218,7 @@ fn lowest_of(segments: &[Segment]) -> Option<u64> {
     lowest_page(stated.map(|segment| (segment.address, segment.executable)))
 }
 
-/// Linux, Documentation/arm64/booting.rst: what begins so is loaded as it is. Xen for arm64 loads nothing else.
+/// Whether it is a raw arm64 kernel (Linux, Documentation/arm64/booting.rst), the only kind that Xen for arm64 loads.
 fn is_raw_arm64(file: &File) -> bool {
     let mut magic = [0; 4];
     file.read_exact_at(&mut magic, 56).is_ok() && magic == *b"ARM\x64"

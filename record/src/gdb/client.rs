@@ -1,8 +1,8 @@
-//! Questions and answers over one connection: batches of packets out, replies in order.
+//! Requests and replies over one connection: batches of packets out, replies in order.
 //!
-//! Enters: packets to ask. Leaves: payloads. A batch is one write, however many questions it holds;
-//! waiting for its answers is one round trip, counted. Once made, nothing here allocates except for
-//! errors; nothing waits longer than the patience.
+//! Input: requests. Output: payloads of replies. A batch is one write, however many requests it holds; waiting for
+//! its replies is one round trip, which is counted. A client allocates only when it is made and for errors, and never
+//! waits longer than `patience`.
 
 use super::endpoint::{Connection, Endpoint, deadline};
 use super::error::{GdbError, quote};
@@ -15,17 +15,17 @@ use std::time::Duration;
 const MOST_BATCH_BYTES: usize = 48 << 10;
 /// Bytes received at a time.
 const INCOMING_BYTES: usize = 64 << 10;
-/// Reads after a deadline, of what had come before it: the recorder itself may have been stopped.
+/// Most reads after a deadline: the recorder itself may have been stopped while bytes arrived.
 pub(super) const MOST_LATE_READS: u32 = 16;
 /// The byte that interrupts a running guest.
 const INTERRUPT: u8 = 3;
 
-/// How many questions may be under way at once.
+/// How many requests may be outstanding at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     /// One.
     OneByOne,
-    /// All, once the guest stands still.
+    /// All, once the guest is stopped.
     InterruptFirst,
     /// All, the interrupt among them.
     AllAtOnce,
@@ -51,25 +51,26 @@ pub struct Client {
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that have been sent.
     sent: usize,
-    /// Answers to what has been sent that have not come yet.
+    /// Replies that are outstanding.
     due: usize,
     incoming: Box<[u8]>,
     unread: std::ops::Range<usize>,
-    pace: Pace,
-    /// Whether the two sides acknowledge packets. On a connection that loses nothing that is mere
-    /// form; it is kept up because a stub may insist.
+    /// How many requests may be outstanding at once.
+    pub pace: Pace,
+    /// Whether packets are acknowledged. A reliable connection doesn't need that, but a stub may insist.
     acknowledges: bool,
-    patience: Duration,
+    /// How long to wait for a reply.
+    pub patience: Duration,
     deadline_ns: u64,
-    /// When the conversation has lasted too long, however quick each answer is.
+    /// When the whole conversation has to be over, however quick each reply is.
     end_ns: u64,
     asked: &'static str,
-    /// Times that answers were waited for.
+    /// Number of round trips.
     pub round_trips: u64,
 }
 
 impl Client {
-    /// Talks over a connection that is there already; `endpoint` is what messages call it.
+    /// A client over an existing connection; `endpoint` is its name in messages.
     pub fn over(connection: Connection, endpoint: &Endpoint, patience: Duration) -> Self {
         Client {
             connection,
@@ -90,24 +91,14 @@ impl Client {
         }
     }
 
-    /// Whom we talk to.
+    /// The other end.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// The socket, for whoever has to let the guest go when we can't.
+    /// The socket.
     pub fn connection(&self) -> &Connection {
         &self.connection
-    }
-
-    /// How many questions may be under way at once.
-    pub fn pace(&self) -> Pace {
-        self.pace
-    }
-
-    /// Sets it.
-    pub fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
     }
 
     /// Ends acknowledgements: both sides agreed.
@@ -115,17 +106,12 @@ impl Client {
         self.acknowledges = false;
     }
 
-    /// How long all answers together may take from now on; `None`: as long as each takes.
+    /// Limits the time for all further replies together; `None` removes the limit.
     pub fn set_end(&mut self, patience: Option<Duration>) {
         self.end_ns = patience.map_or(u64::MAX, deadline);
     }
 
-    /// How long to wait for an answer from now on.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
-    }
-
-    /// Begins a batch. `asked` says what it is for, in errors.
+    /// Begins a batch. `asked` is its purpose, for errors.
     pub fn begin(&mut self, asked: &'static str) {
         self.asked = asked;
         self.outgoing.clear();
@@ -133,7 +119,7 @@ impl Client {
         self.due = 0;
     }
 
-    /// Adds the byte that interrupts the guest; its answer is a stop reply.
+    /// Adds the byte that interrupts the guest; the stub answers it with a stop reply.
     pub fn add_interrupt(&mut self) {
         self.outgoing.push(INTERRUPT);
     }
@@ -141,18 +127,18 @@ impl Client {
     /// Adds a question.
     pub fn add(&mut self, payload: std::fmt::Arguments<'_>) {
         if self.acknowledges && self.pace != Pace::OneByOne {
-            // For the reply before, which this question does not wait for.
+            // Acknowledges the reply before, for which this request does not wait.
             self.outgoing.push(b'+');
         }
         packet::put(&mut self.outgoing, payload);
     }
 
-    /// Whether another `bytes` bytes of questions fit into the batch.
+    /// Whether another `bytes` bytes of requests fit into the batch.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.outgoing.len() + bytes <= MOST_BATCH_BYTES
     }
 
-    /// The next reply. Sends what the pace allows first, if no answer is due.
+    /// The next reply. If none is outstanding, sends what the pace allows first.
     ///
     /// # Errors
     /// Why there is none.
@@ -163,7 +149,7 @@ impl Client {
         }
         let mut late = 0;
         while !self.next_packet(self.deadline_ns)? {
-            // Bytes without end are no answer.
+            // An endless stream of bytes is not a reply.
             late += u32::from(monotonic_ns() > self.deadline_ns);
             if late > MOST_LATE_READS {
                 return Err(self.failed(Errno::ETIMEDOUT));
@@ -173,7 +159,7 @@ impl Client {
         Ok(self.decoder.payload())
     }
 
-    /// One more reply than there were questions.
+    /// A reply beyond the number of requests.
     ///
     /// # Errors
     /// Why there is none.
@@ -182,10 +168,10 @@ impl Client {
         self.reply()
     }
 
-    /// One question and its answer.
+    /// One request and its reply.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why there is no reply.
     pub fn ask(
         &mut self,
         asked: &'static str,
@@ -196,7 +182,7 @@ impl Client {
         self.reply()
     }
 
-    /// A packet whose answer comes some day or never, such as `vCont`.
+    /// Sends a packet whose reply comes at any time or never, such as `vCont`.
     ///
     /// # Errors
     /// Why it could not be sent.
@@ -209,7 +195,7 @@ impl Client {
         sent.map_err(|errno| self.failed(errno))
     }
 
-    /// A packet that came unasked, if one has; does not wait.
+    /// A packet that came without a request, if there is one; does not wait.
     ///
     /// # Errors
     /// That the connection is gone.
@@ -221,8 +207,8 @@ impl Client {
         }
     }
 
-    /// Stops a guest that may run or not, and forgets all answers that are due. Afterwards the guest
-    /// stands still, and the conversation can go on.
+    /// Stops a guest in an unknown state and discards all outstanding replies. Afterwards the guest is stopped, and
+    /// the conversation can go on.
     ///
     /// # Errors
     /// That the connection is gone.
@@ -246,7 +232,7 @@ impl Client {
         }
     }
 
-    /// Sends as many of the questions as may be under way at once.
+    /// Sends as many requests as may be outstanding at once.
     fn send_more(&mut self) -> Result<(), GdbError> {
         let rest = &self.outgoing[self.sent..];
         let alone = match self.pace {
@@ -277,11 +263,11 @@ impl Client {
         result.map_err(|errno| self.failed(errno))
     }
 
-    /// Works through received bytes up to the end of a packet (true) or of what is there (false).
+    /// Decodes received bytes up to the end of a packet (`true`) or of the bytes (`false`).
     fn next_packet(&mut self, deadline_ns: u64) -> Result<bool, GdbError> {
         if self.unread.is_empty() {
             let count = match self.connection.receive(&mut self.incoming, deadline_ns) {
-                // Nobody waited: that is no error, which would take memory at each sample.
+                // A poll without data. An error would allocate at each sample.
                 Err(Errno::ETIMEDOUT) if deadline_ns == 0 => return Ok(false),
                 received => received.map_err(|errno| self.failed(errno))?,
             };
@@ -309,7 +295,7 @@ impl Client {
     }
 
     fn acknowledge(&self) -> Result<(), GdbError> {
-        // In a batch, each question brings the acknowledgement of the reply before.
+        // In a batch, each request carries the acknowledgement of the reply before.
         if !self.acknowledges || self.pace != Pace::OneByOne {
             return Ok(());
         }
@@ -329,7 +315,7 @@ impl Client {
         }
     }
 
-    /// The reply to the current question makes no sense.
+    /// The error for an invalid reply to the current request.
     pub fn nonsense(&self, problem: impl Into<String>) -> GdbError {
         GdbError::Nonsense {
             endpoint: self.endpoint.clone(),
@@ -338,7 +324,7 @@ impl Client {
         }
     }
 
-    /// The stub said no to the current question; the reply is the last packet.
+    /// The error for a refused request; the reply is the last packet.
     pub fn refused(&self, advice: &'static str) -> GdbError {
         GdbError::Refused {
             endpoint: self.endpoint.clone(),
@@ -349,7 +335,7 @@ impl Client {
     }
 }
 
-/// `O` and hexadecimal text: what the guest prints, which nobody asked for.
+/// `O` and hexadecimal text: console output of the guest.
 fn is_console_output(payload: &[u8]) -> bool {
     let Some((b'O', text)) = payload.split_first() else {
         return false;
@@ -360,16 +346,16 @@ fn is_console_output(payload: &[u8]) -> bool {
 /// A stop reply (appendix E.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReply {
-    /// The guest stopped, with this signal's number; 2 and 0 stand for our interrupt.
+    /// The guest stopped with this signal number; 2 and 0 stand for our interrupt.
     Stopped(u8),
-    /// It ended, with this status.
+    /// It exited with this status.
     Exited(u8),
-    /// It was ended by this signal.
+    /// It was killed by this signal.
     Killed(u8),
 }
 
 impl StopReply {
-    /// Reads a packet; `None` if it is something else, such as console output.
+    /// Parses a packet; `None` if it is something else, such as console output.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let (&kind, rest) = payload.split_first()?;
         let number = packet::number(rest.get(..2)?)? as u8;
@@ -381,9 +367,9 @@ impl StopReply {
         }
     }
 
-    /// Whether the guest stopped because someone asked it to, rather than by a fault or breakpoint.
+    /// Whether the guest stopped on request, rather than by a fault or breakpoint.
     pub fn is_interrupt(self) -> bool {
-        // SIGINT, no signal, SIGSTOP and SIGTRAP of stubs that know no better than "stopped".
+        // SIGINT, no signal, and SIGSTOP and SIGTRAP of stubs that don't distinguish.
         matches!(self, StopReply::Stopped(0 | 2 | 5 | 17 | 19))
     }
 }

@@ -1,10 +1,9 @@
-//! What registers a stub has: its target description, an XML document with included parts.
+//! The registers of a stub: its target description, an XML document with included parts.
 //!
-//! Enters: the documents' text. Leaves: architecture and registers with their places in a `g`
-//! reply. Takes what the description's grammar needs of XML and no more: tags with attributes, and
-//! text; comments and declarations are skipped, entities are not expanded (names have none). Bounded
-//! in size and count; anything else is skipped, never an error. Source: "Debugging with GDB",
-//! appendix G (Target Descriptions).
+//! Input: the documents' text. Output: architecture and registers with their places in a `g` reply. Parses only the
+//! part of XML that descriptions need: tags with attributes, and text; comments and declarations are skipped,
+//! entities are not expanded (names have none). Size and counts are bounded; anything else is skipped, never an
+//! error. Source: "Debugging with GDB", appendix G (Target Descriptions).
 
 use std::collections::HashMap;
 use uprof::Arch;
@@ -34,7 +33,7 @@ enum Token<'a> {
     Text(&'a str),
 }
 
-/// A description as far as it has been read.
+/// A target description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Description {
     /// The text of `<architecture>`.
@@ -56,7 +55,7 @@ impl Description {
         let mut description = Description::default();
         let mut left = MOST_BYTES;
         description.add(name, &mut documents, &mut left, &mut fetch)?;
-        // Numbered registers may stand anywhere.
+        // Numbered registers may be anywhere.
         description
             .registers
             .sort_by_key(|register| register.number);
@@ -118,12 +117,12 @@ impl Description {
         }
     }
 
-    /// The instruction set, if it is one that we know.
+    /// The instruction set, if it is supported.
     pub fn arch(&self) -> Option<Arch> {
         match self.architecture.as_str() {
             "i386:x86-64" | "i386:x86-64:intel" | "i386:x64-32" => Some(Arch::X86_64),
             "aarch64" | "arm64" => Some(Arch::Aarch64),
-            // Without the element, by a register that no other has.
+            // Without the element, by a register that only this one has.
             "" if self.find("rip").is_some() => Some(Arch::X86_64),
             "" if self.find("x30").is_some() => Some(Arch::Aarch64),
             _ => None,
@@ -135,8 +134,7 @@ impl Description {
         self.registers.iter().find(|register| register.name == name)
     }
 
-    /// Where the register's hexadecimal digits begin and end in a `g` reply: all registers follow
-    /// each other in order of number.
+    /// The range of the register's hexadecimal digits in a `g` reply, which has all registers in order of number.
     pub fn place(&self, name: &str) -> Option<std::ops::Range<usize>> {
         let mut at = 0;
         for register in &self.registers {

@@ -1,6 +1,6 @@
-//! What stands between a guest behind a stub and a good recording.
+//! Examines whether a guest behind a stub can be recorded well.
 //!
-//! Enters: a target. Leaves: findings. The guest stands still for a few samples, no more.
+//! Input: a target. Output: findings. The guest is stopped only for a few samples.
 
 use super::open;
 use crate::doctor::Report;
@@ -8,7 +8,7 @@ use crate::guest::checks::{examine_source, say_image};
 use crate::plan::Plan;
 use std::path::Path;
 
-/// Looks at the guest behind the stub at `address`.
+/// Examines the guest behind the stub at `address`.
 pub fn examine(address: &str, elf: Option<&Path>) -> Report {
     let mut report = Report::default();
     let image = say_image(&mut report, elf);

@@ -1,6 +1,6 @@
-//! From the text of a target to a connection with a time limit on everything.
+//! Connections to a stub, with a time limit on every operation.
 //!
-//! Enters: the text of a target. Leaves: bytes both ways. Never waits longer than it is told to.
+//! Input: the text of a target. Output: a connection that never waits longer than its caller allows.
 
 pub use super::address::Endpoint;
 use super::error::GdbError;
@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 impl Endpoint {
-    /// Reads `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.
+    /// Parses `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -32,10 +32,10 @@ impl Endpoint {
         }
     }
 
-    /// Whether somebody on this host is connected already, as far as the kernel lets us see.
+    /// Whether a program on this host is connected already, as far as the kernel shows.
     ///
-    /// Worth knowing before connecting: QEMU keeps a second debugger waiting, takes its connection
-    /// up once the first has gone, even if it was closed by then, and stops the guest for it.
+    /// Checked before connecting: QEMU keeps a second debugger waiting, accepts its connection once the first has
+    /// gone, even if it was closed by then, and stops the guest for it.
     pub fn is_taken(&self) -> bool {
         let rows = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         match self {
@@ -70,7 +70,7 @@ impl Endpoint {
         self.sockets()?.connect(patience)
     }
 
-    /// What [`Endpoint::connect`] connects, not connected yet.
+    /// The unconnected sockets for [`Sockets::connect`].
     ///
     /// # Errors
     /// Why there can be no socket.
@@ -94,7 +94,7 @@ impl Endpoint {
         for address in addresses {
             match Connection::unconnected(&*address) {
                 Ok(connection) => all.push((connection, address)),
-                // No IPv6 here, for one.
+                // For example, there is no IPv6 here.
                 Err(errno) => last = errno,
             }
         }
@@ -108,15 +108,15 @@ impl Endpoint {
     }
 }
 
-/// Sockets of which one will be connected, one for each address that a host has. A process that is forked meanwhile
-/// shares the connection from its first moment.
+/// Sockets of which one will be connected, one for each address of a host. A process forked before that shares the
+/// connection from the start.
 pub struct Sockets {
     endpoint: Endpoint,
     all: Vec<(Connection, Box<dyn SockaddrLike>)>,
 }
 
 impl Sockets {
-    /// Whom they will be connected to.
+    /// What they will be connected to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -178,13 +178,13 @@ impl Connection {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let socket = socket::socket(family, SockType::Stream, flags, None)?;
         if family != AddressFamily::Unix {
-            // Each batch is one write that must not wait for company.
+            // Each batch is one write that must not be delayed.
             socket::setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
         }
         Ok(Connection { socket })
     }
 
-    /// Connects it before `deadline_ns`, even where a listener's queue is full for long.
+    /// Connects before `deadline_ns`, even if the listener's queue is full for a long time.
     fn connect(&self, address: &dyn SockaddrLike, deadline_ns: u64) -> Result<(), Errno> {
         loop {
             let is_late = monotonic_ns() > deadline_ns;
@@ -201,7 +201,7 @@ impl Connection {
         }
     }
 
-    /// Whether there is somebody at the other end, or was.
+    /// Whether it is or was connected.
     pub fn is_connected(&self) -> bool {
         socket::getpeername::<SockaddrStorage>(self.socket.as_raw_fd()).is_ok()
     }
@@ -223,7 +223,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what is there, at least a byte, before `deadline_ns`; 0 at the end of the stream.
+    /// Receives at least a byte before `deadline_ns`; 0 at the end of the stream.
     ///
     /// # Errors
     /// `ETIMEDOUT` at the deadline, else what the system says.
@@ -238,8 +238,7 @@ impl Connection {
         }
     }
 
-    /// Waits until the socket is ready. A signal doesn't shorten it: a freeze has to be ended in
-    /// good order whoever wants us to stop.
+    /// Waits until the socket is ready. Signals don't interrupt it: a freeze must be ended properly first.
     fn wait(&self, what: PollFlags, deadline_ns: u64) -> Result<(), Errno> {
         loop {
             let left_ns = deadline_ns.saturating_sub(monotonic_ns());

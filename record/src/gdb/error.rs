@@ -26,9 +26,9 @@ pub enum GdbError {
          time: is another one attached? is it a gdb stub at all?"
     )]
     Silent {
-        /// Whom we asked.
+        /// The stub.
         endpoint: Endpoint,
-        /// What for.
+        /// Purpose of the request.
         asked: &'static str,
         /// How long we waited.
         seconds: f64,
@@ -45,9 +45,9 @@ pub enum GdbError {
     /// The stub says that it can't.
     #[error("{endpoint} refused {asked} ({reply}){advice}")]
     Refused {
-        /// Whom we asked.
+        /// The stub.
         endpoint: Endpoint,
-        /// What for.
+        /// Purpose of the request.
         asked: &'static str,
         /// What it said.
         reply: String,
@@ -57,9 +57,9 @@ pub enum GdbError {
     /// A reply that makes no sense.
     #[error("{endpoint} answered {asked} with nonsense: {problem}")]
     Nonsense {
-        /// Whom we asked.
+        /// The stub.
         endpoint: Endpoint,
-        /// What for.
+        /// Purpose of the request.
         asked: &'static str,
         /// What is wrong with it.
         problem: String,

@@ -1,8 +1,8 @@
-//! Who sees to it that a stub's guest runs, whatever happens to the recorder.
+//! Makes sure that a stub's guest runs, whatever happens to the recorder.
 //!
-//! The guardian process shares our connection from before it is made, since a stub may stop its guest for
-//! that: when the recorder is killed, the stub notices nothing, and the guardian ends the conversation in
-//! good order. Only where the connection itself is lost does it make another.
+//! The guardian process shares our socket from before it is connected, since connecting may stop the guest. When the
+//! recorder is killed, the stub notices nothing, and the guardian ends the conversation properly. It makes another
+//! connection only if this one is lost.
 
 use super::client::Client;
 use super::endpoint::{Connection, Endpoint, Sockets, deadline};
@@ -15,16 +15,16 @@ use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// The recorder's side. Where it is dropped without [`Guard::release`], the guardian lets the guest go.
+/// The recorder's side. If it is dropped without [`Guard::release`], the guardian resumes the guest.
 #[derive(Debug)]
 pub struct Guard {
     pub(super) guardian: Guardian,
-    /// Whether the guest is out of our hands.
+    /// Whether the guest was released or given up.
     done: bool,
 }
 
 struct StubRescuer {
-    /// Of these one is connected, or will be.
+    /// One of these is connected, or will be.
     connections: Vec<Connection>,
     endpoint: Endpoint,
 }
@@ -37,8 +37,8 @@ impl StubRescuer {
 
 impl Rescuer for StubRescuer {
     fn resume(&mut self) {
-        // The conversation goes on, so nothing may be read here. A stub without `vCont` gets `c`
-        // from the recorder alone; it is older than any machine with several vCPUs.
+        // The conversation goes on, so nothing may be read here. A stub without `vCont` gets `c` from the recorder
+        // only; such stubs have one vCPU.
         let mut bytes = Vec::new();
         packet::put(&mut bytes, format_args!("{}", Continue::All.payload()));
         if let Some(connection) = self.connection() {
@@ -47,14 +47,14 @@ impl Rescuer for StubRescuer {
     }
 
     fn release(&mut self, _: bool) {
-        // Whether frozen or not: a stub may take a connection that just closes amiss.
+        // Whether frozen or not: a stub may mishandle a connection that just closes.
         if let Some(connection) = self.connection() {
             release(connection, &self.endpoint);
         }
     }
 
     fn guest(&self) -> String {
-        // Whoever reads it may be in another folder.
+        // It may be read in another folder.
         let endpoint = match &self.endpoint {
             Endpoint::Unix(path) => std::path::absolute(path).map(Endpoint::Unix),
             endpoint => Ok(endpoint.clone()),
@@ -87,7 +87,7 @@ impl Guard {
         })
     }
 
-    /// Lets the guest go for good; says whether its stub confirmed that.
+    /// Releases the guest for good; returns whether its stub confirmed that.
     pub fn release(&mut self, client: &Client) -> bool {
         if std::mem::replace(&mut self.done, true) {
             return false;
@@ -97,12 +97,12 @@ impl Guard {
         confirmed
     }
 
-    /// Whether the guest is out of our hands.
+    /// Whether the guest was released or given up.
     pub fn is_done(&self) -> bool {
         self.done
     }
 
-    /// The guest is gone, or not ours to resume.
+    /// Gives the guest up without resuming it: it is gone, or someone else stopped it.
     pub fn forget(&mut self) {
         self.done = true;
         self.guardian.dismiss();

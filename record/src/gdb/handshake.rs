@@ -1,7 +1,7 @@
-//! The first words with a stub: what it can do, which vCPUs and registers there are.
+//! The first exchange with a stub: its features, vCPUs and registers.
 //!
-//! Enters: a fresh connection, whose guest a stub stops. Leaves: a [`Guest`]. Everything that a
-//! backend can't do is found out here, so that the sampler's loop has no surprises.
+//! Input: a fresh connection, for which the stub stops its guest. Output: a [`Guest`]. All that a stub can't do is
+//! found out here rather than in the sampler's loop.
 
 use super::client::{Client, StopReply};
 use super::description::{Description, MOST_BYTES};
@@ -12,27 +12,27 @@ use uprof::Arch;
 
 /// Most vCPUs behind one stub.
 pub const MOST_VCPUS: usize = 512;
-/// Least and most memory that is read by one question.
+/// Least and most memory that is read by one request.
 const LEAST_PIECE_BYTES: usize = 64;
 const MOST_PIECE_BYTES: usize = 8192;
 
-/// One vCPU as the stub knows it.
+/// A vCPU of the stub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
-    /// The stub's name for it, such as `01` or `p1.1`; empty where the stub knows no threads.
+    /// The stub's name for it, such as `01` or `p1.1`; empty if the stub has no threads.
     pub id: String,
     /// Its number in the recording.
     pub number: u32,
-    /// What the stub says about it, without its state.
+    /// The stub's description of it, without its state.
     pub name: String,
 }
 
-/// How to let the guest run.
+/// How to resume the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Continue {
     /// `vCont;c`.
     All,
-    /// The older `c`, behind `Hc-1`.
+    /// The older `c`, after `Hc-1`.
     Plain,
 }
 
@@ -46,7 +46,7 @@ impl Continue {
     }
 }
 
-/// What was found out about a stub and its guest.
+/// A stub and its guest.
 #[derive(Debug, Clone)]
 pub struct Guest {
     /// Where registers are.
@@ -55,15 +55,15 @@ pub struct Guest {
     pub threads: Vec<Thread>,
     /// How to let it run.
     pub resume: Continue,
-    /// Memory to read by one question, a power of two.
+    /// Memory to read by one request, a power of two.
     pub piece_bytes: usize,
     /// Whether memory comes as bytes (`x`) rather than as hexadecimal digits (`m`).
     pub binary: bool,
-    /// Whether the stub tells which vCPUs are halted.
+    /// Whether the stub reports which vCPUs are halted.
     pub tells_halted: bool,
 }
 
-/// Finds out all that sampling needs. The guest stands still afterwards.
+/// Asks for everything that sampling needs. Afterwards the guest is stopped.
 ///
 /// # Errors
 /// Why it can't be sampled.
@@ -104,14 +104,14 @@ fn ask_features(client: &mut Client) -> Result<String, GdbError> {
     let asked = "what it can do";
     let question = "qSupported:qXfer:features:read+;vContSupported+;xmlRegisters=i386,arm";
     let mut reply = client.ask(asked, format_args!("{question}"))?.to_vec();
-    // A stub that stops the guest when somebody connects tells so, before any answer.
+    // A stub that stops the guest for a connection reports that before any reply.
     while StopReply::parse(&reply).is_some() {
         reply = client.extra_reply()?.to_vec();
     }
     String::from_utf8(reply).map_err(|_| client.nonsense("it is not text"))
 }
 
-/// `PacketSize` counts the characters of a packet, and memory takes two a byte.
+/// `PacketSize` counts characters, and a byte of memory takes two.
 fn piece_bytes(features: &str) -> usize {
     let size = features
         .split(';')
@@ -130,7 +130,7 @@ fn ask_continue(client: &mut Client) -> Result<Continue, GdbError> {
     {
         return Ok(Continue::All);
     }
-    // Its answer decides nothing: a stub without threads may not know it.
+    // The reply doesn't matter: a stub without threads may not know the request.
     client.ask("to let all vCPUs run", format_args!("Hc-1"))?;
     Ok(Continue::Plain)
 }
@@ -153,7 +153,7 @@ fn ask_threads(client: &mut Client) -> Result<Vec<Thread>, GdbError> {
         reply = client.ask(ASKED, format_args!("qsThreadInfo"))?.to_vec();
     }
     if ids.is_empty() {
-        // A stub from before there were threads: one vCPU that needs not be chosen.
+        // A stub without threads: one vCPU that need not be selected.
         ids.push(String::new());
     }
     Ok(ids
@@ -192,7 +192,7 @@ fn ask_layout(client: &mut Client, has_description: bool) -> Result<Layout, GdbE
     })
 }
 
-/// By the length of a `g` reply in digits: gdb's own two layouts, with or without vector state.
+/// The instruction set by the length of a `g` reply in digits: gdb's own two layouts, with or without vector state.
 fn usual_arch(digits: usize) -> Option<Arch> {
     match digits / 2 {
         // 17 words, 7 words of 32 bits, then x87 and SSE state.
@@ -206,7 +206,7 @@ fn usual_arch(digits: usize) -> Option<Arch> {
 fn ask_description(client: &mut Client) -> Result<Description, GdbError> {
     Description::read("target.xml", |name| {
         let mut text = Vec::new();
-        // A name with a character that the protocol gives a meaning would be another question.
+        // A character with a meaning in the protocol would change the request.
         let sound = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if !name.chars().all(sound) || name.len() > 200 {
             return Ok(String::new());
@@ -230,7 +230,7 @@ fn ask_description(client: &mut Client) -> Result<Description, GdbError> {
     })
 }
 
-/// Names of the vCPUs, and whether their state is told with them.
+/// Asks for the names of the vCPUs, and whether the stub reports their state.
 fn ask_names(client: &mut Client, guest: &mut Guest) -> Result<(), GdbError> {
     for thread in &mut guest.threads {
         if thread.id.is_empty() {
@@ -252,8 +252,8 @@ fn ask_names(client: &mut Client, guest: &mut Guest) -> Result<(), GdbError> {
     Ok(())
 }
 
-/// Whether a `qThreadExtraInfo` reply says that the vCPU is halted; `None` if it doesn't tell.
-/// QEMU writes `CPU#0 [running]` or `CPU#0 [halted ]`.
+/// Whether a `qThreadExtraInfo` reply says that the vCPU is halted; `None` if it doesn't say. QEMU writes `CPU#0
+/// [running]` or `CPU#0 [halted ]`.
 pub fn halted(reply: &[u8]) -> Option<bool> {
     let mut text = [0; 96];
     let filled = hex_bytes(reply, &mut text);

@@ -1,4 +1,4 @@
-//! From an address to a source that samples: the first words, the pace, the facts.
+//! Opens a stub as a source: handshake, pace and facts.
 
 use super::client::Client;
 use super::endpoint::Endpoint;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
 
-/// Longest conversation before the first sample: the guest stands still for most of it.
+/// Longest conversation before the first sample, during most of which the guest is stopped.
 const OPENING: Duration = Duration::from_secs(4);
 
 /// What to open.
@@ -28,15 +28,15 @@ pub struct Opening {
     pub kind: TargetKind,
     /// Name for the recording.
     pub name: String,
-    /// Guest memory without the stub, if there is a way.
+    /// Guest memory without the stub, if it is accessible.
     pub ram: Option<Box<dyn GuestRam>>,
     /// Facts that are known already.
     pub notes: Vec<(String, String)>,
     /// What the person at the terminal should know.
     pub warnings: Vec<String>,
-    /// The guest's images, as far as they are known.
+    /// The guest's known images.
     pub images: Arc<[Image]>,
-    /// What to do when the guest has been let go.
+    /// What to do after the guest was released.
     pub afterwards: Option<Afterwards>,
 }
 
@@ -58,12 +58,12 @@ pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Sourc
     open(opening, plan)
 }
 
-/// Connects to a stub. Its guest stands still while the stub is asked what it can do.
+/// Connects to a stub. Its guest is stopped during the handshake.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
-/// Why the guest can't be sampled; it runs.
+/// Why the guest can't be sampled; it keeps running.
 pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     if opening.endpoint.is_taken() {
         return Err(SourceError(format!(
@@ -73,7 +73,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     }
     let sockets = opening.endpoint.sockets()?;
     let guard = Guard::start(&sockets)?;
-    // From here on the guest may stand still; the guard lets it go when this function fails.
+    // From here on the guest may be stopped; the guard releases it if this function fails.
     let connection = sockets.connect(PATIENCE)?;
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
     client.set_end(Some(OPENING));
@@ -85,7 +85,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
     };
     let window = Wanted {
-        // Nothing is copied through the stub where memory can be read without it.
+        // Nothing is copied through the stub if memory can be read without it.
         window_bytes: if opening.ram.is_some() {
             0
         } else {

@@ -1,27 +1,27 @@
 //! Packets of the remote protocol: `$payload#checksum`, acknowledgements, notifications.
 //!
-//! Enters: whatever bytes the stub sends. Leaves: payloads with escapes and runs expanded. Never
-//! panics, never holds more than [`MOST_PAYLOAD_BYTES`] and, once made, never allocates. Source:
-//! "Debugging with GDB", appendix E.1 (Overview).
+//! Input: any bytes. Output: payloads with escapes and runs expanded. Never panics, holds at most
+//! [`MOST_PAYLOAD_BYTES`] and doesn't allocate after it was made. Source: "Debugging with GDB", appendix E.1
+//! (Overview).
 
-/// Longest payload that is taken, expanded: 16 KiB of memory as hex, a long register description.
+/// Longest payload, expanded: 16 KiB of memory in hexadecimal, or a long register description.
 pub const MOST_PAYLOAD_BYTES: usize = 64 << 10;
 
-/// What one more byte completed.
+/// What a byte completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A whole packet; [`Decoder::payload`] has it.
     Packet,
-    /// The stub took our last packet.
+    /// The stub received our last packet.
     Ack,
-    /// The stub wants our last packet again.
+    /// The stub requests our last packet again.
     Nack,
 }
 
-/// Why bytes are no packet.
+/// Why bytes are not a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The sum of the bytes is another than the packet says.
+    /// The checksum of the bytes differs from the packet's.
     #[error("a packet's checksum is wrong: it says {said:02x}, its bytes give {summed:02x}")]
     Checksum {
         /// What the packet says.
@@ -29,13 +29,13 @@ pub enum Fault {
         /// What its bytes give.
         summed: u8,
     },
-    /// The two characters after `#` are no number.
+    /// The two characters after `#` are not hexadecimal digits.
     #[error("a packet ends without a checksum")]
     NoChecksum,
-    /// Longer than we take.
+    /// Longer than [`MOST_PAYLOAD_BYTES`].
     #[error("a packet is longer than {MOST_PAYLOAD_BYTES} bytes")]
     TooLong,
-    /// A run without a character to repeat, or with a length that the protocol does not allow.
+    /// A run without a character to repeat, or with an invalid length.
     #[error("a run-length code has nothing to repeat")]
     BadRun,
 }
@@ -54,7 +54,7 @@ enum State {
 #[derive(Debug)]
 pub struct Decoder {
     state: State,
-    /// A `%` packet: comes unasked and is no reply.
+    /// A `%` packet: a notification, not a reply.
     notification: bool,
     sum: u8,
     payload: Vec<u8>,
@@ -79,7 +79,7 @@ impl Decoder {
     /// Takes one byte. After a fault the decoder waits for the next packet.
     ///
     /// # Errors
-    /// That the packet which this byte belongs to can't be used.
+    /// Why the packet of this byte is not valid.
     pub fn push(&mut self, byte: u8) -> Result<Option<Event>, Fault> {
         let result = self.step(byte);
         if result.is_err() {
@@ -98,7 +98,7 @@ impl Decoder {
                 b'#' => self.state = State::FirstDigit,
                 b'}' => self.state = State::Escaped,
                 b'*' => self.state = State::Run,
-                // A packet that begins inside another: the stub was restarted, or a byte was lost.
+                // A packet begins inside another: the stub was restarted, or a byte was lost.
                 b'$' => drop(self.begin(byte)),
                 _ => self.add(byte, 1)?,
             },
@@ -168,7 +168,7 @@ impl Default for Decoder {
     }
 }
 
-/// Appends a packet. `payload` must not contain `$`, `#`, `}` or `*`: nothing that we ask does.
+/// Appends a packet. `payload` must not contain `$`, `#`, `}` or `*`; no request does.
 pub fn put(out: &mut Vec<u8>, payload: std::fmt::Arguments<'_>) {
     out.push(b'$');
     let start = out.len();
@@ -185,7 +185,7 @@ pub fn hex_digit(byte: u8) -> Option<u8> {
     (byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// A number in the protocol's text: hexadecimal, the most significant digit first.
+/// A number in the protocol: hexadecimal, most significant digit first.
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 16 {
         return None;
@@ -195,8 +195,8 @@ pub fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Decodes hexadecimal bytes into `out`; returns how many there were before the end of either or
-/// the first character that is no digit.
+/// Decodes hexadecimal bytes into `out`; returns how many, up to the end of either or the first character that is not
+/// a digit.
 pub fn hex_bytes(text: &[u8], out: &mut [u8]) -> usize {
     let mut filled = 0;
     for (pair, byte) in text.chunks_exact(2).zip(out) {
@@ -209,8 +209,8 @@ pub fn hex_bytes(text: &[u8], out: &mut [u8]) -> usize {
     filled
 }
 
-/// The value of a register in the protocol's text: bytes in the guest's order, little-endian here.
-/// `None` where the stub has none (`xx`) or more than 64 bits are set.
+/// The value of a register in the protocol: bytes in the guest's order, which is little-endian. `None` if the stub
+/// has none (`xx`) or it exceeds 64 bits.
 pub fn register_value(text: &[u8]) -> Option<u64> {
     let mut bytes = [0; 64];
     let length = text.len() / 2;

@@ -1,19 +1,19 @@
-//! From a stub's registers to ours, and to how the guest translates addresses.
+//! Translates a stub's registers to DWARF registers, and to those that control the guest's address translation.
 //!
-//! Enters: the description, then `g` replies. Leaves: registers under their DWARF numbers. The work
-//! of finding names is done once; reading a reply is a table walk that allocates nothing.
+//! Input: the description, then `g` replies. Output: registers by DWARF number. Names are resolved once; reading a
+//! reply is a table walk that allocates nothing.
 
 use super::description::Description;
 use super::packet::register_value;
 use std::ops::Range;
 use uprof::{Arch, Registers, register_name};
 
-/// x86-64 control registers that QEMU's stub tells among the others.
+/// x86-64 control registers, which QEMU's stub has in its `g` reply.
 const CONTROL_X86_64: [&str; 4] = ["cr0", "cr3", "cr4", "efer"];
-/// AArch64 system registers that QEMU's stub tells only when asked one by one.
+/// AArch64 system registers, which QEMU's stub has to be asked for one by one.
 pub const SYSTEM_AARCH64: [&str; 4] = ["SCTLR", "TTBR0_EL1", "TTBR1_EL1", "TCR_EL1"];
 
-/// Where each register of interest lies in a `g` reply.
+/// The places of registers in a `g` reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// Instruction set.
@@ -24,24 +24,24 @@ pub struct Layout {
     control: Option<[Range<usize>; 4]>,
     /// Numbers, for `p`, of the system registers that address translation needs, AArch64.
     pub system: Option<[u32; 4]>,
-    /// Digits that a reply must at least have.
+    /// Fewest digits of a valid reply.
     least_digits: usize,
 }
 
-/// Why a description is of no use.
+/// Why a description can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
     /// Another instruction set.
     Arch(String),
-    /// Of a known one, but without a register that sampling needs.
+    /// A register that sampling needs is missing.
     Missing(String),
 }
 
 impl Layout {
-    /// By the stub's own description.
+    /// The layout of the stub's description.
     ///
     /// # Errors
-    /// Why it is of no use.
+    /// Why it can't be used.
     pub fn of_description(description: &Description) -> Result<Self, Unusable> {
         let Some(arch) = description.arch() else {
             return Err(Unusable::Arch(description.architecture.clone()));
@@ -63,8 +63,7 @@ impl Layout {
         Self::new(arch, places, all(control), all(system))
     }
 
-    /// By the order that every stub of the architecture keeps to when it has no description
-    /// (gdb's i386-64bit and aarch64 core features).
+    /// The layout of stubs without a description (gdb's i386-64bit and aarch64 core features).
     ///
     /// # Errors
     /// None in fact; the type is that of [`Layout::of_description`].
@@ -110,7 +109,7 @@ impl Layout {
         })
     }
 
-    /// Reads a `g` reply; `false` if it is too short for what every sample needs.
+    /// Reads a `g` reply; `false` if it lacks a register that every sample needs.
     pub fn read(&self, reply: &[u8], out: &mut Registers) -> bool {
         out.clear();
         for (number, place) in &self.places {
@@ -121,7 +120,7 @@ impl Layout {
         reply.len() >= self.least_digits
     }
 
-    /// CR0, CR3, CR4 and EFER from a `g` reply, where the stub tells them.
+    /// CR0, CR3, CR4 and EFER from a `g` reply, if it has them.
     pub fn read_control(&self, reply: &[u8]) -> Option<[u64; 4]> {
         let places = self.control.as_ref()?;
         let mut values = [0; 4];

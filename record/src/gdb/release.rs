@@ -1,10 +1,9 @@
-//! Lets a stub's guest go, whatever state the conversation was left in.
+//! Resumes a stub's guest, whatever state the conversation was left in.
 //!
-//! Enters: the connection, or where to make another. Leaves: a running guest and a stub without a
-//! debugger. QEMU's stub, for one, stops the guest as soon as anybody connects, leaves it stopped
-//! when a connection closes, and takes the first byte sent to a running guest for an interrupt,
-//! whatever it is. So: interrupt (harmless to a guest that stands still), swallow what comes, then
-//! detach, which every stub answers by letting the guest run.
+//! Input: the connection, or an address for another. Output: a running guest and a stub without a debugger. QEMU's
+//! stub stops the guest when a debugger connects, leaves it stopped when the connection closes, and treats the first
+//! byte sent to a running guest as an interrupt, whatever it is. So: interrupt (harmless to a stopped guest), discard
+//! what comes, then detach, upon which every stub resumes the guest.
 
 use super::client::{MOST_LATE_READS, StopReply};
 use super::endpoint::{Connection, Endpoint, deadline};
@@ -20,13 +19,12 @@ const QUIET: Duration = Duration::from_millis(150);
 /// How long a stub may take to detach, and to take another connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Lets the guest go over `connection`, or where that is broken over a new one. Says whether the
-/// stub confirmed it.
+/// Releases the guest over `connection`, or over a new one if that is broken. Returns whether the stub confirmed it.
 pub fn release(connection: &Connection, endpoint: &Endpoint) -> bool {
     detach(connection).is_ok() || release_anew(endpoint)
 }
 
-/// The guest behind a stub that a mark names.
+/// The guest behind the stub named by a mark.
 struct PausedStub(Endpoint);
 
 /// The guest that a mark names.
@@ -55,7 +53,7 @@ impl fmt::Display for PausedStub {
     }
 }
 
-/// Lets the guest go over a connection of our own.
+/// Releases the guest over a new connection.
 fn release_anew(endpoint: &Endpoint) -> bool {
     endpoint
         .connect(PATIENCE)
@@ -64,11 +62,11 @@ fn release_anew(endpoint: &Endpoint) -> bool {
 
 fn detach(connection: &Connection) -> Result<(), Errno> {
     connection.send(b"\x03", deadline(QUIET))?;
-    // Answers to questions that nobody waits for any more, then silence or the stop reply.
+    // Replies to abandoned requests, then silence or the stop reply.
     swallow(connection, QUIET, |payload| {
         StopReply::parse(payload).is_some()
     })?;
-    // An acknowledgement first: a stub that waits for one takes it, others skip it.
+    // The acknowledgement is for stubs that wait for one; others skip it.
     connection.send(b"+$D#44", deadline(PATIENCE))?;
     match swallow(connection, PATIENCE, |payload| payload == b"OK")? {
         true => Ok(()),

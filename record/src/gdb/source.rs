@@ -1,8 +1,7 @@
-//! A guest behind a gdb stub, frozen for each sample.
+//! Samples a guest behind a gdb stub, which it freezes for each sample.
 //!
-//! One round trip interrupts it and brings every vCPU's registers; another brings the stacks, unless
-//! guest memory can be read without the stub. Letting it run on is one write that nobody answers.
-//! Who may be sampled is found out in [`super::open`].
+//! One round trip interrupts it and gets the registers of all vCPUs; another gets the stacks, unless guest memory can
+//! be read without the stub. Resuming is one write without a reply. [`super::open`] makes the source.
 
 use super::client::{Client, Pace, StopReply};
 use super::error::GdbError;
@@ -19,25 +18,25 @@ use uprof::{Arch, Details, Registers, State, Task};
 
 /// How long a stub may take to answer, at the start and while recording.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take to show that it takes batches.
+/// How long a stub may take to answer the first batch.
 const PROBE_PATIENCE: Duration = Duration::from_millis(500);
-/// Freezes in a row that the guardian may have to end before the stub is given up.
+/// Most consecutive freezes that the guardian may end before the stub is given up.
 const MOST_LOST_IN_A_ROW: u32 = 2;
-/// vCPUs asked for in one batch: their answers fit into a socket's buffers, so that neither side
-/// waits for the other to read.
+/// Most vCPUs in one batch: their replies fit into a socket's buffers, so that neither side waits for the other to
+/// read.
 const BATCH_VCPUS: usize = 32;
 
-/// What is to be done when the guest has been let go.
+/// What to do after the guest was released.
 pub type Afterwards = Box<dyn FnOnce() + Send>;
 
-/// What we have done to the guest.
+/// What the source has done to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hold {
     /// It runs.
     Running,
-    /// We have stopped it.
+    /// It was stopped.
     Frozen,
-    /// The conversation went astray: it may run or not.
+    /// A request failed: it may run or not.
     Unsure,
 }
 
@@ -53,7 +52,7 @@ pub(super) struct GdbSource {
     pub(super) wanted: Wanted,
     pub(super) life: Life,
     pub(super) hold: Hold,
-    /// Someone else stopped the guest, so that it is not for us to let it run.
+    /// Someone else stopped the guest, so that it must not be resumed.
     pub(super) held_by_other: bool,
     /// The guardian ended the last freeze.
     pub(super) was_rescued: bool,
@@ -66,27 +65,27 @@ pub(super) struct GdbSource {
 }
 
 impl GdbSource {
-    /// Finds the fastest pace that the stub can follow, by trying it on the running guest.
+    /// Finds the fastest pace that the stub supports, by trying it on the running guest.
     pub(super) fn probe(&mut self) -> Result<(), GdbError> {
-        self.client.set_patience(PROBE_PATIENCE);
+        self.client.patience = PROBE_PATIENCE;
         let mut tried = Ok(());
         for pace in [Pace::AllAtOnce, Pace::InterruptFirst, Pace::OneByOne] {
-            self.client.set_pace(pace);
+            self.client.pace = pace;
             tried = self.stop_and_read(&mut Vcpus::new());
             if !matches!(tried, Err(GdbError::Silent { .. })) {
                 break;
             }
-            // It threw away what came behind the first packet. If the guest stands still, the next
-            // interrupt would bring no stop reply: let it run first.
+            // It discarded what came after the first packet. An interrupt of a stopped guest would bring no stop
+            // reply: resume it first.
             while self.client.unasked()?.is_some() {}
             self.let_run()?;
         }
-        self.client.set_patience(PATIENCE);
+        self.client.patience = PATIENCE;
         tried?;
         self.let_run()
     }
 
-    /// Takes one sample to see what it costs, and notes it.
+    /// Takes one sample to see what it costs, and adds that to the facts.
     pub(super) fn note_costs(&mut self) -> Result<(), SourceError> {
         let mut vcpus = Vcpus::new();
         let before = self.client.round_trips;
@@ -108,13 +107,13 @@ impl GdbSource {
         };
         let notes = &mut self.facts.notes;
         let mut note = |name: &str, value: String| notes.push((name.into(), value));
-        note("stub's pace", self.client.pace().describe().into());
+        note("stub's pace", self.client.pace.describe().into());
         note("round trips of the first sample", trips.to_string());
         note("stack bytes come through", memory.into());
         Ok(())
     }
 
-    /// Whether the stub and the memory file show the same at a stack pointer.
+    /// Whether the stub and the memory file have the same bytes at a stack pointer.
     fn is_ram_the_guests(&mut self, vcpus: &Vcpus) -> bool {
         let (_, sp, _) = self.guest.layout.arch.special_registers();
         let first = vcpus.all().first();
@@ -250,7 +249,7 @@ impl GdbSource {
         })
     }
 
-    /// The root by what [`GuestRam::set_translation`] gets.
+    /// The page-table root, from the registers passed to [`GuestRam::set_translation`].
     fn root(&mut self, values: [u64; 4], registers: &Registers) -> Option<u64> {
         let arch = self.guest.layout.arch;
         let (ip, _, _) = arch.special_registers();
@@ -269,7 +268,7 @@ impl GdbSource {
             .tell("to let the guest run", self.guest.resume.payload())
     }
 
-    /// Works through packets that came unasked while the guest was to run.
+    /// Handles packets that came without a request while the guest was running.
     fn listen(&mut self) -> Result<(), GdbError> {
         while !self.guard.is_done() {
             match self.client.unasked() {
@@ -293,7 +292,7 @@ impl GdbSource {
         Ok(())
     }
 
-    /// The connection was closed. Mostly the guest's end; if not, the guest may stand still.
+    /// The connection was closed, usually because the guest ended; if not, the guest may be stopped.
     fn gone(&mut self) {
         let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
@@ -304,7 +303,7 @@ impl GdbSource {
         }
     }
 
-    /// Memory outside the stack's copy: one more round trip.
+    /// Reads memory outside the stack's copy, in one more round trip.
     fn read_far(&mut self, place: usize, address: u64, into: &mut [u8]) -> Result<usize, GdbError> {
         let (client, guest) = (&mut self.client, &self.guest);
         client.begin("for memory");
@@ -315,12 +314,12 @@ impl GdbSource {
     }
 }
 
-/// What a stop that we did not ask for says about the guest.
+/// The guest's state after a stop that was not requested.
 fn life_of(stop: StopReply) -> Life {
     match stop {
         StopReply::Exited(0) => Life::Ended("the guest ended".into()),
         StopReply::Exited(status) => Life::Ended(format!("the guest ended with status {status}")),
-        // SIGQUIT: what QEMU says of a guest that shut down (-no-shutdown).
+        // SIGQUIT: QEMU's reply for a guest that shut down (-no-shutdown).
         StopReply::Stopped(3) => Life::Ended("the guest shut down".into()),
         StopReply::Killed(signal) | StopReply::Stopped(signal) => Life::Crashed(format!(
             "the guest crashed (its stub says: signal {signal})"
@@ -346,8 +345,7 @@ impl StopWorld for GdbSource {
                 self.lost_in_a_row = 0;
                 Ok(())
             }
-            // The guardian let the guest run because this took too long: our questions stopped it
-            // again, or were lost.
+            // The guardian resumed the guest because this took too long: our requests stopped it again, or were lost.
             Err(_)
                 if !self.guard.guardian.is_frozen()
                     && self.life == Life::Alive
@@ -378,7 +376,7 @@ impl StopWorld for GdbSource {
             Some(count) => count,
             None if self.hold != Hold::Frozen || !self.guard.guardian.is_frozen() => 0,
             None => self.read_far(place, address, into).unwrap_or_else(|_| {
-                // Answers may be under way still; what is really wrong, the next freeze tells.
+                // Replies may be outstanding; the next freeze reports the error.
                 self.hold = Hold::Unsure;
                 0
             }),

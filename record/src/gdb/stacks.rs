@@ -1,8 +1,8 @@
-//! Stack bytes of all vCPUs of a frozen guest, fetched in as few round trips as will do.
+//! Fetches stack bytes of all vCPUs of a frozen guest in as few round trips as possible.
 //!
-//! Enters: registers. Leaves: a copy of each stack, from the stack pointer up. How much of a stack is
-//! needed is known only from its contents; so the first batch asks for what the last samples needed,
-//! and only a chain of frame pointers that leaves it costs another. Must not allocate once made.
+//! Input: registers. Output: a copy of each stack, from the stack pointer up. How much of a stack is needed depends
+//! on its contents; the first batch asks for as much as recent samples needed, and only a chain of frame pointers
+//! that leaves it costs another. Does not allocate after it was made.
 
 use super::client::Client;
 use super::error::GdbError;
@@ -13,11 +13,11 @@ use crate::sys::clock::monotonic_ns;
 use crate::walk;
 use uprof::{Arch, RawStack};
 
-/// Bytes asked for of a stack that nothing is known of yet.
+/// Bytes requested of a stack at first.
 const FIRST_BYTES: usize = 1024;
 /// Most batches for one sample.
 const MOST_ROUNDS: usize = 6;
-/// Questions of one vCPU in characters: `Hg` and sixteen `m`.
+/// Characters of the requests for one vCPU: `Hg` and sixteen `m`.
 const ROOM_BYTES: usize = 64 + 16 * 40;
 const PAGE_BYTES: u64 = 4096;
 
@@ -26,7 +26,7 @@ const PAGE_BYTES: u64 = 4096;
 pub struct Wanted {
     /// Most bytes of a stack.
     pub window_bytes: usize,
-    /// How many of them are wanted whether or not a chain of frame pointers spans them.
+    /// How many of them are fetched even if no chain of frame pointers spans them.
     pub kept_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
@@ -40,11 +40,11 @@ struct Copy {
     address: u64,
     bytes: Vec<u8>,
     filled: usize,
-    /// Bytes to have.
+    /// Bytes to fetch in all.
     goal: usize,
-    /// Bytes that the batch under way ends at.
+    /// Bytes that there will be after the current batch.
     asked: usize,
-    /// The goal to begin with, by what was needed lately.
+    /// The initial goal, by what was needed recently.
     usual: usize,
     /// Memory ends at `filled`.
     ended: bool,
@@ -78,7 +78,7 @@ impl Stacks {
     /// Fetches the stacks of `vcpus`, whose handles are the places of their threads.
     ///
     /// # Errors
-    /// That the stub does not answer; memory that isn't there is no error.
+    /// The stub does not answer; missing memory is not an error.
     pub fn fetch(
         &mut self,
         client: &mut Client,
@@ -122,7 +122,7 @@ impl Stacks {
         }
     }
 
-    /// Writes the questions of one batch; `false`: nothing is missing.
+    /// Writes the requests of one batch; `false` if nothing is missing.
     fn ask(&mut self, client: &mut Client, guest: &Guest) -> bool {
         client.begin("for stack bytes");
         let mut any = false;
@@ -156,7 +156,7 @@ impl Stacks {
         Ok(())
     }
 
-    /// Copies what was fetched of a stack from `address` on; `None`: that was not asked for.
+    /// Copies fetched bytes from `address` on; `None` if they were not requested.
     pub fn read(&self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> Option<usize> {
         let copy = self.copies.get(vcpu.handle as usize)?;
         let offset = usize::try_from(address.wrapping_sub(copy.address)).ok()?;
@@ -171,7 +171,7 @@ impl Stacks {
 }
 
 impl Copy {
-    /// Sets the goal by where the chain of frame pointers leads.
+    /// Sets the goal according to the chain of frame pointers.
     fn aim(&mut self, arch: Arch, vcpu: &Vcpu, wanted: Wanted) {
         let (_, _, fp) = arch.special_registers();
         if self.filled == 0 {
@@ -187,7 +187,7 @@ impl Copy {
             .and_then(|at| usize::try_from(at.wrapping_sub(self.address)).ok())
             .filter(|&offset| offset < wanted.window_bytes);
         match beyond {
-            // Twice as much, or up to the frame that is missing if that is farther.
+            // Twice as much, or up to the missing frame if that is farther.
             Some(offset) => {
                 let needed = (self.filled * 2).max(offset + 64);
                 let needed = needed.next_multiple_of(256).max(self.goal);
@@ -199,14 +199,14 @@ impl Copy {
     }
 }
 
-/// Asks the stub to mean `thread` from now on: never trust the one of a stop reply.
+/// Selects `thread`: the one of a stop reply can't be relied on.
 pub fn choose(client: &mut Client, thread: &Thread) {
     if !thread.id.is_empty() {
         client.add(format_args!("Hg{}", thread.id));
     }
 }
 
-/// Takes the answer to [`choose`]; says whether there is such a vCPU.
+/// Takes the reply to [`choose`]; returns whether there is such a vCPU.
 ///
 /// # Errors
 /// Why there is no answer.
@@ -221,8 +221,7 @@ pub fn expect_chosen(client: &mut Client, thread: &Thread) -> Result<bool, GdbEr
     }
 }
 
-/// The pieces in which memory is asked for: none crosses a page, so that a page that isn't there
-/// costs no other.
+/// The pieces in which memory is requested: none crosses a page, so that a missing page affects no other.
 fn pieces(address: u64, bytes: usize, piece_bytes: usize) -> impl Iterator<Item = (u64, usize)> {
     let piece_bytes = (piece_bytes as u64).min(PAGE_BYTES);
     let mut done = 0;
@@ -235,7 +234,7 @@ fn pieces(address: u64, bytes: usize, piece_bytes: usize) -> impl Iterator<Item 
     })
 }
 
-/// Asks for memory of the chosen vCPU.
+/// Requests memory of the selected vCPU.
 pub fn ask_memory(client: &mut Client, guest: &Guest, address: u64, bytes: usize) {
     let letter = if guest.binary { 'x' } else { 'm' };
     for (at, length) in pieces(address, bytes, guest.piece_bytes) {
@@ -243,10 +242,10 @@ pub fn ask_memory(client: &mut Client, guest: &Guest, address: u64, bytes: usize
     }
 }
 
-/// Takes the answers to [`ask_memory`]; returns the bytes before the first that is missing.
+/// Takes the replies to [`ask_memory`]; returns the number of bytes before the first missing one.
 ///
 /// # Errors
-/// Why there are no answers.
+/// Why there are no replies.
 pub fn take_memory(
     client: &mut Client,
     guest: &Guest,
@@ -264,7 +263,7 @@ pub fn take_memory(
                 place[..count].copy_from_slice(&bytes[..count]);
                 count
             }
-            // An error has three characters: no number of bytes has.
+            // An error has three characters, an odd number.
             (false, digits) if digits.len() % 2 == 0 => hex_bytes(digits, place),
             _ => 0,
         };

@@ -135,10 +135,7 @@ fn above(at: f64) -> f64 {
         .rev()
         .fold(0.0, |sum, factor| (sum + factor) * part);
     let tail = sum * (-at * at / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
-    match at < 0.0 {
-        true => 1.0 - tail,
-        false => tail,
-    }
+    if at < 0.0 { 1.0 - tail } else { tail }
 }
 
 /// The normal number that is exceeded with this probability, at most a half, to 5e-4 (Abramowitz and

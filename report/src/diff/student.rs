@@ -12,10 +12,7 @@ pub(crate) fn two_sided(t: f64, df: f64) -> f64 {
 /// The probability that t is larger, with `df` degrees of freedom.
 pub(crate) fn above(t: f64, df: f64) -> f64 {
     let tail = two_sided(t, df) / 2.0;
-    match t < 0.0 {
-        true => 1.0 - tail,
-        false => tail,
-    }
+    if t < 0.0 { 1.0 - tail } else { tail }
 }
 
 /// The t that |t| exceeds with probability `alpha`.

@@ -1,4 +1,4 @@
-//! BTF: what a Linux kernel says of its own types. Enters: its bytes. Leaves: where members of structures are. Source:
+//! BTF: the description of a Linux kernel's types. Input: its bytes. Output: offsets of structure members. Source:
 //! Documentation/bpf/btf.rst of Linux.
 
 use super::KernelMemory;
@@ -7,9 +7,9 @@ use std::ops::Range;
 /// Bytes of a kernel's BTF; Debian's has 4 MiB.
 const BTF_BYTES_MAX: u64 = 32 << 20;
 const MAGIC: u16 = 0xeb9f;
-/// Structures without a name in one another.
+/// Nesting of structures without a name.
 const NESTED_MAX: u32 = 8;
-/// Members that are looked at for one question.
+/// Members that one lookup visits.
 const MEMBERS_MAX: u32 = 1 << 16;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
@@ -23,19 +23,19 @@ pub struct Btf {
     types: Vec<u32>,
 }
 
-/// A type as it is stored.
+/// A stored type.
 #[derive(Clone, Copy)]
 struct Type {
     name: u32,
     kind: u32,
     members: usize,
-    /// Offsets have lengths beside them, in their upper 8 bits.
+    /// The upper 8 bits of a member's offset are the size of a bit field.
     has_lengths: bool,
     at: usize,
 }
 
 impl Btf {
-    /// Reads what lies in `range`; `None` if it isn't BTF.
+    /// Reads the BTF in `range`; `None` if it isn't valid.
     #[cold]
     pub fn read(memory: &mut dyn KernelMemory, range: Range<u64>) -> Option<Btf> {
         let length = range.end.checked_sub(range.start)?;
@@ -45,7 +45,7 @@ impl Btf {
         Btf::new(memory.bytes(range.start, length)?)
     }
 
-    /// The types that `bytes` tell of.
+    /// Parses BTF.
     pub fn new(bytes: Vec<u8>) -> Option<Btf> {
         let word = |at: usize| number(&bytes, at).map(|number| number as usize);
         let is_it = bytes.first_chunk().map(|magic| u16::from_le_bytes(*magic)) == Some(MAGIC);
@@ -121,7 +121,7 @@ impl Btf {
         Some(all)
     }
 
-    /// Tells the members of `of`, and of what in it has no name.
+    /// Passes to `take` the members of `of` and of the structures without a name in it.
     fn add_members(
         &self,
         of: Type,
@@ -164,7 +164,7 @@ impl Btf {
     }
 }
 
-/// Bytes behind a type's first three words; `None` for a kind that is not known.
+/// Bytes after a type's first three words; `None` for an unknown kind.
 fn length_of(of: Type) -> Option<usize> {
     Some(match of.kind {
         2 | 7..=12 | 16 | 18 => 0,

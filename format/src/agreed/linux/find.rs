@@ -1,17 +1,17 @@
-//! Finds kallsyms in a kernel's memory. Its table of tokens is what tells: for each byte value stands there what
-//! that value means in a name, and every kernel has names with all ten digits, which stand for themselves. So
-//! `0\0` to `9\0` follow each other. Source: scripts/kallsyms.c of Linux.
+//! Finds kallsyms in a kernel's memory by its token table, which holds the text that each byte value stands for in a
+//! compressed name. Every kernel has names with all ten digits, which stand for themselves, so `0\0` to `9\0` follow
+//! each other there. Source: scripts/kallsyms.c of Linux.
 
 use super::KernelMemory;
 
-/// As the table of tokens has them.
+/// The digits in the token table.
 const DIGITS: &[u8; 20] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
-/// Read at a time.
+/// Bytes read at a time.
 const WINDOW_BYTES: usize = 64 << 10;
 const PAGE_BYTES: u64 = 4096;
 
-/// The addresses from `start` on at which the digits stand. At most `most_bytes` are looked at; pages that are
-/// not there are passed over. `found` says whether that was it, and the search may end.
+/// Searches `most_bytes` from `start` on for the digits and calls `found` with each address; missing pages are
+/// skipped. Ends, and returns `true`, when `found` does.
 #[cold]
 pub fn find(
     memory: &mut dyn KernelMemory,
@@ -33,7 +33,7 @@ pub fn find(
             from += place + 1;
         }
         at = match got == wanted {
-            // What lies across the border is seen whole by the next window.
+            // Digits across the end are whole in the next window.
             true if got == WINDOW_BYTES => at + (got - DIGITS.len()) as u64,
             true => end,
             false => ((at + got as u64) & !(PAGE_BYTES - 1)).saturating_add(PAGE_BYTES),
@@ -42,14 +42,14 @@ pub fn find(
     false
 }
 
-/// Looked at of each place by [`likely`], and how far these are from each other: shorter is no kernel's table.
+/// Bytes that [`likely`] reads at each probe, and the distance of probes: no kernel's table is shorter.
 const PROBE_BYTES: usize = 64;
 const PROBES_APART: u64 = 128 << 10;
-/// A symbol is no longer.
+/// No symbol is longer.
 const LONGEST_STEP: u32 = 64 << 10;
 
-/// Where from `start` on a table of symbols' places may be: numbers that ascend or descend by little. There, or not far
-/// before, the digits are to be looked for; to look at everything takes ten times as many bytes.
+/// Addresses from `start` on where a table of symbol addresses may be: numbers that ascend or descend in small steps.
+/// The digits are there or shortly before; a search of all memory would read ten times as much.
 #[cold]
 pub fn likely(memory: &mut dyn KernelMemory, start: u64, most_bytes: u64) -> Vec<u64> {
     let mut found: Vec<u64> = Vec::new();
@@ -57,7 +57,7 @@ pub fn likely(memory: &mut dyn KernelMemory, start: u64, most_bytes: u64) -> Vec
         let at = start.saturating_add(place * PROBES_APART);
         let mut probe = [0; PROBE_BYTES];
         let is_table = memory.read(at, &mut probe) == PROBE_BYTES && are_places(&probe);
-        // Of one table, the first.
+        // Only the first probe of a table.
         let is_new =
             found.len() < LIKELY_MAX && found.last().is_none_or(|last| at - last > TABLES_APART);
         if is_table && is_new {
@@ -83,7 +83,8 @@ fn are_places(bytes: &[u8; PROBE_BYTES]) -> bool {
     (ascend || descend) && differ > words.len() / 2
 }
 
-/// Where [`DIGITS`] are in `bytes`. Of 19 places in a row one is within them, and is a digit, or has one behind it.
+/// Position of [`DIGITS`] in `bytes`. They are 20 bytes long, so that of every 19th byte one is within them, and is a
+/// digit or precedes one.
 fn position(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while at < bytes.len() {

@@ -1,7 +1,7 @@
-//! kallsyms: the symbols that a Linux kernel has of itself, compressed. Enters: the address of the digits in its
-//! table of tokens. Leaves: addresses and names, kept as the kernel has them.
+//! kallsyms: a Linux kernel's compressed table of its own symbols. Input: the address of the digits in its token
+//! table. Output: addresses and names, kept compressed.
 //!
-//! Around the table of tokens lie (scripts/kallsyms.c of Linux, as of 4.20 to 6.17):
+//! Layout around the token table (scripts/kallsyms.c of Linux 4.20 to 6.17):
 //!
 //! | up to 6.4 | from 6.5 on | |
 //! |---|---|---|
@@ -16,23 +16,23 @@
 //! | | offsets | |
 //! | | relative base | |
 //!
-//! Each begins at a multiple of 8. Nothing says where: what is taken was found by one table's agreeing with the
-//! next in all entries.
+//! Each begins at a multiple of 8, at an address that is stored nowhere: a table is accepted if all its entries agree
+//! with the next table.
 
 use super::{KERNEL_HALF, KernelMemory, behind};
 use crate::agreed::alias::{Alias, Binding, Kind};
 
-/// Symbols of a kernel at the most; Debian's has 170,000.
+/// Most symbols of a kernel; Debian's has 170,000.
 const SYMBOLS_MAX: usize = 1 << 20;
-/// Bytes of all names as they are stored.
+/// Bytes of all compressed names.
 const NAMES_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of one name; Linux stops at 512.
 const NAME_BYTES_MAX: usize = 1024;
-/// Bytes of a name as it is stored, with its length.
+/// Bytes of a compressed name, with its length.
 const STORED_BYTES_MAX: u64 = 1024;
 /// Symbols between two markers.
 const MARKED: usize = 256;
-/// How far before the tokens the markers may be: an order by name of all symbols may lie between.
+/// How far before the tokens the markers may be: an index of all symbols by name may lie between.
 const BEFORE_TOKENS: u64 = 3 * SYMBOLS_MAX as u64 + 4096 * 4;
 /// Bytes of all tokens.
 const TOKENS_BYTES_MAX: usize = 4096;
@@ -43,7 +43,7 @@ const INDEX_BYTES: u64 = 512;
 pub struct Kallsyms {
     places: Places,
     names: Vec<u8>,
-    /// Where in `names` every 256th begins.
+    /// Offset in `names` of every 256th name.
     markers: Vec<u32>,
     tokens: Tokens,
 }
@@ -53,7 +53,7 @@ pub struct Kallsyms {
 pub struct Function {
     /// First address.
     pub start: u64,
-    /// The next symbol's.
+    /// First address of the next symbol.
     pub end: u64,
     /// Name.
     pub name: String,
@@ -68,8 +68,7 @@ enum Places {
         base: u64,
         offsets: Vec<u32>,
     },
-    /// Those that are negative are one less than to be subtracted from the base, the others are no addresses of
-    /// the kernel but places in the data of each processor.
+    /// A negative offset o means base - 1 - o; the others are offsets in each processor's data, not addresses.
     PerProcessor {
         base: u64,
         offsets: Vec<u32>,
@@ -97,7 +96,7 @@ impl Places {
         }
     }
 
-    /// Whether they ascend and lie in the kernel's half, but for places in data of each processor.
+    /// Whether they ascend and lie in the kernel's half, offsets in per-processor data aside.
     fn are_sound(&self) -> bool {
         let all = || (0..self.len()).map(|index| self.get(index));
         let is_low = |address: u64| address < u64::from(u32::MAX);
@@ -108,18 +107,18 @@ impl Places {
         };
         all().is_sorted()
             && all().all(|address| in_half(&address) || is_low(address))
-            // Memory that is all the same is sorted, too.
+            // Constant memory is sorted, too.
             && last - first >= self.len() as u64
     }
 
-    /// Index behind the last symbol at or below `address`.
+    /// Index after the last symbol at or below `address`.
     fn behind(&self, address: u64) -> usize {
         behind(self.len(), |index| self.get(index) <= address)
     }
 }
 
 impl Kallsyms {
-    /// Reads the tables around the digits of the table of tokens.
+    /// Reads the tables around the digits of the token table.
     #[cold]
     pub(super) fn read(memory: &mut dyn KernelMemory, digits: u64) -> Result<Self, &'static str> {
         let tokens = Tokens::read(memory, digits).ok_or("no index fits its table of tokens")?;
@@ -145,7 +144,7 @@ impl Kallsyms {
         self.len() == 0
     }
 
-    /// The function at `address`, by the best of its names; `None` where the symbol there is no function.
+    /// The function at `address` under its preferred name; `None` if the symbol there is not a function.
     pub fn function(&self, address: u64) -> Option<Function> {
         let behind = self.places.behind(address);
         let start = self.places.get(behind.checked_sub(1)?);
@@ -175,7 +174,7 @@ impl Kallsyms {
         })
     }
 
-    /// The addresses of symbols by name, of the first where several have it.
+    /// The addresses of the symbols in `wanted`; the first of each name.
     pub fn addresses_of<const N: usize>(&self, wanted: [&str; N]) -> [Option<u64>; N] {
         let mut found = [None; N];
         self.each(|address, symbol| {
@@ -186,7 +185,7 @@ impl Kallsyms {
         found
     }
 
-    /// All symbols, as addresses, types and names.
+    /// Passes all symbols with their addresses to `take`.
     pub fn each(&self, mut take: impl FnMut(u64, Symbol)) {
         let mut at = 0;
         for index in 0..self.len() {
@@ -209,7 +208,7 @@ impl Kallsyms {
     }
 }
 
-/// A symbol's type, as `nm` has it, and its name.
+/// A symbol's type, as in `nm`, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     /// `T` for an exported function, `t` for a local one, …
@@ -219,7 +218,7 @@ pub struct Symbol {
 }
 
 impl Symbol {
-    /// What it is among others for an address, if a function.
+    /// The name as a candidate for its address; `None` if it is not a function.
     fn alias(&self) -> Option<Alias<'_>> {
         let binding = match self.kind {
             'T' => Binding::Global,
@@ -236,14 +235,14 @@ impl Symbol {
     }
 }
 
-/// What each byte of a name stands for.
+/// The text that each byte of a compressed name stands for.
 #[derive(Debug)]
 struct Tokens {
-    /// Address of the table, and of what follows its index.
+    /// Address of the table, and of the end of its index.
     start: u64,
     end: u64,
     texts: Vec<u8>,
-    /// Where each text begins.
+    /// Offset of each text.
     index: [u16; 256],
 }
 
@@ -253,7 +252,7 @@ impl Tokens {
         let mut bytes = vec![0; 3 * TOKENS_BYTES_MAX];
         let got = memory.read(before, &mut bytes);
         bytes.truncate(got);
-        // The zero behind the text of each value below that of the first digit.
+        // The terminators of the texts before that of the first digit.
         let zeros = (0..bytes.len().min(TOKENS_BYTES_MAX)).rev();
         let mut zeros = zeros.filter(|&at| bytes[at] == 0);
         let first_end = zeros.nth(usize::from(b'0') - 1)?;
@@ -285,7 +284,7 @@ impl Tokens {
         })
     }
 
-    /// What `stored` stands for; `None` for what is no name.
+    /// Expands a compressed name; `None` if it is not a valid one.
     fn expand(&self, stored: &[u8]) -> Option<Symbol> {
         let mut name = Vec::with_capacity(stored.len() * 3);
         for token in stored {
@@ -314,7 +313,7 @@ fn double_words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     words.iter().map(|word| u32::from_le_bytes(*word))
 }
 
-/// The name stored at `at`, and where the next one is.
+/// The compressed name at `at`, and the offset of the next.
 fn stored_name(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let first = usize::from(*names.get(at)?);
     let (length, start) = match first & 0x80 {
@@ -328,20 +327,20 @@ fn stored_name(names: &[u8], at: usize) -> Option<(&[u8], usize)> {
 
 type Names = (u64, usize, Vec<u8>, Vec<u32>);
 
-/// Names and markers before the table of tokens: where the names begin, how many there are, both tables.
+/// Names and markers before the token table: the names' address and number, and both tables.
 fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
     let mut looked_at = 0;
     for before in [64 << 10, BEFORE_TOKENS] {
         let start = tokens.checked_sub(before)? & !7;
         let mut bytes = vec![0; (tokens - start) as usize];
-        // Where memory is missing, what lies above it may still be all that is needed.
+        // The memory above a missing part may still hold all that is needed.
         let missing = memory.read(start, &mut bytes) < bytes.len();
         if missing && before == 64 << 10 {
             return None;
         }
         let all: Vec<u32> = double_words(&bytes).collect();
-        // Each place is looked at once, and few look like the first markers.
-        let places = (0..all.len().saturating_sub(looked_at)).rev().step_by(1);
+        // Each offset is tried once; few look like the first markers.
+        let places = (0..all.len().saturating_sub(looked_at)).rev();
         for place in places.filter(|place| place.is_multiple_of(2)) {
             let ascending = ascending(&all[place..]);
             if ascending.len() > 2
@@ -355,7 +354,7 @@ fn read_names(memory: &mut dyn KernelMemory, tokens: u64) -> Option<Names> {
     None
 }
 
-/// What of `words` looks like markers: it begins with 0 and ascends by what 256 names take.
+/// The part of `words` that looks like markers: it begins with 0 and ascends in steps of the size of 256 names.
 fn ascending(words: &[u32]) -> &[u32] {
     if words.first() != Some(&0) {
         return &[];
@@ -366,9 +365,9 @@ fn ascending(words: &[u32]) -> &[u32] {
     &words[..=steps.count().min(SYMBOLS_MAX / MARKED)]
 }
 
-/// The names that lie before `markers_at`, if there are some to which these markers fit.
+/// The names before `markers_at`, if any fit these markers.
 fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32]) -> Option<Names> {
-    // What follows the markers may look like some more of them.
+    // The words after the markers may look like more of them.
     for used in (markers.len().saturating_sub(2)..=markers.len()).rev() {
         let markers = markers.get(..used).filter(|markers| markers.len() > 2)?;
         let last = u64::from(*markers.last()?);
@@ -381,7 +380,7 @@ fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32])
         if memory.read(start, &mut bytes) < bytes.len() {
             continue;
         }
-        // The number stands right before the names.
+        // The number of symbols is right before the names.
         let from = usize::try_from(most - last).ok()?;
         for at in (0..=from)
             .rev()
@@ -403,7 +402,7 @@ fn names_before(memory: &mut dyn KernelMemory, markers_at: u64, markers: &[u32])
     None
 }
 
-/// How long `count` names are, if they begin where the markers say.
+/// Length of `count` names, if they begin at the markers.
 fn length_of_names(names: &[u8], count: usize, markers: &[u32]) -> Option<usize> {
     let mut at = 0;
     for index in 0..count {
@@ -412,12 +411,12 @@ fn length_of_names(names: &[u8], count: usize, markers: &[u32]) -> Option<usize>
         }
         at = stored_name(names, at)?.1;
     }
-    // Only what makes the next table begin at a multiple of 8 lies behind.
+    // Only padding to a multiple of 8 follows.
     let rest = &names[at..];
     (rest.len() < 8 && rest.iter().all(|byte| *byte == 0)).then_some(at)
 }
 
-/// The addresses of `count` symbols: before the names, or behind the index of tokens.
+/// The addresses of `count` symbols: before the names, or after the token index.
 fn read_places(
     memory: &mut dyn KernelMemory,
     names: u64,

@@ -1,8 +1,8 @@
-//! ORC: the unwind rules that a Linux kernel for x86-64 has of itself. Enters: its two tables. Leaves: the rule at
-//! an address, or all of them as recordings have rules.
+//! ORC: the unwind rules in a Linux kernel for x86-64. Input: its two tables. Output: the rule at an address, or all
+//! rules in the form of recordings.
 //!
-//! One table has places, ascending, each as an i32 that is to be added to its own address; the other for each the
-//! rule that holds from there on, 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits with
+//! One table holds ascending addresses, each an i32 relative to its own address; the other, for each address, the
+//! rule that holds from there on, in 6 bytes: i16 for the stack pointer, i16 for the frame pointer, and 16 bits for
 //! registers (4 each) and the type. Source: arch/x86/include/asm/orc_types.h and arch/x86/kernel/unwind_orc.c of
 //! Linux; the last bits changed in 6.3 and in 6.4.
 
@@ -11,7 +11,7 @@ use crate::image::{Cfa, Place, RuleRow, RuleSet, Save};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Rules of a kernel at the most; Debian's has 400,000.
+/// Most rules of a kernel; Debian's has 400,000.
 const RULES_MAX: u64 = 4 << 20;
 const PLACE_BYTES: u64 = 4;
 const RULE_BYTES: u64 = 6;
@@ -25,7 +25,7 @@ const R10: u8 = 10;
 const R13: u8 = 13;
 const RIP: u8 = 16;
 
-/// Where `struct pt_regs` has registers, by DWARF's numbers, in bytes.
+/// Offsets in bytes of registers (DWARF numbers) in `struct pt_regs`.
 pub const SAVED: [(u8, i32); 7] = [
     (R13, 16),
     (RBP, 32),
@@ -35,7 +35,7 @@ pub const SAVED: [(u8, i32); 7] = [
     (RSP, 152),
     (RIP, 128),
 ];
-/// Where the processor's own frame has them.
+/// Their offsets in the frame that the processor saves.
 pub const SAVED_BY_PROCESSOR: [(u8, i32); 2] = [(RSP, 24), (RIP, 0)];
 
 /// The unwind rules of a kernel.
@@ -48,23 +48,23 @@ pub struct Orc {
     layout: Layout,
 }
 
-/// Which bits say what.
+/// The meaning of the bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
-    /// Two bits of type; then one for the end of a stack, at this bit.
+    /// Two bits of type, and this bit for the end of a stack.
     EndAt(u16),
     /// Three bits of type, one of them the end of a stack; since 6.4.
     EndIsType,
 }
 
-/// What a rule says.
+/// A decoded rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Meaning {
     /// There is no caller.
     End,
-    /// There is one.
+    /// There is a caller.
     Frame {
-        /// What the stack pointer was before the call, or where registers were saved.
+        /// The stack pointer before the call, or the address of the saved registers.
         base: Base,
         /// Where the caller's frame pointer is, unless registers were saved.
         frame_pointer: FramePointer,
@@ -73,12 +73,12 @@ pub enum Meaning {
     },
 }
 
-/// A register and a number, or what lies in memory there.
+/// An address: a register plus an offset, or the contents of memory there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Base {
-    /// Register, by DWARF's number, plus a number.
+    /// Register (DWARF number) plus an offset.
     Register(u8, i16),
-    /// In memory at register plus the first number, plus the second.
+    /// The word in memory at register plus the first offset, plus the second offset.
     Memory(u8, i16, i16),
 }
 
@@ -98,14 +98,14 @@ pub enum FramePointer {
 pub enum Kind {
     /// The return address, right below it.
     Call,
-    /// All registers of what was interrupted ([`SAVED`]).
+    /// All registers of the interrupted code ([`SAVED`]).
     Registers,
-    /// What the processor itself saves ([`SAVED_BY_PROCESSOR`]).
+    /// The registers that the processor itself saves ([`SAVED_BY_PROCESSOR`]).
     ProcessorFrame,
 }
 
 impl Orc {
-    /// Reads the tables that lie there; `None` if they can't be right.
+    /// Reads the tables; `None` if they are not valid.
     #[cold]
     pub fn read(
         memory: &mut dyn KernelMemory,
@@ -123,7 +123,7 @@ impl Orc {
         Orc::new(at, places, rules)
     }
 
-    /// The tables that these bytes are, the places' from `places_at` on.
+    /// The tables in these bytes; `places_at` is the address of the first place.
     pub fn new(places_at: u64, places: Vec<u8>, rules: Vec<u8>) -> Option<Orc> {
         let layout = Layout::of(&rules);
         let orc = Orc {
@@ -163,7 +163,7 @@ impl Orc {
         self.meaning(behind(self.len(), |index| self.place(index) <= address).checked_sub(1)?)
     }
 
-    /// All rules, and where they hold.
+    /// All rules, and the address ranges in which they hold.
     pub fn rules(&self) -> (RuleSet, Vec<RuleRow>) {
         let mut numbers: BTreeMap<Meaning, u32> = BTreeMap::new();
         let mut rows: Vec<RuleRow> = Vec::new();
@@ -193,7 +193,7 @@ impl Orc {
         (set, rows)
     }
 
-    /// What the rule at `index` says; `None` where it says that nothing is known.
+    /// Decodes the rule at `index`; `None` where it says that nothing is known.
     fn meaning(&self, index: usize) -> Option<Meaning> {
         let at = index * RULE_BYTES as usize;
         let bytes: &[u8; 6] = self.rules.get(at..)?.first_chunk()?;
@@ -235,8 +235,8 @@ enum Type {
 }
 
 impl Layout {
-    /// By what most rules have: functions that were called, with the stack pointer as base. And interrupts' rules
-    /// have a base, where ends of stacks have none.
+    /// Guessed from frequencies: most rules are of called functions with the stack pointer as base. Rules of
+    /// interrupts have a base, ends of stacks have none.
     fn of(rules: &[u8]) -> Layout {
         let (mut calls, mut later_calls, mut signals) = (0u32, 0u32, 0u32);
         let (rules, _) = rules.as_chunks::<6>();
@@ -280,7 +280,7 @@ const DW_OP_CONSTS: u8 = 0x11;
 const DW_OP_PLUS: u8 = 0x22;
 const DW_OP_BREG0: u8 = 0x70;
 
-/// The number of the expression `register + number`, then `[that] + then` if there is one.
+/// The number of the expression `register + number`, or with `then` of `[register + number] + then`.
 fn expression(set: &mut RuleSet, register: u8, number: i16, then: Option<i16>) -> u32 {
     let mut bytes = vec![DW_OP_BREG0 + register];
     put_signed(&mut bytes, number);
@@ -294,7 +294,7 @@ fn expression(set: &mut RuleSet, register: u8, number: i16, then: Option<i16>) -
     known.or_else(|| set.push_expression(&bytes)).unwrap_or(0)
 }
 
-/// Signed LEB128 of three bytes: two hold 14 bits only.
+/// Appends `number` as signed LEB128 of three bytes: two hold only 14 bits.
 fn put_signed(out: &mut Vec<u8>, number: i16) {
     let number = i32::from(number).cast_unsigned();
     out.extend([

@@ -64,10 +64,7 @@ impl<'a, 's> Naming<'a, 's> {
             .collect();
         for (place, functions) in new.iter().zip(&named) {
             let start = self.labels.len() as u32;
-            let kept = match self.inlines {
-                true => functions.len(),
-                false => 1,
-            };
+            let kept = if self.inlines { functions.len() } else { 1 };
             for named in &functions[..kept.min(functions.len())] {
                 let label = self.label_of(*place, named, labels);
                 self.labels.push(labels.id(label));

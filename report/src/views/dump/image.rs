@@ -105,7 +105,7 @@ fn write_rule(number: usize, rule: &Rule, set: &RuleSet, out: &mut dyn Write) ->
         } => format!("{}:{register}:{offset_bytes}", CfaKind::Register.name()),
         Cfa::Expression(number) => format!("{}:{number}", CfaKind::Expression.name()),
     };
-    let save = |save: &Save| match (save.register, save.place.told()) {
+    let save = |save: &Save| match (save.register, save.place.encoded()) {
         (register, (kind, _)) if save.place == Place::Lost => format!("{register}:{}", kind.name()),
         (register, (kind, number)) => format!("{register}:{}:{number}", kind.name()),
     };
