@@ -21,7 +21,9 @@ fn read_sources() -> Sources {
         let is_part = |letter: &char| letter.is_alphanumeric() || *letter == '_';
         text.chars().take_while(is_part).collect()
     };
-    let folders = ["src", "tests", "format", "record", "report", "fuzz"];
+    let folders = [
+        "src", "tests", "agent", "format", "record", "report", "fuzz",
+    ];
     for file in folders
         .iter()
         .flat_map(|folder| sources(&root().join(folder)))
@@ -234,7 +236,9 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
 /// Files of Rust that pages name, by the end of their paths or by all of it.
 #[test]
 fn source_files_that_pages_name_are_there() {
-    let folders = ["src", "tests", "format", "record", "report", "fuzz"];
+    let folders = [
+        "src", "tests", "agent", "format", "record", "report", "fuzz",
+    ];
     let all = folders
         .iter()
         .flat_map(|folder| sources(&root().join(folder)));

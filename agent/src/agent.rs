@@ -1,0 +1,258 @@
+//! What the guest has of the agent: memory that it gave once, and the function that its timer interrupt calls.
+//!
+//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never wait, fault,
+//! or take longer than its bounds on frames and bytes allow.
+
+use crate::machine::cycles;
+use crate::ring::{CONTROL_WORDS, Ring};
+use crate::walk::{self, Memory, Stop};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Most vCPUs of a guest.
+pub const MOST_VCPUS: u32 = 256;
+/// Most callers of a sample.
+pub const MOST_FRAMES: u32 = 256;
+/// Most stack bytes of a sample.
+pub const MOST_STACK_BYTES: u32 = 16384;
+
+/// Words of a record before callers and stack.
+pub(crate) const FIXED_WORDS: usize = 7;
+const COST_WORD: u64 = 6;
+
+/// What the agent tells of its guest.
+#[derive(Debug, Clone)]
+pub struct Guest<'a> {
+    /// Its name; 64 bytes of it are told.
+    pub name: &'a str,
+    /// Build-id of its image, empty where it has none; 32 bytes of it are told.
+    pub build_id: &'a [u8],
+    /// Addresses of the image's code as it is loaded, empty where they aren't known.
+    pub code: Range<u64>,
+    /// Where that code is in the image's file.
+    pub code_offset: u64,
+    /// How many vCPUs it has, of which each has a share of the memory.
+    pub vcpus: u32,
+    /// Its clock, one for all vCPUs, which an interrupt may read.
+    pub clock: fn() -> u64,
+    /// Ticks of that clock in a second.
+    pub clock_hz: u64,
+    /// Ticks of [`cycles`] in a second; 0 where that isn't known.
+    pub cycles_hz: u64,
+    /// How often the timer interrupt comes in a second; 0 where that isn't known.
+    pub timer_hz: u32,
+}
+
+impl Default for Guest<'_> {
+    /// A guest of one vCPU and no name, whose clock is [`cycles`], taken for one of 1 GHz.
+    fn default() -> Self {
+        Guest {
+            name: "",
+            build_id: &[],
+            code: 0..0,
+            code_offset: 0,
+            vcpus: 1,
+            clock: cycles,
+            clock_hz: 1_000_000_000,
+            cycles_hz: 0,
+            timer_hz: 0,
+        }
+    }
+}
+
+/// Registers that the timer interrupted.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer (rbp, x29).
+    pub fp: u64,
+    /// Link register (x30); 0 on x86-64.
+    pub lr: u64,
+    /// Not 0 where the vCPU was idle: it waited for an interrupt.
+    pub idle: u64,
+}
+
+/// Why there can be no agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The guest has no vCPU, or more than [`MOST_VCPUS`].
+    Vcpus,
+    /// The memory is too small: [`Agent::words`] says how much is needed.
+    Memory,
+    /// The clock has no frequency.
+    Clock,
+}
+
+/// The agent of a guest.
+pub struct Agent<'m, M> {
+    memory: &'m [AtomicU64],
+    words_each: usize,
+    pub(crate) guest: Guest<'m>,
+    stacks: M,
+    /// Odd while samples are taken.
+    epoch: AtomicU64,
+    period_ticks: AtomicU64,
+    frames: AtomicU32,
+    stack_bytes: AtomicU32,
+    /// Whether a session has a client.
+    is_taken: AtomicBool,
+}
+
+impl<'m, M: Memory> Agent<'m, M> {
+    /// Words of memory for so many vCPUs, in each of whose rings there is room for `samples` of `frames` callers and
+    /// `stack_bytes`.
+    pub const fn words(vcpus: usize, samples: usize, frames: usize, stack_bytes: usize) -> usize {
+        let ring = samples * (FIXED_WORDS + frames + stack_bytes.div_ceil(8));
+        vcpus * (CONTROL_WORDS + ring.next_power_of_two())
+    }
+
+    /// An agent with rings in `memory`, which must be zeros, that reads stacks through `stacks`.
+    ///
+    /// # Errors
+    /// What of that can't be.
+    pub fn new(memory: &'m [AtomicU64], guest: Guest<'m>, stacks: M) -> Result<Self, Refused> {
+        if guest.vcpus == 0 || guest.vcpus > MOST_VCPUS {
+            return Err(Refused::Vcpus);
+        }
+        if guest.clock_hz == 0 {
+            return Err(Refused::Clock);
+        }
+        let agent = Agent {
+            words_each: memory.len() / guest.vcpus as usize,
+            memory,
+            guest,
+            stacks,
+            epoch: AtomicU64::new(0),
+            period_ticks: AtomicU64::new(0),
+            frames: AtomicU32::new(0),
+            stack_bytes: AtomicU32::new(0),
+            is_taken: AtomicBool::new(false),
+        };
+        match agent.ring(0) {
+            Some(_) => Ok(agent),
+            None => Err(Refused::Memory),
+        }
+    }
+
+    /// The ring of a vCPU.
+    pub(crate) fn ring(&self, vcpu: u32) -> Option<Ring<'m>> {
+        if vcpu >= self.guest.vcpus {
+            return None;
+        }
+        let memory = self.memory.get(vcpu as usize * self.words_each..)?;
+        Ring::over(memory.get(..self.words_each)?, FIXED_WORDS + 1)
+    }
+
+    /// Takes a sample of `vcpu`, if one is due; says whether it did. To be called by that vCPU's timer interrupt, and
+    /// not again before it has returned.
+    ///
+    /// Costs a load where nobody has attached; else at most [`MOST_FRAMES`] steps and [`MOST_STACK_BYTES`] bytes.
+    #[inline]
+    pub fn sample(&self, vcpu: u32, registers: &Registers) -> bool {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        epoch & 1 == 1 && self.take(epoch, vcpu, registers)
+    }
+
+    #[inline(never)]
+    fn take(&self, epoch: u64, vcpu: u32, registers: &Registers) -> bool {
+        let began = cycles();
+        let now = (self.guest.clock)();
+        let Some(ring) = self.ring(vcpu) else {
+            return false;
+        };
+        if !ring.is_due(epoch, now, self.period_ticks.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let frames = u64::from(self.frames.load(Ordering::Relaxed).min(MOST_FRAMES));
+        let stack_bytes = self
+            .stack_bytes
+            .load(Ordering::Relaxed)
+            .min(MOST_STACK_BYTES);
+        let mut record = ring.begin();
+        let Registers {
+            ip,
+            sp,
+            fp,
+            lr,
+            idle,
+        } = *registers;
+        let mut is_room = [0, now, ip, sp, fp, lr, 0]
+            .iter()
+            .all(|&word| record.push(word));
+        let mut stop = Stop::NotWalked;
+        if is_room && frames > 0 {
+            match walk::chain(&self.stacks, fp, frames, |caller| record.push(caller)) {
+                Some(end) => stop = end,
+                None => is_room = false,
+            }
+        }
+        let callers = record.count() - FIXED_WORDS as u64;
+        let mut stack_words = 0;
+        while is_room && stack_words < u64::from(stack_bytes.div_ceil(8)) {
+            let Some(word) = self.stacks.word((sp & !7).wrapping_add(8 * stack_words)) else {
+                break;
+            };
+            is_room = record.push(word);
+            stack_words += 1;
+        }
+        if !is_room {
+            record.lose();
+            return false;
+        }
+        let state = u64::from(idle != 0);
+        let count = record.count();
+        record.set(
+            0,
+            count | callers << 16 | (stop as u64) << 32 | state << 40 | stack_words << 48,
+        );
+        record.set(COST_WORD, cycles().wrapping_sub(began));
+        record.end();
+        true
+    }
+
+    /// Whether samples are taken.
+    pub fn is_sampling(&self) -> bool {
+        self.epoch.load(Ordering::Relaxed) & 1 == 1
+    }
+
+    /// A session has a client: only one can. Rings are its own from here to [`Agent::leave`].
+    pub(crate) fn enter(&self) -> bool {
+        !self.is_taken.swap(true, Ordering::Acquire)
+    }
+
+    /// Its client is gone.
+    pub(crate) fn leave(&self) {
+        self.stop();
+        self.is_taken.store(false, Ordering::Release);
+    }
+
+    /// Lets samples be taken; returns period, frames and stack bytes as they will be.
+    pub(crate) fn start(&self, period_ns: u64, frames: u32, stack_bytes: u32) -> (u64, u32, u32) {
+        self.stop();
+        for vcpu in 0..self.guest.vcpus {
+            if let Some(ring) = self.ring(vcpu) {
+                ring.forget_all();
+            }
+        }
+        let (frames, stack_bytes) = (frames.min(MOST_FRAMES), stack_bytes.min(MOST_STACK_BYTES));
+        let ticks = u128::from(period_ns) * u128::from(self.guest.clock_hz) / 1_000_000_000;
+        let ticks = u64::try_from(ticks).unwrap_or(u64::MAX).max(1);
+        self.period_ticks.store(ticks, Ordering::Relaxed);
+        self.frames.store(frames, Ordering::Relaxed);
+        self.stack_bytes.store(stack_bytes, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::Release);
+        (period_ns, frames, stack_bytes)
+    }
+
+    /// No more are taken.
+    pub(crate) fn stop(&self) {
+        // Only the session that entered comes here.
+        if self.is_sampling() {
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Frames on the wire (docs/agent-protocol.md, sections 2 and 3): what a client says is found among bytes that may be
+//! anything, and answers get their header.
+
+use crate::checksum::Checksum;
+
+/// Bytes before a payload: magic, kind, 0, length, checksum.
+pub(crate) const HEADER_BYTES: usize = 12;
+const MAGIC: [u8; 2] = *b"uA";
+/// Longest payload of a client's message.
+const MOST_ASKED_BYTES: usize = 32;
+/// Version of the protocol.
+pub(crate) const VERSION: u16 = 1;
+
+/// Kinds of messages of the agent.
+pub(crate) const HELLO: u8 = 0x81;
+pub(crate) const BUSY: u8 = 0x82;
+pub(crate) const STATE: u8 = 0x83;
+pub(crate) const SAMPLE: u8 = 0x84;
+pub(crate) const LOSSES: u8 = 0x85;
+pub(crate) const CLOCK: u8 = 0x86;
+
+/// What a client says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Attach {
+        nonce: u64,
+    },
+    Start {
+        period_ns: u64,
+        frames: u32,
+        stack_bytes: u32,
+    },
+    Stop,
+    Ping {
+        number: u64,
+    },
+    Detach,
+    /// A sound message of a later version.
+    Unknown,
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+impl Asked {
+    /// A payload may be longer than its kind needs: a later version's.
+    fn of(kind: u8, payload: &[u8]) -> Option<Asked> {
+        Some(match kind {
+            1 => Asked::Attach {
+                nonce: number(payload, 8)?,
+            },
+            2 => Asked::Start {
+                period_ns: number(payload, 0)?,
+                frames: half(payload, 8)?,
+                stack_bytes: half(payload, 12)?,
+            },
+            3 => Asked::Stop,
+            4 => Asked::Ping {
+                number: number(payload, 0)?,
+            },
+            5 => Asked::Detach,
+            _ => Asked::Unknown,
+        })
+    }
+}
+
+/// What came and is not understood yet: at most one message.
+pub(crate) struct Input {
+    bytes: [u8; HEADER_BYTES + MOST_ASKED_BYTES],
+    count: usize,
+}
+
+impl Input {
+    pub const fn new() -> Self {
+        Input {
+            bytes: [0; HEADER_BYTES + MOST_ASKED_BYTES],
+            count: 0,
+        }
+    }
+
+    /// Where the next bytes go.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.count..]
+    }
+
+    /// So many came.
+    pub fn grow(&mut self, count: usize) {
+        self.count = (self.count + count).min(self.bytes.len());
+    }
+
+    /// Whether a message may be there.
+    pub fn may_have_message(&self) -> bool {
+        self.count >= HEADER_BYTES
+    }
+
+    fn drop_first(&mut self, count: usize) {
+        self.bytes.copy_within(count..self.count, 0);
+        self.count -= count;
+    }
+
+    /// The next message, if it is there as a whole. What is none is thrown away.
+    pub fn next(&mut self) -> Option<Asked> {
+        loop {
+            let here = &self.bytes[..self.count];
+            // From where on this can be a message.
+            let is_start = |&at: &usize| {
+                let rest = &here[at..];
+                rest[0] == MAGIC[0] && rest.get(1).is_none_or(|&second| second == MAGIC[1])
+            };
+            let start = (0..here.len()).find(is_start).unwrap_or(here.len());
+            self.drop_first(start);
+            let here = &self.bytes[..self.count];
+            let length = half(here.get(..HEADER_BYTES)?, 4)? as usize;
+            if length > MOST_ASKED_BYTES {
+                self.drop_first(1);
+                continue;
+            }
+            let payload = here.get(HEADER_BYTES..HEADER_BYTES + length)?;
+            let mut sum = Checksum::new();
+            sum.add(&here[..8]);
+            sum.add(payload);
+            let asked = Asked::of(here[2], payload).filter(|_| half(here, 8) == Some(sum.value()));
+            self.drop_first(if asked.is_some() {
+                HEADER_BYTES + length
+            } else {
+                1
+            });
+            if asked.is_some() {
+                return asked;
+            }
+        }
+    }
+}
+
+/// The header of a message of `kind` whose payload is `length` bytes, with `payload_of` adding them to its checksum.
+pub(crate) fn header(
+    kind: u8,
+    length: u32,
+    payload_of: impl FnOnce(&mut Checksum),
+) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..2].copy_from_slice(&MAGIC);
+    header[2] = kind;
+    header[4..8].copy_from_slice(&length.to_le_bytes());
+    let mut sum = Checksum::new();
+    sum.add(&header[..8]);
+    payload_of(&mut sum);
+    header[8..].copy_from_slice(&sum.value().to_le_bytes());
+    header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
+        let header = header(kind, payload.len() as u32, |sum| sum.add(payload));
+        [&header[..], payload].concat()
+    }
+
+    fn all(bytes: &[u8], piece: usize) -> Vec<Asked> {
+        let (mut input, mut found) = (Input::new(), Vec::new());
+        for piece in bytes.chunks(piece) {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let room = input.room();
+                let count = room.len().min(rest.len());
+                assert!(count > 0, "no room, and no message");
+                room[..count].copy_from_slice(&rest[..count]);
+                input.grow(count);
+                rest = &rest[count..];
+                while let Some(asked) = input.next() {
+                    found.push(asked);
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn messages_are_found_among_garbage_in_pieces_of_any_size() {
+        let mut start = [0; 16];
+        start[..8].copy_from_slice(&1_000_000u64.to_le_bytes());
+        start[8..12].copy_from_slice(&64u32.to_le_bytes());
+        start[12..].copy_from_slice(&128u32.to_le_bytes());
+        let mut damaged = message(4, &[1; 8]);
+        damaged[14] ^= 1;
+        let too_long = header(4, u32::MAX, |_| ());
+        let bytes = [
+            &b"noise u uA"[..],
+            &message(1, &[7; 16]),
+            &damaged,
+            &message(2, &start),
+            b"uu",
+            &too_long,
+            &message(4, &[2; 20]),
+            &message(99, &[]),
+            &message(3, &[]),
+            &message(4, &[2; 3]),
+            &message(5, &[]),
+        ]
+        .concat();
+        let expected = [
+            Asked::Attach {
+                nonce: 0x0707_0707_0707_0707,
+            },
+            Asked::Start {
+                period_ns: 1_000_000,
+                frames: 64,
+                stack_bytes: 128,
+            },
+            Asked::Ping {
+                number: 0x0202_0202_0202_0202,
+            },
+            Asked::Unknown,
+            Asked::Stop,
+            Asked::Detach,
+        ];
+        for piece in 1..60 {
+            assert_eq!(all(&bytes, piece), expected, "{piece}");
+        }
+    }
+}
