@@ -35,6 +35,8 @@ pub struct Label {
     pub inlined: bool,
     /// No symbol was found: the name is module and offset.
     pub unknown: bool,
+    /// It stands for no code, but for a process, a thread or a stack without frames: no filter asks for it.
+    pub made: bool,
 }
 
 /// All labels of a report.
@@ -84,6 +86,11 @@ impl Labels {
     /// The text with this number.
     pub(crate) fn text(&self, id: TextId) -> &str {
         self.texts.get(id as usize).map_or("", |text| text)
+    }
+
+    /// All texts, by number.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(AsRef::as_ref)
     }
 
     /// The name of a label.

@@ -1,11 +1,13 @@
-//! `--html`: everything about a profile as one page that needs nothing but a browser. Text, tables
-//! and pictures stand in the file itself; its script sorts, searches and zooms, and nothing is
-//! missing without it. Nothing is ever loaded, and no script runs but the page's own.
+//! `--html`: everything about a profile as one page that needs nothing but a browser. What was recorded, what the
+//! numbers rest on and the tables stand in the file as they are read, for whoever has no script; the profile itself
+//! stands beside them, packed, for the page's own. Nothing is ever loaded, and no script runs but that.
 
 mod calls;
 mod facts;
 mod functions;
 mod pictures;
+mod payload;
+mod script;
 mod tally;
 
 pub use tally::Tally;
@@ -82,11 +84,10 @@ pub struct Page<'a> {
 }
 
 const STYLE: &str = include_str!("html/page.css");
-const SCRIPT: &str = include_str!("html/page.js");
-/// SHA-256 of [`STYLE`] and [`SCRIPT`]. Browsers apply and run what has these, and nothing else:
+/// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
 /// what a name might smuggle in stays dead. A test of the page says what they must be.
 const STYLE_HASH: &str = "sha256-9oHdIg/QlFnTxAkbux/hghLJ7dHDaN7tsDaj8HRVq+w=";
-const SCRIPT_HASH: &str = "sha256-9An3B24g2xyzlkZx+y42KlDYqSUsefkC+YfsrQ2Gh5E=";
+const SCRIPT_HASH: &str = "sha256-k8DNYPb3oUO0Qvg5vpYAXMWjeCrHVH8gy/chgI/Ixvw=";
 
 /// Names are cut to so many columns: no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;
@@ -116,6 +117,7 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "</header>")?;
     facts::write_account(page, out)?;
     if counted > 0 {
+        payload::write(page, out)?;
         write_contents(out)?;
         functions::write(page.profile, page.least_share, out)?;
         pictures::write_flame(page, out)?;
@@ -124,13 +126,14 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         tally::write_threads(page, out)?;
     }
     facts::write_recordings(page, out)?;
-    writeln!(
+    write!(
         out,
         "<footer><p>Made by <code>uniprof report --html</code>, version {}. The page holds \
-         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n\
-         <script>{SCRIPT}</script>\n</body>\n</html>",
+         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n<script>",
         env!("CARGO_PKG_VERSION")
-    )
+    )?;
+    script::write(out)?;
+    writeln!(out, "</script>\n</body>\n</html>")
 }
 
 fn write_contents(out: &mut dyn Write) -> io::Result<()> {

@@ -128,6 +128,7 @@ impl<'a, 's> Naming<'a, 's> {
             kernel: place.kernel,
             inlined: named.inlined && self.by != By::Module,
             unknown: named.function.is_none(),
+            made: false,
         }
     }
 
@@ -154,6 +155,7 @@ pub(super) fn plain(labels: &mut Labels, name: &str) -> LabelId {
     let name = labels.text_id(name);
     labels.id(Label {
         name,
+        made: true,
         ..Label::default()
     })
 }

@@ -1,5 +1,6 @@
 //! Samples counted one by one as they are gathered: by time, and by vCPU or thread.
 
+use super::payload::Payload;
 use super::{Page, text};
 use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
@@ -17,6 +18,8 @@ pub struct Tally {
     pub(super) heatmap: Heatmap,
     /// By recording and thread.
     threads: BTreeMap<(usize, Task), u64>,
+    /// Each by itself.
+    pub(super) payload: Payload,
 }
 
 /// Threads that a page lists.
@@ -28,12 +31,14 @@ impl Tally {
         Tally {
             heatmap: Heatmap::new(length_ns),
             threads: BTreeMap::new(),
+            payload: Payload::default(),
         }
     }
 
     /// Takes one sample.
     pub fn add(&mut self, sampled: &Sampled) {
         self.heatmap.add(sampled);
+        self.payload.add(sampled);
         let thread = (sampled.recording, sampled.task);
         *self.threads.entry(thread).or_default() += sampled.weight.amount;
     }

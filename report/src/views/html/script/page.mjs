@@ -1,5 +1,3 @@
-
-'use strict'
 {
   // Sorts and searches the table, zooms the flame graph, folds the tree; to read, nobody needs it.
   const root = document.documentElement

@@ -1,0 +1,279 @@
+//! The profile itself as text of the page: tables of names, frames and stacks, and columns of samples, packed with
+//! deflate and written in base64, which a browser takes apart by itself. Nothing else of the page is made from it, and
+//! nothing in it is markup: what a name holds can't be seen by a browser that reads the page.
+//!
+//! Each part is an element `<template>`. Its bytes are columns of LEB128 numbers, one after the other; how many
+//! numbers a column has stands before it, and the columns have this order:
+//!
+//! - `tables`: a JSON object (its length in bytes, then the bytes), the texts (length in bytes, then UTF-8, one text a
+//!   line); of each label its name, module, file (numbers of texts), line and flags; of each stack, in preorder, how
+//!   many stacks before it its caller stands, and its label.
+//! - `samples`, in the order of time: ticks since the one before, task (its number in the JSON object), state, stack
+//!   (difference to the task's sample before, zigzag), and weights unless all are 1.
+
+mod base64;
+mod columns;
+mod preorder;
+
+use super::Page;
+use crate::profile::Profile;
+use crate::profile::gather::{Sampled, names};
+use crate::profile::labels::LabelId;
+use crate::recording::Recording;
+use crate::recording::processes::task_name;
+use crate::recording::unit::Unit;
+use columns::Columns;
+use preorder::Preorder;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, Write};
+use uprof::{State, Task};
+
+/// Samples that a page carries.
+const SAMPLES_MAX: usize = 2_000_000;
+/// Stacks that a page carries.
+const STACKS_MAX: usize = 2_000_000;
+/// Steps of time of a recording: the page's numbers of them have 32 bits.
+const TICKS_MAX: u64 = u32::MAX as u64;
+/// The page's times of samples are as fine as this, where that makes no more than [`TICKS_MAX`] steps.
+const TICK_NS: u64 = 1000;
+/// Counts up when what is in the parts changes.
+const VERSION: u32 = 1;
+
+/// One sample, as it waits for the page.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    since_ns: u64,
+    node: u32,
+    task: u32,
+    state: State,
+}
+
+/// Samples one by one, as far as a page has room for them.
+#[derive(Debug, Default)]
+pub(super) struct Payload {
+    moments: Vec<Moment>,
+    /// Of each sample, once one weighs more than 1.
+    weights: Vec<u64>,
+    /// By recording and thread.
+    numbers: HashMap<(usize, Task), u32>,
+    tasks: Vec<(usize, Task)>,
+    /// Samples, those without room included.
+    count: u64,
+}
+
+impl Payload {
+    /// Takes one sample.
+    pub(super) fn add(&mut self, sampled: &Sampled) {
+        self.count += 1;
+        if self.moments.len() == SAMPLES_MAX {
+            return;
+        }
+        let key = (sampled.recording, sampled.task);
+        let next = self.tasks.len() as u32;
+        let task = *self.numbers.entry(key).or_insert(next);
+        if task == next {
+            self.tasks.push(key);
+        }
+        let amount = sampled.weight.amount;
+        if amount != 1 && self.weights.is_empty() {
+            self.weights.resize(self.moments.len(), 1);
+        }
+        if amount != 1 || !self.weights.is_empty() {
+            self.weights.push(amount);
+        }
+        self.moments.push(Moment {
+            since_ns: sampled.since_ns,
+            node: sampled.node,
+            task,
+            state: sampled.state,
+        });
+    }
+
+    /// Why the page can't carry them, if so.
+    fn refused(&self, profile: &Profile) -> Option<String> {
+        let stacks = profile.tree.nodes().len();
+        let limit = match (self.count > SAMPLES_MAX as u64, stacks > STACKS_MAX) {
+            (true, _) => format!("{} samples, and a page carries {SAMPLES_MAX}", self.count),
+            (_, true) => format!("{stacks} different stacks, and a page carries {STACKS_MAX}"),
+            (false, false) => return None,
+        };
+        Some(format!(
+            "There is nothing to select in this page: the recording has {limit} at most. Choose a part of it with \
+             --from and --to, or fewer frames with --hide."
+        ))
+    }
+}
+
+/// Writes the parts, or the line that says why they aren't there.
+pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let payload = &page.tally.payload;
+    if let Some(refused) = payload.refused(page.profile) {
+        return writeln!(out, "<p class=\"note\" id=\"refused\">{refused}</p>");
+    }
+    let order = Preorder::of(&page.profile.tree);
+    let tick_ns = tick_ns(page);
+    write_part("tables", tables(page, &order, tick_ns)?, out)?;
+    write_part("samples", samples(payload, &order, tick_ns), out)
+}
+
+fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "<template id=\"{id}\">")?;
+    base64::write(&columns.packed()?, out)?;
+    writeln!(out, "</template>")
+}
+
+/// How long a step of the page's time is. Waits are told to the nanosecond: a part of one may be selected.
+fn tick_ns(page: &Page<'_>) -> u64 {
+    match page.profile.unit() {
+        Unit::OffCpu => 1,
+        Unit::Samples => {
+            let last = page.tally.payload.moments.iter().map(|one| one.since_ns);
+            let last = last.max().unwrap_or(0);
+            let mut tick_ns = TICK_NS;
+            while last / tick_ns > TICKS_MAX {
+                tick_ns *= 10;
+            }
+            tick_ns
+        }
+    }
+}
+
+fn tables(page: &Page<'_>, order: &Preorder, tick_ns: u64) -> io::Result<Columns> {
+    let profile = page.profile;
+    let mut columns = Columns::default();
+    columns.bytes(about(page, tick_ns).to_string().as_bytes());
+    // No text has a line break: `printable` leaves none.
+    let texts: Vec<&str> = profile.labels.texts().collect();
+    columns.bytes(texts.join("\n").as_bytes());
+    let labels = || (0..profile.labels.len() as LabelId).map(|id| profile.labels.get(id));
+    columns.column(labels().map(|label| u64::from(label.name)));
+    columns.column(labels().map(|label| u64::from(label.module)));
+    columns.column(labels().map(|label| u64::from(label.file)));
+    columns.column(labels().map(|label| u64::from(label.line)));
+    columns.column(labels().map(|label| {
+        let flags = [label.kernel, label.inlined, label.unknown, label.made];
+        let bits = flags.iter().enumerate();
+        bits.map(|(bit, is)| u64::from(*is) << bit).sum()
+    }));
+    columns.column(order.distances());
+    columns.column(order.labels(&profile.tree));
+    Ok(columns)
+}
+
+/// What the columns are of.
+fn about(page: &Page<'_>, tick_ns: u64) -> Value {
+    let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
+    let files = names(&recordings);
+    let length_ns = |one: &&Recording| one.end_ns().saturating_sub(one.start_ns());
+    let tasks = page.tally.payload.tasks.iter().map(|(number, task)| {
+        let name = recordings
+            .get(*number)
+            .map_or_else(String::new, |one| task_name(one, *task, u64::MAX));
+        let name = crate::text::printable(&name).into_owned();
+        json!([number, task.space, task.vcpu, name])
+    });
+    let states = State::ALL.iter().map(|state| state.name());
+    json!({
+        "version": VERSION,
+        "unit": page.profile.unit().name(),
+        "counted": page.profile.account.counted,
+        "tick_ns": tick_ns,
+        "length_ns": recordings.iter().map(length_ns).max().unwrap_or(0),
+        "is_timed": recordings.iter().any(|one| one.is_timed()),
+        "is_weighted": !page.tally.payload.weights.is_empty(),
+        "title": page.drawing.title,
+        "recordings": files,
+        "states": states.collect::<Vec<_>>(),
+        "tasks": tasks.collect::<Vec<_>>(),
+    })
+}
+
+fn samples(payload: &Payload, order: &Preorder, tick_ns: u64) -> Columns {
+    let moments = &payload.moments;
+    let mut by_time: Vec<u32> = (0..moments.len() as u32).collect();
+    by_time.sort_by_key(|number| moments[*number as usize].since_ns);
+    let sorted = || by_time.iter().map(|number| &moments[*number as usize]);
+    let mut columns = Columns::default();
+    let mut before = 0;
+    columns.column(sorted().map(|one| {
+        let tick = one.since_ns / tick_ns;
+        tick - std::mem::replace(&mut before, tick)
+    }));
+    columns.column(sorted().map(|one| u64::from(one.task)));
+    columns.column(sorted().map(|one| u64::from(one.state.number())));
+    let mut last = vec![0; payload.tasks.len()];
+    columns.column(sorted().map(|one| {
+        let node = i64::from(order.number(one.node));
+        let step = node - std::mem::replace(&mut last[one.task as usize], node);
+        (step << 1 ^ step >> 63) as u64
+    }));
+    if !payload.weights.is_empty() {
+        let weights = by_time.iter();
+        columns.column(weights.map(|number| payload.weights[*number as usize]));
+    }
+    columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::unit::Weight;
+    use uprof::Stop;
+
+    fn sampled(since_ns: u64, amount: u64) -> Sampled {
+        Sampled {
+            recording: 0,
+            since_ns,
+            task: Task { space: 0, vcpu: 0 },
+            space: 0,
+            state: State::Running,
+            stop: Stop::Complete,
+            node: 0,
+            weight: Weight { amount, count: 1 },
+            unit: Unit::Samples,
+        }
+    }
+
+    #[test]
+    fn a_page_carries_so_many_samples_and_says_so_of_more() {
+        let mut payload = Payload::default();
+        (0..SAMPLES_MAX).for_each(|_| payload.add(&sampled(0, 1)));
+        assert_eq!(payload.refused(&Profile::default()), None);
+        payload.add(&sampled(0, 1));
+        let refused = payload.refused(&Profile::default()).unwrap();
+        assert!(
+            refused.contains("2000001 samples, and a page carries 2000000 at most"),
+            "{refused}"
+        );
+        assert_eq!(payload.moments.len(), SAMPLES_MAX);
+    }
+
+    #[test]
+    fn a_page_carries_so_many_stacks_and_says_so_of_more() {
+        let mut profile = Profile::default();
+        (1..STACKS_MAX as u32).for_each(|label| {
+            profile.tree.child(0, label);
+        });
+        assert_eq!(Payload::default().refused(&profile), None);
+        profile.tree.child(0, 0);
+        let refused = Payload::default().refused(&profile).unwrap();
+        assert!(
+            refused.contains("2000001 different stacks, and a page carries 2000000"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn weights_are_kept_from_the_first_that_is_not_one() {
+        let mut payload = Payload::default();
+        for weight in [1, 1] {
+            payload.add(&sampled(0, weight));
+        }
+        assert!(payload.weights.is_empty());
+        for weight in [7, 1] {
+            payload.add(&sampled(0, weight));
+        }
+        assert_eq!(payload.weights, [1, 1, 7, 1]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The stacks of a tree in preorder: each directly behind its caller or behind what that called before, so that a
+//! branch is a stretch of numbers, and the numbers pack well.
+
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+
+/// An order of the nodes of a tree.
+#[derive(Debug)]
+pub(super) struct Preorder {
+    /// The nodes, in this order; the first is the root.
+    nodes: Vec<NodeId>,
+    /// Of each node, its place in `nodes`.
+    numbers: Vec<u32>,
+    /// Of each place, how many places before it its caller is.
+    distances: Vec<u32>,
+}
+
+impl Preorder {
+    /// The order of `tree`, what was called first first.
+    pub(super) fn of(tree: &StackTree) -> Self {
+        let count = tree.nodes().len();
+        // For each node its last child, and for each child the one before it.
+        let (mut last, mut before) = (vec![ROOT; count], vec![ROOT; count]);
+        for (number, node) in tree.nodes().iter().enumerate().skip(1) {
+            before[number] = std::mem::replace(&mut last[node.parent as usize], number as NodeId);
+        }
+        let mut order = Preorder {
+            nodes: Vec::with_capacity(count),
+            numbers: vec![0; count],
+            distances: Vec::with_capacity(count),
+        };
+        let mut open = vec![ROOT];
+        while let Some(node) = open.pop() {
+            let place = order.nodes.len() as u32;
+            let parent = tree.nodes()[node as usize].parent;
+            order.numbers[node as usize] = place;
+            order.distances.push(place - order.numbers[parent as usize]);
+            order.nodes.push(node);
+            let mut child = last[node as usize];
+            while child != ROOT {
+                open.push(child);
+                child = before[child as usize];
+            }
+        }
+        order
+    }
+
+    /// The place of a node.
+    pub(super) fn number(&self, node: NodeId) -> u32 {
+        self.numbers.get(node as usize).copied().unwrap_or(0)
+    }
+
+    /// How far before each node but the root its caller is.
+    pub(super) fn distances(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.distances.iter().skip(1).map(|one| u64::from(*one))
+    }
+
+    /// The label of each node but the root.
+    pub(super) fn labels(&self, tree: &StackTree) -> impl ExactSizeIterator<Item = u64> {
+        let nodes = self.nodes.iter().skip(1);
+        nodes.map(|node| u64::from(tree.label(*node)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_branch_is_a_stretch() {
+        let mut tree = StackTree::default();
+        let a = tree.child(ROOT, 10);
+        let b = tree.child(ROOT, 20);
+        let c = tree.child(a, 30);
+        let d = tree.child(c, 40);
+        let e = tree.child(a, 50);
+        let order = Preorder::of(&tree);
+        assert_eq!(
+            [a, c, d, e, b].map(|node| order.number(node)),
+            [1, 2, 3, 4, 5]
+        );
+        assert_eq!(order.distances().collect::<Vec<_>>(), [1, 1, 1, 3, 5]);
+        assert_eq!(
+            order.labels(&tree).collect::<Vec<_>>(),
+            [10, 30, 40, 50, 20]
+        );
+    }
+}

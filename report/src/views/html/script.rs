@@ -1,0 +1,67 @@
+//! The page's script: its modules put together, so that the page needs no other file and its policy allows one script
+//! by its hash. Each module is an ES module that node tests as it is; here its `import` lines go, and what it exports
+//! is simply there.
+
+use std::io::{self, Write};
+
+/// The modules, each behind those that it imports.
+const MODULES: &[&str] = &[
+    include_str!("script/amounts.mjs"),
+    include_str!("script/bytes.mjs"),
+    include_str!("script/profile.mjs"),
+    include_str!("script/selection.mjs"),
+    include_str!("script/calls.mjs"),
+    include_str!("script/functions.mjs"),
+    include_str!("script/boxes.mjs"),
+    include_str!("script/page.mjs"),
+];
+
+/// Writes the script.
+pub(super) fn write(out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b"\n'use strict'\n{\n")?;
+    for module in MODULES {
+        let mut lines = module.lines();
+        while let Some(line) = lines.next() {
+            if line.starts_with("import ") {
+                // Over several lines, it ends with where it is from.
+                let mut last = line;
+                while !last.contains(" from '") {
+                    last = lines.next().unwrap_or(" from '");
+                }
+                continue;
+            }
+            let line = line.strip_prefix("export ").unwrap_or(line);
+            writeln!(out, "{line}")?;
+        }
+    }
+    out.write_all(b"}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_module_is_left_that_a_plain_script_may_not_have() {
+        let mut script = Vec::new();
+        write(&mut script).unwrap();
+        let script = String::from_utf8(script).unwrap();
+        for line in script.lines() {
+            assert!(
+                !line.starts_with("import ") && !line.starts_with("export"),
+                "{line}"
+            );
+        }
+        for markup in [
+            "</",
+            "<!--",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "eval(",
+        ] {
+            assert!(!script.contains(markup), "{markup}");
+        }
+        assert!(script.contains("\nfunction share("));
+    }
+}

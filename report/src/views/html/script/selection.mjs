@@ -1,0 +1,99 @@
+// What is looked at: a stretch of time, some tasks, and what filters leave of the stacks. A profile and a selection go
+// in; what each stack weighs, and which of its frames are seen, come out. The rules are those of `uniprof report`'s
+// flags --from, --to, --vcpu, --focus, --ignore, --hide and --no-inlines.
+
+import { INLINED, MADE, nameOf } from './profile.mjs'
+
+/** Everything: `to` is the first step of time behind it, `tasks` is a set of their numbers, or null. */
+export const ALL = {
+  from: 0,
+  to: Infinity,
+  tasks: null,
+  focus: '',
+  ignore: '',
+  hide: '',
+  inlines: true,
+}
+
+/** A regular expression as the user wrote it; throws a message to a person. */
+export function expression(text) {
+  if (!text) return null
+  try {
+    return new RegExp(text, 'u')
+  } catch (error) {
+    throw new Error(`${text} is no regular expression: ${error.message.replace(/^.*: /, '')}`)
+  }
+}
+
+/**
+ * What filters make of the stacks: `seen` tells for each label whether it is shown, `counts` for each stack whether it
+ * counts at all.
+ */
+export function filtered(profile, { focus, ignore, hide, inlines }) {
+  const { labels, parents, frames } = profile
+  const [focused, ignored, hidden] = [focus, ignore, hide].map(expression)
+  const seen = new Uint8Array(labels.count).fill(1)
+  // Bits: 1 focused on, 2 ignored.
+  const says = new Uint8Array(labels.count)
+  for (let label = 0; label < labels.count; label++) {
+    const flags = labels.flags[label]
+    if (flags & MADE) continue
+    if (!inlines && flags & INLINED) {
+      seen[label] = 0
+      continue
+    }
+    const name = nameOf(profile, label)
+    if (focused?.test(name)) says[label] |= 1
+    if (ignored?.test(name)) says[label] |= 2
+    if (hidden?.test(name)) seen[label] = 0
+  }
+  const counts = new Uint8Array(parents.length)
+  const passed = new Uint8Array(parents.length)
+  counts[0] = focused ? 0 : 1
+  for (let node = 1; node < parents.length; node++) {
+    const here = passed[parents[node]] | says[frames[node]]
+    passed[node] = here
+    counts[node] = !(here & 2) && (!focused || here & 1) ? 1 : 0
+  }
+  return { seen, counts }
+}
+
+/** The first sample at or after a time. */
+export function firstFrom(times, time) {
+  let [low, high] = [0, times.length]
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (times[middle] < time) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** Whether samples have lengths: waits, of which a part may be selected. */
+export function isTime(profile) {
+  return profile.about.unit === 'nanoseconds'
+}
+
+/** What each stack weighs in the selection, by its number, and all of them. */
+export function weigh(profile, { from, to, tasks }, counts) {
+  const { times, stacks, weights } = profile
+  const own = new Float64Array(profile.parents.length)
+  const isWait = isTime(profile)
+  const [first, end] = [isWait ? 0 : firstFrom(times, from), firstFrom(times, to)]
+  const mask = tasks && Uint8Array.from(profile.about.tasks, (_, task) => (tasks.has(task) ? 1 : 0))
+  for (let sample = first; sample < end; sample++) {
+    if (mask && !mask[profile.tasks[sample]]) continue
+    const stack = stacks[sample]
+    if (!counts[stack]) continue
+    const weight = weights ? weights[sample] : 1
+    own[stack] += isWait ? within(times[sample], weight, from, to) : weight
+  }
+  let all = 0
+  for (const weight of own) all += weight
+  return { own, all }
+}
+
+/** What of a wait lies between two times: both are in nanoseconds. */
+function within(start, length, from, to) {
+  return Math.max(0, Math.min(start + length, to) - Math.max(start, from))
+}
