@@ -1,7 +1,7 @@
 //! What the guest has of the agent: memory that it gave once, and the function that its timer interrupt calls.
 //!
-//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never wait, fault,
-//! or take longer than its bounds on frames and bytes allow.
+//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never wait,
+//! fault, or take longer than its bounds on frames and bytes allow.
 
 use crate::machine::cycles;
 use crate::ring::{CONTROL_WORDS, Ring};

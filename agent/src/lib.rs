@@ -54,12 +54,12 @@
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_op_in_unsafe_fn, unsafe_code)]
 
+mod walk;
 #[allow(unsafe_code)]
 mod machine;
 mod checksum;
 mod message;
 mod ring;
-mod walk;
 mod agent;
 mod session;
 

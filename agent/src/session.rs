@@ -1,8 +1,8 @@
-//! The agent's side of a connection (docs/agent-protocol.md): any thread that may read and write a byte stream drives it,
-//! by calling [`Session::serve`] again and again.
+//! The agent's side of a connection (docs/agent-protocol.md): any thread that may read and write a byte stream drives
+//! it, by calling [`Session::serve`] again and again.
 //!
-//! Enters: bytes of a client, who may be anybody. Leaves: bytes. Never waits: a stream that has nothing or takes nothing
-//! says so.
+//! Enters: bytes of a client, who may be anybody. Leaves: bytes. Never waits: a stream that has nothing or takes
+//! nothing says so.
 
 use crate::agent::{Agent, MOST_FRAMES, MOST_STACK_BYTES};
 use crate::checksum::Checksum;
