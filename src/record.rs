@@ -424,14 +424,14 @@ fn say_summary(summary: &Summary, args: &Args) {
         ));
     }
     match &summary.kernel {
-        Some(Ok(told)) => terminal::inform(format_args!(
-            "The guest's kernel told of {} symbols, {} unwind rules and {} processes: {} of its memory were \
+        Some(Ok(kernel)) => terminal::inform(format_args!(
+            "The guest's kernel kernel of {} symbols, {} unwind rules and {} processes: {} of its memory were \
              read in {}, before the first sample.",
-            told.symbols,
-            told.rules,
-            told.processes,
-            quantity::bytes(told.read_bytes),
-            quantity::duration(told.took_ns),
+            kernel.symbols,
+            kernel.rules,
+            kernel.processes,
+            quantity::bytes(kernel.read_bytes),
+            quantity::duration(kernel.took_ns),
         )),
         Some(Err(why)) => terminal::say(format_args!(
             "uniprof: the guest seems to run Linux, but its table of symbols is not understood ({why}): give names \

@@ -11,7 +11,7 @@ use uniprof_record::doctor::Report;
 use uniprof_record::elf::Image;
 use uniprof_record::gdb;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
-use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
+use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu;
 use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
@@ -88,8 +88,8 @@ pub const BACKENDS: &[Backend] = &[
         what: "all processes of that name, or whose program has it",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: |name, wanted, plan| open_running(wanted, Whom::named(name)?, plan),
-        examine: |name, elf| examine_processes(Whom::named(name)?, elf),
+        open: |name, wanted, plan| open_running(wanted, Scope::named(name)?, plan),
+        examine: |name, elf| examine_processes(Scope::named(name)?, elf),
         examine_host: None,
         read_mark: None,
     },
@@ -99,8 +99,8 @@ pub const BACKENDS: &[Backend] = &[
         what: "all processes of a control group",
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
-        open: |path, wanted, plan| open_running(wanted, Whom::Cgroup(Cgroup::find(path)?), plan),
-        examine: |path, elf| examine_processes(Whom::Cgroup(Cgroup::find(path)?), elf),
+        open: |path, wanted, plan| open_running(wanted, Scope::Cgroup(Cgroup::find(path)?), plan),
+        examine: |path, elf| examine_processes(Scope::Cgroup(Cgroup::find(path)?), elf),
         examine_host: None,
         read_mark: None,
     },
@@ -199,11 +199,11 @@ pub fn left_paused() -> Vec<LeftPaused> {
     LeftPaused::all(&kinds.collect::<Vec<_>>())
 }
 
-fn examine_processes(whom: Whom, elf: Option<&Path>) -> anyhow::Result<Report> {
+fn examine_processes(scope: Scope, elf: Option<&Path>) -> anyhow::Result<Report> {
     if elf.is_some() {
         bail!("--elf is for guests: a process says itself which files it runs");
     }
-    Ok(process::doctor::examine(whom))
+    Ok(process::doctor::examine(scope))
 }
 
 /// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so
@@ -218,7 +218,7 @@ pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Re
         return open_process(wanted, command, plan);
     }
     if wanted.all {
-        return open_running(wanted, Whom::Machine, plan);
+        return open_running(wanted, Scope::Machine, plan);
     }
     match backend_of(wanted.target) {
         Some((backend, rest)) => (backend.open)(rest, wanted, plan),
@@ -226,7 +226,7 @@ pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Re
     }
 }
 
-fn pids(list: &str) -> anyhow::Result<Whom> {
+fn pids(list: &str) -> anyhow::Result<Scope> {
     let pid = |text: &str| text.trim().parse().ok().filter(|&pid: &i32| pid > 0);
     let pids: Option<Vec<i32>> = list.split(',').map(pid).collect();
     let pids = pids.with_context(|| {
@@ -234,11 +234,11 @@ fn pids(list: &str) -> anyhow::Result<Whom> {
             "`pid:{list}` is no target: pid: needs process ids, for example pid:1234 or pid:12,34"
         )
     })?;
-    Ok(Whom::processes(pids)?)
+    Ok(Scope::processes(pids)?)
 }
 
-fn open_running(wanted: &Wanted<'_>, whom: Whom, plan: &Plan) -> anyhow::Result<Source> {
-    open_process(wanted, Process::Running(whom), plan)
+fn open_running(wanted: &Wanted<'_>, scope: Scope, plan: &Plan) -> anyhow::Result<Source> {
+    open_process(wanted, Process::Running(scope), plan)
 }
 
 fn open_process(wanted: &Wanted<'_>, process: Process, plan: &Plan) -> anyhow::Result<Source> {

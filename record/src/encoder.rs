@@ -57,7 +57,7 @@ pub struct Encoder<W: Write> {
     /// Code of the guest, and how many of its records are written.
     code: Vec<Code>,
     code_written: usize,
-    images_said: Arc<[Image]>,
+    images: Arc<[Image]>,
     /// Indices of the images not yet found at their stated addresses in this life of the guest.
     unplaced: Vec<usize>,
     life: (u64, u32),
@@ -180,7 +180,7 @@ impl<W: Write> Encoder<W> {
             placed: HashSet::new(),
             roots: HashSet::new(),
             spaces: Vec::new(),
-            images_said: Arc::clone(&facts.images),
+            images: Arc::clone(&facts.images),
             losses: Vec::new(),
             parts: Vec::new(),
             namer,
@@ -204,7 +204,7 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Sets the guest's Linux kernel.
-    pub fn tell_linux(&mut self, linux: Option<Linux>) {
+    pub fn set_linux(&mut self, linux: Option<Linux>) {
         self.modules.extend(
             linux
                 .as_ref()
@@ -225,7 +225,7 @@ impl<W: Write> Encoder<W> {
             let now_ns = monotonic_ns();
             if finished || now_ns - flushed_ns >= FLUSH_NS {
                 self.observe(now_ns);
-                self.hear(finished, &mut tally);
+                self.take_answer(finished, &mut tally);
                 let result = self.flush(finished);
                 self.check(result, &mut tally, counters);
                 flushed_ns = now_ns;
@@ -425,7 +425,7 @@ impl<W: Write> Encoder<W> {
         };
         let (shared, modules) = (of_space(life), &mut self.modules);
         self.unplaced.retain(|&number| {
-            let image = &self.images_said[number];
+            let image = &self.images[number];
             if image.is_in_upper_half() || roots.is_empty() {
                 let is_there = match shared.is_empty() && !code.is_empty() {
                     true => false,
@@ -455,7 +455,7 @@ impl<W: Write> Encoder<W> {
         self.unplaced.retain(|&number| {
             let is_there = self.placed.iter().any(|(placed, _)| *placed == number);
             if is_there && !roots.is_empty() {
-                let image = &self.images_said[number];
+                let image = &self.images[number];
                 modules.extend(image.module_events(since_ns, life));
             }
             !is_there
@@ -467,7 +467,7 @@ impl<W: Write> Encoder<W> {
     fn begin_life(&mut self, time_ns: u64, space: u32) {
         self.place_images(true);
         self.never_placed.append(&mut self.unplaced);
-        self.unplaced = (0..self.images_said.len()).collect();
+        self.unplaced = (0..self.images.len()).collect();
         self.life = (time_ns, space);
         self.code_before = self.code.len();
         self.placed.clear();
@@ -479,28 +479,28 @@ impl<W: Write> Encoder<W> {
         let mut numbers = [&self.never_placed[..], &self.unplaced].concat();
         numbers.sort_unstable();
         numbers.dedup();
-        let images = numbers.iter().map(|&number| &self.images_said[number]);
+        let images = numbers.iter().map(|&number| &self.images[number]);
         images.map(|image| image.path.clone()).collect()
     }
 
     /// Takes the namer's results; the `last` time it waits for outstanding ones.
-    fn hear(&mut self, last: bool, tally: &mut Tally) {
+    fn take_answer(&mut self, last: bool, tally: &mut Tally) {
         let Some(namer) = &mut self.namer else {
             return;
         };
-        let told = namer.answer(last);
-        self.held.extend(told.held);
-        self.modules.extend(told.modules);
-        self.parts.extend(told.parts);
-        if told.lost > 0 {
+        let answer = namer.answer(last);
+        self.held.extend(answer.held);
+        self.modules.extend(answer.modules);
+        self.parts.extend(answer.parts);
+        if answer.lost > 0 {
             let now_ns = monotonic_ns();
-            tally.lose(LossReason::EventsLost, told.lost);
+            tally.lose(LossReason::EventsLost, answer.lost);
             self.losses.push(Loss {
                 first_ns: now_ns,
                 last_ns: now_ns,
                 task: None,
                 reason: LossReason::EventsLost,
-                count: told.lost,
+                count: answer.lost,
             });
         }
     }

@@ -1,9 +1,8 @@
 //! Samples guests and processes into `.uprof` recordings.
 //!
-//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the
-//! `sampler` copies what is needed into a slot, the [`ring`] hands it over, the `encoder`
-//! thread writes it. The sampler's loop never allocates, locks, formats or touches a file; what it
-//! can't keep up with is dropped and counted.
+//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the `sampler` copies what
+//! is needed into a slot, the [`ring`] hands it over, the `encoder` thread writes it. The sampler's loop never
+//! allocates, locks, formats or touches a file; what it can't keep up with is dropped and counted.
 //!
 //! A source of one's own implements [`StopWorld`]:
 //!

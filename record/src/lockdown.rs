@@ -1,17 +1,15 @@
-//! What the recorder gives up once its guest is open: it goes on with the few privileges that sampling
-//! and writing need.
+//! Drops privileges once the guest is open, except the few that sampling and writing need.
 //!
-//! Enters: where the recording goes. Leaves: nothing that could be taken back. docs/security.md says
-//! what each privilege is kept for, and why there is no seccomp filter.
+//! Dropped privileges can't be regained. docs/security.md says what each remaining privilege is for, and why there is
+//! no seccomp filter.
 
 use crate::source::SourceError;
 use crate::sys::privileges::{Capability, forbid_core_files, keep_only};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Always kept: images of any owner are read for their build-ids; threads that a process starts later
-/// are traced, read and let go; functions of the kernel get their names; the files that a process has
-/// mapped are opened, whatever lies at their paths.
+/// Always kept: to read the build-ids of anyone's images; to trace, read and resume threads that start later; to name
+/// functions of the kernel; to open the files that a process has mapped.
 const KEPT: [Capability; 5] = [
     Capability::ReadAnyFile,
     Capability::Kill,
@@ -20,11 +18,11 @@ const KEPT: [Capability; 5] = [
     Capability::MappedFiles,
 ];
 
-/// Gives up what recording into `output` (`None`: a pipe) no longer needs. To be called once the source
-/// is open and the output too, before any thread is started.
+/// Drops the privileges that recording into `output` (`None`: a pipe) does not need. Must be called after source and
+/// output were opened and before any thread is started.
 ///
 /// # Errors
-/// That the kernel refuses.
+/// The kernel's error.
 pub fn lock_down(output: Option<&Path>) -> Result<(), SourceError> {
     let mut kept = KEPT.to_vec();
     if output.is_some_and(is_in_folder_of_another) {
@@ -35,7 +33,7 @@ pub fn lock_down(output: Option<&Path>) -> Result<(), SourceError> {
         .map_err(|errno| SourceError::system("cannot give up privileges", errno, ""))
 }
 
-/// Root that records into a user's folder replaces the file there at the end, and needs the right to.
+/// Root that records into a user's folder needs the right to replace the file there at the end.
 fn is_in_folder_of_another(output: &Path) -> bool {
     let folder = match output.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

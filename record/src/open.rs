@@ -1,8 +1,7 @@
-//! Opens files at paths that someone else controls: what lies there may be swapped for a pipe, a
-//! device or a link at any time.
+//! Opens files at paths that someone else controls, who may replace them by a pipe, a device or a link at any time.
 //!
-//! Enters: a folder and a path. Leaves: a regular file, opened without waiting for anybody, or
-//! nothing. It must never open what is no regular file: to open a device may do something.
+//! Input: a folder and a path. Output: a regular file, opened without blocking, or an error. Nothing but a regular
+//! file is ever opened: opening a device may have an effect.
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -13,12 +12,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A place in a tree of files, of which nothing has been opened yet.
+/// Flags for a descriptor of a place in a file system that doesn't open the file.
 fn mark() -> OFlag {
     OFlag::O_PATH | OFlag::O_CLOEXEC
 }
 
-/// The folder at `path`, as a root to open files below.
+/// The folder at `path`, below which files can be opened.
 ///
 /// # Errors
 /// What the system returns.
@@ -30,11 +29,11 @@ pub fn folder(path: &Path) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// The regular file at the absolute `path` below `root`. The kernel tells paths without links: a link
-/// on the way was laid later, and is not followed.
+/// The regular file at the absolute `path` below `root`. The kernel reports paths without links: a link on the way
+/// was made later, and is not followed.
 ///
 /// # Errors
-/// What the system returns; a message for what is no regular file.
+/// What the system returns; a message if it is not a regular file.
 pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     let inside = path.trim_start_matches('/');
     let resolve = ResolveFlag::RESOLVE_IN_ROOT
@@ -42,7 +41,7 @@ pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
         | ResolveFlag::RESOLVE_NO_MAGICLINKS;
     let how = OpenHow::new().flags(mark()).resolve(resolve);
     let found = match openat2(root.as_fd(), inside, how) {
-        // A kernel before 5.6, or a filter that doesn't know the call.
+        // A kernel before 5.6, or a seccomp filter without this call.
         Err(Errno::ENOSYS | Errno::EPERM) => {
             let flags = mark() | OFlag::O_NOFOLLOW;
             openat(root.as_fd(), inside, flags, Mode::empty())?
@@ -52,8 +51,8 @@ pub fn below(root: impl AsFd, path: &str) -> io::Result<File> {
     regular(found)
 }
 
-/// As [`below`], for a path that a program and we agree upon, not the kernel: folders on the way may be
-/// links, which lead nowhere out of `root`; the file may not.
+/// As [`below`], for a path by convention rather than from the kernel: folders on the way may be links, which don't
+/// lead out of `root`; the file may not.
 ///
 /// # Errors
 /// As for [`below`].
@@ -65,7 +64,7 @@ pub fn named(root: impl AsFd, path: &str) -> io::Result<File> {
     regular(openat2(root.as_fd(), inside, how)?)
 }
 
-/// The file that a link of `/proc/PID` leads to, whatever its path is now.
+/// The file behind a link in `/proc/PID`, whatever its path is now.
 ///
 /// # Errors
 /// As for [`below`].
@@ -73,8 +72,7 @@ pub fn by_link(link: &str) -> io::Result<File> {
     at(Path::new(link))
 }
 
-/// The regular file at `path`, to which links may lead: a path that the user, a monitor or a toolstack
-/// names.
+/// The regular file at `path`, following links: a path from the user, a monitor or a toolstack.
 ///
 /// # Errors
 /// As for [`below`].
@@ -87,7 +85,7 @@ fn regular(mark: OwnedFd) -> io::Result<File> {
     if !mark.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    // The same file by its descriptor: nothing can be swapped in between.
+    // The same file by its descriptor, so that it can't be replaced in between.
     OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)

@@ -1,8 +1,7 @@
-//! A file or pipe that is written in good order whatever mode it is in.
+//! A file or pipe to write to, in blocking or non-blocking mode.
 //!
-//! Enters: bytes. Leaves: the same bytes. A pipe that someone else has put into non-blocking mode
-//! (ssh and some shells do) says "try again" when it is full; to its writer that must not look like
-//! an end.
+//! A pipe that another program has put into non-blocking mode (ssh and some shells do) fails with "try again" when it
+//! is full, which must not end the recording.
 
 use crate::sys::signal::stop_signal;
 use nix::errno::Errno;
@@ -12,18 +11,18 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What a pipe takes without waiting once it says that it has room (pipe(7): a page of it is free).
+/// Bytes that a writable pipe takes without blocking (pipe(7): a page of it is free).
 const PIECE_BYTES: usize = 4096;
-/// How often a writer that waits looks whether it shall stop (milliseconds).
+/// How often a waiting writer checks for a signal (milliseconds).
 const LOOK_EVERY_MS: u16 = 100;
-/// How long a reader may take nothing after a signal asked to stop.
+/// How long to wait for the reader after a signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A file, pipe or socket to write to.
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    /// Whether a reader may keep us waiting.
+    /// Whether a write may block.
     waits: bool,
 }
 
@@ -55,7 +54,7 @@ impl Write for Output {
     }
 }
 
-/// Waits as a write would in blocking mode: for as long as it takes, until a signal asks to stop.
+/// Waits as a blocking write would; after a signal, for a limited time.
 fn wait_for_room(file: &File) -> io::Result<()> {
     let mut stop_at: Option<Instant> = None;
     loop {

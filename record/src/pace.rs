@@ -1,24 +1,23 @@
-//! When samples are due: one deadline in each period, anywhere in it, and what came of them.
+//! Deadlines of samples: one in each period, at a random time in it.
 //!
-//! Enters: the time. Leaves: the next deadline, and how many have passed without a sample. Must not
-//! wander from the rate that was asked for, however long a recording is.
+//! Input: the time. Output: the next deadline, and how many were missed. The rate must not drift, however long a
+//! recording is.
 //!
-//! A deadline is drawn evenly from the whole of its period (stratified sampling: Cochran, "Sampling
-//! Techniques", 1977, chapter 5). So no moment is more likely than another, whatever the guest does in step
-//! with us, and the error of a share is never above that of samples at independent times. Less jitter is
-//! worse: within a part of the period, a guest that repeats itself each period shows only a part of
-//! what it does. Two samples may come close to each other; to keep them apart would make some moments
-//! rarer, and the guest may be in step with those.
+//! A deadline is drawn uniformly from its whole period (stratified sampling: Cochran, "Sampling Techniques", 1977,
+//! chapter 5). So all times are equally likely, even if the guest is in step with the period, and the error of a
+//! share is never above that of samples at independent times. With jitter over only a part of the period, a guest of
+//! the same period would show only a part of what it does. Two samples may be close to each other; keeping them apart
+//! would make some times less likely, with which the guest may be in step.
 
 use crate::control::Control;
 use std::sync::atomic::Ordering;
 
-/// Losses and the source's own news are passed on this often.
+/// How often losses and the source's own events are reported.
 const HOUSEKEEPING_NS: u64 = 250_000_000;
 
 /// When to wake next.
 pub struct Pace {
-    /// Where the period begins in which the deadline lies, and its fraction of a nanosecond.
+    /// Start of the deadline's period, and its fraction of a nanosecond.
     grid_ns: u64,
     fraction_ns: f64,
     /// The deadline.
@@ -32,7 +31,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The first period begins at `now_ns`.
+    /// Starts the first period at `now_ns`.
     pub fn new(now_ns: u64, period_ns: f64, most_overhead: Option<f64>) -> Self {
         let mut pace = Pace {
             grid_ns: now_ns,
@@ -56,17 +55,17 @@ impl Pace {
         self.fraction_ns = by_ns.fract();
     }
 
-    /// Draws the deadline from the period that the grid is at.
+    /// Draws the deadline in the current period.
     fn draw(&mut self) {
         self.wake_ns = self.grid_ns + self.random.u64(..(self.period_ns as u64).max(1));
     }
 
-    /// Periods that were over at `now_ns`, counted from the one that the grid is at.
+    /// Number of periods that were over at `now_ns`, from the current one on.
     fn over(&self, now_ns: u64) -> u64 {
         (now_ns.saturating_sub(self.grid_ns) as f64 / self.period_ns) as u64
     }
 
-    /// Sets the deadline of the next period that isn't over. Returns how many are.
+    /// Sets the deadline in the next period that isn't over. Returns how many were skipped.
     pub fn next(&mut self, now_ns: u64) -> u64 {
         self.advance(1);
         let missed = self.over(now_ns);
@@ -80,7 +79,7 @@ impl Pace {
         self.over(end_ns).max(u64::from(end_ns > self.wake_ns))
     }
 
-    /// Accounts for a freeze; once a second, lowers the rate if the guest stood still too long.
+    /// Accounts for a freeze; once a second, lowers the rate if the guest was frozen for too long.
     pub fn spent(&mut self, frozen_ns: u64, control: &Control) {
         const CHECK_NS: u64 = 1_000_000_000;
         self.frozen_ns += frozen_ns;
@@ -101,7 +100,7 @@ impl Pace {
         self.frozen_ns = 0;
     }
 
-    /// Whether losses and the source's own news are to be passed on again.
+    /// Whether it is time to report losses and the source's own events.
     pub fn housekeeping_due(&mut self, now_ns: u64) -> bool {
         let due = now_ns >= self.housekeeping_ns;
         if due {

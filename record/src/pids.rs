@@ -1,6 +1,6 @@
-//! Numbers of processes.
+//! Process ids.
 
-/// All processes that this namespace shows.
+/// All process ids visible in this namespace.
 pub fn all() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<i32> = entries

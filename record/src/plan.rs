@@ -1,4 +1,4 @@
-//! What is to be recorded, as it was asked for.
+//! What to record, as requested by the user.
 
 use std::time::Duration;
 use uprof::layout::MAX_STACK_BYTES;
@@ -8,36 +8,35 @@ use uprof::layout::MAX_STACK_BYTES;
 pub struct Plan {
     /// Samples a second, of each vCPU or thread.
     pub rate_hz: f64,
-    /// When to stop; `None`: when the guest ends or someone says so.
+    /// When to stop; `None`: when the guest ends or on request.
     pub duration: Option<Duration>,
     /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
     pub stack_bytes: u32,
     /// Whether to take only instruction pointers.
     pub ip_only: bool,
-    /// Whether a guest that ends is waited for, to go on when it comes back.
+    /// Whether to wait for a guest that ended, and go on when it comes back.
     pub follow: bool,
-    /// Whether the guest runs on while its stacks are read, where it could be stopped.
+    /// Whether the guest runs on while its stacks are read.
     pub no_pause: bool,
     /// Most frames of a chain.
     pub most_frames: u32,
-    /// Most time that the guest may stand still for a sample.
+    /// Longest freeze for a sample.
     pub budget: Duration,
-    /// Most share of time that the guest may stand still; the rate is lowered to keep it.
+    /// Largest share of time that the guest may be frozen; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
-    /// Whether processes are watched by events of their threads even where those of processors may be
-    /// had.
+    /// Whether to use perf events of threads even where those of processors are allowed.
     pub per_thread: bool,
-    /// Whether to record where threads wait, too, and for how long.
+    /// Whether to record also where and how long threads wait.
     pub off_cpu: bool,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
 }
 
-/// Stack bytes copied for a frame-pointer walk at the most, where no more are kept.
+/// Most stack bytes copied for a frame-pointer walk, unless more are kept.
 const WALK_WINDOW_BYTES: usize = 16 << 10;
 
-/// Stack bytes kept of each sample if nothing else is said: with the registers they tell the caller of
-/// a function that has no frame (yet, or any more), which the chain of frame pointers leaves out.
+/// Stack bytes kept of each sample by default: with the registers they give the caller of a function without a frame
+/// (in its prologue or epilogue, or a leaf), which a chain of frame pointers misses.
 pub const LEAF_STACK_BYTES: u32 = 128;
 
 impl Default for Plan {
@@ -60,7 +59,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Stack bytes that are kept of a sample: what a slot must have room for.
+    /// Stack bytes that are kept of a sample.
     pub fn kept_bytes(&self) -> usize {
         match self.ip_only {
             true => 0,
@@ -68,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// Stack bytes that are looked at for a walk or kept.
+    /// Stack bytes that are read for a walk or kept.
     pub fn window_bytes(&self) -> usize {
         match self.ip_only {
             true => 0,

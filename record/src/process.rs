@@ -1,11 +1,11 @@
-//! A Linux process as a guest: each of its threads, and of its children's, is presented as a vCPU.
+//! Linux processes as guests: each of their threads, and of their children's, is presented as a vCPU.
 //!
-//! Samples come from the kernel through perf events, or where those are forbidden, from stopping
-//! the threads with ptrace.
+//! Samples come from the kernel through perf events, or, where those are forbidden, from stopping the threads with
+//! ptrace.
 
 mod registers;
-mod proc_status;
 mod stat;
+mod proc_status;
 pub mod kernel;
 pub mod maps;
 pub mod images;
@@ -13,7 +13,7 @@ mod names;
 mod threads;
 mod cgroup;
 mod tree;
-mod whom;
+mod scope;
 mod members;
 mod room;
 mod ring_size;
@@ -37,8 +37,8 @@ pub use cgroup::Cgroup;
 pub use command::{Command, ExitStatus};
 pub use perf::open as open_perf;
 pub use refusal::Refusal;
+pub use scope::Scope;
 pub use stopped::open as open_ptrace;
-pub use whom::Whom;
 
 use crate::pids;
 use crate::plan::Plan;
@@ -49,13 +49,13 @@ use uprof::cold::{Target, TargetKind};
 /// Which processes to record.
 #[derive(Debug)]
 pub enum Process {
-    /// Some that run already.
-    Running(Whom),
-    /// One that we start.
+    /// Running processes.
+    Running(Scope),
+    /// A command that the recorder starts.
     Started(Command),
 }
 
-/// Opens a process: by perf events, else by ptrace with a warning that says so.
+/// Opens processes with perf events, or else with ptrace and a warning.
 ///
 /// # Errors
 /// Why neither works.
@@ -64,7 +64,7 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
         Ok(source) => Ok(source),
         Err(Refusal::Forbidden(errno)) if plan.off_cpu => Err(switches::forbidden(errno)),
         Err(Refusal::Forbidden(errno)) => {
-            if let Process::Running(Whom::Machine) = process {
+            if let Process::Running(Scope::Machine) = process {
                 let doing = "cannot open perf events on the whole machine";
                 let advice = "run as root, or sysctl kernel.perf_event_paranoid=0";
                 return Err(SourceError::system(doing, errno, advice));
@@ -75,7 +75,7 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
     }
 }
 
-/// What is said where perf events are forbidden.
+/// The warning where perf events are forbidden.
 fn by_ptrace(errno: Errno) -> String {
     format!(
         "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
@@ -85,13 +85,13 @@ fn by_ptrace(errno: Errno) -> String {
     )
 }
 
-/// All processes that this namespace shows, by their numbers, and their names (at most 15 bytes).
+/// The ids and names (at most 15 bytes) of all processes visible in this namespace.
 pub fn running() -> impl Iterator<Item = (i32, String)> {
     let all = pids::all().into_iter();
     all.map(|pid| (pid, threads::name(pid, pid)))
 }
 
-/// A process as a recording names it.
+/// A process as the target of a recording.
 fn target(pid: i32, name: String, threads: usize) -> Target {
     Target {
         kind: TargetKind::Process,

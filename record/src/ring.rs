@@ -1,16 +1,16 @@
 //! Hands samples and notes from the sampler to the encoder without waiting.
 //!
-//! Boxes made at the start, for a second's samples, go round between two wait-free queues: full ones to
-//! the encoder, free ones back to the sampler. When none is free, the sampler drops and counts.
+//! Boxes for a second's samples are allocated at the start and circulate through two wait-free queues: full ones to
+//! the encoder, free ones back to the sampler. When none is free, the sampler drops the sample and counts it.
 
 use crate::slot::{Note, NoteKind, Slot};
 use uprof::Task;
 use uprof::cold::LossReason;
 
-/// Notes under way at the most: of processes and what they map, and of a guest, which has few.
+/// Notes in the ring: for processes with their mappings, and for a guest, which has few.
 const NOTES: usize = 1024;
 const GUEST_NOTES: usize = 64;
-/// Slots for samples of so many seconds, and of so many moments: the output may be slow for so long.
+/// The slots hold samples of so many seconds, and of so many rounds: the output may be delayed for so long.
 const RESERVE_SECONDS: f64 = 1.0;
 const RESERVE_ROUNDS: usize = 4;
 /// Fewest slots.
@@ -35,16 +35,16 @@ pub struct Drain {
 }
 
 struct Out<T> {
-    /// Free boxes, those that came back last on top: few are used as long as few are under way, and
-    /// those few stay in the processor's caches.
+    /// Free boxes, the last returned on top, so that few are used while few are in flight, and those stay in the
+    /// processor's caches.
     at_hand: Vec<Box<T>>,
-    /// How many are taken before looking for more that came back: each look costs a cache line.
+    /// How many are taken before the next check for returned ones, which costs a cache line.
     looks_in: usize,
     free: rtrb::Consumer<Box<T>>,
     full: rtrb::Producer<Box<T>>,
 }
 
-/// Boxes taken from one look for free ones to the next.
+/// Boxes taken between two checks for returned ones.
 const TAKES_PER_LOOK: usize = 32;
 
 impl<T> Out<T> {
@@ -56,10 +56,10 @@ impl<T> Out<T> {
         self.at_hand.pop()
     }
 
-    /// Fetches what came back.
+    /// Fetches the returned boxes.
     fn look(&mut self) {
         self.looks_in = TAKES_PER_LOOK;
-        // There is room: there are no more boxes than places.
+        // There is room, since there are as many places as boxes.
         while self.at_hand.len() < self.at_hand.capacity()
             && let Ok(item) = self.free.pop()
         {
@@ -82,7 +82,7 @@ const LOSS_REASONS: [LossReason; 6] = [
     LossReason::WaitsLost,
 ];
 
-/// Losses of one kind that the encoder has not been told of yet.
+/// Losses of one kind that were not sent to the encoder yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lost {
     count: u64,
@@ -106,8 +106,8 @@ fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
     (out, into)
 }
 
-/// Makes both ends, with slots for `stack_bytes` of stack each, as many as `most_at_once` samples at
-/// `rate_hz` need, and with notes for processes or a guest.
+/// Makes both ends, with slots for `stack_bytes` of stack each, enough for `most_at_once` samples at a time at
+/// `rate_hz`, and with notes for processes or a guest.
 pub fn ring(
     stack_bytes: usize,
     most_at_once: usize,
@@ -145,7 +145,7 @@ fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
 }
 
 impl Sink {
-    /// Takes a free slot; without one, the sample of `time_ns` counts as dropped.
+    /// Takes a free slot; if there is none, counts a dropped sample at `time_ns`.
     pub fn take(&mut self, time_ns: u64) -> Option<Box<Slot>> {
         let slot = self.samples.take();
         if slot.is_none() {
@@ -164,12 +164,12 @@ impl Sink {
 
     /// Hands a filled slot over.
     pub fn put(&mut self, slot: Box<Slot>) {
-        // There are no more boxes than places, so the queue can't be full.
+        // The queue can't be full, since there are as many places as boxes.
         let _ = self.samples.full.push(slot);
         self.written += 1;
     }
 
-    /// Slots that there are in all.
+    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.samples.full.buffer().capacity()
     }
@@ -179,7 +179,7 @@ impl Sink {
         self.written
     }
 
-    /// Hands news over; without a free note they are counted as lost.
+    /// Sends a note; without a free one, it is counted as lost.
     pub fn note(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) {
         match self.notes.take() {
             Some(mut note) => {
@@ -190,7 +190,7 @@ impl Sink {
         }
     }
 
-    /// Counts samples that could not be kept; [`Sink::tell_losses`] passes the counts on.
+    /// Counts samples that could not be kept; [`Sink::report_losses`] sends the counts.
     pub fn lose(&mut self, reason: LossReason, count: u64, time_ns: u64) {
         let index = LOSS_REASONS.iter().position(|&known| known == reason);
         let Some(lost) = index.map(|index| &mut self.lost[index]) else {
@@ -203,8 +203,8 @@ impl Sink {
         lost.last_ns = time_ns;
     }
 
-    /// Sends the counts of what was lost since the last call, as far as notes are free.
-    pub fn tell_losses(&mut self) {
+    /// Sends the losses since the last call, as far as notes are free.
+    pub fn report_losses(&mut self) {
         for (index, reason) in LOSS_REASONS.into_iter().enumerate() {
             let Lost {
                 count,
@@ -235,7 +235,7 @@ impl Sink {
 }
 
 impl Drain {
-    /// Passes the next sample to `use_slot` and gives its slot back; says whether there was one.
+    /// Passes the next sample to `use_slot` and returns its slot to the sampler; `None` if there is none.
     pub fn sample<T>(&mut self, use_slot: impl FnOnce(&Slot) -> T) -> Option<T> {
         let slot = self.samples.full.pop().ok()?;
         let result = use_slot(&slot);
@@ -243,7 +243,7 @@ impl Drain {
         Some(result)
     }
 
-    /// Passes the next note to `use_note` and gives it back; says whether there was one.
+    /// Passes the next note to `use_note` and returns it to the sampler; `None` if there is none.
     pub fn note<T>(&mut self, use_note: impl FnOnce(&Note) -> T) -> Option<T> {
         let note = self.notes.full.pop().ok()?;
         let result = use_note(&note);
@@ -251,14 +251,14 @@ impl Drain {
         Some(result)
     }
 
-    /// Slots that there are in all.
+    /// Number of slots.
     pub fn slots(&self) -> usize {
         self.samples.full.buffer().capacity()
     }
 
     /// Whether the sampler has gone and nothing is left to drain.
     pub fn is_finished(&self) -> bool {
-        // In this order: what was sent before it went is then still seen by the second question.
+        // In this order, so that what was sent before the sampler went is still seen.
         self.samples.full.is_abandoned()
             && self.samples.full.is_empty()
             && self.notes.full.is_empty()
@@ -278,7 +278,7 @@ mod tests {
             }
         }
         assert_eq!(sink.written(), 2);
-        sink.tell_losses();
+        sink.report_losses();
         let expected = NoteKind::Lost {
             reason: LossReason::RingFull,
             count: 3,

@@ -1,7 +1,7 @@
-//! The loop that takes samples: absolute deadlines, and nothing that could wait. It is prompt where it can be, and
-//! takes late samples: `pace/shared_processor.rs` has what becomes of shares otherwise.
+//! The loop that takes samples: absolute deadlines, and nothing that could block. Late samples are taken, too:
+//! `pace/shared_processor.rs` shows why.
 //!
-//! Enters: a source. Leaves: filled slots. Must not allocate, lock, format or touch a file.
+//! Input: a source. Output: filled slots. Must not allocate, lock, format or touch a file.
 
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
@@ -24,31 +24,30 @@ const NAP_NS: u64 = 20_000_000;
 /// Bytes copied from a second stack.
 const BEYOND_BYTES: usize = 4096;
 
-/// Pieces of code read in one freeze at the most: each takes time, and a note.
+/// Most pieces of code read in one freeze: each takes time, and a note.
 const PIECES_AT_ONCE: usize = 8;
 
-/// What to take of each vCPU.
+/// What to sample of each vCPU.
 #[derive(Debug, Clone, Copy)]
 pub struct Take {
-    /// Nominal time between samples, with its fraction: whole nanoseconds would make the rate up to
-    /// one in 10,000 too high.
+    /// Nominal time between samples, with a fraction: in whole nanoseconds, the rate could be 1/10,000 too high.
     pub period_ns: f64,
     /// Stack bytes to copy for the walk or to keep; 0 for the instruction pointer only.
     pub window_bytes: usize,
     /// How many of them become part of the sample.
     pub kept_bytes: usize,
-    /// How many where the vCPU is in the kernel of a guest that needs them for unwinding.
+    /// How many if the vCPU is in the kernel of a guest, for unwinding.
     pub kernel_bytes: usize,
     /// Most frames of a chain.
     pub most_frames: usize,
-    /// Most time that the guest may stand still for a sample.
+    /// Longest freeze for a sample.
     pub budget_ns: u64,
-    /// Most share of time that the guest may stand still; the rate is lowered to keep it.
+    /// Largest share of time that the guest may be frozen; the rate is lowered to keep it.
     pub most_overhead: Option<f64>,
 }
 
 impl Take {
-    /// How many bytes may be copied of a second stack.
+    /// Most bytes copied of a second stack.
     fn beyond_bytes(&self) -> usize {
         BEYOND_BYTES.max(self.kernel_bytes).min(self.window_bytes)
     }
@@ -62,7 +61,7 @@ impl Take {
     }
 }
 
-/// Samples a guest that stands still for each sample, until something ends it.
+/// Samples a guest that is frozen for each sample, until something ends the recording.
 pub fn stop_world(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
@@ -72,7 +71,7 @@ pub fn stop_world(
     let most = Vcpus::MOST.min(sink.slots());
     let mut room = room(most, take);
     let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
-    // A process tells which files it has mapped.
+    // Not for processes, whose mapped files are known.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
     if !source.facts().freezes && take.window_bytes > 0 {
         round.sites = Some(CallSites::new(source.facts().target.arch));
@@ -87,7 +86,7 @@ pub fn stop_world(
     let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead);
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
-            // A sampler that got no processor up to the end has missed what was due meanwhile.
+            // A sampler that got no processor until the end has missed deadlines.
             let end_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
             sink.lose(LossReason::Deadline, pace.unmet(end_ns), end_ns);
             return ending;
@@ -97,15 +96,15 @@ pub fn stop_world(
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
         }
-        // What would be due after the end is not missed.
+        // Deadlines after the end are not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
         let missed = pace.next(until_ns);
-        // Where there is no guest, there is nothing to miss.
+        // Without a guest, no deadline is missed.
         if missed > 0 && !round.vcpus.all().is_empty() {
             sink.lose(LossReason::Deadline, missed, now_ns);
         }
         if pace.housekeeping_due(now_ns) {
-            sink.tell_losses();
+            sink.report_losses();
             if let Some(ending) = look(source, sink) {
                 return ending;
             }
@@ -113,16 +112,16 @@ pub fn stop_world(
     }
 }
 
-/// How a recording ends whose guest could not be frozen or read, because of `error`.
+/// The ending of a recording whose guest could not be frozen or read because of `error`.
 pub fn failed(source: &mut dyn StopWorld, sink: &mut Sink, error: SourceError) -> Ending {
-    // The guest may just be going away: that is the better message.
+    // The guest may be ending, which is the better message.
     match look(source, sink) {
         Some(Ending::Failed(_)) | None => Ending::Failed(error),
         Some(ending) => ending,
     }
 }
 
-/// Lets the source look after its guest; returns the ending if there was one.
+/// Lets the source check its guest; returns the ending if there was one.
 fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
     match source.between(sink) {
         Ok(Life::Alive) => None,
@@ -131,8 +130,7 @@ fn look(source: &mut dyn StopWorld, sink: &mut Sink) -> Option<Ending> {
     }
 }
 
-/// Sleeps until `wake_ns`, in short pieces, so that a child that reports something does not wait
-/// long and someone who asks to stop doesn't either.
+/// Sleeps until `wake_ns`, in short pieces, so that a child's report or a request to stop doesn't wait long.
 fn wait(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
@@ -156,7 +154,7 @@ fn wait(
     }
 }
 
-/// Passes on what the kernel samples, until something ends it.
+/// Passes on the kernel's samples, until something ends the recording.
 pub fn pushed(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> Ending {
     let ending = pass_on(source, sink, control);
     source.finish(sink);
@@ -170,12 +168,12 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> E
     control.begin(monotonic_ns());
     loop {
         let ending = control.ending(monotonic_ns());
-        // What came up to the end still belongs to the recording.
+        // Samples up to the end belong to the recording.
         let life = match source.drain(sink) {
             Ok(life) => life,
             Err(error) => return Ending::Failed(error),
         };
-        sink.tell_losses();
+        sink.report_losses();
         if let Some(ending) = ending {
             return ending;
         }
@@ -189,7 +187,7 @@ fn pass_on(source: &mut dyn Pushed, sink: &mut Sink, control: &mut Control) -> E
     }
 }
 
-/// Memory for stacks of `most` vCPUs: one piece, fresh from the kernel, of which no page is taken before it is used.
+/// Memory for stacks of `most` vCPUs: one allocation, whose pages the kernel provides when they are used.
 fn room(most: usize, take: Take) -> Vec<u8> {
     vec![0; most * (take.window_bytes + take.beyond_bytes())]
 }
@@ -201,15 +199,15 @@ struct Round<'a> {
     vcpus: Vcpus,
     /// A slot for each vCPU that is sampled in this round, and its place in `vcpus`.
     taken: Vec<(Box<Slot>, usize)>,
-    /// Stacks, by place in `taken`.
+    /// Stacks, by index in `taken`.
     copied: Vec<Copied<'a>>,
     codes: Option<Codes>,
-    /// Where the guest runs on while its stacks are read.
+    /// For a guest that runs on while its stacks are read.
     sites: Option<CallSites>,
 }
 
 impl<'a> Round<'a> {
-    /// For `most` vCPUs, as many as there can be slots: a round never waits for the encoder.
+    /// For `most` vCPUs, at most as many as slots: a round never waits for the encoder.
     fn new(arch: Arch, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
         let mut window = |bytes| {
             let (own, rest) = std::mem::take(&mut room).split_at_mut(bytes);
@@ -234,7 +232,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Takes one sample of every vCPU, due at `due_ns`; returns how long the guest stood still.
+    /// Takes one sample of every vCPU, due at `due_ns`; returns how long the guest was frozen.
     fn sample(
         &mut self,
         source: &mut dyn StopWorld,
@@ -242,7 +240,7 @@ impl<'a> Round<'a> {
         due_ns: u64,
     ) -> Result<u64, SourceError> {
         let left_out = self.vcpus.clear();
-        // One reading for both: a sample's time less its delay is its deadline, to the nanosecond.
+        // One reading for both, so that a sample's time minus its delay is exactly its deadline.
         let start_ns = monotonic_ns();
         let late_ns = start_ns.saturating_sub(due_ns);
         if left_out > 0 {
@@ -294,7 +292,7 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
-                // If so, its stack bytes are not of one moment: no rule may be applied to them later.
+                // Then its stack bytes are inconsistent, and no unwind rule may be applied to them.
                 let has_moved = source.has_moved(vcpu);
                 match &mut self.sites {
                     Some(sites) if has_moved => {
@@ -326,13 +324,13 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Copied stack of one vCPU: where its stack pointer is, and where its chain leads beyond that.
+/// Copied stack of a vCPU: at its stack pointer, and where its chain continues elsewhere.
 struct Copied<'a> {
     stack: Window<'a>,
     beyond: Window<'a>,
-    /// Time was over before all was copied.
+    /// The time budget ended before everything was copied.
     cut: bool,
-    /// Copied whole, to be walked by the kernel's rules.
+    /// Copied entirely, to be walked by the kernel's rules.
     is_kernel: bool,
 }
 
@@ -344,8 +342,7 @@ impl Copied<'_> {
         self.is_kernel = false;
     }
 
-    /// Copies the stack of `vcpu` while the guest is frozen: all that is to be kept, or what the walk
-    /// needs.
+    /// Copies the stack of `vcpu` while the guest is frozen: the bytes to keep, or what the walk needs.
     fn copy(
         &mut self,
         frozen: &mut Frozen<'_>,
@@ -380,13 +377,13 @@ impl Copied<'_> {
             self.cut = reader.late;
             return;
         }
-        // A walk begins with a piece of its own: to read less of it before would only be a read more.
+        // A walk begins with a piece of this size, so that reading less before it would be an extra read.
         if take.kept_bytes > PIECE_BYTES {
             self.stack.fill(take.kept_bytes, &mut reader);
         }
         if take.window_bytes > 0
             && let Some(address) = self.stack.follow(fp, take.most_frames, &mut reader)
-            // A frame pointer that never was inside is some other number, in code that has none.
+            // If it never was inside, the code has no frame pointers.
             && address != fp
         {
             self.beyond.begin(address);
@@ -395,7 +392,7 @@ impl Copied<'_> {
         self.cut = reader.late;
     }
 
-    /// Of a vCPU that went on while its stack was copied, leaves the frames whose calls lead to one another.
+    /// Keeps the frames that fit together, for a vCPU that ran on while its stack was copied.
     fn keep_fitting(
         &self,
         slot: &mut Slot,
@@ -405,7 +402,7 @@ impl Copied<'_> {
     ) {
         let read = |address, into: &mut [u8]| source.read(vcpu, address, into);
         let fitting = sites.fitting(vcpu, slot.chain(), read);
-        // A kernel's rules would walk on from here, through bytes of several moments.
+        // The kernel's rules would walk on through inconsistent bytes.
         if fitting < slot.chain().len() || self.is_kernel {
             slot.keep_frames(fitting);
             slot.stop = Stop::Moved;
@@ -414,7 +411,7 @@ impl Copied<'_> {
 
     /// Walks the copy; returns why the chain ends.
     fn walk(&self, slot: &mut Slot, arch: Arch, registers: &Registers, take: Take) -> Stop {
-        // In such a kernel the frame pointer is a register as any other.
+        // Such a kernel has no frame pointers.
         let most_frames = if self.is_kernel { 1 } else { take.most_frames };
         let windows = [self.stack.raw(), self.beyond.raw()];
         let count = if windows[1].bytes.is_empty() { 1 } else { 2 };
@@ -427,7 +424,7 @@ impl Copied<'_> {
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
             _ if self.is_kernel && self.cut => Stop::Budget,
-            // A chain that goes on elsewhere, where there was no time to look.
+            // The chain continues where there was no time to read.
             Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,
             Stop::Window | Stop::BadPointer if windows[0].bytes.is_empty() => Stop::Unreadable,
             stop => stop,
@@ -435,8 +432,8 @@ impl Copied<'_> {
     }
 }
 
-/// Reads until time is over, but at least once: the innermost frames cost little, and most chains need no
-/// more, so that the clock is looked at only before a second read.
+/// Reads until the deadline, but at least once: the innermost frames cost little, and most chains need no more, so
+/// that the clock is read only before a second read.
 struct InTime<'a, 'b> {
     frozen: &'a mut Frozen<'b>,
     vcpu: &'a Vcpu,

@@ -1,4 +1,4 @@
-//! One recording from start to end: a sampler on this thread, an encoder on another.
+//! A recording from start to end: a sampler on this thread, an encoder on another.
 
 use crate::control::{Control, Counters, Ending};
 use crate::encoder::{self, Encoder};
@@ -20,7 +20,7 @@ use uprof::cold::{
 };
 use uprof::{Due, Durations};
 
-/// What came of a recording.
+/// The outcome of a recording.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
@@ -40,31 +40,31 @@ pub struct Summary {
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.
     pub slowed_to_ns: Option<u64>,
-    /// Samples of running vCPUs or threads beside those that were due by the kernel's count of
-    /// processor time; `None` where nobody counted.
+    /// Samples of running vCPUs or threads, and how many were due by the kernel's count of processor time; `None` if
+    /// it was not read.
     pub due: Option<Due>,
     /// Whether threads that live shorter than a period are never sampled; see [`crate::Facts`].
     pub per_thread: bool,
-    /// What the source counted: name and count.
+    /// The source's totals: name and count.
     pub counted: Vec<(String, u64)>,
     /// Why it ended.
     pub ending: Ending,
-    /// What went wrong with the output, if something did: what is in the file up to there is sound.
+    /// The error of the output, if any; what is in the file before it is sound.
     pub output_error: Option<String>,
     /// The files that processes had mapped, opened while they had.
     pub images: Vec<HeldImage>,
-    /// Images of a guest whose code was not found where they are said to be.
+    /// Images of a guest whose code was not found at their stated addresses.
     pub unplaced: Vec<PathBuf>,
-    /// What a guest's own kernel told of its code; `Err`: it seems to be Linux, but its tables are not understood,
-    /// and why. `None` where there was nothing to read.
+    /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if it is not Linux or
+    /// can't be read.
     pub kernel: Option<Result<KernelFacts, String>>,
 }
 
 /// Records `source` into `output` until something ends it.
 ///
 /// # Errors
-/// That the output took not even the start of a recording, or a thread could not be made. Later
-/// failures end the recording in good order and are told in the [`Summary`].
+/// The start of the recording could not be written, or a thread not be started. Later failures end the recording and
+/// are in the [`Summary`].
 pub fn record<W: Write + Send>(
     source: Source,
     output: W,
@@ -77,14 +77,14 @@ pub fn record<W: Write + Send>(
         namer,
     } = source;
     let mut facts = hot.facts().clone();
-    let (kernel, mut linux, failure) = match look_for_linux(&mut hot) {
+    let (kernel, mut linux, failure) = match read_linux(&mut hot) {
         Ok((kernel, linux)) => (kernel, linux, None),
         Err(error) => (None, None, Some(error)),
     };
-    if let Some(Ok(told)) = &kernel {
+    if let Some(Ok(kernel)) = &kernel {
         facts
             .notes
-            .push(("guest kernel".into(), told.banner.clone()));
+            .push(("guest kernel".into(), kernel.banner.clone()));
     }
     let mut take = take_of(plan);
     if let Some(linux) = linux.as_mut().filter(|_| !plan.ip_only) {
@@ -108,7 +108,7 @@ pub fn record<W: Write + Send>(
         Arc::clone(&observer),
     )
     .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
-    encoder.tell_linux(linux);
+    encoder.set_linux(linux);
     let is_guest = facts.target.kind != TargetKind::Process;
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
@@ -145,7 +145,7 @@ pub fn record<W: Write + Send>(
             Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
         };
         observer.mark(true);
-        sink.tell_losses();
+        sink.report_losses();
         drop(sink);
         let tally = encoding
             .join()
@@ -153,7 +153,7 @@ pub fn record<W: Write + Send>(
         Ok::<_, SourceError>((ending, tally))
     })?;
     let counted = hot.totals();
-    // The guest is let go before the last bytes are written.
+    // The guest is released before the last bytes are written.
     drop(hot);
 
     let ending = match (&tally.output_error, ending) {
@@ -199,20 +199,20 @@ pub fn record<W: Write + Send>(
     })
 }
 
-/// What a guest's own kernel tells of its code, if it is Linux; or why not.
-type Looked = (Option<Result<KernelFacts, String>>, Option<Linux>);
+/// The facts about a guest's Linux kernel, or why there are none, and the kernel.
+type LinuxKernel = (Option<Result<KernelFacts, String>>, Option<Linux>);
 
-/// Asks the guest's kernel, where there is one.
+/// Reads the guest's kernel, if it is Linux.
 ///
 /// # Errors
-/// Why the guest can't be sampled, either.
+/// Why the guest can't be sampled.
 #[cold]
-fn look_for_linux(hot: &mut Hot) -> Result<Looked, SourceError> {
+fn read_linux(hot: &mut Hot) -> Result<LinuxKernel, SourceError> {
     let source = match hot {
         Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
         _ => return Ok((None, None)),
     };
-    match linux::look(&mut **source) {
+    match linux::read(&mut **source) {
         Ok(None) => Ok((None, None)),
         Ok(Some(linux)) => Ok((Some(Ok(linux.facts())), Some(linux))),
         Err(NotRead::NotUnderstood(why)) => Ok((Some(Err(why)), None)),
@@ -220,8 +220,7 @@ fn look_for_linux(hot: &mut Hot) -> Result<Looked, SourceError> {
     }
 }
 
-/// How many samples there may be at a moment: the vCPUs of a guest, whose number does not change, a process's
-/// threads, or what runs on the processors.
+/// Most samples at a time: one for each vCPU of a guest, each thread of a process, or each processor.
 fn most_at_once(hot: &Hot) -> usize {
     match hot {
         Hot::Pushed(_) => std::thread::available_parallelism().map_or(1, NonZero::get),
@@ -279,7 +278,7 @@ fn host() -> Host {
     }
 }
 
-/// What the sampler is to take of each sample.
+/// What to sample, according to the plan.
 fn take_of(plan: &Plan) -> Take {
     Take {
         period_ns: 1e9 / plan.rate_hz,

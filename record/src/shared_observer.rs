@@ -1,22 +1,22 @@
-//! The cold half of a backend, which the encoder asks now and then what changed, and the session at the
-//! start and at the end: what the kernel counted is for the time in which samples were taken.
+//! The cold half of a backend. The encoder asks it periodically for changes, and the session at the start and at the
+//! end of sampling, so that processor time is counted for exactly that time.
 
 use crate::source::{Observations, Observer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uprof::cold::ProcessTime;
 
-/// An observer, and what it saw that nobody took yet.
+/// An observer, and its results that were not taken yet.
 pub struct SharedObserver(Mutex<Inner>);
 
 struct Inner {
-    /// `None` where there is none, and after its last look.
+    /// `None` if there is none, and after its last call.
     observer: Option<Box<dyn Observer>>,
-    /// What was counted and not taken yet.
+    /// Processor time that was not taken yet.
     marked: Option<Vec<ProcessTime>>,
 }
 
 impl SharedObserver {
-    /// Asks `observer`, if there is one.
+    /// Shares `observer`, if there is one.
     pub fn new(observer: Option<Box<dyn Observer>>) -> Self {
         SharedObserver(Mutex::new(Inner {
             observer,
@@ -38,8 +38,8 @@ impl SharedObserver {
         seen
     }
 
-    /// Reads the kernel's count because sampling begins, or because it has just ended; then there is no
-    /// other look. What is read waits for the next call of [`SharedObserver::look`].
+    /// Reads processor time when sampling begins, and when it has ended (`last`). The next call of
+    /// [`SharedObserver::look`] returns it.
     pub fn mark(&self, last: bool) {
         let mut inner = self.inner();
         if let Some(times) = inner.observer.as_mut().and_then(|one| one.count(last)) {

@@ -1,6 +1,6 @@
-//! What travels from the sampler to the encoder: samples in [`Slot`]s, rare news in [`Note`]s.
+//! What the sampler sends to the encoder: samples in [`Slot`]s, rare events in [`Note`]s.
 //!
-//! Both are made once, with all the memory that they will ever need.
+//! Both are allocated once, with all the memory that they will need.
 
 use uprof::cold::{LossReason, MappedFile};
 use uprof::layout::MAX_FRAMES;
@@ -31,7 +31,7 @@ pub struct Slot {
     chain: Vec<Frame>,
     stack_address: u64,
     stack: Vec<u8>,
-    /// How many of the bytes are of another stack, and where that is.
+    /// How many of the bytes are of a second stack, and its address.
     beyond: (usize, u64),
 }
 
@@ -69,7 +69,7 @@ impl Slot {
         self.beyond = (0, 0);
     }
 
-    /// Adds a frame at the outer end; says whether there was room.
+    /// Adds a frame at the outer end; returns whether there was room.
     pub fn push_frame(&mut self, frame: Frame) -> bool {
         let room = self.chain.len() < self.chain.capacity().min(MAX_FRAMES);
         if room {
@@ -88,7 +88,7 @@ impl Slot {
         &self.chain
     }
 
-    /// Takes over stack bytes from `address` upwards, as many as there is room for.
+    /// Sets the stack bytes from `address` upwards, as many as there is room for.
     pub fn set_stack(&mut self, address: u64, bytes: &[u8]) {
         let kept = bytes.len().min(self.stack.capacity());
         self.stack_address = address;
@@ -97,7 +97,7 @@ impl Slot {
         self.beyond = (0, 0);
     }
 
-    /// Takes over bytes of a second stack, as many as there is room for. They are for a walk only.
+    /// Adds bytes of a second stack, as many as there is room for. They are only for a walk.
     pub fn add_beyond(&mut self, beyond: RawStack<'_>) {
         let room = self.stack.capacity() - self.stack.len();
         let kept = beyond.bytes.len().min(room);
@@ -113,7 +113,7 @@ impl Slot {
         }
     }
 
-    /// Those of the second stack.
+    /// The bytes of the second stack.
     pub fn beyond(&self) -> RawStack<'_> {
         RawStack {
             address: self.beyond.1,
@@ -121,7 +121,7 @@ impl Slot {
         }
     }
 
-    /// The sample as the format takes it.
+    /// The sample in the form of the file format.
     pub fn sample(&self) -> Sample<'_> {
         Sample {
             time_ns: self.time_ns,
@@ -137,7 +137,7 @@ impl Slot {
     }
 }
 
-/// Rare news from the hot side.
+/// A rare event from the sampler.
 #[derive(Debug)]
 pub struct Note {
     /// When, on the monotonic clock.
@@ -152,7 +152,7 @@ pub struct Note {
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoteKind {
-    /// The task came or got a new name, which is the text.
+    /// The task appeared or got a new name, which is the text.
     Named,
     /// The task ended.
     Ended,
@@ -164,15 +164,15 @@ pub enum NoteKind {
         length: u64,
         /// Offset in the file.
         file_offset: u64,
-        /// Which file; `None` where nothing but memory was mapped.
+        /// Which file; `None` for anonymous memory.
         file: Option<MappedFile>,
     },
-    /// A guest with so many vCPUs is gone, and may come back in another address space.
+    /// A guest with so many vCPUs is gone, and may come back as another address space.
     LifeEnded {
         /// How many.
         vcpus: u32,
     },
-    /// A guest with so many vCPUs came back; the text is what it is called now.
+    /// A guest with so many vCPUs came back; the text is its new name.
     LifeBegan {
         /// How many.
         vcpus: u32,
@@ -205,7 +205,7 @@ impl Note {
         }
     }
 
-    /// Makes the note say something new; a text that is too long is cut.
+    /// Sets the contents; a text that is too long is cut.
     pub fn set(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) {
         self.time_ns = time_ns;
         self.task = task;

@@ -1,10 +1,9 @@
-//! The seam for a new kind of guest.
+//! The interface of a kind of guest.
 //!
-//! A backend is one of two kinds. A [`StopWorld`] source (Xen, gdb stub, ptrace) freezes the guest
-//! and hands over every vCPU's registers in one step; [`Frozen`] resumes it when dropped. A
-//! [`Pushed`] source (perf_event) has its samples handed to it by the kernel. Both fill the same
-//! [`Slot`](crate::slot::Slot)s. What a backend can't do is said in its [`Facts`] at the start,
-//! never in the loop.
+//! A backend is of one of two kinds. A [`StopWorld`] source (Xen, gdb stub, ptrace) freezes the guest and provides
+//! every vCPU's registers in one step; [`Frozen`] resumes it when dropped. A [`Pushed`] source (perf_event) gets its
+//! samples from the kernel. Both fill the same [`Slot`](crate::slot::Slot)s. What a backend can't do is in its
+//! [`Facts`] at the start, never found out in the loop.
 
 use crate::elf::Image;
 use crate::ring::Sink;
@@ -15,7 +14,7 @@ use uprof::cold::{
 };
 use uprof::{Details, Frame, ImagePart, Registers, State, Task};
 
-/// What a backend says of itself and its guest at the start.
+/// A backend's description of itself and its guest.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The guest or process, as stored in the recording.
@@ -24,35 +23,34 @@ pub struct Facts {
     pub trigger: String,
     /// Whether samples of blocked vCPUs or threads are left out.
     pub on_cpu_only: bool,
-    /// Whether a sample makes the guest stand still, so that its cost is freeze time.
+    /// Whether a sample freezes the guest, so that its cost is freeze time.
     pub freezes: bool,
-    /// Whether each thread has a period of its own, which it must live through to be sampled.
+    /// Whether each thread has a sampling period of its own, so that shorter-lived ones are never sampled.
     pub per_thread: bool,
     /// Further facts for the recording: name and value.
     pub notes: Vec<(String, String)>,
-    /// Things that the person at the terminal should know, a sentence each.
+    /// Warnings for the user, a sentence each.
     pub warnings: Vec<String>,
-    /// vCPUs or threads that are there already.
+    /// vCPUs or threads at the start.
     pub tasks: Vec<TaskEvent>,
-    /// Images that are mapped already.
+    /// Mappings at the start.
     pub modules: Vec<ModuleEvent>,
-    /// Images that a guest is said to run; they become modules where its code is theirs.
+    /// Images given for a guest; they become modules where its code is theirs.
     pub images: Arc<[Image]>,
 }
 
-/// A backend, with its cold half.
+/// A backend with its parts.
 pub struct Source {
-    /// The half that the sampler thread drives.
+    /// The part that the sampler thread drives.
     pub hot: Hot,
-    /// The half that the encoder thread asks now and then for what changed; `None` where the hot
-    /// half tells all.
+    /// The part that the encoder thread asks for changes; `None` if the hot part reports all.
     pub observer: Option<Box<dyn Observer>>,
-    /// The half that finds out what was mapped; `None` where images and kernel are a guest's own.
+    /// The part that identifies mapped files; `None` for guests, which have their own images and kernel.
     pub namer: Option<Box<dyn Namer>>,
 }
 
 impl Source {
-    /// A backend whose hot half tells all.
+    /// A backend with only a hot part.
     pub fn of(hot: Hot) -> Source {
         Source {
             hot,
@@ -62,7 +60,7 @@ impl Source {
     }
 }
 
-/// The half of a backend that the sampler thread drives.
+/// The part of a backend that the sampler thread drives.
 pub enum Hot {
     /// The sampler sets the pace.
     StopWorld(Box<dyn StopWorld>),
@@ -71,7 +69,7 @@ pub enum Hot {
 }
 
 impl Facts {
-    /// Facts of a target that a timer samples while it stands still, and of which no more is known.
+    /// Facts of a target that is frozen for samples by a timer, and of which no more is known.
     pub fn new(target: Target) -> Facts {
         Facts {
             target,
@@ -106,13 +104,13 @@ impl Hot {
     }
 }
 
-/// Looks, off the hot path, for changes of the guest that no sample shows.
+/// Observes, off the hot path, changes of the guest that no sample shows.
 pub trait Observer: Send {
-    /// What changed since the last call. May allocate and take its time.
+    /// Changes since the last call. May allocate and take time.
     fn look(&mut self, now_ns: u64) -> Observations;
 
-    /// Processor time that the kernel counted since the last call; `None` where nobody asks it. Called
-    /// when sampling begins, when it has ended (`last`), and by [`Observer::look`].
+    /// Processor time that the kernel counted since the last call; `None` if it is not read. Called when sampling
+    /// begins, when it has ended (`last`), and by [`Observer::look`].
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         let _ = last;
         None
@@ -122,38 +120,39 @@ pub trait Observer: Send {
 /// What an [`Observer`] saw.
 #[derive(Debug, Default)]
 pub struct Observations {
-    /// vCPUs or threads that came, got a name, or went.
+    /// vCPUs or threads that appeared, got a name, or ended.
     pub tasks: Vec<TaskEvent>,
     /// Images mapped or gone.
     pub modules: Vec<ModuleEvent>,
-    /// Processor time that the kernel counted; `None` where it was not asked.
+    /// Processor time that the kernel counted; `None` if it was not read.
     pub times: Option<Vec<ProcessTime>>,
 }
 
-/// Finds out what was mapped, and names code that is in no file. The encoder's thread calls it, and must not wait
-/// for it but at the end.
+/// Identifies what was mapped, and names code that is in no file. The encoder thread calls it, and waits for it only
+/// at the end.
 pub trait Namer: Send {
-    /// The recording begins. Returns what is mapped everywhere and always.
+    /// Begins a recording. Returns what is mapped in all address spaces.
     fn begin(&mut self, clock: ClockPair) -> ModuleEvent;
 
-    /// Takes note of the code that a sample was in.
+    /// Remembers the code of a sample.
     fn see(&mut self, chain: &[Frame]);
 
-    /// Asks about an event, which is told later. One that can't be asked about comes back.
+    /// Requests the completion of an event, which [`Namer::answer`] returns; returns the event if that is not
+    /// possible.
     fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent>;
 
-    /// What was found out since the last call; the `last` time, what is under way is waited for.
+    /// Results since the last call; the `last` time, waits for outstanding ones.
     fn answer(&mut self, last: bool) -> NamerAnswer;
 }
 
-/// What a [`Namer`] found out.
+/// Results of a [`Namer`].
 #[derive(Debug, Default)]
 pub struct NamerAnswer {
-    /// Events, completed as far as could be.
+    /// Events, completed as far as possible.
     pub modules: Vec<ModuleEvent>,
     /// Tables of code that is in no file.
     pub parts: Vec<ImagePart>,
-    /// Functions that have no names, for want of room.
+    /// Functions without names for lack of room.
     pub lost: u64,
     /// At the end, the files that were mapped.
     pub held: Vec<HeldImage>,
@@ -172,21 +171,21 @@ pub struct HeldImage {
     pub opened: Arc<File>,
 }
 
-/// Whether there will be more to sample.
+/// The state of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Life {
-    /// The guest is there.
+    /// The guest exists.
     Alive,
-    /// The guest ended in good order; the text says how.
+    /// The guest ended normally; the text says how.
     Ended(String),
     /// The guest crashed; the text says how.
     Crashed(String),
 }
 
-/// A guest that is sampled while all of it stands still.
+/// A guest that is sampled while all of it is frozen.
 ///
-/// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits for us: neither they nor
-/// [`StopWorld::read`] may allocate, lock or wait for anything but the guest.
+/// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits: neither they nor [`StopWorld::read`] may
+/// allocate, lock or wait for anything but the guest.
 pub trait StopWorld: Send {
     /// What the backend says of itself.
     fn facts(&self) -> &Facts;
@@ -199,46 +198,43 @@ pub trait StopWorld: Send {
     /// Why the guest could not be frozen or read.
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError>;
 
-    /// Reads memory of the frozen guest as `vcpu` sees it, from guest virtual address `address`
-    /// upwards. Returns the bytes read: fewer than asked for where memory is missing.
+    /// Reads memory of the frozen guest as `vcpu` sees it, from guest virtual address `address` upwards. Returns the
+    /// number of bytes read: fewer than requested where memory is missing.
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize;
 
-    /// The physical address that `vcpu` has at guest virtual address `address`, in the numbers of the guest's own page
-    /// tables; `None` where there is none, or where page tables aren't read.
+    /// The physical address of guest virtual address `address` for `vcpu`, by the guest's own page tables; `None` if
+    /// it is not mapped, or if page tables aren't read.
     fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
         let _ = (vcpu, address);
         None
     }
 
-    /// Whether [`StopWorld::read`] also reads memory of a guest that runs, by what the last freeze told of its
-    /// vCPUs.
+    /// Whether [`StopWorld::read`] also reads memory of a running guest, with the vCPUs of the last freeze.
     fn reads_running(&self) -> bool {
         false
     }
 
-    /// Lets the guest run on. Called once after each freeze that succeeded, also while unwinding
-    /// from a panic.
+    /// Resumes the guest. Called once after each successful freeze, also while unwinding from a panic.
     ///
     /// # Errors
-    /// Why the guest may still stand still.
+    /// Why the guest may still be frozen.
     fn resume(&mut self) -> Result<(), SourceError>;
 
-    /// Whether `vcpu` may have executed anything between [`StopWorld::freeze`] and [`StopWorld::resume`]: of a
-    /// guest that both let run ([`Facts::freezes`] is false), or that its guardian let run meanwhile.
+    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]: because the source
+    /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
         let _ = vcpu;
         false
     }
 
-    /// Called between samples, and whenever a signal woke the sampler: looks whether the guest
-    /// still lives and sends on what it noticed. Must not allocate.
+    /// Called between samples, and when a signal woke the sampler: checks whether the guest still exists and sends
+    /// events. Must not allocate.
     ///
     /// # Errors
     /// Why sampling can't go on.
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
-    /// What the backend counted, for the end of the recording: name and count. Round trips,
-    /// hypercalls; nothing where there is nothing to tell.
+    /// Totals for the end of the recording, such as round trips or hypercalls: name and count.
     fn totals(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
@@ -249,10 +245,10 @@ pub trait Pushed: Send {
     /// What the backend says of itself.
     fn facts(&self) -> &Facts;
 
-    /// Lets samples come.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// Why none will.
+    /// Why it can't be started.
     fn start(&mut self) -> Result<(), SourceError>;
 
     /// Waits until there is something worth draining, a signal came or `timeout_ms` passed.
@@ -267,10 +263,10 @@ pub trait Pushed: Send {
     /// Why sampling can't go on.
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError>;
 
-    /// Called once after the last of it: what was not over is now. Must not allocate.
+    /// Called once after the last drain: ends what is unfinished. Must not allocate.
     fn finish(&mut self, _: &mut Sink) {}
 
-    /// What the backend counted, for the end of the recording: name and count.
+    /// Totals for the end of the recording: name and count.
     fn totals(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
@@ -283,16 +279,16 @@ pub struct Vcpu {
     pub task: Task,
     /// What it was doing before the freeze.
     pub state: State,
-    /// Its registers; none where it is offline or not worth reading.
+    /// Its registers; none if it is offline or its registers are not needed.
     pub registers: Registers,
     /// A number for the backend's own use: an index or a process id.
     pub handle: u64,
-    /// What the recording has of it beside its stack, as far as the backend knows it: the sampler adds cost and delay.
+    /// Its details, as far as the backend knows them; the sampler adds cost and delay.
     pub details: Details,
 }
 
 impl Vcpu {
-    /// The address space that `address` is of: upper halves are shared by all spaces of a guest.
+    /// The address space of `address`: the upper half is shared by all spaces of a guest.
     pub fn space_of(&self, address: u64) -> u32 {
         match self.details.root {
             Some(root) if address >> 63 == 0 => space_of_root(self.task.space, root),
@@ -301,7 +297,7 @@ impl Vcpu {
     }
 }
 
-/// The vCPUs of one freeze. Never grows beyond the capacity that it was made with.
+/// The vCPUs of one freeze. Never exceeds its initial capacity.
 #[derive(Debug)]
 pub struct Vcpus {
     all: Vec<Vcpu>,
@@ -329,7 +325,7 @@ impl Vcpus {
         }
     }
 
-    /// Forgets all; returns how many were left out.
+    /// Removes all; returns how many were left out.
     pub fn clear(&mut self) -> u64 {
         self.all.clear();
         std::mem::take(&mut self.left_out)
@@ -347,7 +343,7 @@ impl Default for Vcpus {
     }
 }
 
-/// A frozen guest. Dropping it lets the guest run on, whatever happened in between.
+/// A frozen guest, which is resumed when this is dropped.
 pub struct Frozen<'a> {
     source: &'a mut dyn StopWorld,
     resumed: bool,
@@ -357,7 +353,7 @@ impl<'a> Frozen<'a> {
     /// Freezes the guest of `source`, at `now_ns`, and reads its vCPUs into `vcpus`.
     ///
     /// # Errors
-    /// Why the guest could not be frozen or read; it runs.
+    /// Why the guest could not be frozen or read; it is running.
     pub fn freeze(
         source: &'a mut dyn StopWorld,
         now_ns: u64,
@@ -375,10 +371,10 @@ impl<'a> Frozen<'a> {
         self.source.read(vcpu, address, into)
     }
 
-    /// Lets the guest run on.
+    /// Resumes the guest.
     ///
     /// # Errors
-    /// Why it may still stand still.
+    /// Why it may still be frozen.
     pub fn resume(mut self) -> Result<(), SourceError> {
         self.resumed = true;
         self.source.resume()
@@ -388,7 +384,7 @@ impl<'a> Frozen<'a> {
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
         if !self.resumed {
-            // Nothing can be reported from here; the error that brought us here is.
+            // This error can't be reported; the one that led here is.
             let _ = self.source.resume();
         }
     }

@@ -1,7 +1,7 @@
 //! Follows frame pointers through copied stack bytes, after the guest runs again.
 //!
-//! Enters: registers and the bytes copied while it was frozen. Leaves: frames, and why they end.
-//! Must never trust a word that it reads: depth and direction are bounded.
+//! Input: registers and the bytes copied while it was frozen. Output: frames, and why they end. No word is trusted:
+//! depth and direction are bounded.
 
 use crate::slot::Slot;
 use uprof::{Arch, Frame, RawStack, Registers, Stop};
@@ -17,9 +17,9 @@ fn frame_at(frame_pointer: u64, windows: &[RawStack<'_>]) -> Option<(u64, u64)> 
     })
 }
 
-/// Where the chain of frame pointers first leaves `window`, if to a place that could be a stack.
+/// Where the chain of frame pointers first leaves `window`, if to an address that could be on a stack.
 ///
-/// Cheap enough for a frozen guest: two loads a frame, no more frames than `depth`.
+/// Fast enough for a frozen guest: two loads per frame, at most `depth` frames.
 pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> Option<u64> {
     let mut at = frame_pointer;
     for _ in 0..depth {
@@ -36,8 +36,8 @@ pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> 
 
 /// Adds the chain that starts at `registers` to `slot`, reading `windows`.
 ///
-/// A chain may pass from one window to another once each way; inside a window it must go up, so
-/// that a cycle ends the walk.
+/// A chain may pass from one window to the other once each way; within a window it must go up, so that a cycle ends
+/// the walk.
 pub fn frame_pointers(
     slot: &mut Slot,
     arch: Arch,
@@ -83,9 +83,9 @@ pub fn frame_pointers(
     }
 }
 
-/// A return address as the processor will use it. On AArch64 a signature may lie in the bits that
-/// don't take part in translation, which are taken to be those above 48, except bit 55, which tells
-/// the half of the address space (Arm ARM, D8.9 "Pointer authentication").
+/// A return address as the processor will use it. On AArch64 a signature may be in the bits that are not translated,
+/// assumed to be those from 48 up except bit 55, which selects the half of the address space (Arm ARM, D8.9 "Pointer
+/// authentication").
 pub(crate) fn without_signature(arch: Arch, address: u64) -> u64 {
     const SIGNATURE: u64 = u64::MAX << 48;
     match arch {

@@ -1,20 +1,20 @@
-//! A piece of a frozen guest's stack, copied no further than its chain of frame pointers goes.
+//! A part of a frozen guest's stack, copied as far as its chain of frame pointers goes.
 //!
-//! Enters: a way to read the guest's memory, and a frame pointer. Leaves: bytes for the walk that
-//! follows once the guest runs again. The guest waits meanwhile: nothing here allocates, and memory is
-//! only touched that is used.
+//! Input: a reader of the guest's memory, and a frame pointer. Output: bytes for the walk, which follows when the
+//! guest runs again. Since the guest is frozen meanwhile, nothing here allocates, and only memory that is used is
+//! touched.
 
 use uprof::RawStack;
 
 /// Reads guest memory from an address upwards; returns how many bytes there were.
 pub trait MemoryReader {
-    /// Fewer bytes than asked for: memory is missing, or time is over.
+    /// Returns fewer bytes than requested if memory is missing, or time is over.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 }
 
-/// Bytes copied at a time when no more are needed; time is looked at in between.
+/// Bytes copied at a time; the time is checked in between.
 pub const PIECE_BYTES: usize = 1024;
-/// Pieces end at pages, so that a hole in memory costs no more than its page.
+/// Pieces end at page boundaries, so that a missing page affects no other.
 const PAGE_BYTES: usize = 4096;
 /// A saved frame pointer and a return address.
 const FRAME_BYTES: usize = 16;
@@ -25,12 +25,12 @@ pub struct Window<'a> {
     address: u64,
     bytes: &'a mut [u8],
     filled: usize,
-    /// Reading came to an end: nothing more can be added.
+    /// Reading ended: nothing more can be added.
     ended: bool,
 }
 
 impl<'a> Window<'a> {
-    /// With room for as much as `bytes` holds.
+    /// A window with `bytes` as its room.
     pub fn new(bytes: &'a mut [u8]) -> Self {
         Window {
             address: 0,
@@ -40,7 +40,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// The bytes and where they are from.
+    /// The bytes and their address.
     pub fn raw(&self) -> RawStack<'_> {
         RawStack {
             address: self.address,
@@ -48,7 +48,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Empties the window, to begin at `address`.
+    /// Empties the window and sets its address.
     pub fn begin(&mut self, address: u64) {
         self.address = address;
         self.filled = 0;
@@ -68,8 +68,8 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Follows the chain from `frame_pointer`, copying as it goes. Returns where the chain leaves the
-    /// window's reach, if to a place that could be a stack.
+    /// Follows the chain from `frame_pointer`, copying on the way. Returns where the chain leaves the window's room,
+    /// if to an address that could be on a stack.
     pub fn follow(
         &mut self,
         frame_pointer: u64,
@@ -80,7 +80,7 @@ impl<'a> Window<'a> {
         let mut at = frame_pointer;
         let mut frames = most_frames;
         while frames > 0 {
-            // Most frames lie in what is there already, above the one before.
+            // Most frames are in the bytes copied already, above the one before.
             let (next, left) = self.climb(at, frames);
             if left == 0 {
                 return None;
@@ -97,11 +97,11 @@ impl<'a> Window<'a> {
         None
     }
 
-    /// Follows the chain from `at` as far as it goes up within the bytes that are there, for at most
-    /// `frames` frames. Returns where it is then, and how many frames are left.
+    /// Follows the chain from `at` as far as it goes up within the copied bytes, for at most `frames` frames. Returns
+    /// where it ends, and how many frames are left.
     fn climb(&self, mut at: u64, mut frames: usize) -> (u64, usize) {
         let words = self.bytes[..self.filled].as_chunks::<8>().0;
-        // The last word is no frame's first.
+        // The last word can't be the first of a frame.
         let [words @ .., _] = words else {
             return (at, frames);
         };
@@ -120,13 +120,13 @@ impl<'a> Window<'a> {
         (at, frames)
     }
 
-    /// Whether a frame at `at` would lie in the room of this window.
+    /// Whether a frame at `at` would be in the room of this window.
     fn reaches(&self, at: u64) -> bool {
         let offset = at.wrapping_sub(self.address);
         offset < self.bytes.len().saturating_sub(FRAME_BYTES - 1) as u64
     }
 
-    /// The frame pointer saved at `at`; `None` outside the window's reach or the guest's memory.
+    /// The frame pointer saved at `at`; `None` outside the window's room or the guest's memory.
     fn saved_at(&mut self, at: u64, reader: &mut impl MemoryReader) -> Option<u64> {
         if !self.reaches(at) {
             return None;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use stub::State;
 use tempfile::TempDir;
 use uniprof_record::plan::LEAF_STACK_BYTES;
-use uniprof_record::process::{self, Cgroup, Command, Process, Whom};
+use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::ring::{Sink, ring};
 use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
 use uniprof_record::{
@@ -193,8 +193,8 @@ fn by_name(plan: &Plan) -> Result<Subject, String> {
     let program = folder.path().join(&name);
     std::fs::copy("/bin/bash", &program).unwrap();
     let busy = Busy(busy(&program), None);
-    let whom = Whom::named(&name).unwrap();
-    let source = process::open(Process::Running(whom), plan).unwrap();
+    let scope = Scope::named(&name).unwrap();
+    let source = process::open(Process::Running(scope), plan).unwrap();
     Ok(of_process(source, Some(busy), Some(folder)))
 }
 
@@ -208,8 +208,8 @@ fn by_cgroup(plan: &Plan) -> Result<Subject, String> {
     let busy = Busy(busy(Path::new("bash")), Some(group.clone()));
     let joined = std::fs::write(group.join("cgroup.procs"), busy.0.id().to_string());
     joined.map_err(|error| error.to_string())?;
-    let whom = Whom::Cgroup(Cgroup::find(group.to_str().unwrap()).unwrap());
-    let source = process::open(Process::Running(whom), plan).unwrap();
+    let scope = Scope::Cgroup(Cgroup::find(group.to_str().unwrap()).unwrap());
+    let source = process::open(Process::Running(scope), plan).unwrap();
     Ok(of_process(source, Some(busy), None))
 }
 

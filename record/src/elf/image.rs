@@ -23,7 +23,7 @@ pub struct Image {
     mapped: Option<MappedFile>,
     segments: Vec<Segment>,
     /// Whether the user gave its address.
-    is_told: bool,
+    has_address: bool,
 }
 
 /// This many equal pieces are enough, even before all have come.
@@ -77,7 +77,7 @@ impl Image {
             build_id,
             file,
             segments,
-            is_told: at.is_some(),
+            has_address: at.is_some(),
         })
     }
 
@@ -86,7 +86,7 @@ impl Image {
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
         let (same, other) = self.agreement(code);
-        let unseen = same + other == 0 && (self.is_told || code.is_empty());
+        let unseen = same + other == 0 && (self.has_address || code.is_empty());
         // Kernels patch some of their code.
         other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
     }

@@ -1,33 +1,31 @@
-//! Whether the frames of a stack fit together: the call before a return address must lead to the function
-//! that the frame inside it is in.
+//! Checks whether the frames of a stack fit together: the call before a return address must lead to the function that
+//! the next inner frame is in.
 //!
-//! Enters: a chain that was read while its vCPU may have gone on. Leaves: how many of its frames, from the
-//! innermost, fit. Which functions there are is learned from calls: nothing else is known of the guest. A
-//! function that jumps into another at its end does not fit, nor does what can't be read; what
-//! an indirect call leads to can't be told, and passes. Must not allocate, nor believe that what it reads is
-//! code.
+//! Input: a chain that was read while its vCPU may have run on. Output: how many of its frames, from the innermost,
+//! fit. Function starts are learned from calls, as nothing else is known of the guest. After a tail call, or where
+//! code can't be read, frames don't fit; the target of an indirect call is not known, and passes. Must not allocate,
+//! nor assume that what it reads is code.
 
 use crate::source::Vcpu;
 use uprof::{Arch, Frame};
 
-/// Return addresses remembered, a power of two; one of two that share a place is read again each time.
+/// Return addresses remembered, a power of two. Of two that share a slot, each replaces the other.
 const SITES: usize = 1024;
-/// Functions that calls lead to. Of a guest with more, or whose processes come and go, all are forgotten
-/// now and then.
+/// Most function starts remembered. When there are more, all are discarded.
 const MOST_STARTS: usize = 4096;
-/// Functions are shorter: what is further behind a start is in another, though it was not seen called yet.
+/// No function is longer: an address further behind a start is in another function, not seen yet.
 const MOST_FUNCTION_BYTES: u64 = 1 << 16;
-/// Nothing was seen there.
+/// An empty slot.
 const UNSEEN: (Place, Site) = ((0, 0), Site::None);
 /// The longest call on x86-64 (Intel SDM volume 2, "CALL", without needless prefixes).
 const CALL_BYTES: usize = 7;
-/// An address, behind the address space that it is in.
+/// Address space and address.
 type Place = (u32, u64);
 
-/// What stands before a return address.
+/// What precedes a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Site {
-    /// No call, or nothing that can be read.
+    /// No call, or unreadable memory.
     None,
     /// A call to somewhere.
     Indirect,
@@ -44,7 +42,7 @@ pub struct CallSites {
 }
 
 impl CallSites {
-    /// None seen yet; all memory is taken here.
+    /// Without call sites; allocates all memory.
     pub fn new(arch: Arch) -> Self {
         CallSites {
             arch,
@@ -53,15 +51,15 @@ impl CallSites {
         }
     }
 
-    /// How many frames of `chain`, from the innermost, fit together as `vcpu` sees its code. `read` reads the
-    /// guest's memory, as much of it as there is.
+    /// How many frames of `chain`, from the innermost, fit together in the code that `vcpu` sees. `read` reads the
+    /// guest's memory and returns the bytes read.
     pub fn fitting(
         &mut self,
         vcpu: &Vcpu,
         chain: &[Frame],
         mut read: impl FnMut(u64, &mut [u8]) -> usize,
     ) -> usize {
-        // All calls first: where they lead to tells where the functions before those end.
+        // All calls first: their targets show where the functions before them end.
         let mut callers = chain.iter().skip(1);
         callers.all(|caller| self.site_before(vcpu, caller.address, &mut read) != Site::None);
         let pairs = chain.iter().zip(chain.iter().skip(1));
@@ -88,7 +86,7 @@ impl CallSites {
             return known.1;
         }
         let mut bytes = [0; CALL_BYTES];
-        // What isn't there now may be a moment later, and is not remembered.
+        // Memory may be there a moment later, so that this is not remembered.
         if read(address.wrapping_sub(CALL_BYTES as u64), &mut bytes) < CALL_BYTES {
             return Site::None;
         }
@@ -110,7 +108,7 @@ impl CallSites {
         }
     }
 
-    /// Whether `address` is behind `start` with no other function in between.
+    /// Whether `address` is after `start` with no other function in between.
     fn is_within(&self, vcpu: &Vcpu, address: u64, start: u64) -> bool {
         let space = vcpu.space_of(start);
         let after = self
@@ -126,7 +124,7 @@ impl CallSites {
     }
 }
 
-/// Where in the table `place` is remembered.
+/// The slot of `place`.
 fn index((space, address): Place) -> usize {
     let mixed = (address ^ u64::from(space) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as usize % SITES
@@ -142,7 +140,7 @@ fn call_before(arch: Arch, address: u64, bytes: [u8; CALL_BYTES]) -> Site {
             Site::Direct(address.wrapping_add_signed(i64::from(last.cast_signed())))
         }
         Arch::X86_64 => Site::None,
-        // BL: 26 bits of words from the instruction on (Arm ARM, C6.2.34).
+        // BL: a signed offset of 26 bits, in words (Arm ARM, C6.2.34).
         Arch::Aarch64 if last >> 26 == 0b10_0101 => {
             let words = i64::from((last << 6).cast_signed() >> 6);
             Site::Direct(address.wrapping_sub(4).wrapping_add_signed(4 * words))
@@ -153,8 +151,8 @@ fn call_before(arch: Arch, address: u64, bytes: [u8; CALL_BYTES]) -> Site {
     }
 }
 
-/// Whether some bytes at the end are a call through a register or memory: FF with 2 in the middle of its
-/// second byte, which says how many follow (Intel SDM volume 2, 2.1.5).
+/// Whether `bytes` end with a call through a register or memory: FF /2, whose ModR/M byte determines its length
+/// (Intel SDM volume 2, 2.1.5).
 fn is_indirect(bytes: &[u8]) -> bool {
     (2..=bytes.len()).any(|length| {
         let call = &bytes[bytes.len() - length..];

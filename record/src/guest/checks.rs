@@ -1,8 +1,8 @@
-//! A look at a guest that is opened as for a recording.
+//! Examines a guest that is opened as for a recording.
 //!
-//! Enters: a source. Leaves: findings. The guest stands still for a few samples, no more.
+//! Input: a source. Output: findings. The guest is stopped only for a few samples.
 
-use super::Looks;
+use super::Trial;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
@@ -10,7 +10,7 @@ use crate::sys::clock::monotonic_ns;
 use std::path::Path;
 use uprof::State;
 
-/// Opens the image that is said to be the guest's.
+/// Opens the image that the user gave for the guest.
 pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
     match elf.map(|path| Image::open(path, None)) {
         Some(Ok(image)) => Some(image),
@@ -22,7 +22,7 @@ pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
     }
 }
 
-/// Says what was found out while `source` was opened, and takes a few looks.
+/// Reports the facts of an opened source, and takes a few trial samples.
 pub fn examine_source(
     report: &mut Report,
     source: Result<Source, SourceError>,
@@ -40,19 +40,19 @@ pub fn examine_source(
     for (name, value) in &facts.notes {
         report.say(Verdict::Good, format!("{name}: {value}"));
     }
-    let mut looks = Looks::new(image);
-    while looks.go_on() {
-        if let Err(error) = look(&mut source, &mut looks) {
+    let mut trial = Trial::new(image);
+    while trial.goes_on() {
+        if let Err(error) = sample(&mut source, &mut trial) {
             return report.say(Verdict::Bad, error.to_string());
         }
     }
-    looks.say(report);
+    trial.report(report);
     let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
-    let stack = if looks.have_chains() { "" } else { " --stack" };
+    let stack = if trial.have_chains() { "" } else { " --stack" };
     report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
 }
 
-fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
+fn sample(source: &mut Source, trial: &mut Trial<'_>) -> Result<(), SourceError> {
     let Hot::StopWorld(source) = &mut source.hot else {
         return Ok(());
     };
@@ -62,7 +62,7 @@ fn look(source: &mut Source, looks: &mut Looks<'_>) -> Result<(), SourceError> {
     for vcpu in vcpus.all() {
         if vcpu.state == State::Running {
             let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);
-            looks.compare(arch, &vcpu.registers, &mut read);
+            trial.compare(arch, &vcpu.registers, &mut read);
         }
     }
     frozen.resume()

@@ -1,13 +1,13 @@
-//! Resumes the guest when the recorder can't: a process that outlives it.
+//! A process that outlives the recorder and resumes the guest if the recorder can't.
 //!
-//! A SIGKILL between pause and resume would leave the guest standing for good. So before the first
-//! pause a guardian is forked. Recorder and guardian share one word that says where in a freeze the
-//! recorder is; a pipe tells the guardian when the recorder is gone. It also steps in when a freeze
-//! lasts far too long (the recorder was stopped, or its machine swaps); the recorder then finds the
-//! word changed and does not resume a second time. Where both are killed at once, the word stays in a
-//! [`mark`](crate::guest::mark), and [`left_paused`](crate::guest::left_paused) finds the guest.
+//! A SIGKILL between pause and resume would leave the guest paused for good. So a guardian is forked before the first
+//! pause. Recorder and guardian share a word with the state of the freeze; a pipe tells the guardian when the
+//! recorder is gone. The guardian also ends a freeze that lasts far too long (the recorder was stopped, or its
+//! machine swaps); the recorder then finds the word changed and does not resume a second time. If both are killed at
+//! once, the word stays in a [`mark`](crate::guest::mark), by which [`left_paused`](crate::guest::left_paused) finds
+//! the guest.
 //!
-//! How a guest is resumed is the backend's to say: it hands over a [`Rescuer`].
+//! The backend's [`Rescuer`] resumes the guest.
 
 use crate::guest::mark::{DISMISSED, FROZEN, Mark, RESCUED, RESUMING, RUNNING, is_amid_freeze};
 use crate::source::SourceError;
@@ -16,31 +16,30 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often the guardian looks whether a freeze drags on.
-const LOOK_EVERY_MS: i32 = 250;
-/// Looks at one and the same freeze after which the guardian ends it: half a second to 750 ms.
+/// How often the guardian checks for a freeze that is too long.
+const CHECK_EVERY_MS: i32 = 250;
+/// The guardian ends a freeze after this many checks: after 500 to 750 ms.
 const PATIENCE: u32 = 2;
 
 /// Index of the word that holds the state.
 const STATE: usize = 0;
-/// Index of the word that counts what the guardian did.
+/// Index of the word that counts the guardian's rescues.
 const RESCUES: usize = 1;
-/// Index of the word that says which guest it is by now, if another than at the start.
+/// Index of the word with the current guest, if it is another than at the start.
 const SUCCESSOR: usize = 2;
 
-/// What the guardian does, in a process of its own in which nobody hears of failures.
+/// What the guardian does, in its own process, where failures can't be reported.
 pub trait Rescuer {
-    /// A freeze drags on: resume the guest. The recorder is there still and may go on.
+    /// Resumes the guest after a freeze that is too long. The recorder is still there and may go on.
     fn resume(&mut self);
 
-    /// The recorder is gone, in the middle of a freeze if `frozen`: leave the guest running.
+    /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.
     fn release(&mut self, frozen: bool);
 
-    /// From now on it is this guest instead, which came after the one at the start.
+    /// Switches to the guest that succeeded the one at the start.
     fn turn_to(&mut self, _successor: u64) {}
 
-    /// Which guest, for whoever finds it standing when recorder and guardian are gone: what
-    /// [`crate::guest::left_paused`] reads.
+    /// The guest's name in the mark, which [`crate::guest::left_paused`] reads.
     fn guest(&self) -> String;
 }
 
@@ -50,13 +49,12 @@ pub struct Guardian {
     shared: Arc<SharedWords>,
     freeze_number: u64,
     _child: ChildProcess,
-    /// Goes last.
+    /// Dropped last.
     mark: Option<Mark>,
 }
 
 impl Guardian {
-    /// Forks a guardian, which keeps the descriptors of `kept` open. Must be called before any
-    /// thread is started.
+    /// Forks a guardian, which keeps the descriptors of `kept` open. Must be called before any thread is started.
     ///
     /// # Errors
     /// Why there can be no guardian.
@@ -90,19 +88,19 @@ impl Guardian {
         self.shared.word(STATE)
     }
 
-    /// To be called just before the pause.
+    /// Must be called just before the pause.
     pub fn freezing(&mut self) {
         self.freeze_number += 1;
         let state = self.freeze_number << 2 | FROZEN;
         self.state().store(state, Ordering::SeqCst);
     }
 
-    /// Whether the freeze under way is still ours: false means that the guardian has ended it.
+    /// Whether the current freeze is still ours; `false` if the guardian has ended it.
     pub fn is_frozen(&self) -> bool {
         self.state().load(Ordering::SeqCst) == self.freeze_number << 2 | FROZEN
     }
 
-    /// To be called before the resume: false means that the guardian has already done it.
+    /// Must be called before the resume; `false` if the guardian has already resumed the guest.
     pub fn may_resume(&self) -> bool {
         let frozen = self.freeze_number << 2 | FROZEN;
         let resuming = self.freeze_number << 2 | RESUMING;
@@ -111,18 +109,18 @@ impl Guardian {
             .is_ok()
     }
 
-    /// To be called once the guest runs again, or was never paused.
+    /// Must be called when the guest runs again, or was never paused.
     pub fn running(&self) {
         self.state().store(RUNNING, Ordering::SeqCst);
     }
 
-    /// To be called when the guest is out of our hands for good.
+    /// Must be called when the guest needs no guardian any more.
     pub fn dismiss(&self) {
         self.state().store(DISMISSED, Ordering::SeqCst);
     }
 
-    /// To be called where no guest is frozen and another, not 0, takes the place of the one before; `name` is
-    /// what [`Rescuer::guest`] would say of it.
+    /// Switches to another guest, whose number is not 0, while none is frozen; `name` is what [`Rescuer::guest`]
+    /// would return for it.
     pub fn turn_to(&self, successor: u64, name: &str) {
         if let Some(mark) = &self.mark {
             mark.rename(name);
@@ -132,22 +130,22 @@ impl Guardian {
             .store(successor, Ordering::SeqCst);
     }
 
-    /// How often the guardian had to step in during the recording.
+    /// How many freezes the guardian has ended.
     pub fn rescues(&self) -> u64 {
         self.shared.word(RESCUES).load(Ordering::Relaxed)
     }
 }
 
-/// The guardian's life.
+/// The guardian's main loop.
 fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
     let state = shared.word(STATE);
     let mut seen = RUNNING;
-    let mut looks = 0;
-    while !wait_for_end(lifeline, LOOK_EVERY_MS) {
+    let mut checks = 0;
+    while !wait_for_end(lifeline, CHECK_EVERY_MS) {
         let now = state.load(Ordering::SeqCst);
-        looks = if now == seen { looks + 1 } else { 0 };
+        checks = if now == seen { checks + 1 } else { 0 };
         seen = now;
-        if now & 3 == FROZEN && looks >= PATIENCE {
+        if now & 3 == FROZEN && checks >= PATIENCE {
             let rescued = now | RESCUED;
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
@@ -166,7 +164,7 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
     }
 }
 
-/// Tells the rescuer which guest it is by now.
+/// Tells the rescuer which guest is the current one.
 fn turn(shared: &SharedWords, rescuer: &mut impl Rescuer) {
     match shared.word(SUCCESSOR).load(Ordering::SeqCst) {
         0 => {}

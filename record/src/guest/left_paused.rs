@@ -1,34 +1,34 @@
-//! Guests that were left standing: their recorder and its guardian were killed together, in the middle of
-//! a freeze. Marks say which; here is looked whether they still stand, and they are let run.
+//! Finds and resumes guests that were left paused because their recorder and its guardian were killed together in the
+//! middle of a freeze. Marks name them.
 
 use super::mark::Abandoned;
 use std::fmt;
 
-/// A guest that a mark names: each kind of guest has one of its own.
+/// A guest named by a mark; each kind of guest implements it.
 pub trait PausedGuest: fmt::Display {
-    /// Whether it stands still; `None` where that can't be told without touching it.
+    /// Whether it is paused; `None` if that can't be found out without changing its state.
     fn stands(&self) -> Option<bool>;
 
-    /// Lets it go; says whether it runs.
+    /// Resumes it; returns whether it runs.
     fn resume(&mut self) -> bool;
 
-    /// That our pause was taken back and another one remains, where the guest of this kind still stands for that.
+    /// If the guest stays paused for someone else after our pause was undone, says how.
     fn is_held_by_other(&self) -> Option<String>;
 }
 
-/// Reads what a rescuer (`guardian.rs`) of one kind of guest wrote; `None`: it is another kind's.
+/// Reads what a rescuer (`guardian.rs`) of one kind of guest wrote; `None` if it is of another kind.
 pub type ReadMark = fn(&str) -> Option<Box<dyn PausedGuest>>;
 
-/// A guest that stands still, or may.
+/// A guest that is or may be paused.
 pub struct LeftPaused {
     guest: Box<dyn PausedGuest>,
-    /// What was found; `None` where only resuming it would tell.
+    /// Whether it is paused; `None` if only resuming it would show.
     stands: Option<bool>,
     mark: Abandoned,
 }
 
 impl LeftPaused {
-    /// All that this user's recorders left, of the kinds of guests whose marks are read by `kinds`.
+    /// All guests left by this user's recorders whose marks `kinds` can read.
     pub fn all(kinds: &[ReadMark]) -> Vec<LeftPaused> {
         let mut all = Vec::new();
         for mark in Abandoned::all() {
@@ -47,7 +47,7 @@ impl LeftPaused {
         all
     }
 
-    /// Lets the guest run; says what came of it, and whether it runs.
+    /// Resumes the guest; returns whether it runs, and the outcome in words.
     pub fn resume(&mut self) -> (bool, String) {
         if self.guest.resume() {
             self.mark.settle();

@@ -1,15 +1,16 @@
-//! Whether AArch64 code keeps frame pointers, by how its functions save the link register.
+//! Finds out whether AArch64 code keeps frame pointers, by how its functions save the link register.
 //!
-//! Code without them leaves x29 alone, so that it goes on pointing at a sound frame of a caller far away: the frame
-//! says nothing. What calls others has to save x30; with frame pointers it does so beside x29. Source: Procedure Call
-//! Standard for the Arm 64-bit Architecture, "The Frame Pointer"; Arm Architecture Reference Manual, STP and STR.
+//! Code without them doesn't touch x29, which then still points to a valid frame of a distant caller, so that the
+//! frame itself shows nothing. A function that calls others has to save x30; with frame pointers it saves x29 beside
+//! it. Source: Procedure Call Standard for the Arm 64-bit Architecture, "The Frame Pointer"; Arm Architecture
+//! Reference Manual, STP and STR.
 
 const FRAME_POINTER: u32 = 29;
 const LINK: u32 = 30;
 const STACK_POINTER: u32 = 31;
 
-/// By the code that ends at a return address: whether the function there saved x29 with x30, `None` if it is not seen
-/// to save x30.
+/// Whether the function whose code ends at a return address saved x29 with x30; `None` if it doesn't save x30 in
+/// `code`.
 pub(crate) fn is_saved_with_frame_pointer(code: &[u8]) -> Option<bool> {
     let words = code.rchunks_exact(4);
     let mut words = words.filter_map(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));

@@ -1,10 +1,8 @@
-//! A guest that turns out to run Linux: what its kernel's memory tells of its code goes into the recording, as far
-//! as samples have need of it.
+//! Linux guests: reads the kernel's tables from the guest's memory, and records as much of them as samples need.
 //!
-//! Enters: a guest, looked at once before sampling begins, while it runs; then samples. Leaves: samples whose chains
-//! are walked by the kernel's own unwind rules, the names of its functions as parts of an image (format-spec.md,
-//! section 7), and which process has which page tables. Believes nothing of the guest: what does not fit together is
-//! no kernel.
+//! Input: a guest, read once before sampling begins, while it runs; then samples. Output: samples whose chains are
+//! walked by the kernel's own unwind rules, the names of its functions as parts of an image (format-spec.md, section
+//! 7), and which process has which page tables. The guest is not trusted: tables that don't agree are not a kernel.
 
 pub mod orc;
 mod processes;
@@ -23,32 +21,31 @@ use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::linux::{KERNEL_HALF, KERNEL_PATH, Kernel, KernelMemory, find, likely};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
-/// Where a kernel for x86-64 is: in the first GiB of the last two, at a multiple of 2 MiB
-/// (Documentation/arch/x86/x86_64/mm.rst of Linux).
+/// A kernel for x86-64 is in this GiB, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
 const IMAGES: u64 = 0xffff_ffff_8000_0000;
 const IMAGES_BYTES: u64 = 1 << 30;
 const SLOT_BYTES: u64 = 2 << 20;
-/// What is searched for symbols: code, and the data that is only read, are the first of an image.
+/// Bytes searched for symbols: code and read-only data are first in an image.
 const MOST_SEARCHED_BYTES: u64 = 64 << 20;
-/// What is searched first: from before a table that may be of symbols' places on, as it may follow their names.
+/// The first search begins this far before a possible table of symbol addresses, which may follow the names.
 const BEFORE_TABLE: u64 = 256 << 10;
 const MOST_LIKELY_BYTES: u64 = 4 << 20;
-/// What is read of a guest in all, and for how long.
+/// Most bytes read of a guest, and most time spent on it.
 const MOST_READ_BYTES: u64 = 128 << 20;
 const MOST_TIME_NS: u64 = 10_000_000_000;
-/// Looks for a kernel: where a process runs, its page tables may be gone when they are read.
-const LOOKS: u32 = 8;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
-/// And for a vCPU that is in the kernel, where a process's page tables have hardly any of it (page-table isolation).
-const LOOKS_FOR_KERNEL: u32 = 300;
-/// Times that page tables may be gone while tables are read.
+/// Attempts to find a kernel: the page tables of a running process may be gone when they are read.
+const ATTEMPTS: u32 = 8;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
+/// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation).
+const KERNEL_ATTEMPTS: u32 = 300;
+/// How often page tables may disappear while they are used.
 const MOST_ROOTS: u32 = 100;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
 
-/// How many bytes of a stack in the kernel there are at the most from `sp` on. Those that are part of the kernel's
-/// image begin at multiples of their size, and other data follows; behind all others there is no memory.
+/// Most bytes of a kernel stack from `sp` on. Stacks in the kernel's image begin at multiples of their size and are
+/// followed by other data; behind all other stacks there is no memory.
 pub fn stack_bytes(sp: u64, most: usize) -> usize {
     match sp >= IMAGES {
         true => most.min(STACK_BYTES - (sp as usize & (STACK_BYTES - 1))),
@@ -56,8 +53,8 @@ pub fn stack_bytes(sp: u64, most: usize) -> usize {
     }
 }
 
-/// Where the stack goes on on which an interrupt came: the last word of the stack for interrupts, `bytes` of which
-/// were read from `sp` on, is the stack pointer that was.
+/// Where the interrupted stack continues: the last word of an interrupt stack, whose `bytes` were read from `sp` on,
+/// is the interrupted stack pointer.
 pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
     let word = u64::from_le_bytes(*bytes.last_chunk()?);
     let is_other = word.wrapping_sub(sp) > bytes.len() as u64;
@@ -65,33 +62,33 @@ pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
         .then_some(word)
 }
 
-/// The kernel of a guest, and which of its code the recording tells.
+/// The kernel of a guest, and which of its functions are recorded.
 pub struct Linux {
     kernel: Kernel,
     build_id: Vec<u8>,
-    told_of: KernelFacts,
-    /// Stack bytes are there for the walk, and not part of the recording.
+    facts: KernelFacts,
+    /// Stack bytes serve only for walks and are not recorded.
     only_walks: bool,
     most_frames: usize,
     walked: Vec<Frame>,
     sampled: Addresses,
-    told: HashSet<u64>,
-    /// By the physical addresses of their page tables.
+    recorded: HashSet<u64>,
+    /// By the physical address of the page-table root.
     processes: HashMap<u64, Process>,
 }
 
-/// What a guest's own kernel told of its code, for a person.
+/// Facts about a guest's kernel, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelFacts {
-    /// What it calls itself.
+    /// Its version text.
     pub banner: String,
     /// Number of its symbols.
     pub symbols: usize,
     /// Number of its unwind rules.
     pub rules: usize,
-    /// Number of its processes whose page tables are known.
+    /// Number of processes whose page tables are known.
     pub processes: usize,
-    /// Guest memory that was read to find that out.
+    /// Guest memory that was read for that.
     pub read_bytes: u64,
     /// How long it took, while the guest ran.
     pub took_ns: u64,
@@ -100,19 +97,19 @@ pub struct KernelFacts {
 /// Why a kernel was not read.
 #[derive(Debug)]
 pub enum NotRead {
-    /// It seems to be Linux, but not one that is understood, and why.
+    /// It seems to be Linux, but its tables are not understood, for this reason.
     NotUnderstood(String),
     /// The guest can't be paused or resumed.
     Failed(SourceError),
 }
 
-/// Looks whether the guest runs Linux.
+/// Finds and reads the guest's kernel, if it is Linux.
 ///
 /// # Errors
 /// Why its kernel was not read.
 #[cold]
-pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
-    // Through a stub alone 10 MiB take longer than anybody waits.
+pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
+    // Reading 10 MiB through a stub takes too long.
     if source.facts().target.arch != Arch::X86_64 || !source.reads_running() {
         return Ok(None);
     }
@@ -128,20 +125,20 @@ pub fn look(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
         failed: None,
     };
     let mut why = None;
-    let mut looks = 0;
-    while looks < LOOKS || (looks < LOOKS_FOR_KERNEL && memory.is_hidden()) {
-        looks += 1;
-        if let Some(kernel) = memory.find_kernel(looks > LOOKS, &mut why) {
+    let mut attempts = 0;
+    while attempts < ATTEMPTS || (attempts < KERNEL_ATTEMPTS && memory.is_hidden()) {
+        attempts += 1;
+        if let Some(kernel) = memory.find_kernel(attempts > ATTEMPTS, &mut why) {
             let mut linux = Linux::of(kernel, &mut memory);
             linux.find_processes(&mut memory);
-            linux.told_of.read_bytes = memory.read_bytes;
-            linux.told_of.took_ns = monotonic_ns() - start_ns;
+            linux.facts.read_bytes = memory.read_bytes;
+            linux.facts.took_ns = monotonic_ns() - start_ns;
             return Ok(Some(linux));
         }
         if memory.is_over() {
             break;
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(BETWEEN_ATTEMPTS);
     }
     if let Some(error) = memory.failed.take() {
         return Err(NotRead::Failed(error));
@@ -172,7 +169,7 @@ impl Linux {
             build_id: notes
                 .and_then(|notes| build_id::of_notes(&notes))
                 .unwrap_or_default(),
-            told_of: KernelFacts {
+            facts: KernelFacts {
                 banner: String::from_utf8_lossy(line).into_owned(),
                 symbols: kernel.kallsyms.len(),
                 rules: kernel.orc.as_ref().map_or(0, |orc| orc.len()),
@@ -185,12 +182,12 @@ impl Linux {
             most_frames: 0,
             walked: Vec::new(),
             sampled: Addresses::default(),
-            told: HashSet::new(),
+            recorded: HashSet::new(),
             processes: HashMap::new(),
         }
     }
 
-    /// Notes whose page tables are whose, of the processes that there are now.
+    /// Finds the page tables of the current processes.
     fn find_processes(&mut self, memory: &mut Guest<'_>) {
         let Some(places) = Places::find(memory, &self.kernel.marks) else {
             return;
@@ -200,24 +197,24 @@ impl Linux {
                 self.processes.entry(root).or_insert(process);
             }
         }
-        self.told_of.processes = self.processes.len();
+        self.facts.processes = self.processes.len();
     }
 
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
-        // With page-table isolation a process has two tables, side by side; its own code runs under the second.
+        // With page-table isolation a process has two adjacent roots; its own code runs under the second.
         let of_kernel = root & !Roots::SECOND;
         let process = self.processes.get(&root).or(self.processes.get(&of_kernel));
         process.map(|process| (process.pid, process.name.as_str()))
     }
 
-    /// What there is to say of it.
+    /// Facts about it.
     pub fn facts(&self) -> KernelFacts {
-        self.told_of.clone()
+        self.facts.clone()
     }
 
-    /// Says how far to walk. Returns the stack bytes of a vCPU in the kernel that this takes, 0 for none;
-    /// `kept_bytes` of each are part of the recording.
+    /// Sets the longest chain, and how many stack bytes are recorded. Returns how many bytes of a kernel stack a walk
+    /// needs, 0 for none.
     pub fn prepare(&mut self, most_frames: usize, kept_bytes: u32) -> usize {
         self.most_frames = most_frames;
         self.only_walks = self.kernel.orc.is_some() && kept_bytes <= LEAF_STACK_BYTES;
@@ -244,14 +241,14 @@ impl Linux {
         }
     }
 
-    /// The sample in `slot`, walked by the kernel's own rules if the vCPU was in the kernel.
+    /// The sample in `slot`, with a chain by the kernel's own rules if the vCPU was in the kernel.
     pub fn sample<'a>(&'a mut self, slot: &'a Slot) -> Sample<'a> {
         let mut sample = slot.sample();
         let (ip, _, _) = Arch::X86_64.special_registers();
         let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
-        // A guest that is followed may come back with another kernel, or elsewhere.
+        // A followed guest may come back with another kernel, or at another address.
         let is_ours = is_kernel && slot.task.space == 0;
-        // What was copied while the vCPU went on is not a stack.
+        // Bytes copied while the vCPU ran on are not a stack.
         let is_whole = is_ours && slot.stop != Stop::Moved;
         if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_whole) {
             let stacks = [slot.stack(), slot.beyond()];
@@ -262,7 +259,7 @@ impl Linux {
                 self.most_frames,
                 &mut self.walked,
             );
-            // Where there was no time to copy the stack, it is not the rules that fail.
+            // If there was no time to copy the stack, the rules didn't fail.
             let is_cut = slot.stop == Stop::Budget && stop == Stop::Window;
             sample.stop = if is_cut { Stop::Budget } else { stop };
             sample.chain = &self.walked;
@@ -283,13 +280,13 @@ impl Linux {
         sample
     }
 
-    /// Names of functions that came since the last call; `None` where there are none.
+    /// Names of functions sampled since the last call; `None` if there are none.
     pub fn part(&mut self) -> Option<ImagePart> {
         let new = self.sampled.take();
         let kallsyms = &self.kernel.kallsyms;
         let functions = new.iter().filter_map(|address| kallsyms.function(*address));
         let mut starts: Vec<u64> = functions.map(|function| function.start).collect();
-        starts.retain(|start| self.told.insert(*start));
+        starts.retain(|start| self.recorded.insert(*start));
         if starts.is_empty() {
             return None;
         }
@@ -317,12 +314,12 @@ struct Guest<'a> {
     source: &'a mut dyn StopWorld,
     vcpus: Vcpus,
     vcpu: Option<Vcpu>,
-    /// An address at which there is something, as long as the page tables are some.
+    /// An address that is mapped as long as the page tables exist.
     anchor: Option<u64>,
     roots: u32,
     read_bytes: u64,
     end_ns: u64,
-    /// What went wrong with the guest: nothing is asked of it after that.
+    /// The guest's failure, after which it is not accessed any more.
     failed: Option<SourceError>,
 }
 
@@ -331,8 +328,8 @@ impl Guest<'_> {
         self.failed.is_some() || self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
     }
 
-    /// Freezes the guest for a moment, to see how its vCPUs translate addresses now; one that is in the kernel is
-    /// preferred. Says whether there is one.
+    /// Freezes the guest for a moment and selects a vCPU, by whose page tables memory is read; one in the kernel is
+    /// preferred. Returns whether there is one.
     fn choose(&mut self) -> bool {
         self.vcpus.clear();
         if self.failed.is_some() {
@@ -350,8 +347,8 @@ impl Guest<'_> {
         self.vcpu.is_some()
     }
 
-    /// What `vcpu`'s page tables have at `address`. A process may have ended, and its page tables with it, while they
-    /// are read: then another's are taken.
+    /// Reads memory by the page tables of the selected vCPU. If they are gone because their process ended, selects
+    /// another.
     fn read_piece(&mut self, address: u64, into: &mut [u8]) -> usize {
         loop {
             let Some(vcpu) = self.vcpu else {
@@ -373,13 +370,13 @@ impl Guest<'_> {
         }
     }
 
-    /// The physical address at a kernel address.
+    /// The physical address of a kernel address.
     fn physical(&mut self, address: u64) -> Option<u64> {
         let vcpu = self.vcpu?;
         self.source.physical(&vcpu, address)
     }
 
-    /// Whether the vCPU is in a process whose page tables have something where kernels are: there may be more of it.
+    /// Whether the vCPU is in a process whose page tables may map only a part of the kernel.
     fn is_hidden(&self) -> bool {
         self.anchor.is_some() && !self.is_in_kernel()
     }
@@ -388,7 +385,8 @@ impl Guest<'_> {
         self.vcpu.as_ref().is_some_and(is_in_kernel)
     }
 
-    /// A look for a kernel, maybe only if a vCPU is in it; `why` becomes what is wrong with the last one that is none.
+    /// Attempts to find a kernel, with `only_in_kernel` only if a vCPU is in it; `why` is set to what is wrong with
+    /// the last candidate.
     fn find_kernel(
         &mut self,
         only_in_kernel: bool,
@@ -422,7 +420,7 @@ impl Guest<'_> {
         kernel
     }
 
-    /// The lowest address at which something is that may be a kernel.
+    /// The lowest mapped address at which a kernel may be.
     fn first_slot(&mut self) -> Option<u64> {
         let slots = (0..IMAGES_BYTES / SLOT_BYTES).map(|slot| IMAGES + slot * SLOT_BYTES);
         slots
@@ -453,7 +451,7 @@ impl KernelMemory for Guest<'_> {
     }
 }
 
-/// Read at a time, before looking at the clock.
+/// Bytes read between checks of the clock.
 const PIECE_BYTES: usize = 16 << 10;
 
 #[cfg(test)]

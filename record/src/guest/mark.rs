@@ -1,10 +1,10 @@
-//! What tells of a freeze when nobody is left to end it: a file under `/run` for each recorder of a guest.
+//! Records a freeze for the case that recorder and guardian are both killed: a file under `/run` for each recorder of
+//! a guest.
 //!
-//! Its first page is the one that recorder and guardian share, so that it says at any moment whether
-//! the guest is frozen; behind their words stands which guest that is. Both keep the file locked; the
-//! one that ends last removes it. So a file that nobody locks is that of a recorder and a guardian that
-//! were killed together, and what its words say is how they left their guest. Like `/run`, it is gone
-//! when the machine starts again.
+//! Its first page is the one that recorder and guardian share, so that it always shows whether the guest is frozen;
+//! the guest's name follows. Both keep the file locked, and the one that ends last removes it. So an unlocked file
+//! was left by a recorder and a guardian that were killed together, in the state in which they left their guest. Like
+//! all of `/run`, it is gone after a reboot.
 
 use crate::sys::clock::monotonic_ns;
 use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where the text begins, which ends with a line feed.
+/// Offset of the guest's name, which ends with a line feed.
 const TEXT_AT: usize = SHARED_WORDS * 8;
 
 /// Low bits of the state; the rest is the number of the freeze.
@@ -22,7 +22,7 @@ pub(crate) const RUNNING: u64 = 0;
 pub(crate) const FROZEN: u64 = 1;
 pub(crate) const RESUMING: u64 = 2;
 pub(crate) const RESCUED: u64 = 3;
-/// A whole state: there is nothing left to do, whatever happens to the recorder.
+/// A state of its own: there is nothing left to do, whatever happens to the recorder.
 pub(crate) const DISMISSED: u64 = u64::MAX;
 
 /// Whether a shared word was left in the middle of a freeze.
@@ -38,7 +38,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Leaves one for `guest`; `None` where there is no place for it: then nobody can tell later.
+    /// Creates a mark for `guest`; `None` if there is no place for it.
     pub fn leave(guest: &str) -> Option<Mark> {
         Mark::leave_in(&folder()?, guest)
     }
@@ -60,18 +60,18 @@ impl Mark {
         (hold(&mark.file) && (&mark.file).write_all(&page).is_ok()).then_some(mark)
     }
 
-    /// Whose first page is to be shared.
+    /// The file, whose first page is to be shared.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The guest is another one by now. Where that can't be written, nobody can tell later.
+    /// Changes the guest's name, if it can be written.
     pub fn rename(&self, guest: &str) {
         let text = format!("{guest}\n");
         let _ = self.file.write_all_at(text.as_bytes(), TEXT_AT as u64);
     }
 
-    /// The guest needs nobody any more.
+    /// Removes the mark: the guest can't be left paused any more.
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -83,7 +83,7 @@ impl Drop for Mark {
     }
 }
 
-/// The mark of a recorder and a guardian that are gone, in the middle of a freeze.
+/// The mark of a recorder and a guardian that were killed in the middle of a freeze.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Abandoned {
     /// The guest, as its [`crate::guest::guardian::Rescuer`] named it.
@@ -92,7 +92,7 @@ pub struct Abandoned {
 }
 
 impl Abandoned {
-    /// All of them. Marks that tell nothing are removed.
+    /// All of them. Marks of guests that were not frozen are removed.
     pub fn all() -> Vec<Abandoned> {
         folder().map_or_else(Vec::new, |folder| Abandoned::all_in(&folder))
     }
@@ -112,7 +112,7 @@ impl Abandoned {
         let file = options.open(&path).ok()?;
         let found = file.metadata().ok()?;
         if !found.is_file() || !is_ours(&found) || !hold(&file) {
-            return None; // somebody who holds it is still there
+            return None; // its recorder or guardian is still there
         }
         match read(&file) {
             Some(guest) => Some(Abandoned { guest, path }),
@@ -128,7 +128,7 @@ impl Abandoned {
         &self.path
     }
 
-    /// To be called once the guest runs, or is gone.
+    /// Removes the mark; to be called when the guest runs, or is gone.
     pub fn settle(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -145,7 +145,7 @@ fn read(mut file: &File) -> Option<String> {
     is_amid_freeze(state).then_some(guest)
 }
 
-/// Where marks are: of the machine's administrator, or of a user who has such a folder.
+/// The folder of marks: root's, or that of a user who has a runtime folder.
 fn folder() -> Option<PathBuf> {
     let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let run = match geteuid().is_root() {
@@ -155,7 +155,7 @@ fn folder() -> Option<PathBuf> {
     Some(run.join("uniprof"))
 }
 
-/// Whether nobody else can have written it.
+/// Whether no other user can have written it.
 fn is_ours(found: &Metadata) -> bool {
     found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0
 }

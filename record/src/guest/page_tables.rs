@@ -1,10 +1,9 @@
-//! Guest-virtual addresses to guest frames, by reading the guest's own page tables.
+//! Translates guest-virtual addresses to guest frames by the guest's own page tables.
 //!
-//! Enters: a vCPU's translation registers and a way to read table words. Leaves: a frame number and an
-//! offset in it, or why there is none. Every walk reads at most five words, whatever the tables hold.
-//! Frames are numbers in the guest's own space: machine frames of a Xen PV guest, guest frames of any
-//! other. Sources: Intel SDM volume 3, chapter 4 ("Paging"); Arm Architecture Reference Manual,
-//! chapter D8 ("The AArch64 Virtual Memory System Architecture").
+//! Input: a vCPU's translation registers and a way to read table words. Output: a frame number and an offset in it,
+//! or why there is none. A walk reads at most five words, whatever the tables contain. Frame numbers are the guest's:
+//! machine frames of a Xen PV guest, guest frames of any other. Sources: Intel SDM volume 3, chapter 4 ("Paging");
+//! Arm Architecture Reference Manual, chapter D8 ("The AArch64 Virtual Memory System Architecture").
 
 use uprof::Arch;
 
@@ -14,7 +13,7 @@ pub trait TableReader {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64>;
 }
 
-/// How a vCPU translates addresses at this moment.
+/// How a vCPU currently translates addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
     /// It doesn't: addresses are physical.
@@ -49,7 +48,7 @@ pub struct FrameAddress {
 }
 
 impl FrameAddress {
-    /// Its address; `None` where a table told of a frame beyond all addresses.
+    /// Its address; `None` if the frame number of a table exceeds all addresses.
     pub fn physical(self) -> Option<u64> {
         let frame = self.frame.checked_mul(4096)?;
         Some(frame + self.offset as u64)
@@ -66,13 +65,13 @@ impl FrameAddress {
 /// Why an address has no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmapped {
-    /// Not an address that the processor would take.
+    /// Not a canonical address.
     NotCanonical,
-    /// A table entry says that there is nothing.
+    /// A table entry is not present.
     NotPresent,
-    /// A table lies outside the guest's memory.
+    /// A table is outside the guest's memory.
     TableOutside,
-    /// The vCPU's paging mode is not known here.
+    /// The vCPU's paging mode is not supported.
     Mode,
 }
 
@@ -93,7 +92,7 @@ const SCTLR_MMU: u64 = 1;
 const EFER_LONG_MODE_ACTIVE: u64 = 1 << 10;
 
 impl Paging {
-    /// By an x86-64 vCPU's control registers, and whether it is in long mode (EFER.LMA).
+    /// The mode by an x86-64 vCPU's control registers, and whether it is in long mode (EFER.LMA).
     pub fn of_x86_64(cr0: u64, cr3: u64, cr4: u64, long_mode: bool) -> Self {
         if cr0 & CR0_PAGING == 0 {
             return Paging::Off;
@@ -107,7 +106,7 @@ impl Paging {
         }
     }
 
-    /// By an AArch64 vCPU's system registers of EL1.
+    /// The mode by an AArch64 vCPU's system registers of EL1.
     pub fn of_aarch64(sctlr: u64, ttbr0: u64, ttbr1: u64, tcr: u64) -> Self {
         match sctlr & SCTLR_MMU {
             0 => Paging::Off,
@@ -115,7 +114,7 @@ impl Paging {
         }
     }
 
-    /// By what a stub tells: CR0, CR3, CR4 and EFER, or SCTLR_EL1, TTBR0_EL1, TTBR1_EL1 and TCR_EL1.
+    /// The mode by a stub's registers: CR0, CR3, CR4 and EFER, or SCTLR_EL1, TTBR0_EL1, TTBR1_EL1 and TCR_EL1.
     pub fn of_registers(arch: Arch, [first, second, third, fourth]: [u64; 4]) -> Self {
         match arch {
             Arch::X86_64 => {
@@ -126,8 +125,8 @@ impl Paging {
         }
     }
 
-    /// The root of the tables, as far as it tells address spaces apart: without what the processor keeps beside
-    /// it in the register. Of AArch64 that of the lower half: kernels have one for the upper.
+    /// The root of the tables, which identifies the address space: without the other fields of its register. On
+    /// AArch64 that of the lower half, as the upper half is the kernel's.
     pub fn root(&self) -> Option<u64> {
         match *self {
             Paging::X86_64 { root, .. } => Some(root << 12),
@@ -153,7 +152,7 @@ impl Paging {
     }
 }
 
-/// The place of an address inside a page or block that spans `bits` bits.
+/// The place of an address in a page or block of 2^`bits` bytes.
 fn inside_block(base: u64, address: u64, bits: u32) -> FrameAddress {
     let mask = (1u64 << bits) - 1;
     FrameAddress::of_physical(base & !mask | address & mask)
@@ -179,7 +178,7 @@ fn translate_x86_64(
         if entry & PRESENT == 0 {
             return Err(Unmapped::NotPresent);
         }
-        // Level 0 is the page table; 1 and 2 may map 2 MiB and 1 GiB at once.
+        // Level 0 is the page table; levels 1 and 2 may map 2 MiB and 1 GiB.
         if level == 0 || level <= 2 && entry & X86_LARGE != 0 {
             return Ok(inside_block(entry & X86_ADDRESS, address, shift));
         }
@@ -188,19 +187,19 @@ fn translate_x86_64(
     Err(Unmapped::Mode)
 }
 
-/// Tells the two roots of one process from roots of two, on x86-64 (format-spec.md, section 5.7): a kernel
-/// that keeps its tables from user code has a second root for that, in the page after its own.
+/// Distinguishes two roots of one process from roots of two processes, on x86-64 (format-spec.md, section 5.7): a
+/// kernel with page-table isolation has a second root for user code, in the page after its own.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Roots {
-    /// Code of the lower half has run under a root that is no second one.
+    /// User code has run under a root that is not a second one.
     are_single: bool,
 }
 
 impl Roots {
-    /// What a second root has more than the first (`PTI_USER_PGTABLE_MASK` of Linux).
+    /// The difference between a second root and the first (`PTI_USER_PGTABLE_MASK` of Linux).
     pub(crate) const SECOND: u64 = 1 << 12;
 
-    /// What a sample at `ip` under `root` has as its root.
+    /// The recorded root of a sample at `ip` under `root`.
     pub fn of(&mut self, root: Option<u64>, ip: Option<u64>) -> Option<u64> {
         let (root, ip) = (root?, ip?);
         self.are_single |= ip >> 63 == 0 && root & Self::SECOND == 0;
@@ -211,7 +210,7 @@ impl Roots {
     }
 }
 
-/// What TCR_EL1 says about one half of the address space.
+/// The fields of TCR_EL1 for one half of the address space.
 struct Half {
     /// Bits of an address that are translated.
     input_bits: u32,
@@ -252,7 +251,7 @@ fn translate_aarch64(
         return Err(Unmapped::NotPresent);
     }
     let granule_bits = half.granule_bits.ok_or(Unmapped::Mode)?;
-    // One to four levels. 52-bit addresses have another layout, but with 64 KiB granules.
+    // One to four levels. Except with 64 KiB granules, 52-bit addresses have another layout.
     let most_bits = if granule_bits == 16 { 52 } else { 48 };
     if !(25..=most_bits).contains(&half.input_bits) {
         return Err(Unmapped::Mode);
@@ -266,7 +265,7 @@ fn translate_aarch64(
     let input = address & (u64::MAX >> (64 - half.input_bits));
     let level_bits = granule_bits - 3;
     let levels = (half.input_bits - granule_bits).div_ceil(level_bits);
-    // The top table may be smaller than a page and then begin inside one.
+    // The top table may be smaller than a page and begin inside one.
     let root = ttbr[usize::from(upper)] & 0x0000_ffff_ffff_fffe;
     let mut table = root;
     for level in (0..levels).rev() {

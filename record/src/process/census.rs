@@ -1,8 +1,8 @@
-//! Asks the kernel for the processor time of processes, to be held against their samples.
+//! Reads the processor time of processes, to be compared with their samples.
 //!
-//! A process that ends takes its clock with it. What it had at the last look is told as its own; the
-//! rest, and the whole of processes that came and went between two looks, is told as that of
-//! children which ended, by the process that waited for them.
+//! The clock of a process is gone when it ends. What it had at the last reading is reported as its own time; the
+//! rest, and all time of processes that came and went between two readings, is reported as that of ended children of
+//! the process that waited for them.
 
 use super::stat::{self, Stat};
 use crate::sys::clock::{boot_ns, monotonic_ns, processor_time_ns};
@@ -11,17 +11,17 @@ use uprof::cold::ProcessTime;
 
 /// Most processes whose clocks are read.
 const MOST_TIMED: usize = 4096;
-/// A process that lives long is told of so often, so that a recording that is cut has something.
-const TELL_NS: u64 = 10_000_000_000;
-/// `/proc` tells starts in ticks of this length.
+/// How often the time of a running process is reported, so that a truncated recording has some of it.
+const REPORT_NS: u64 = 10_000_000_000;
+/// `/proc` has start times in ticks of this length.
 const TICK_NS: u64 = 10_000_000;
-/// Most generations between a process that ended and one that is there.
+/// Most generations between an ended process and a running ancestor.
 const MOST_GENERATIONS: usize = 64;
 
-/// The processes, and what was told of them.
+/// The processes, and what was reported of them.
 #[derive(Debug, Default)]
 pub struct Census {
-    /// When the first look was, by the clock that process starts are told in.
+    /// When the first reading was, by the clock of process start times.
     began_boot_ns: Option<u64>,
     began_ns: u64,
     known: HashMap<i32, Known>,
@@ -29,20 +29,20 @@ pub struct Census {
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// As it was at the last look.
+    /// As of the last reading.
     stat: Stat,
     own_ns: u64,
     seen_ns: u64,
-    /// What of all that was told, or was before the recording; the children's with what they told
-    /// themselves.
-    told_own_ns: u64,
-    told_ended_ns: u64,
-    told_up_to_ns: u64,
+    /// How much of that was reported or is from before the recording; for children, with what was reported as their
+    /// own.
+    reported_own_ns: u64,
+    reported_ended_ns: u64,
+    reported_up_to_ns: u64,
 }
 
 impl Census {
-    /// Reads the clocks of `pids`; returns what there is to tell. `last`: there will be no other look.
-    pub fn look(&mut self, pids: &[i32], last: bool) -> Vec<ProcessTime> {
+    /// Reads the clocks of `pids`; returns what is to be reported. `last`: this is the last reading.
+    pub fn read(&mut self, pids: &[i32], last: bool) -> Vec<ProcessTime> {
         let began_boot_ns = *self.began_boot_ns.get_or_insert_with(|| {
             self.began_ns = monotonic_ns();
             boot_ns()
@@ -67,9 +67,9 @@ impl Census {
                     stat,
                     own_ns,
                     seen_ns,
-                    told_own_ns: if is_new { 0 } else { own_ns },
-                    told_ended_ns: if is_new { 0 } else { stat.ended_children_ns },
-                    told_up_to_ns: if is_new { self.began_ns } else { seen_ns },
+                    reported_own_ns: if is_new { 0 } else { own_ns },
+                    reported_ended_ns: if is_new { 0 } else { stat.ended_children_ns },
+                    reported_up_to_ns: if is_new { self.began_ns } else { seen_ns },
                 },
             };
             now.insert(pid, known);
@@ -78,28 +78,28 @@ impl Census {
             }
         }
         let gone = std::mem::replace(&mut self.known, now);
-        let mut told = Vec::new();
+        let mut times = Vec::new();
         for (&pid, known) in &gone {
             self.leave_out(&gone, known);
-            told.extend(known.clone().tell(pid));
+            times.extend(known.clone().report(pid));
         }
         for (&pid, known) in &mut self.known {
-            if last || known.seen_ns.saturating_sub(known.told_up_to_ns) >= TELL_NS {
-                told.extend(known.tell(pid));
+            if last || known.seen_ns.saturating_sub(known.reported_up_to_ns) >= REPORT_NS {
+                times.extend(known.report(pid));
             }
         }
-        told.sort_by_key(|time| (time.last_ns, time.space));
-        told
+        times.sort_by_key(|time| (time.last_ns, time.space));
+        times
     }
 
-    /// What a process that is gone had at its last look is in the count of whoever waited for it, and
-    /// must not be told twice.
+    /// The last reading of a process that ended is also part of the time of the process that waited for it, and must
+    /// not be reported twice.
     fn leave_out(&mut self, gone: &HashMap<i32, Known>, ended: &Known) {
         let mut parent = ended.stat.parent;
         for _ in 0..MOST_GENERATIONS {
             if let Some(known) = self.known.get_mut(&parent) {
-                known.told_ended_ns = known
-                    .told_ended_ns
+                known.reported_ended_ns = known
+                    .reported_ended_ns
                     .saturating_add(ended.own_ns)
                     .saturating_add(ended.stat.ended_children_ns);
                 return;
@@ -113,22 +113,22 @@ impl Census {
 }
 
 impl Known {
-    /// What was not told yet; nothing where nothing passed.
-    fn tell(&mut self, pid: i32) -> Option<ProcessTime> {
-        let told = ProcessTime {
+    /// The time not reported yet; `None` if there is none.
+    fn report(&mut self, pid: i32) -> Option<ProcessTime> {
+        let time = ProcessTime {
             space: pid as u32,
-            first_ns: self.told_up_to_ns,
+            first_ns: self.reported_up_to_ns,
             last_ns: self.seen_ns,
-            own_ns: self.own_ns.saturating_sub(self.told_own_ns),
+            own_ns: self.own_ns.saturating_sub(self.reported_own_ns),
             ended_ns: self
                 .stat
                 .ended_children_ns
-                .saturating_sub(self.told_ended_ns),
+                .saturating_sub(self.reported_ended_ns),
         };
-        self.told_own_ns = self.own_ns;
-        self.told_ended_ns = self.told_ended_ns.max(self.stat.ended_children_ns);
-        self.told_up_to_ns = self.seen_ns;
-        (told.own_ns > 0 || told.ended_ns > 0).then_some(told)
+        self.reported_own_ns = self.own_ns;
+        self.reported_ended_ns = self.reported_ended_ns.max(self.stat.ended_children_ns);
+        self.reported_up_to_ns = self.seen_ns;
+        (time.own_ns > 0 || time.ended_ns > 0).then_some(time)
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
             let mut pids = vec![-1; before];
             pids.push(own);
             let mut census = Census::default();
-            census.look(&pids, false);
+            census.read(&pids, false);
             census.known.contains_key(&own)
         };
         assert!(is_read(MOST_TIMED - 1));

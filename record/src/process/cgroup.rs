@@ -1,12 +1,12 @@
-//! Control groups (cgroups(7)), of either version: where one is, and which processes are in it.
+//! Control groups (cgroups(7)) of both versions: finds them and lists their processes.
 
 use crate::source::SourceError;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Most groups below one that are looked at.
+/// Most groups below a group.
 const MOST_GROUPS: usize = 4096;
-/// Most bytes of a list of processes that are read.
+/// Most bytes read of a list of processes.
 const MOST_LIST_BYTES: u64 = 1 << 20;
 
 /// A control group.
@@ -14,8 +14,8 @@ const MOST_LIST_BYTES: u64 = 1 << 20;
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// The group that `name` means: a folder, or a path below a hierarchy that is mounted here, as
-    /// `/proc/PID/cgroup` shows it. Where several have it, the one with version 2 comes first.
+    /// The group named by `name`: a folder, or a path below a mounted hierarchy, as in `/proc/PID/cgroup`. Version 2
+    /// takes precedence.
     ///
     /// # Errors
     /// That there is none.
@@ -41,7 +41,7 @@ impl Cgroup {
         &self.0
     }
 
-    /// The folder, open: what the kernel takes to filter events by it.
+    /// Opens the folder, whose descriptor selects the group for perf events.
     pub fn open(&self) -> std::io::Result<File> {
         File::open(&self.0)
     }
@@ -86,7 +86,7 @@ fn listed(file: &Path) -> Vec<i32> {
             &mut text,
         );
     }
-    // 0 is a process that this namespace does not see.
+    // 0 is a process outside this namespace.
     let pids = text.lines().filter_map(|line| line.parse().ok());
     pids.filter(|&pid: &i32| pid > 0).collect()
 }

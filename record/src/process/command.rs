@@ -1,4 +1,4 @@
-//! A command that the recorder starts and, when the time is over, ends.
+//! A command that the recorder starts and ends.
 
 use crate::source::{Life, SourceError};
 use crate::sys::spawn::{self, Waiting};
@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Command {
     /// Program and arguments; never empty.
     pub arguments: Vec<String>,
-    /// Whether what it prints goes to standard error, as the recording goes to standard output.
+    /// Whether its standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
-    /// Where its status goes when it has ended.
+    /// Set to its status when it has ended.
     pub status: ExitStatus,
 }
 
-/// How a command ended, as a shell has it: its status, or 128 and the number of the signal that killed
-/// it. Clones share it.
+/// How a command ended, as in a shell: its status, or 128 plus the signal that killed it. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct ExitStatus(Arc<AtomicU32>);
 
@@ -51,16 +50,16 @@ pub struct Child {
 }
 
 impl Command {
-    /// The program's name: without folders, and without arguments, which may hold secrets.
+    /// The program's name, without its folder and without arguments, which may contain secrets.
     pub fn program(&self) -> &str {
         let path = self.arguments.first().map_or("", String::as_str);
         path.rsplit('/').next().unwrap_or(path)
     }
 
-    /// Makes the process; it waits before it executes the command.
+    /// Creates the process, which waits before it executes the command.
     ///
     /// # Errors
-    /// That no process could be made.
+    /// The process could not be created.
     pub fn start(&self) -> Result<Child, SourceError> {
         let name = self.arguments.first().cloned().unwrap_or_default();
         let waiting = spawn::waiting(&self.arguments, self.stdout_to_stderr)
@@ -101,8 +100,8 @@ impl Child {
         })
     }
 
-    /// Whether it still runs. Doesn't wait, and leaves what the kernel has counted of it until it is
-    /// dropped.
+    /// Whether it still runs. Doesn't wait, and doesn't reap it, so that its processor time stays readable until it
+    /// is dropped.
     pub fn life(&mut self) -> Life {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::Pid(self.pid), flags) {
@@ -112,7 +111,7 @@ impl Child {
         }
     }
 
-    /// Takes note of a wait status of this process that someone else received.
+    /// Handles a wait status of this process.
     pub fn saw(&mut self, status: WaitStatus) -> Life {
         let name = &self.name;
         let life = match status {
@@ -136,7 +135,7 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Asks a command that still runs to end, and doesn't leave a zombie behind.
+    /// Terminates a command that still runs, and reaps it.
     fn drop(&mut self) {
         const PATIENCE_MS: u64 = 2000;
         drop(self.waiting.take());

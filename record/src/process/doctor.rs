@@ -1,10 +1,9 @@
-//! What stands between this machine and a good recording of processes.
+//! Examines whether processes can be recorded well on this machine.
 //!
-//! Enters: whom to record. Leaves: findings. Opens what a recording would open, for a moment; no thread is
-//! stopped.
+//! Input: what to record. Output: findings. Opens for a moment what a recording would open; no thread is stopped.
 
 use super::perf::NO_KERNEL;
-use super::whom::Whom;
+use super::scope::Scope;
 use super::{Process, Refusal, by_ptrace, perf, threads};
 use crate::doctor::{Report, Verdict};
 use crate::plan::Plan;
@@ -14,13 +13,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Processes whose programs can't be read are named up to this many.
+/// Most processes with unreadable programs that are named.
 const PROGRAMS_MAX: usize = 8;
 
-/// Looks at what this machine allows.
+/// Examines what this machine allows.
 pub fn examine_host(report: &mut Report) {
     let mut is_perf_forbidden = false;
-    match perf::open(&Process::Running(Whom::Machine), &Plan::default()) {
+    match perf::open(&Process::Running(Scope::Machine), &Plan::default()) {
         Ok(_) => report.say(
             Verdict::Good,
             "processes: all of them, by perf events of whole processors: pid:N, name:NAME, cgroup:PATH, \
@@ -28,7 +27,7 @@ pub fn examine_host(report: &mut Report) {
         ),
         Err(Refusal::Failed(error)) => report.say(Verdict::Poor, format!("processes: {error}")),
         Err(Refusal::Forbidden(_)) => {
-            let ourselves = Whom::Tree(vec![Pid::this().as_raw()]);
+            let ourselves = Scope::Tree(vec![Pid::this().as_raw()]);
             match perf::open(&Process::Running(ourselves), &Plan::default()) {
                 Ok(_) => report.say(
                     Verdict::Poor,
@@ -56,8 +55,8 @@ pub fn examine_host(report: &mut Report) {
     say_kernel_names(report);
 }
 
-/// Which processes may be traced, by Yama's setting (Documentation/admin-guide/LSM/Yama.rst of Linux; empty where
-/// the kernel has no Yama), and whether that is as many as perf events could show.
+/// Which processes may be traced, by Yama's setting (Documentation/admin-guide/LSM/Yama.rst of Linux; empty without
+/// Yama), and whether that includes running processes.
 fn ptrace(scope: &str, user: Uid) -> (bool, String) {
     let (is_open, whose) = match scope {
         "3" => (false, "none until this machine is started anew (kernel.yama.ptrace_scope=3)".into()),
@@ -72,12 +71,12 @@ fn ptrace(scope: &str, user: Uid) -> (bool, String) {
     (is_open, format!("processes by `--ptrace`: {whose}"))
 }
 
-/// Looks at what is to be recorded.
-pub fn examine(whom: Whom) -> Report {
+/// Examines the processes to record.
+pub fn examine(scope: Scope) -> Report {
     let mut report = Report::default();
-    let pids = whom.pids();
+    let pids = scope.pids();
     let threads: usize = pids.iter().map(|&pid| threads::of(pid).len()).sum();
-    let (described, name) = (whom.described(), whom.name());
+    let (described, name) = (scope.described(), scope.name());
     if threads == 0 {
         report.say(
             Verdict::Bad,
@@ -94,16 +93,16 @@ pub fn examine(whom: Whom) -> Report {
     );
     let hidden = hidden(&pids);
     say_hidden(&mut report, &hidden, pids.len());
-    let target = match &whom {
-        Whom::Tree(pids) => {
+    let target = match &scope {
+        Scope::Tree(pids) => {
             let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
             format!("pid:{}", pids.join(","))
         }
-        Whom::Cgroup(cgroup) => format!("cgroup:{}", cgroup.path().display()),
-        Whom::Machine => "-a".into(),
+        Scope::Cgroup(cgroup) => format!("cgroup:{}", cgroup.path().display()),
+        Scope::Machine => "-a".into(),
     };
     report.command = Some(format!("uniprof record -F 99 -d 30s {target}"));
-    match perf::open(&Process::Running(whom), &Plan::default()) {
+    match perf::open(&Process::Running(scope), &Plan::default()) {
         Ok(source) => {
             let facts = source.hot.facts();
             let mut has_kernel = true;
@@ -143,7 +142,7 @@ fn say_refusal(report: &mut Report, refusal: Refusal) {
     }
 }
 
-/// Whether names come with kernel frames: without the right to, all addresses are 0.
+/// Reports whether kernel frames will have names: without the privilege, all addresses read as 0.
 fn say_kernel_names(report: &mut Report) {
     let mut line = [0; 16];
     let read = File::open("/proc/kallsyms").and_then(|mut file| file.read_exact(&mut line));
@@ -158,7 +157,7 @@ fn say_kernel_names(report: &mut Report) {
     }
 }
 
-/// Those of `pids` whose program we may not read.
+/// Those of `pids` whose program can't be read for lack of permission.
 fn hidden(pids: &[i32]) -> Vec<i32> {
     let is_hidden = |pid: &&i32| {
         let program = File::open(Path::new("/proc").join(pid.to_string()).join("exe"));

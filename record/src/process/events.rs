@@ -1,13 +1,12 @@
-//! The perf events of a recording: whom they watch, and the ring buffers, one for each processor,
-//! which all of them write into.
+//! The perf events of a recording, and their ring buffers, one for each processor.
 //!
-//! Where that is allowed an event watches all that runs on its processor, and the recorder takes what
-//! is of its target: the events of a thread begin with a whole period, so that a thread which lives
-//! for less is never sampled, and one that lives for a few loses half a period on each processor.
+//! Where that is allowed, an event watches everything on its processor, and the recorder keeps what belongs to its
+//! target: events of threads begin with a whole period, so that a thread that lives for less is never sampled, and
+//! one that lives for a few periods loses half a period on each processor.
 
 use super::ring_size::ring_bytes;
+use super::scope::Scope;
 use super::threads;
-use super::whom::Whom;
 use crate::sys::descriptors;
 use crate::sys::perf::{Event, Settings, Trigger, Watched, page_bytes};
 use crate::sys::ring_buffer::RingBuffer;
@@ -17,13 +16,13 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Tries to get hold of all threads of processes that start new ones meanwhile.
+/// Attempts to attach to all threads of processes that start new ones meanwhile.
 const ROUNDS: usize = 16;
-/// Switches between threads of a busy processor, a second.
+/// Context switches per second of a busy processor.
 const SWITCHES_HZ: u64 = 5_000;
-/// Descriptors that events don't take.
+/// Descriptors kept for other uses than events.
 const RESERVE: usize = 64;
-/// The kernel tells of a new thread a moment after `/proc` has it.
+/// The kernel's record of a new thread comes this long after its entry in `/proc`.
 const TOLD_AFTER: Duration = Duration::from_millis(1);
 
 /// What the events of a recording are tied to.
@@ -31,7 +30,7 @@ const TOLD_AFTER: Duration = Duration::from_millis(1);
 pub enum Reach {
     /// All that runs on each processor.
     Processors,
-    /// What runs on each processor and is of a control group.
+    /// The processes of a control group on each processor.
     Cgroup(File),
     /// Threads, and those that they start later.
     Threads,
@@ -44,24 +43,23 @@ pub struct Events {
     cpus: Vec<i32>,
     /// In the order of the processors.
     pub rings: Vec<RingBuffer>,
-    /// The event that owns each ring buffer stands at the same place in here.
+    /// The first events own the ring buffers, in the same order.
     events: Vec<Event>,
-    /// Threads that were there and could not be watched, as too many files are open.
+    /// Threads that could not be watched for lack of file descriptors.
     pub unwatched: usize,
 }
 
 impl Events {
-    /// Opens events on `whom`: on processors where that is allowed and `per_thread` doesn't speak
-    /// against it, else on all threads that are there. Of the settings, what this machine allows is
-    /// kept.
+    /// Opens events on `scope`: on processors where that is allowed, unless `per_thread`, else on all current
+    /// threads. The settings are reduced to what this machine allows.
     ///
     /// # Errors
     /// What `perf_event_open` or `mmap` return for the first event.
-    pub fn open(wanted: Settings, whom: &Whom, per_thread: bool) -> Result<Events, Errno> {
+    pub fn open(wanted: Settings, scope: &Scope, per_thread: bool) -> Result<Events, Errno> {
         let cpus = online_cpus()?;
         let mut last = Errno::ENOENT;
-        for reach in reaches(whom, per_thread) {
-            let tid = whom.id();
+        for reach in reaches(scope, per_thread) {
+            let tid = scope.id();
             match first_event(wanted, watched(&reach, tid), cpus[0]) {
                 Ok((settings, first)) => {
                     let mut events = Events {
@@ -74,9 +72,9 @@ impl Events {
                     };
                     events.open_rings(tid, first)?;
                     if matches!(events.reach, Reach::Threads) {
-                        // What can't be raised is told where it is not enough.
+                        // A failure is reported when the limit is reached.
                         let _ = descriptors::raise_limit();
-                        events.attach_all(whom)?;
+                        events.attach_all(scope)?;
                     }
                     return Ok(events);
                 }
@@ -96,7 +94,7 @@ impl Events {
         &self.reach
     }
 
-    /// The events that own a ring buffer: whoever waits for samples polls them.
+    /// The events that own a ring buffer, which can be polled for samples.
     pub fn owners(&self) -> &[Event] {
         &self.events[..self.rings.len()]
     }
@@ -121,14 +119,14 @@ impl Events {
         Ok(())
     }
 
-    /// Attaches to the threads that are there but not watched, until there are no more.
-    fn attach_all(&mut self, whom: &Whom) -> Result<(), Errno> {
-        let mut watched = HashSet::from([whom.id()]);
-        // Kept free for the recorder's own work, and closed at the end.
+    /// Attaches to all threads that are not watched yet, until there are no more.
+    fn attach_all(&mut self, scope: &Scope) -> Result<(), Errno> {
+        let mut watched = HashSet::from([scope.id()]);
+        // Reserves descriptors for the recorder's own work; they are closed at the end.
         let reserve = || File::open("/dev/null").ok();
         let _reserved: Vec<File> = std::iter::from_fn(reserve).take(RESERVE).collect();
         for _ in 0..ROUNDS {
-            let found: Vec<i32> = whom
+            let found: Vec<i32> = scope
                 .pids()
                 .into_iter()
                 .flat_map(threads::of)
@@ -137,7 +135,7 @@ impl Events {
             if found.is_empty() {
                 break;
             }
-            // What a watched thread has started inherited its events: a second one would count twice.
+            // A thread started by a watched one inherits its events: a second event would count twice.
             std::thread::sleep(TOLD_AFTER);
             for ring in &mut self.rings {
                 ring.forked(|tid| {
@@ -149,7 +147,7 @@ impl Events {
                     continue;
                 }
                 match self.attach_thread(tid) {
-                    // It ended meanwhile, or is not ours.
+                    // It has ended, or belongs to another user.
                     Ok(()) | Err(Errno::ESRCH | Errno::EACCES | Errno::EPERM) => {}
                     Err(Errno::EMFILE | Errno::ENFILE) => self.unwatched += 1,
                     Err(error) => return Err(error),
@@ -169,17 +167,17 @@ impl Events {
     }
 }
 
-/// What may be tried for `whom`, the best first.
-fn reaches(whom: &Whom, per_thread: bool) -> Vec<Reach> {
+/// What may be tried for `scope`, in order of preference.
+fn reaches(scope: &Scope, per_thread: bool) -> Vec<Reach> {
     let mut reaches = Vec::new();
-    if let Whom::Cgroup(cgroup) = whom {
-        // Where the group's hierarchy is not that of perf events, the kernel refuses.
+    if let Scope::Cgroup(cgroup) = scope {
+        // The kernel refuses if the group's hierarchy is not that of perf events.
         reaches.extend(cgroup.open().ok().map(Reach::Cgroup));
     }
     if !per_thread {
         reaches.push(Reach::Processors);
     }
-    if whom.id() > 0 {
+    if scope.id() > 0 {
         reaches.push(Reach::Threads);
     }
     reaches
@@ -193,7 +191,7 @@ fn watched(reach: &Reach, tid: i32) -> Watched<'_> {
     }
 }
 
-/// Finds what this machine allows: cycles or a clock, with kernel frames or without.
+/// Opens the first event with what this machine allows: cycles or a clock, with or without kernel frames.
 fn first_event(
     wanted: Settings,
     watched: Watched<'_>,
@@ -201,7 +199,7 @@ fn first_event(
 ) -> Result<(Settings, Event), Errno> {
     let mut last = Errno::ENOENT;
     let (triggers, kernels) = match wanted.trigger {
-        // Without the kernel there would be none.
+        // Without the kernel there would be no samples.
         Trigger::Switches => (&[Trigger::Switches][..], &[true][..]),
         _ => (
             &[Trigger::Cycles, Trigger::CpuClock][..],
@@ -224,7 +222,7 @@ fn first_event(
     Err(last)
 }
 
-/// Maps a ring buffer; without the right to so much locked memory, a smaller one.
+/// Maps a ring buffer, or a smaller one if the limit on locked memory requires it.
 fn map_ring(event: &Event, pages: usize) -> Result<RingBuffer, Errno> {
     let mut pages = pages;
     loop {
@@ -235,14 +233,14 @@ fn map_ring(event: &Event, pages: usize) -> Result<RingBuffer, Errno> {
     }
 }
 
-/// Numbers of the processors online, by sysfs, or by /proc where that is not mounted, as in a bare chroot.
+/// Numbers of the online processors from sysfs, or from /proc if that is not mounted, as in a bare chroot.
 fn online_cpus() -> Result<Vec<i32>, Errno> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let mut cpus = listed_cpus(&read("/sys/devices/system/cpu/online"));
     if cpus.is_empty() {
         cpus = counted_cpus(&read("/proc/stat"));
     }
-    // Not the first alone: what ran on the others would be missing.
+    // No guess: with processor 0 alone, samples of the others would be missing.
     if cpus.is_empty() {
         return Err(Errno::ENODEV);
     }

@@ -1,25 +1,24 @@
-//! Which samples hold a program that is gone: those inside `execve`, where the kernel still gives the user
-//! registers of the program before, though its code and stack are unmapped already.
+//! Detects samples of a program that is gone: those inside `execve`, where the kernel still reports the user
+//! registers of the old program, though its code and stack are already unmapped.
 //!
-//! Between the record that tells of the exec and the new program's first instruction lie the mappings of
-//! that program and of its loader. A sample in the kernel whose user instruction pointer is in none of these
-//! is of the old program.
+//! Between the record of the exec and the new program's first instruction come the mappings of that program and of
+//! its loader. A sample in the kernel whose user instruction pointer is in none of these is of the old program.
 
-/// Processes that may be in `execve` at a time; of more, the oldest is forgotten.
+/// Most processes in `execve` at a time; if there are more, the oldest is forgotten.
 const PROCESSES: usize = 16;
-/// Mappings with code of a program and its loader.
+/// Most code mappings of a program and its loader.
 const MAPPINGS: usize = 8;
 
-/// The processes that have executed a program which hasn't been seen running.
+/// The processes that have executed a program that has not been seen running.
 #[derive(Debug, Default)]
 pub struct Executing {
-    /// The child of a recorder that has not executed its command yet: its samples are the recorder's.
+    /// The recorder's child until it executes the command: its samples are of the recorder.
     pub child: Option<u32>,
     processes: [Program; PROCESSES],
     oldest: usize,
 }
 
-/// A new program; of process 0, none.
+/// A new program; process 0 means none.
 #[derive(Debug, Default, Clone, Copy)]
 struct Program {
     pid: u32,
@@ -29,7 +28,7 @@ struct Program {
 }
 
 impl Executing {
-    /// None yet but this child, if there is one.
+    /// Empty, except for this child.
     pub fn after(child: Option<u32>) -> Self {
         Executing {
             child,
@@ -60,7 +59,7 @@ impl Executing {
                 *mapping = (start, start.saturating_add(length));
                 program.count += 1;
             }
-            // By so many it runs.
+            // With so many, it runs.
             None => self.ran(pid),
         }
     }

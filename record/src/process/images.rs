@@ -1,10 +1,9 @@
-//! What processes have mapped: which file it was, and the file itself, for as long as the recording
-//! goes on; where no file was, what the memory holds.
+//! Identifies what processes have mapped, and keeps the files open during the recording; where there is no file,
+//! keeps the contents of the memory.
 //!
-//! Enters: events of address spaces, in order. Leaves: the same events with build-ids, inodes and
-//! contents; tables of code that is in no file; in the end the files, opened, for whoever embeds
-//! their symbols. A thread of its own does it: what it opens is other people's, may be slow or gone,
-//! and neither the sampler nor the encoder waits for it.
+//! Input: events of address spaces, in order. Output: the same events with build-ids, inodes and contents; tables of
+//! code that is in no file; at the end the opened files, whose symbols can be embedded. This has a thread of its own,
+//! since foreign files may be slow or missing, and neither the sampler nor the encoder may wait for them.
 
 mod roots;
 mod identity;
@@ -23,21 +22,21 @@ use std::time::{Duration, Instant};
 use uprof::ImagePart;
 use uprof::cold::{ClockPair, ModuleEvent};
 
-/// Events under way at the most; further ones are written as the kernel told them.
+/// Most outstanding events; further ones are written as the kernel reported them.
 const MOST_ASKED: usize = 1 << 16;
-/// How long an event waits to be completed. What comes later is written once more.
+/// How long an event waits to be completed. If it is completed later, it is written again.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the end of a recording waits for what is under way.
+/// How long the end of a recording waits for outstanding events.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The encoder's end of the thread.
 #[derive(Debug)]
 pub struct Images {
-    /// `None` when all has been asked.
+    /// `None` after the last request.
     asks: Option<SyncSender<Ask>>,
     answers: Receiver<Answer>,
     held: Receiver<Vec<HeldImage>>,
-    /// What was asked and not yet answered: number, when, and what.
+    /// Outstanding events: number, time of the request, event.
     waiting: VecDeque<(u64, Instant, ModuleEvent)>,
     next: u64,
 }
@@ -45,7 +44,7 @@ pub struct Images {
 /// An event and its number.
 type Ask = (u64, ModuleEvent);
 
-/// What the thread has to say.
+/// A result of the thread.
 #[derive(Debug)]
 enum Answer {
     /// The event of that number, completed.
@@ -54,12 +53,12 @@ enum Answer {
     More(ModuleEvent),
     /// A table.
     Part(Box<ImagePart>),
-    /// So many functions have no names, for want of room.
+    /// So many functions have no names for lack of room.
     Lost(u64),
 }
 
 impl Images {
-    /// Starts the thread; `None` where none can be made, and events stay as the kernel told them.
+    /// Starts the thread; `None` if that fails, and events stay as the kernel reported them.
     pub fn start(clock: ClockPair) -> Option<Images> {
         let (asks, asked) = sync_channel(MOST_ASKED);
         let (answer, answers) = channel();
@@ -80,7 +79,7 @@ impl Images {
         })
     }
 
-    /// Asks about an event. One that can't be asked about comes back.
+    /// Requests the completion of an event, or returns the event if that is not possible.
     pub fn ask(&mut self, event: ModuleEvent) -> Option<ModuleEvent> {
         let Some(asks) = &self.asks else {
             return Some(event);
@@ -93,34 +92,34 @@ impl Images {
         None
     }
 
-    /// What has been answered, and what has waited too long for it. Doesn't wait.
+    /// Takes the completed events, and those that have waited too long. Doesn't wait.
     pub fn answer(&mut self) -> NamerAnswer {
-        let mut told = NamerAnswer::default();
+        let mut all = NamerAnswer::default();
         while let Ok(answer) = self.answers.try_recv() {
-            self.take(answer, &mut told);
+            self.take(answer, &mut all);
         }
-        self.give_up(PATIENCE, &mut told);
-        told
+        self.give_up(PATIENCE, &mut all);
+        all
     }
 
-    /// Waits for all that is under way, but not for ever; then gives the files.
+    /// Waits for outstanding events, for a limited time; then returns the files, too.
     pub fn finish(mut self) -> NamerAnswer {
-        let mut told = NamerAnswer::default();
+        let mut all = NamerAnswer::default();
         self.asks = None;
         let deadline = Instant::now() + LAST_PATIENCE;
         let left = || deadline.saturating_duration_since(Instant::now());
         while let Ok(answer) = self.answers.recv_timeout(left()) {
-            self.take(answer, &mut told);
+            self.take(answer, &mut all);
         }
-        self.give_up(Duration::ZERO, &mut told);
-        told.held = self.held.recv_timeout(left()).unwrap_or_default();
-        told
+        self.give_up(Duration::ZERO, &mut all);
+        all.held = self.held.recv_timeout(left()).unwrap_or_default();
+        all
     }
 
-    fn take(&mut self, answer: Answer, told: &mut NamerAnswer) {
+    fn take(&mut self, answer: Answer, all: &mut NamerAnswer) {
         match answer {
             Answer::Event(number, event) => {
-                // Answers come in order; of one that was given up on, this is the second telling.
+                // Answers come in order; an event that was given up is written a second time.
                 if self
                     .waiting
                     .front()
@@ -128,20 +127,20 @@ impl Images {
                 {
                     self.waiting.pop_front();
                 }
-                told.modules.push(event);
+                all.modules.push(event);
             }
-            Answer::More(event) => told.modules.push(event),
-            Answer::Part(part) => told.parts.push(*part),
-            Answer::Lost(count) => told.lost += count,
+            Answer::More(event) => all.modules.push(event),
+            Answer::Part(part) => all.parts.push(*part),
+            Answer::Lost(count) => all.lost += count,
         }
     }
 
-    fn give_up(&mut self, patience: Duration, told: &mut NamerAnswer) {
+    fn give_up(&mut self, patience: Duration, all: &mut NamerAnswer) {
         while let Some((_, since, _)) = self.waiting.front()
             && since.elapsed() >= patience
             && let Some((_, _, event)) = self.waiting.pop_front()
         {
-            told.modules.push(event);
+            all.modules.push(event);
         }
     }
 }
@@ -167,16 +166,16 @@ mod tests {
         for mapping in maps::executable(own as i32) {
             assert_eq!(images.ask(event(own, mapping)), None);
         }
-        let told = images.finish();
+        let all = images.finish();
         let libc = |path: &str| path.contains("libc.so");
-        let found = told.modules.iter().find_map(|event| match &event.what {
+        let found = all.modules.iter().find_map(|event| match &event.what {
             ModuleChange::Mapped(mapping) if libc(&mapping.path) => Some(mapping),
             _ => None,
         });
         let found = found.expect("tests link libc");
         assert_eq!(found.build_id.len(), 20);
         assert_eq!(found.file.unwrap().contents, None);
-        let kept = told.held.iter().filter(|held| libc(&held.path)).count();
+        let kept = all.held.iter().filter(|held| libc(&held.path)).count();
         assert_eq!(kept, 1);
     }
 
@@ -204,9 +203,9 @@ mod tests {
             .send(Answer::Event(0, event(7, mapping.clone())))
             .unwrap();
         assert_eq!(images.answer().modules.len(), 1);
-        let mut told = NamerAnswer::default();
-        images.give_up(Duration::ZERO, &mut told);
-        assert_eq!(told.modules.len(), 3);
+        let mut all = NamerAnswer::default();
+        images.give_up(Duration::ZERO, &mut all);
+        assert_eq!(all.modules.len(), 3);
         // An answer that comes after all is told once more.
         answer.send(Answer::Event(1, event(7, mapping))).unwrap();
         assert_eq!(images.answer().modules.len(), 1);

@@ -1,8 +1,7 @@
-//! Names of the kernel functions that were sampled, for the recording: elsewhere the addresses
-//! would mean nothing.
+//! Names of sampled kernel functions, which are recorded since their addresses mean nothing on another machine.
 //!
-//! Enters: sampled addresses. Leaves: parts of an image table with the functions that hold them.
-//! Source: `/proc/kallsyms`, whose lines are `address type name`, then a tab and `[module]`.
+//! Input: sampled addresses. Output: parts of an image table with their functions. Source: `/proc/kallsyms`, whose
+//! lines are `address type name`, then a tab and `[module]`.
 
 use super::registers::ARCH;
 use crate::addresses::Addresses;
@@ -14,27 +13,27 @@ use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::linux::{KERNEL_HALF, KERNEL_PATH};
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
-/// Gathers sampled kernel addresses and names them.
+/// Collects sampled kernel addresses and names them.
 #[derive(Debug, Default)]
 pub struct KernelNames {
     sampled: Addresses,
     table: Table,
-    told: HashSet<u64>,
+    recorded: HashSet<u64>,
 }
 
 /// Function starts and names, in order.
 #[derive(Debug, Default)]
 enum Table {
-    /// No kernel address has come yet.
+    /// Not read: there was no kernel address yet.
     #[default]
     Unasked,
-    /// A thread reads it: that may take longer than a block may wait.
+    /// Being read by a thread, as that may take longer than a block may wait.
     Coming(JoinHandle<Vec<(u64, String)>>),
     Here(Vec<(u64, String)>),
 }
 
 impl Table {
-    /// The table, if it is there or `wait` says to wait for it.
+    /// The table, if it was read; with `wait`, waits for it.
     fn get(&mut self, wait: bool) -> Option<&[(u64, String)]> {
         *self = match std::mem::take(self) {
             Table::Unasked => Table::Coming(std::thread::spawn(|| {
@@ -56,15 +55,15 @@ impl Table {
 }
 
 impl KernelNames {
-    /// Remembers an address, if it is one of the kernel.
+    /// Remembers an address of the kernel; ignores others.
     pub fn add(&mut self, address: u64) {
         if address >= KERNEL_HALF {
             self.sampled.add(address);
         }
     }
 
-    /// The functions that hold addresses which came since the last call; `None` where there are
-    /// none, or where their names are still being read and `wait` does not say to wait.
+    /// The functions of the addresses added since the last call; `None` if there are none, or if the names are still
+    /// being read and `wait` is `false`.
     pub fn part(&mut self, wait: bool) -> Option<ImagePart> {
         if self.sampled.is_empty() {
             return None;
@@ -79,7 +78,7 @@ impl KernelNames {
                     .partition_point(|(start, _)| *start <= address)
                     .checked_sub(1)
             })
-            .filter(|&index| self.told.insert(table[index].0))
+            .filter(|&index| self.recorded.insert(table[index].0))
             .collect();
         if found.is_empty() {
             return None;
@@ -130,8 +129,7 @@ fn own_build_id() -> Vec<u8> {
     build_id::of_notes(&notes).unwrap_or_default()
 }
 
-/// Function starts and names, of several names for one address the best. Empty where the addresses
-/// are hidden (all zero).
+/// Function starts and names, with the preferred name of each address. Empty if the addresses are hidden (all zero).
 pub fn parse(text: &str) -> Vec<(u64, String)> {
     let mut table: Vec<(u64, Alias<'_>)> = text.lines().filter_map(parse_line).collect();
     table.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.compare(&b.1)));

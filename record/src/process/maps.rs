@@ -1,13 +1,13 @@
-//! Reads `/proc/PID/maps`: which parts of which images a process has mapped as code.
+//! Reads the code mappings of a process from `/proc/PID/maps`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use uprof::cold::{MappedFile, Mapping};
 
-/// No more of a list is read: that is a few times as many mappings as the kernel usually allows.
+/// Most bytes read of a list: a few times as many mappings as the kernel usually allows.
 pub const MOST_BYTES: u64 = 64 << 20;
 
-/// What the kernel puts behind the path of a file that has been deleted.
+/// What the kernel appends to the path of a deleted file.
 const DELETED: &str = " (deleted)";
 
 /// The executable mappings of process `pid`, in order of address; empty when it is gone.
@@ -60,7 +60,7 @@ pub fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// How memory is called that nothing was mapped into.
+/// Path of anonymous memory.
 pub const ANONYMOUS: &str = "[anon]";
 
 fn file(device: &str, inode: &str) -> Option<MappedFile> {

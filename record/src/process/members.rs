@@ -1,14 +1,12 @@
-//! Which processes are recorded: a set that the sampler asks for each record, and that grows as
-//! records tell of new processes.
+//! The recorded processes: a set that the sampler queries for each record, and that grows as records report new
+//! processes.
 //!
-//! Made once with room for every process id that Linux gives; neither asking nor adding allocates,
-//! locks or waits.
+//! Allocated once with room for every process id of Linux; queries and additions don't allocate, lock or wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Process ids lie below this, whatever `/proc/sys/kernel/pid_max` says (`PID_MAX_LIMIT` of
-/// `linux/threads.h`).
+/// Process ids are below this, whatever `/proc/sys/kernel/pid_max` is (`PID_MAX_LIMIT` of `linux/threads.h`).
 const PIDS: usize = 1 << 22;
 
 /// The processes of a recording. Clones share one set.
@@ -17,12 +15,12 @@ pub struct Members(Arc<Sets>);
 
 #[derive(Debug)]
 struct Sets {
-    /// Records of all processes are taken, as the kernel or the person chose already.
+    /// Records of all processes are taken.
     everyone: bool,
     wanted: Set,
     /// Those that had not ended when somebody last looked.
     alive: Set,
-    /// Records were lost, so that processes may have come of which nobody told.
+    /// Records were lost, so that there may be unknown processes.
     unsure: AtomicBool,
 }
 
@@ -66,7 +64,7 @@ impl Set {
 }
 
 impl Members {
-    /// No process yet; with `everyone`, records of others are taken nevertheless.
+    /// Without processes; with `everyone`, records of all processes are taken.
     pub fn new(everyone: bool) -> Self {
         Members(Arc::new(Sets {
             everyone,
@@ -81,7 +79,7 @@ impl Members {
         self.0.everyone || self.0.wanted.has(pid)
     }
 
-    /// Adds a process; says whether it was not there.
+    /// Adds a process; returns whether it is new.
     pub fn add(&self, pid: u32) -> bool {
         let new = !self.0.wanted.has(pid);
         self.0.wanted.add(pid);
@@ -89,13 +87,13 @@ impl Members {
         new
     }
 
-    /// This process id is somebody else's from now on.
+    /// Removes a process id that now belongs to another process.
     pub fn remove(&self, pid: u32) {
         self.0.wanted.remove(pid);
         self.0.alive.remove(pid);
     }
 
-    /// The process ended. Its records may still come.
+    /// Marks a process as ended. Its records may still come.
     pub fn ended(&self, pid: u32) {
         self.0.alive.remove(pid);
     }
@@ -105,12 +103,12 @@ impl Members {
         self.0.alive.iter()
     }
 
-    /// Processes may have come of which nobody told.
+    /// Notes that there may be unknown processes.
     pub fn be_unsure(&self) {
         self.0.unsure.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was said since the last call.
+    /// Whether there may be unknown processes since the last call.
     pub fn take_unsure(&self) -> bool {
         self.0.unsure.swap(false, Ordering::Relaxed)
     }

@@ -1,5 +1,4 @@
-//! What the encoder is told of processes beside their samples: which files they had mapped, and names of functions of
-//! this machine's kernel.
+//! Names for the code of processes: which files they had mapped, and the functions of this machine's kernel.
 
 use super::images::Images;
 use super::kernel::{self, KernelNames};
@@ -7,10 +6,10 @@ use crate::source::{Namer, NamerAnswer};
 use uprof::Frame;
 use uprof::cold::{ClockPair, ModuleEvent};
 
-/// Whoever finds that out.
+/// The [`Namer`] of processes.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// `None` before the recording has begun, and when all was told.
+    /// `None` before the recording begins, and after the last answer.
     images: Option<Images>,
     kernel: KernelNames,
 }
@@ -34,14 +33,14 @@ impl Namer for Names {
     }
 
     fn answer(&mut self, last: bool) -> NamerAnswer {
-        let mut told = match &mut self.images {
+        let mut answer = match &mut self.images {
             Some(images) if !last => images.answer(),
             _ => self
                 .images
                 .take()
                 .map_or_else(NamerAnswer::default, Images::finish),
         };
-        told.parts.splice(0..0, self.kernel.part(last));
-        told
+        answer.parts.splice(0..0, self.kernel.part(last));
+        answer
     }
 }

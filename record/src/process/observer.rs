@@ -1,30 +1,30 @@
-//! Looks, beside the sampler, after the processes that are recorded by perf events: their processor
-//! time, and processes of which no record told. Runs on the encoder thread.
+//! Observes processes that are recorded with perf events: reads their processor time, and finds processes without a
+//! record. Runs on the encoder thread.
 
 use super::census::Census;
 use super::members::Members;
-use super::whom::Whom;
+use super::scope::Scope;
 use super::{stat, threads, tree};
 use crate::source::{Observations, Observer};
 use uprof::cold::ProcessTime;
 
-/// From one reading of all clocks to the next.
+/// Time between two readings of all clocks.
 const CENSUS_NS: u64 = 1_000_000_000;
 
 /// Watches the processes of a target.
 #[derive(Debug)]
 pub struct ProcessObserver {
-    whom: Whom,
+    scope: Scope,
     members: Members,
     census: Census,
     counted_ns: Option<u64>,
 }
 
 impl ProcessObserver {
-    /// Watches the processes of `whom`, of which `members` are known.
-    pub fn new(whom: Whom, members: Members) -> Self {
+    /// Watches the processes of `scope`, of which `members` are known.
+    pub fn new(scope: Scope, members: Members) -> Self {
         ProcessObserver {
-            whom,
+            scope,
             members,
             census: Census::default(),
             counted_ns: None,
@@ -35,12 +35,12 @@ impl ProcessObserver {
         self.members.alive().map(|pid| pid as i32).collect()
     }
 
-    /// Looks for processes of which no record told, and tells what they have mapped.
+    /// Finds processes without a record, and reports their threads and mappings.
     fn find(&self, now_ns: u64, seen: &mut Observations) {
-        let pids = match &self.whom {
-            // Those that started it may have gone.
-            Whom::Tree(_) => tree::below(&self.alive()),
-            whom => whom.pids(),
+        let pids = match &self.scope {
+            // The processes that started it may have ended.
+            Scope::Tree(_) => tree::below(&self.alive()),
+            scope => scope.pids(),
         };
         for pid in pids {
             if self.members.add(pid as u32) {
@@ -54,7 +54,7 @@ impl ProcessObserver {
 impl Observer for ProcessObserver {
     fn look(&mut self, now_ns: u64) -> Observations {
         let mut seen = Observations::default();
-        if self.members.take_unsure() || self.whom.takes_in() {
+        if self.members.take_unsure() || self.scope.takes_in() {
             self.find(now_ns, &mut seen);
         }
         let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;
@@ -67,7 +67,7 @@ impl Observer for ProcessObserver {
 
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         let pids = self.alive();
-        let times = self.census.look(&pids, last);
+        let times = self.census.read(&pids, last);
         for pid in pids {
             if stat::of(pid).is_none() {
                 self.members.ended(pid as u32);

@@ -1,5 +1,4 @@
-//! Samples processes through perf events, which the kernel writes into a ring buffer for each
-//! processor.
+//! Samples processes through perf events, which the kernel writes into a ring buffer for each processor.
 
 use super::command::Child;
 use super::events::{Events, Reach};
@@ -10,8 +9,8 @@ use super::observer::ProcessObserver;
 use super::records::RecordReader;
 use super::refusal::refusal;
 use super::room::wait_for_room;
+use super::scope::Scope;
 use super::switches::Switches;
-use super::whom::Whom;
 use super::{Process, Refusal, registers, rings, stat, threads};
 use crate::plan::Plan;
 use crate::ring::Sink;
@@ -25,17 +24,17 @@ use std::time::Duration;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
-/// Most user stack bytes that the kernel takes: a multiple of 8, and their length has 16 bits
-/// (`perf_copy_attr` in `kernel/events/core.c`).
+/// Most user stack bytes that the kernel copies: a multiple of 8 with a length of 16 bits (`perf_copy_attr` in
+/// `kernel/events/core.c`).
 const MOST_STACK_BYTES: u32 = 65_528;
-/// How long a turn waits for free slots, all in all. The kernel's buffers hold several times as many
-/// samples as there are slots, and what isn't read meanwhile is safe in them.
+/// Longest total wait for free slots in a call of `drain`. Meanwhile samples stay in the kernel's buffers, which hold
+/// several times as many as there are slots.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a recording says of kernel frames where there are none.
+/// The note in recordings without kernel frames.
 pub const NO_KERNEL: &str = "not allowed: time in the kernel is not sampled";
 
-/// The frames that the kernel gives at the most.
+/// The kernel's limit on frames, or the plan's if that is lower.
 fn most_frames(plan: &Plan) -> u16 {
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
     let limit: u32 = limit
@@ -50,12 +49,12 @@ fn most_frames(plan: &Plan) -> u16 {
 /// # Errors
 /// Whether perf events are forbidden, or what else is wrong.
 pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
-    let (child, whom, name) = match process {
-        Process::Running(whom) => (None, whom.clone(), whom.name()),
+    let (child, scope, name) = match process {
+        Process::Running(scope) => (None, scope.clone(), scope.name()),
         Process::Started(command) => {
             let child = command.start().map_err(Refusal::Failed)?;
-            let whom = Whom::Tree(vec![child.pid()]);
-            (Some(child), whom, command.program().to_owned())
+            let scope = Scope::Tree(vec![child.pid()]);
+            (Some(child), scope, command.program().to_owned())
         }
     };
     let settings = Settings {
@@ -68,19 +67,19 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         enable_on_exec: child.is_some(),
     };
     let events =
-        Events::open(settings, &whom, plan.per_thread).map_err(|error| refusal(error, &whom))?;
+        Events::open(settings, &scope, plan.per_thread).map_err(|error| refusal(error, &scope))?;
     let settings = *events.settings();
 
     let mut switches = match plan.off_cpu {
-        true => Some(Switches::open(&settings, &whom)?),
+        true => Some(Switches::open(&settings, &scope)?),
         false => None,
     };
-    // After the events are on: whoever comes from here on is told by a record.
+    // After the events were enabled: later processes have records.
     let now_ns = monotonic_ns();
-    let pids = whom.pids();
-    let members = members(&events, &whom, &pids);
+    let pids = scope.pids();
+    let members = members(&events, &scope, &pids);
     let (tasks, modules) = match &child {
-        // A child that has not executed yet has none of the command's code; events will tell.
+        // A child before exec has none of the command's code; records will report it.
         Some(child) => (vec![started(child.pid(), &name, now_ns)], Vec::new()),
         None => {
             let tasks = pids.iter().flat_map(|&pid| threads::events(pid, now_ns));
@@ -93,18 +92,18 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         switches.expect(tasks.iter().map(|event: &TaskEvent| event.task));
     }
     let facts = Facts {
-        target: super::target(whom.id(), name, tasks.len()),
+        target: super::target(scope.id(), name, tasks.len()),
         trigger: trigger_name(&settings).into(),
         on_cpu_only: !plan.off_cpu,
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
         notes: notes(&events, plan),
-        warnings: unwatched(&events, &whom),
+        warnings: unwatched(&events, &scope),
         tasks,
         modules,
         images: Default::default(),
     };
-    // Events of threads begin when the child executes; those of processors see it before.
+    // Events of threads begin at the child's exec; those of processors see it before.
     let before_exec = match events.reach() {
         Reach::Threads => None,
         _ => child.as_ref().map(|child| child.pid() as u32),
@@ -121,22 +120,22 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         facts,
         events,
         reader,
-        witness: whom.id() as u32,
-        whom: whom.clone(),
+        witness: scope.id() as u32,
+        scope: scope.clone(),
         child,
         switches,
         hung_up: false,
     };
     Ok(Source {
         hot: Hot::Pushed(Box::new(source)),
-        observer: Some(Box::new(ProcessObserver::new(whom, members))),
+        observer: Some(Box::new(ProcessObserver::new(scope, members))),
         namer: Some(Box::<Names>::default()),
     })
 }
 
-/// Those of whom records are taken. Where events are tied to the target already, all that come are.
-fn members(events: &Events, whom: &Whom, pids: &[i32]) -> Members {
-    let is_chosen = !matches!(events.reach(), Reach::Processors) || matches!(whom, Whom::Machine);
+/// The processes whose records are taken: all, if the events cover only the target.
+fn members(events: &Events, scope: &Scope, pids: &[i32]) -> Members {
+    let is_chosen = !matches!(events.reach(), Reach::Processors) || matches!(scope, Scope::Machine);
     let members = Members::new(is_chosen);
     pids.iter().for_each(|&pid| {
         members.add(pid as u32);
@@ -144,23 +143,23 @@ fn members(events: &Events, whom: &Whom, pids: &[i32]) -> Members {
     members
 }
 
-/// What to tell of threads that are not watched, or won't be.
-fn unwatched(events: &Events, whom: &Whom) -> Vec<String> {
-    let mut told = Vec::new();
+/// Warnings about threads that are not watched, or won't be.
+fn unwatched(events: &Events, scope: &Scope) -> Vec<String> {
+    let mut warnings = Vec::new();
     if events.unwatched > 0 {
-        told.push(format!(
+        warnings.push(format!(
             "{} threads are not watched, as the limit on open files is reached: raise it (ulimit -n)",
             events.unwatched
         ));
     }
-    if matches!(events.reach(), Reach::Threads) && whom.takes_in() {
-        told.push(format!(
+    if matches!(events.reach(), Reach::Threads) && scope.takes_in() {
+        warnings.push(format!(
             "what joins {} from now on is not watched: that needs events of whole processors (root, or \
              kernel.perf_event_paranoid 0, and no --per-thread)",
-            whom.described()
+            scope.described()
         ));
     }
-    told
+    warnings
 }
 
 fn started(pid: i32, name: &str, now_ns: u64) -> TaskEvent {
@@ -219,13 +218,13 @@ struct PerfSource {
     facts: Facts,
     events: Events,
     reader: RecordReader,
-    whom: Whom,
+    scope: Scope,
     child: Option<Child>,
-    /// Tells where threads wait, if that was asked for.
+    /// Where threads wait, if that is recorded.
     switches: Option<Switches>,
-    /// A process that was alive at the last look.
+    /// A process that was alive at the last check.
     witness: u32,
-    /// Whether all threads that we watch were gone at the last look.
+    /// Whether all watched threads were gone at the last check.
     hung_up: bool,
 }
 
@@ -235,7 +234,7 @@ impl Pushed for PerfSource {
     }
 
     fn start(&mut self) -> Result<(), SourceError> {
-        // Events of processes that run already have been on since they were opened.
+        // Events of running processes have been enabled since they were opened.
         self.reader.since_ns = monotonic_ns();
         if let Some(switches) = &mut self.switches {
             switches.start(self.reader.since_ns);
@@ -244,7 +243,7 @@ impl Pushed for PerfSource {
     }
 
     fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError> {
-        // As many as fit: with more processors the timeout does the rest.
+        // As many as fit; with more processors, the timeout covers the rest.
         const MOST: usize = 64;
         let owners = self.events.owners();
         let events = &owners[..owners.len().min(MOST)];
@@ -260,7 +259,7 @@ impl Pushed for PerfSource {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(SourceError::system("cannot wait for samples", error, "")),
         }
-        // When all threads are gone the descriptors only report hang-up: don't spin on that.
+        // When all threads are gone, the descriptors report only a hang-up: don't spin on that.
         let hung_up = polled[..events.len()].iter().all(|fd| {
             fd.revents()
                 .is_some_and(|revents| revents.contains(PollFlags::POLLHUP))
@@ -273,8 +272,8 @@ impl Pushed for PerfSource {
     }
 
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
-        // Asked before draining, so that what came last is still drained; and again, as that may
-        // tell of new processes.
+        // Checked before draining, so that the last records are still drained; and again, as they may report new
+        // processes.
         let ending = self.ending();
         let PerfSource { reader, events, .. } = self;
         let mut patience = PATIENCE;
@@ -319,18 +318,18 @@ impl PerfSource {
         if let Some(child) = &mut self.child {
             return Some(child.life()).filter(|life| *life != Life::Alive);
         }
-        let ended = match &self.whom {
-            Whom::Tree(_) => !self.one_is_alive(),
-            Whom::Cgroup(cgroup) => cgroup.is_gone(),
-            Whom::Machine => false,
+        let ended = match &self.scope {
+            Scope::Tree(_) => !self.one_is_alive(),
+            Scope::Cgroup(cgroup) => cgroup.is_gone(),
+            Scope::Machine => false,
         };
-        ended.then(|| match &self.whom {
-            Whom::Cgroup(_) => Life::Ended(format!("{} was removed", self.whom.described())),
-            whom => Life::Ended(format!("{} ended", whom.described())),
+        ended.then(|| match &self.scope {
+            Scope::Cgroup(_) => Life::Ended(format!("{} was removed", self.scope.described())),
+            scope => Life::Ended(format!("{} ended", scope.described())),
         })
     }
 
-    /// Whether a process of the target is alive; those that aren't are taken off the list.
+    /// Whether a process of the target is alive; marks those that have ended.
     fn one_is_alive(&mut self) -> bool {
         if stat::is_running(self.witness as i32) {
             return true;

@@ -1,12 +1,12 @@
-//! Who a process is, by `/proc/PID/status` and `/proc/PID/stat` (proc_pid_status(5)).
+//! User and inner id of a process, from `/proc/PID/status` (proc_pid_status(5)), and its start time.
 
-use crate::sys::clock::realtime_ns;
-use nix::unistd::{SysconfVar, sysconf};
+use super::stat;
+use crate::sys::clock::{boot_ns, realtime_ns};
 
-/// What its own files are told by.
+/// What identifies its own files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
-    /// Its number in its own namespace.
+    /// Its process id in its own namespace.
     pub inner_pid: i32,
     /// Its effective user.
     pub user: u32,
@@ -19,7 +19,7 @@ pub fn read(pid: i32) -> Option<Status> {
 
 fn parse(text: &str) -> Option<Status> {
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-    // The innermost namespace stands last; before Linux 4.1 there is no such line.
+    // The innermost namespace is last; before Linux 4.1 there is no such line.
     let pids = field("NSpid:").or_else(|| field("Pid:"))?;
     Some(Status {
         inner_pid: pids.split_whitespace().next_back()?.parse().ok()?,
@@ -29,18 +29,8 @@ fn parse(text: &str) -> Option<Status> {
 
 /// When process `pid` began, by the wall clock.
 pub fn began_ns(pid: i32) -> Option<i64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let ticks = sysconf(SysconfVar::CLK_TCK).ok()??;
-    let began = started_ticks(&String::from_utf8_lossy(&stat))? as f64 / ticks as f64;
-    Some(realtime_ns().saturating_sub(((uptime - began) * 1e9) as i64))
-}
-
-/// Field 22; the name before it, in parentheses, may hold anything.
-fn started_ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
+    let age_ns = boot_ns().saturating_sub(stat::of(pid)?.started_ns);
+    Some(realtime_ns().saturating_sub_unsigned(age_ns))
 }
 
 #[cfg(test)]
@@ -67,8 +57,5 @@ mod tests {
         assert_eq!((status.inner_pid, status.user), (7, 6));
         assert_eq!(parse("Pid:\t300\nUid:\t5\t6\n").unwrap().inner_pid, 300);
         assert_eq!(parse("Pid:\t300\n"), None);
-        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
-        assert_eq!(started_ticks(stat), Some(4711));
-        assert_eq!(started_ticks("7 (a"), None);
     }
 }

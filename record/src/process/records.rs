@@ -1,7 +1,7 @@
 //! Turns records of the kernel's ring buffer into slots and notes.
 //!
-//! Enters: the bytes of one record. Leaves: nothing, or a filled slot or note. A record that is
-//! shorter than it claims is counted, never trusted. Source: perf_event_open(2), "MMAP layout".
+//! Input: the bytes of a record. Output: nothing, or a filled slot or note. A record that is shorter than it claims
+//! is counted as lost. Source: perf_event_open(2), "MMAP layout".
 
 use super::executing::Executing;
 use super::members::Members;
@@ -54,18 +54,18 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What the records of one session have in common.
+/// Reads the records of one session.
 #[derive(Debug)]
 pub struct RecordReader {
-    /// Whose records are taken; grows as they tell of new processes.
+    /// The processes whose records are taken; grows as records report new ones.
     pub members: Members,
     /// Those of them that are about to run another program.
     pub executing: Executing,
     /// Whether samples hold user stack bytes.
     pub with_stack: bool,
-    /// The most frames that the kernel gives.
+    /// The kernel's limit on frames.
     pub most_frames: usize,
-    /// Samples from before are left out.
+    /// Earlier samples are left out.
     pub since_ns: u64,
     /// When work on the current record began.
     pub began_ns: u64,
@@ -73,7 +73,7 @@ pub struct RecordReader {
 
 /// The user part of a sample.
 enum User {
-    /// It counts; says whether there are frames.
+    /// It is valid; with whether there are frames.
     Frames(bool),
     /// It is of a program that is gone.
     Gone,
@@ -113,7 +113,7 @@ impl RecordReader {
         whole
     }
 
-    /// Whose sample it is, and of when.
+    /// The task and time of a sample.
     pub fn of_sample(&self, body: &[u8]) -> Option<(Task, u64)> {
         let mut fields = Fields(body);
         fields.u64()?;
@@ -132,7 +132,7 @@ impl RecordReader {
         if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
-        // The clock is read once a record: this one's end is the next one's beginning.
+        // The clock is read once per record: the end of this one is the beginning of the next.
         let now_ns = monotonic_ns();
         slot.details.cost_ns = Some(now_ns.saturating_sub(self.began_ns));
         self.began_ns = now_ns;
@@ -243,7 +243,7 @@ impl RecordReader {
         if space != parent {
             let task = Task { space, vcpu };
             if !self.members.wants(parent) {
-                // Its number may be that of a process of ours which ended.
+                // Its id may be that of an ended process of ours.
                 if time_ns >= self.since_ns {
                     self.members.remove(space);
                 }
@@ -266,7 +266,7 @@ impl RecordReader {
     }
 }
 
-/// Where the kernel's frames left no room for the user's, the innermost of those is known still.
+/// Where the kernel's frames left no room for the user's, the innermost user frame is known from the registers.
 fn user_ip(slot: &mut Slot) {
     let (ip, _, _) = super::registers::ARCH.special_registers();
     if let Some(ip) = slot.registers.get(ip) {
@@ -283,8 +283,8 @@ pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
     Some((fields.task()?, fields.u64()?))
 }
 
-/// Which file was mapped: device, inode and generation. Nothing is made of the mark that says that there is
-/// a build-id instead: we ask for none, and the kernel sets it as soon as someone else does.
+/// Which file was mapped: device, inode and generation. The flag for a build-id in their place is ignored: we request
+/// none, but the kernel sets it when another program does.
 fn file(bytes: &[u8]) -> Option<Option<MappedFile>> {
     let mut fields = Fields(bytes);
     let file = MappedFile {

@@ -1,10 +1,9 @@
-//! The registers that an unwinder needs, by the kernel's numbers and by DWARF's.
+//! The registers that an unwinder needs, by kernel and DWARF number.
 
-/// Registers to ask perf for: the kernel's number (`asm/perf_regs.h`) and DWARF's.
+/// Registers requested from perf: kernel number (`asm/perf_regs.h`) and DWARF number.
 ///
-/// Callee-saved ones, instruction and stack pointer, and r10, by which code that realigns its stack
-/// remembers the old one. The others can't be recovered for callers and hold data that is nobody's
-/// business.
+/// The callee-saved ones, instruction and stack pointer, and r10, in which code that realigns its stack saves the old
+/// one. The others can't be recovered for callers, and may contain private data.
 #[cfg(target_arch = "x86_64")]
 pub const WANTED: &[(u8, u8)] = &[
     (1, 3),   // rbx
@@ -18,7 +17,7 @@ pub const WANTED: &[(u8, u8)] = &[
     (23, 15), // r15
 ];
 
-/// Registers to ask perf for: on AArch64 the kernel's numbers are DWARF's.
+/// Registers requested from perf: on AArch64 the kernel's numbers are DWARF's.
 #[cfg(target_arch = "aarch64")]
 pub const WANTED: &[(u8, u8)] = &[
     (19, 19),

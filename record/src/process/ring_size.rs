@@ -1,13 +1,13 @@
-//! How large the kernel's ring buffers are made: by what samples take, not by what could be.
+//! Size of the kernel's ring buffers, by the size of samples.
 
-/// A recorder that gets no processor for so long loses nothing.
+/// How long the recorder may be delayed without losses.
 const RESERVE_SECONDS: f64 = 0.5;
-/// What a sample takes beside its stack bytes: its chain, registers and header.
+/// Bytes of a sample without its stack: chain, registers and header.
 const SAMPLE_BYTES: u64 = 1536;
-/// The least and the most for one processor.
+/// Smallest and largest buffer of a processor.
 const LEAST_BYTES: u64 = 2 << 20;
 const MOST_BYTES: u64 = 32 << 20;
-/// The most for all processors, as long as each has [`LEAST_BYTES`].
+/// Most bytes for all processors, unless each has only [`LEAST_BYTES`].
 const MOST_TOGETHER_BYTES: u64 = 512 << 20;
 
 /// Bytes of the ring buffer of each of so many processors: a power of two.

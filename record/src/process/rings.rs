@@ -1,13 +1,12 @@
 //! Drains the ring buffers of all processors as one stream, in order of time.
 //!
-//! The order matters: the record of a fork stands in the buffer of the processor on which the parent
-//! ran, and has to be read before the child's samples, which stand in another.
+//! The order matters: the record of a fork is in the buffer of the parent's processor, and has to be read before the
+//! child's samples, which may be in another.
 
 use crate::sys::ring_buffer::{Next, RingBuffer};
 
-/// Passes on the records up to `until_ns`, which must have passed already, of which `wanted` says so; the
-/// others are thrown away without a copy. `each` gets a record's type, its `misc` field and the bytes
-/// after the header.
+/// Passes the `wanted` records up to `until_ns`, which must have passed already, to `each`, and discards the others
+/// without copying them. `each` gets a record's type, its `misc` field and the bytes after the header.
 pub fn drain(
     rings: &mut [RingBuffer],
     until_ns: u64,
@@ -26,7 +25,7 @@ pub fn drain(
     }
 }
 
-/// The buffer with the earliest record, and the time up to which no other has any.
+/// The buffer with the earliest record, and the time up to which no other has one.
 struct Turn<'a> {
     ring: &'a mut RingBuffer,
     up_to_ns: u64,

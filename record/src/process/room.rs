@@ -3,7 +3,7 @@
 use crate::ring::Sink;
 use std::time::Duration;
 
-/// Waits until a slot is free or `patience` is used up; says whether it had to.
+/// Waits until a slot is free or `patience` is used up; returns whether it had to wait.
 pub fn wait_for_room(sink: &mut Sink, patience: &mut Duration) -> bool {
     const NAP: Duration = Duration::from_micros(500);
     let mut waited = false;

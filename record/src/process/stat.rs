@@ -7,11 +7,10 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read, Write};
 
-/// Ticks a second of the times in `/proc`: the same on every system, whatever its kernel's clock
-/// does (`USER_HZ`).
+/// Ticks per second of the times in `/proc` (`USER_HZ`), the same on every system.
 const TICKS: u64 = 100;
 
-/// What is read of a process.
+/// Fields of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// A letter: R for running, Z for ended, and so on.
@@ -20,11 +19,11 @@ pub struct Stat {
     pub parent: i32,
     /// Processor time of the children that ended and were waited for, and of theirs.
     pub ended_children_ns: u64,
-    /// When it started, since the system did, by the clock that goes on while the machine sleeps.
+    /// When it started, by the clock since boot that includes suspend.
     pub started_ns: u64,
 }
 
-/// Of process `pid`; `None` when it is gone.
+/// The fields of process `pid`; `None` if it is gone.
 pub fn of(pid: i32) -> Option<Stat> {
     let mut path = [0; 32];
     write!(&mut path[..], "/proc/{pid}/stat\0").ok()?;
@@ -33,7 +32,7 @@ pub fn of(pid: i32) -> Option<Stat> {
     parse(&text[..read])
 }
 
-/// Whether process `pid` has not ended, also if nobody has noticed yet that it did.
+/// Whether process `pid` runs: it is not gone and not a zombie.
 pub fn is_running(pid: i32) -> bool {
     of(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
 }
@@ -47,14 +46,14 @@ pub fn open_file(path: &[u8]) -> Option<File> {
 
 /// The state of a thread or process, by the text of its `stat`.
 pub fn state(text: &[u8]) -> Option<u8> {
-    // The name before the state may hold anything, also parentheses.
+    // The name before the state may contain anything, also parentheses.
     let name_end = text.iter().rposition(|&byte| byte == b')')?;
     text.get(name_end + 2).copied()
 }
 
 fn parse(text: &[u8]) -> Option<Stat> {
     let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    // The first field behind the name is the third.
+    // The first field after the name is the third.
     let mut fields = text.get(name_end + 2..)?.split(|&byte| byte == b' ');
     let mut field = |skipped: usize| str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
     let tick_ns = 1_000_000_000 / TICKS;

@@ -1,13 +1,13 @@
 //! Samples a process by stopping its running threads with ptrace, where perf events are forbidden.
 //!
-//! Blocked threads are left alone: to stop one would interrupt its system call. When the recorder
-//! dies, the kernel detaches the threads and lets them run on.
+//! Blocked threads are not stopped, as that would interrupt their system calls. If the recorder dies, the kernel
+//! detaches the threads and lets them run.
 
 use super::command::Child;
 use super::names::Names;
+use super::scope::Scope;
 use super::tracees::{self, Threads, Tracee, TraceeState};
 use super::watch::Watcher;
-use super::whom::Whom;
 use super::{Process, threads};
 use crate::ring::Sink;
 use crate::slot::NoteKind;
@@ -24,14 +24,14 @@ use std::collections::HashSet;
 use std::io::IoSliceMut;
 use uprof::{Details, Registers, State, Task};
 
-/// A thread that was running is expected to stop within this time; else it is left out.
+/// A running thread that does not stop within this time is left out.
 const STOP_WITHIN_NS: u64 = 5_000_000;
-/// A thread on another processor has stopped within so many looks. One that waits for this processor gets it
-/// where we sleep; and who takes much of it is late for the next sample.
-const LOOKS_AT_ONCE: u32 = 50;
-/// How long we sleep between later looks.
-const BETWEEN_LOOKS_NS: u64 = 30_000;
-/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a stop that we asked for, or a group stop.
+/// Polls before sleeping. A thread on another processor stops within these; one that waits for this processor gets it
+/// while we sleep.
+const POLLS_AT_ONCE: u32 = 50;
+/// Sleep between later polls.
+const BETWEEN_POLLS_NS: u64 = 30_000;
+/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
 const EVENT_STOP: i32 = 128;
 
 /// Opens a process by ptrace. Must be called on the thread that will sample.
@@ -39,21 +39,21 @@ const EVENT_STOP: i32 = 128;
 /// # Errors
 /// Why the process can't be traced.
 pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, SourceError> {
-    let (child, whom, name) = match process {
-        Process::Running(Whom::Machine) => {
+    let (child, scope, name) = match process {
+        Process::Running(Scope::Machine) => {
             return Err(SourceError(
                 "the whole machine can't be recorded with ptrace: it needs perf events".into(),
             ));
         }
-        Process::Running(whom) => (None, whom.clone(), whom.name()),
+        Process::Running(scope) => (None, scope.clone(), scope.name()),
         Process::Started(command) => {
             let child = command.start()?;
-            let whom = Whom::Tree(vec![child.pid()]);
-            (Some(child), whom, command.program().to_owned())
+            let scope = Scope::Tree(vec![child.pid()]);
+            (Some(child), scope, command.program().to_owned())
         }
     };
     let mut traced = Threads::new();
-    let left_out = attach(&whom, &mut traced)?;
+    let left_out = attach(&scope, &mut traced)?;
     if left_out > 0 {
         warnings.push(format!(
             "{left_out} threads are not sampled: ptrace holds at most {} here",
@@ -61,7 +61,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
         ));
     }
     let now_ns = monotonic_ns();
-    let pids = whom.pids();
+    let pids = scope.pids();
     let (tasks, modules) = match child {
         Some(_) => (Vec::new(), Vec::new()),
         None => {
@@ -71,7 +71,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
             (tasks.collect(), modules.collect())
         }
     };
-    let target = super::target(whom.id(), name, tasks.len());
+    let target = super::target(scope.id(), name, tasks.len());
     let facts = Facts {
         trigger: "timer, ptrace".into(),
         on_cpu_only: true,
@@ -83,7 +83,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
     };
     let source = StoppedSource {
         facts,
-        described: whom.described(),
+        described: scope.described(),
         threads: traced,
         child,
         started: false,
@@ -92,19 +92,19 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
     };
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
-        observer: Some(Box::new(Watcher::new(whom))),
+        observer: Some(Box::new(Watcher::new(scope))),
         namer: Some(Box::<Names>::default()),
     })
 }
 
-/// Seizes all threads of the processes of `whom`, also those that start meanwhile; returns how many
-/// there was no room for. Some may be somebody else's: only where none is ours that is an error.
-fn attach(whom: &Whom, traced: &mut Threads) -> Result<usize, SourceError> {
+/// Seizes all threads of the processes of `scope`, also those that start meanwhile; returns how many there was no
+/// room for. It is an error only if none can be seized.
+fn attach(scope: &Scope, traced: &mut Threads) -> Result<usize, SourceError> {
     let mut refused = None;
     let mut tried = HashSet::new();
     loop {
         let mut added = false;
-        for pid in whom.pids() {
+        for pid in scope.pids() {
             for tid in threads::of(pid)
                 .into_iter()
                 .filter(|&tid| tried.insert(tid))
@@ -124,7 +124,7 @@ fn attach(whom: &Whom, traced: &mut Threads) -> Result<usize, SourceError> {
         _ if !traced.is_empty() => Ok(tried.len().saturating_sub(traced.all().len())),
         None => Err(SourceError(format!(
             "{} ended before it could be recorded",
-            whom.described()
+            scope.described()
         ))),
         Some((pid, error)) => {
             let doing = format!("cannot trace process {pid}");
@@ -145,7 +145,7 @@ fn seize(task: Task, traced: &mut Threads) -> Result<(), Errno> {
         return Ok(());
     }
     match ptrace::seize(tid, options) {
-        // A thread that a traced one has just started is traced already.
+        // A thread just started by a traced one is already traced.
         Err(Errno::EPERM) if is_traced_by_us(task) => {}
         Err(Errno::ESRCH) => return Ok(()),
         result => result?,
@@ -154,7 +154,7 @@ fn seize(task: Task, traced: &mut Threads) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether the kernel says that a thread of this process traces it.
+/// Whether a thread of this process traces it, according to the kernel.
 fn is_traced_by_us(task: Task) -> bool {
     let path = format!("/proc/{}/task/{}/status", task.space, task.vcpu);
     let status = std::fs::read_to_string(path).unwrap_or_default();
@@ -166,7 +166,7 @@ fn is_traced_by_us(task: Task) -> bool {
 
 struct StoppedSource {
     facts: Facts,
-    /// What messages call the target.
+    /// The target's name in messages.
     described: String,
     threads: Threads,
     child: Option<Child>,
@@ -242,7 +242,7 @@ impl StopWorld for StoppedSource {
             self.saw(status, sink);
         }
         loop {
-            // Children of the program's other threads are not ours to wait for.
+            // Children of the program's other threads must not be waited for.
             let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
             match waitpid(None, Some(flags)) {
                 Ok(WaitStatus::StillAlive) | Err(_) => break,
@@ -262,8 +262,8 @@ impl StopWorld for StoppedSource {
 }
 
 impl Drop for StoppedSource {
-    /// Lets go of all threads. A thread must stop for that; one that won't is let go by the kernel
-    /// when the recorder ends.
+    /// Detaches from all threads. A thread must stop for that; one that doesn't is detached by the kernel when the
+    /// recorder ends.
     fn drop(&mut self) {
         let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
         for tracee in self.threads.all() {
@@ -281,7 +281,7 @@ impl Drop for StoppedSource {
 }
 
 impl StoppedSource {
-    /// Something happened to a thread while it was on its own.
+    /// Handles an event of a thread that was running.
     fn saw(&mut self, status: WaitStatus, sink: &mut Sink) {
         let Some(tid) = status.pid() else { return };
         let now_ns = monotonic_ns();
@@ -305,7 +305,7 @@ impl StoppedSource {
             tracee.state = state_of(status);
             go_on(tracee);
         } else {
-            // Reported before its parent's clone was: it is added then, and may run until then.
+            // Reported before its parent's clone event: it is added then, and may run until then.
             let _ = ptrace::cont(tid, None);
         }
     }
@@ -345,7 +345,7 @@ impl StoppedSource {
     }
 }
 
-/// What a stop means for the thread.
+/// The state of a stopped thread.
 fn state_of(status: WaitStatus) -> TraceeState {
     match status {
         WaitStatus::Stopped(_, signal) => TraceeState::Stopped(Some(signal)),
@@ -356,21 +356,21 @@ fn state_of(status: WaitStatus) -> TraceeState {
     }
 }
 
-/// Waits for the stop that was asked for. Returns what the thread reported instead, if it did: it
-/// then stays where it is until that is dealt with.
+/// Waits for the requested stop. If the thread reports another event instead, returns that; the thread stays stopped
+/// until it is handled.
 fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
-    let mut looks = 0;
+    let mut polls = 0;
     loop {
         match waitpid(
             tracee.tid(),
             Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
         ) {
             Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => {
-                looks += 1;
-                if looks < LOOKS_AT_ONCE {
+                polls += 1;
+                if polls < POLLS_AT_ONCE {
                     std::thread::yield_now();
                 } else {
-                    sleep_until(monotonic_ns() + BETWEEN_LOOKS_NS);
+                    sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
                 }
             }
             Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
@@ -386,7 +386,7 @@ fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
     }
 }
 
-/// Lets a stopped thread run, with the signal that it was about to get.
+/// Resumes a stopped thread, with the signal that it was about to get.
 fn go_on(tracee: &mut Tracee) {
     match tracee.state {
         TraceeState::Stopped(signal) => drop(ptrace::cont(tracee.tid(), signal)),

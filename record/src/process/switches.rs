@@ -1,13 +1,13 @@
-//! The perf events of threads that leave processors and come back. They have ring buffers of their own,
-//! so that a program that switches a great deal costs no sample.
+//! The perf events of context switches. They have ring buffers of their own, so that a program with many switches
+//! costs no samples.
 
 use super::events::{Events, Reach};
 use super::members::Members;
 use super::records::RecordReader;
 use super::refusal::refusal;
 use super::room::wait_for_room;
+use super::scope::Scope;
 use super::waits::Waits;
-use super::whom::Whom;
 use super::{Refusal, rings};
 use crate::ring::Sink;
 use crate::source::SourceError;
@@ -17,35 +17,35 @@ use nix::errno::Errno;
 use std::time::Duration;
 use uprof::Task;
 
-/// How old a record is before the order of time is trusted: by then those before it are in their buffers.
+/// Age at which records are in order of time: by then all earlier ones are in their buffers.
 const SETTLED_NS: u64 = 1_000_000;
-/// How long the end of a recording waits for free slots for threads that still wait.
+/// How long the end of a recording waits for slots for unfinished waits.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Those of one recording.
+/// The switches of a recording.
 pub struct Switches {
     events: Events,
     waits: Waits,
 }
 
 impl Switches {
-    /// Opens them on `whom`, as `sampling` does but for what makes the kernel take a stack: on the threads
-    /// where there are some to name, since those of processors would make all others' switches slower.
+    /// Opens the events on `scope` with the settings of `sampling`, except the trigger. Unless the scope is the
+    /// machine, they are tied to threads, since events of processors would slow down the switches of all others.
     ///
     /// # Errors
-    /// That it is not allowed, and what to do; or what else is wrong.
-    pub fn open(sampling: &Settings, whom: &Whom) -> Result<Self, Refusal> {
+    /// Why the events can't be opened, and what to do.
+    pub fn open(sampling: &Settings, scope: &Scope) -> Result<Self, Refusal> {
         let settings = Settings {
             trigger: Trigger::Switches,
             ..*sampling
         };
-        // Threads leave processors in the kernel: without it, there is nothing to see.
+        // Threads leave processors in the kernel: without it, there are no samples.
         if !settings.kernel {
             return Err(Refusal::Failed(forbidden(Errno::EACCES)));
         }
-        let per_thread = !matches!(whom, Whom::Machine);
-        let events = Events::open(settings, whom, per_thread).map_err(|error| {
-            match refusal(error, whom) {
+        let per_thread = !matches!(scope, Scope::Machine);
+        let events = Events::open(settings, scope, per_thread).map_err(|error| {
+            match refusal(error, scope) {
                 Refusal::Forbidden(errno) => Refusal::Failed(forbidden(errno)),
                 other => other,
             }
@@ -67,14 +67,15 @@ impl Switches {
         self.events.owners()
     }
 
-    /// Threads that are there before the recording; not for events of everyone, of whom most never come.
+    /// Adds threads that exist before the recording; not with events of the whole machine, most of whose threads
+    /// never switch.
     pub fn expect(&mut self, tasks: impl Iterator<Item = Task>) {
         if matches!(self.events.reach(), Reach::Threads) {
             tasks.for_each(|task| self.waits.expect(task));
         }
     }
 
-    /// Waits count from now on.
+    /// Begins to record waits.
     pub fn start(&mut self, now_ns: u64) {
         self.waits.start(now_ns);
     }
@@ -84,7 +85,7 @@ impl Switches {
         self.drain_up_to(monotonic_ns().saturating_sub(SETTLED_NS), sink, patience);
     }
 
-    /// Takes what is left, and gives threads that still wait the time up to now.
+    /// Takes the remaining records, and ends unfinished waits now.
     pub fn finish(&mut self, sink: &mut Sink) {
         let (mut patience, now_ns) = (LAST_PATIENCE, monotonic_ns());
         self.drain_up_to(now_ns, sink, &mut patience);
@@ -109,13 +110,13 @@ impl Switches {
         );
     }
 
-    /// What was counted: name and count.
+    /// Totals: name and count.
     pub fn totals(&self) -> Vec<(String, u64)> {
         self.waits.totals()
     }
 }
 
-/// Why `--off-cpu` can't be had.
+/// Why `--off-cpu` is not possible.
 pub fn forbidden(errno: Errno) -> SourceError {
     SourceError::system(
         "cannot record where threads wait: perf events of switches are not allowed here",

@@ -1,4 +1,4 @@
-//! The threads of a process, by `/proc`.
+//! The threads of a process, from `/proc`.
 
 use super::stat;
 use crate::source::SourceError;
@@ -20,7 +20,7 @@ pub fn of(pid: i32) -> Vec<i32> {
     tids
 }
 
-/// Processes that the threads of `pid` started and that still run.
+/// The running child processes of `pid`.
 pub fn children(pid: i32) -> Vec<i32> {
     let read = |tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
     let lists: Vec<String> = of(pid)
@@ -40,7 +40,7 @@ pub fn name(pid: i32, tid: i32) -> String {
     String::from_utf8_lossy(&comm).trim_end().to_string()
 }
 
-/// The threads that there are, as events at `now_ns`.
+/// The current threads, as events at `now_ns`.
 pub fn events(pid: i32, now_ns: u64) -> Vec<TaskEvent> {
     let event = |tid: i32| TaskEvent {
         time_ns: now_ns,
@@ -53,7 +53,7 @@ pub fn events(pid: i32, now_ns: u64) -> Vec<TaskEvent> {
     of(pid).into_iter().map(event).collect()
 }
 
-/// The code that is mapped, as events at `now_ns`.
+/// The current code mappings, as events at `now_ns`.
 pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
     let event = |mapping| ModuleEvent {
         time_ns: now_ns,
@@ -69,7 +69,7 @@ pub fn module_events(pid: i32, now_ns: u64) -> Vec<ModuleEvent> {
 /// Makes sure that `pid` is a process that can be recorded.
 ///
 /// # Errors
-/// That there is none, or that the id is one of a thread.
+/// Why it can't be recorded, for example because the id is of a thread.
 pub fn check_exists(pid: i32) -> Result<(), SourceError> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| {
         SourceError(format!(

@@ -1,4 +1,4 @@
-//! The threads under ptrace: a table of fixed size, and whether each one runs.
+//! The threads under ptrace: a table of fixed size with their states.
 
 use super::stat;
 use nix::sys::signal::Signal;
@@ -8,19 +8,19 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use uprof::Task;
 
-/// Most threads under ptrace; later ones run unwatched.
+/// Most threads under ptrace; further ones are not traced.
 pub const MOST: usize = 1024;
 
-/// Where a thread under ptrace stands.
+/// The state of a thread under ptrace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceeState {
-    /// On its own.
+    /// Running.
     Free,
-    /// It was asked to stop.
+    /// A stop was requested.
     Asked,
-    /// It has stopped; when it goes on, it gets this signal.
+    /// Stopped; it will be resumed with this signal.
     Stopped(Option<Signal>),
-    /// It has stopped as its whole process did, by SIGSTOP or its like, and has to stay so.
+    /// In a group stop (SIGSTOP and the like), in which it has to stay.
     GroupStopped,
 }
 
@@ -29,19 +29,19 @@ pub enum TraceeState {
 pub struct Tracee {
     /// Process and thread id.
     pub task: Task,
-    /// Where it stands.
+    /// Its state.
     pub state: TraceeState,
-    /// `/proc/PID/task/TID/stat`, kept open; `None` where it could not be opened.
+    /// `/proc/PID/task/TID/stat`, kept open; `None` if it could not be opened.
     stat: Option<File>,
 }
 
 impl Tracee {
-    /// The thread id as the system takes it.
+    /// The thread id.
     pub fn tid(&self) -> Pid {
         Pid::from_raw(self.task.vcpu as i32)
     }
 
-    /// Whether the thread is executing or ready to (state R of proc_pid_stat(5)).
+    /// Whether the thread is running or runnable (state R of proc_pid_stat(5)).
     pub fn is_running(&self) -> bool {
         let mut text = [0; 128];
         let read = self
@@ -59,7 +59,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Room for all that there may be.
+    /// Room for [`MOST`] threads.
     pub fn new() -> Self {
         Threads {
             all: Vec::with_capacity(MOST),
@@ -71,7 +71,7 @@ impl Threads {
         self.all.len() < MOST
     }
 
-    /// Adds a thread, if it isn't known and there is room; says whether it was added.
+    /// Adds a thread if it is new and there is room; returns whether it was added.
     pub fn add(&mut self, task: Task) -> bool {
         let known = self.all.iter().any(|tracee| tracee.task.vcpu == task.vcpu);
         let room = self.has_room();
@@ -85,13 +85,13 @@ impl Threads {
         !known && room
     }
 
-    /// Forgets a thread, and returns what it was.
+    /// Removes a thread, and returns its task.
     pub fn remove(&mut self, tid: Pid) -> Option<Task> {
         let at = self.all.iter().position(|tracee| tracee.tid() == tid)?;
         Some(self.all.swap_remove(at).task)
     }
 
-    /// Forgets all threads of `task`'s process but `task` itself: it executed another program.
+    /// Removes all threads of `task`'s process but `task` itself: it executed another program.
     pub fn keep_leader(&mut self, task: Task) {
         self.all
             .retain(|tracee| tracee.task.space != task.space || tracee.task == task);

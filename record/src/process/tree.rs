@@ -1,16 +1,15 @@
-//! Which processes a target is: some that are named, and all that they and their children started,
-//! by `/proc`.
+//! Finds processes by name, and all that they and their children started, from `/proc`.
 
 use super::{stat, threads};
 use crate::pids;
 use std::collections::HashSet;
 
-/// Bytes of a process's name (`TASK_COMM_LEN` less the zero byte).
+/// Bytes of a process's name (`TASK_COMM_LEN` without the zero byte).
 const NAME_BYTES: usize = 15;
-/// Most processes that are looked at from the first one down.
+/// Most processes in a tree.
 pub const MOST_PROCESSES: usize = 16_384;
 
-/// `pids` and all processes below them that still run, each once.
+/// `pids` and all running processes below them, each once.
 pub fn below(pids: &[i32]) -> Vec<i32> {
     below_by(pids, threads::children)
 }
@@ -36,8 +35,8 @@ fn below_by(pids: &[i32], children_of: impl Fn(i32) -> Vec<i32>) -> Vec<i32> {
     all
 }
 
-/// Processes with this name, or whose executable has it; not ourselves. A process keeps 15 bytes of
-/// its name (`comm`).
+/// Processes with this name, or whose executable has it, except this one. The name of a process (`comm`) has 15
+/// bytes.
 pub fn named(name: &str) -> Vec<i32> {
     let own = std::process::id() as i32;
     let short = match name

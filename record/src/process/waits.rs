@@ -1,9 +1,7 @@
-//! Where threads wait and for how long: pairs the kernel's records of threads that leave a processor with
-//! those of threads that come back.
+//! Where and how long threads wait: pairs the kernel's records of switches out with those of switches in.
 //!
-//! Enters: records in the order of time. Leaves: a slot for each wait, when it is over. A thread's stack at
-//! the switch is kept in a slot of our own until then. A length is told only where nothing was lost in
-//! between. Must not allocate.
+//! Input: records in the order of time. Output: a slot for each wait, when it is over. A thread's stack at the switch
+//! is kept in a slot until then. A length is recorded only if no records were lost in between. Must not allocate.
 
 use super::records::{Fields, RecordReader, trailer};
 use crate::ring::Sink;
@@ -12,15 +10,15 @@ use perf_event_open_sys::bindings as abi;
 use uprof::cold::LossReason;
 use uprof::{State, Stop, Task, Wait};
 
-/// Most threads that are known at one time; waits of others are counted as lost.
+/// Most threads at a time; waits of further ones are counted as lost.
 const THREADS_MAX: usize = 16_384;
-/// Most threads that may wait with a stack at one time; others wait without.
+/// Most threads that wait with a stack at a time; further ones wait without.
 const STACKS_MAX: usize = 4096;
-/// Memory that those stacks may take, where each is as large as was asked for.
+/// Most memory for those stacks, each of the requested size.
 const STACK_MEMORY_BYTES: usize = 256 << 20;
-/// A wait shorter than this is told with its own stack if none of its thread was in as long a time; else its
-/// time is added to that of the next one that is. However often threads switch, each has at most two thousand
-/// rows a second, and the sum is exact.
+/// A wait shorter than this is recorded with its own stack only if no other short wait of its thread was within this
+/// time; else its time is added to the next one that is. So each thread has at most two thousand rows a second, and
+/// the sum is exact.
 const SHORT_NS: u64 = 1_000_000;
 
 /// A thread that switches.
@@ -28,11 +26,11 @@ const SHORT_NS: u64 = 1_000_000;
 struct Thread {
     task: Task,
     place: Place,
-    /// With which it left the processor.
+    /// The stack with which it left the processor.
     stack: Option<Box<Slot>>,
-    /// When the last short wait ended that was told with its own stack.
-    told_ns: u64,
-    /// Short waits without a stack: of a thread that was blocked, and of one that was ready.
+    /// When the last short wait that was recorded with its own stack ended.
+    recorded_ns: u64,
+    /// Short waits not recorded yet, while blocked and while ready.
     short: [Short; 2],
 }
 
@@ -42,7 +40,7 @@ impl Thread {
             task,
             place: Place::Unknown,
             stack: None,
-            told_ns: 0,
+            recorded_ns: 0,
             short: Default::default(),
         }
     }
@@ -50,7 +48,7 @@ impl Thread {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Place {
-    /// Not seen yet: what it waits for began before.
+    /// Not seen yet: its current wait began before the recording.
     Unknown,
     On,
     Off {
@@ -59,7 +57,7 @@ enum Place {
     },
 }
 
-/// Waits added up.
+/// A sum of waits.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Short {
     count: u64,
@@ -77,7 +75,7 @@ impl Short {
     }
 }
 
-/// What was counted, for the end of the recording.
+/// Totals for the end record.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
     waits: u64,
@@ -88,7 +86,7 @@ struct Counted {
     never_switched: u64,
 }
 
-/// The threads of a recording, and what they wait for.
+/// The threads of a recording and their waits.
 #[derive(Debug)]
 pub struct Waits {
     reader: RecordReader,
@@ -104,7 +102,7 @@ fn index_of(state: State) -> usize {
 }
 
 impl Waits {
-    /// None yet; `stack_bytes`: how much of a stack a sample may have.
+    /// Without threads; `stack_bytes` is the size of a sample's stack.
     pub fn new(reader: RecordReader, stack_bytes: usize) -> Self {
         let slot_bytes =
             size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
@@ -112,7 +110,7 @@ impl Waits {
         Waits {
             reader,
             threads: Vec::with_capacity(THREADS_MAX),
-            // Memory that no stack has been written to takes no room.
+            // Memory that was never written to takes no room.
             free: (0..slots)
                 .map(|_| Box::new(Slot::new(stack_bytes)))
                 .collect(),
@@ -120,7 +118,7 @@ impl Waits {
         }
     }
 
-    /// A thread that is there before the first record. If none ever comes, that is told.
+    /// Adds a thread that exists before the first record. If it never switches, it is counted.
     pub fn expect(&mut self, task: Task) {
         let known = self
             .threads
@@ -132,8 +130,8 @@ impl Waits {
         }
     }
 
-    /// Takes one record: its type, its `misc` field and the bytes after the header.
-    /// Work on it begins at `now_ns`; returns when it ended, as far as a clock was read.
+    /// Takes one record: its type, its `misc` field and the bytes after the header. Its processing begins at
+    /// `now_ns`; returns when it ended, if a clock was read.
     pub fn record(
         &mut self,
         kind: u32,
@@ -159,12 +157,12 @@ impl Waits {
         self.reader.began_ns
     }
 
-    /// Waits count from `now_ns` on.
+    /// Records waits from `now_ns` on.
     pub fn start(&mut self, now_ns: u64) {
         self.reader.since_ns = now_ns;
     }
 
-    /// Where `task` stands among the threads; a new one is added.
+    /// The index of `task`'s thread, which is added if it is new.
     fn find(&mut self, task: Task, time_ns: u64, sink: &mut Sink) -> Option<usize> {
         match self
             .threads
@@ -182,7 +180,7 @@ impl Waits {
         }
     }
 
-    /// The stack of a thread that is about to leave its processor.
+    /// Keeps the stack of a thread that is about to leave its processor.
     fn leaving(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = self.reader.of_sample(body)?;
         let Some(index) = self.find(task, time_ns, sink) else {
@@ -200,7 +198,7 @@ impl Waits {
     fn switched(&mut self, misc: u16, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (task, time_ns) = trailer(body)?;
         if task.vcpu == 0 {
-            // A processor that has nothing to do.
+            // The idle task.
             return Some(());
         }
         let Some(index) = self.find(task, time_ns, sink) else {
@@ -222,7 +220,7 @@ impl Waits {
         Some(())
     }
 
-    /// A thread that has a processor again.
+    /// Handles a thread that has a processor again.
     fn back(&mut self, index: usize, now_ns: u64, sink: &mut Sink) {
         let thread = &mut self.threads[index];
         match std::mem::replace(&mut thread.place, Place::On) {
@@ -233,16 +231,16 @@ impl Waits {
         self.free.extend(self.threads[index].stack.take());
     }
 
-    /// Sends on a wait that is over.
+    /// Records a wait that is over.
     fn waited(&mut self, index: usize, since_ns: u64, now_ns: u64, state: State, sink: &mut Sink) {
         let thread = &mut self.threads[index];
         let time_ns = now_ns.saturating_sub(since_ns);
         let short = &mut thread.short[index_of(state)];
         let is_short = time_ns < SHORT_NS;
         self.counted.waits += 1;
-        let too_soon = now_ns.saturating_sub(thread.told_ns) < SHORT_NS;
+        let too_soon = now_ns.saturating_sub(thread.recorded_ns) < SHORT_NS;
         if is_short && (too_soon || thread.stack.is_none()) {
-            // What is left of a stack goes back to the others.
+            // The caller frees the stack.
             short.add(since_ns, time_ns);
             return;
         }
@@ -252,7 +250,7 @@ impl Waits {
             return self.bare(task, since_ns, state, wait, sink);
         };
         if is_short {
-            thread.told_ns = now_ns;
+            thread.recorded_ns = now_ns;
         }
         let mut wait = Wait { time_ns, count: 1 };
         let mut first_ns = since_ns;
@@ -270,7 +268,7 @@ impl Waits {
         self.send(slot, first_ns, state, wait, sink);
     }
 
-    /// Hands a stack over, for an empty slot of the ring: there are as many here as before.
+    /// Exchanges a slot with a stack for an empty slot of the ring.
     fn send(
         &mut self,
         mut slot: Box<Slot>,
@@ -288,7 +286,7 @@ impl Waits {
         self.free.push(other);
     }
 
-    /// Tells of waits whose stack nobody took.
+    /// Records waits without a stack.
     fn bare(&mut self, task: Task, time_ns: u64, state: State, wait: Wait, sink: &mut Sink) {
         self.counted.bare += wait.count;
         if let Some(mut slot) = sink.take(time_ns) {
@@ -298,7 +296,7 @@ impl Waits {
         }
     }
 
-    /// Tells of the short waits of a thread that no stack came after.
+    /// Records the remaining short waits of a thread, without a stack.
     fn flush(&mut self, index: usize, sink: &mut Sink) {
         let thread = &mut self.threads[index];
         let (task, short) = (thread.task, std::mem::take(&mut thread.short));
@@ -314,7 +312,7 @@ impl Waits {
         }
     }
 
-    /// A thread that was not there before: what it waits for begins with its first switch.
+    /// Handles a new thread, whose waits begin with its first switch.
     fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let mut fields = Fields(body);
         let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
@@ -343,8 +341,8 @@ impl Waits {
         Some(())
     }
 
-    /// Nobody knows who came back in what is lost: whoever was away may have run and left again. Waits
-    /// that are not over are left out, and what their threads do next begins anew.
+    /// Handles lost records, among which switches may have been: current waits are left out, and their threads begin
+    /// anew.
     fn lost(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
@@ -354,7 +352,7 @@ impl Waits {
             self.flush(index, sink);
             let thread = &mut self.threads[index];
             count += u64::from(matches!(thread.place, Place::Off { .. }));
-            // Neither is what it came back from known, nor did it begin before the recording.
+            // The next record of the thread must end no wait.
             thread.place = Place::On;
             self.free.extend(thread.stack.take());
         }
@@ -362,7 +360,7 @@ impl Waits {
         Some(())
     }
 
-    /// Gives threads that still wait the time up to `now_ns`; `has_room` waits for a free slot.
+    /// Ends unfinished waits at `now_ns`; `has_room` waits for a free slot.
     pub fn end(&mut self, now_ns: u64, sink: &mut Sink, mut has_room: impl FnMut(&mut Sink)) {
         for index in 0..self.threads.len() {
             has_room(sink);
@@ -380,7 +378,7 @@ impl Waits {
         self.threads.clear();
     }
 
-    /// What was counted: name and count.
+    /// Totals: name and count.
     pub fn totals(&self) -> Vec<(String, u64)> {
         let Counted {
             waits,
@@ -398,8 +396,9 @@ impl Waits {
             ("waits_not_over_at_the_end", unfinished),
             ("threads_that_never_switched", never_switched),
         ];
-        let told = all.iter().filter(|(_, count)| *count > 0);
-        told.map(|(name, count)| ((*name).to_owned(), *count))
+        let counted = all.iter().filter(|(_, count)| *count > 0);
+        counted
+            .map(|(name, count)| ((*name).to_owned(), *count))
             .collect()
     }
 }

@@ -1,28 +1,27 @@
-//! Looks at `/proc` now and then for threads and mappings that a sample does not show.
+//! Polls `/proc` for threads and mappings.
 //!
-//! For sources to which the kernel does not tell of them (ptrace). Runs on the encoder thread.
+//! For sources that get no records of them from the kernel (ptrace). Runs on the encoder thread.
 
 use super::census::Census;
-use super::whom::Whom;
+use super::scope::Scope;
 use super::{maps, stat, threads, tree};
 use crate::source::{Observations, Observer};
 use std::collections::HashSet;
 use uprof::cold::{ModuleChange, ModuleEvent, ProcessTime, TaskChange, TaskEvent};
 
-/// Most processes whose threads and mappings are read in a look.
+/// Most processes whose threads and mappings are read at a time.
 const MOST_PROCESSES: usize = 1024;
 
 /// Watches processes and their children.
 #[derive(Debug)]
 pub struct Watcher {
-    whom: Whom,
+    scope: Scope,
     census: Census,
-    /// What was there at the last look. What has gone is forgotten: recordings are long, and a
-    /// process id or an address may come again with something else.
+    /// What was there at the last poll. What has gone is forgotten, since process ids and addresses are reused.
     last: Sight,
 }
 
-/// What one look saw.
+/// The result of a poll.
 #[derive(Debug, Default)]
 struct Sight {
     /// Space, first address, length, file offset, path.
@@ -31,18 +30,18 @@ struct Sight {
 }
 
 impl Watcher {
-    /// Watches the processes of `whom`.
-    pub fn new(whom: Whom) -> Self {
+    /// Watches the processes of `scope`.
+    pub fn new(scope: Scope) -> Self {
         Watcher {
-            whom,
+            scope,
             census: Census::default(),
             last: Sight::default(),
         }
     }
 
-    /// The processes that are there: those of the target, and of those that were there before.
+    /// The current processes: those of the target, and descendants of those seen before.
     fn pids(&self) -> Vec<i32> {
-        let mut pids = self.whom.pids();
+        let mut pids = self.scope.pids();
         pids.extend(self.last.names.iter().map(|(pid, _, _)| *pid));
         let mut pids = tree::below(&pids);
         pids.retain(|&pid| stat::of(pid).is_some());
@@ -92,14 +91,14 @@ impl Observer for Watcher {
         for &pid in pids.iter().take(MOST_PROCESSES) {
             self.look_at(pid, now_ns, &mut sight, &mut seen);
         }
-        seen.times = Some(self.census.look(&pids, false));
+        seen.times = Some(self.census.read(&pids, false));
         self.last = sight;
         seen
     }
 
     fn count(&mut self, last: bool) -> Option<Vec<ProcessTime>> {
         let pids = self.pids();
-        Some(self.census.look(&pids, last))
+        Some(self.census.read(&pids, last))
     }
 }
 
@@ -110,7 +109,7 @@ mod tests {
 
     #[test]
     fn threads_that_have_gone_are_forgotten() {
-        let mut watcher = Watcher::new(Whom::Tree(vec![std::process::id() as i32]));
+        let mut watcher = Watcher::new(Scope::Tree(vec![std::process::id() as i32]));
         for round in 0..20 {
             let (ready, is_ready) = channel();
             let (end, is_over) = channel::<()>();

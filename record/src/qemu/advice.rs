@@ -1,13 +1,13 @@
 //! Which QEMU options would make sampling cheaper.
 //!
-//! Enters: what the monitor said. Leaves: sentences, the most useful first.
+//! Input: the machine as described by its monitor. Output: sentences, the most useful first.
 
 use super::machine::{Machine, Stub};
 use super::ram::SharedRam;
 use crate::gdb::endpoint::Endpoint;
 use uprof::Arch;
 
-/// What to change about the machine, and why; empty where nothing is left to gain.
+/// What to change about the machine, and why; empty if nothing would help.
 pub fn advice(machine: &Machine) -> Vec<String> {
     let mut all = Vec::new();
     let arch = match machine.arch.as_str() {

@@ -1,4 +1,4 @@
-//! What stands between a QEMU guest and a good recording, and which options would make it cheaper.
+//! Examines whether a QEMU guest can be recorded well, and which options would make it cheaper.
 
 use super::advice::advice;
 use super::machine::Machine;
@@ -12,10 +12,10 @@ use crate::plan::Plan;
 use crate::source::SourceError;
 use std::path::{Path, PathBuf};
 
-/// More guests are not listed.
+/// Most guests that are listed.
 const GUESTS_MAX: usize = 32;
 
-/// Looks at the guest whose monitor listens at `path`.
+/// Examines the guest whose monitor listens at `path`.
 pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
     let mut report = Report::default();
     let machine = match ask(path) {
@@ -25,7 +25,7 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
             return report;
         }
     };
-    // Without another one, the image is the kernel that QEMU was given, if that is one.
+    // The default image is the kernel that QEMU was given, if it is an ELF file.
     let known = machine.kernel.as_deref();
     let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
     let image = say_image(&mut report, elf);
@@ -38,7 +38,7 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
     report
 }
 
-/// Looks for QEMU processes, and for how they can be asked.
+/// Lists QEMU processes and their monitors.
 pub fn examine_host(report: &mut Report) {
     let guests: Vec<(i32, Option<String>)> = pids::all()
         .into_iter()
@@ -80,7 +80,7 @@ fn folder_of(pid: i32) -> PathBuf {
 /// The target by which the QEMU with this command line is recorded: its monitor, else its stub.
 /// Its paths begin in its `folder`.
 fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
-    // QEMU takes one hyphen or two.
+    // QEMU accepts one hyphen or two.
     let is_option = |word: &str, option: &str| {
         let named = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
         named == Some(option)

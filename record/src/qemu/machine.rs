@@ -1,7 +1,7 @@
-//! What the monitor says about a machine.
+//! A machine as described by its monitor.
 //!
-//! Enters: a monitor. Leaves: architecture, vCPUs, memory and where it lies, the gdb stub. Everything
-//! that QEMU prints for people is read with care: what isn't understood is left out.
+//! Input: a monitor. Output: architecture, vCPUs, memory and its files, the gdb stub. Output of the human monitor
+//! that isn't understood is ignored.
 
 use super::qmp::{Qmp, QmpError};
 use crate::gdb::endpoint::Endpoint;
@@ -24,19 +24,19 @@ pub struct Machine {
     pub kind: String,
     /// Threads of QEMU that run the vCPUs.
     pub threads: Vec<u64>,
-    /// Whether the processor's virtualisation is used, rather than emulation.
+    /// Whether hardware virtualisation is used, rather than emulation.
     pub kvm: bool,
     /// The kernel that was loaded, if it was given to QEMU.
     pub kernel: Option<PathBuf>,
     /// Shared memory back ends.
     pub backends: Vec<Backend>,
-    /// Which guest-physical addresses lie where in the back ends.
+    /// Guest-physical addresses in the back ends.
     pub ranges: Vec<Range>,
     /// The gdb stub.
     pub stub: Stub,
 }
 
-/// A memory back end that is shared with whoever opens its file.
+/// A memory back end that is shared through a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backend {
     /// Its id.
@@ -47,14 +47,14 @@ pub struct Backend {
     pub path: Option<PathBuf>,
 }
 
-/// Guest-physical addresses that lie in a back end.
+/// A range of guest-physical addresses in a back end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     /// First address.
     pub start: u64,
     /// Bytes.
     pub bytes: u64,
-    /// Where that is in the back end.
+    /// Its offset in the back end.
     pub offset: u64,
     /// The back end's id.
     pub backend: String,
@@ -76,7 +76,7 @@ impl Machine {
     /// Asks for everything.
     ///
     /// # Errors
-    /// That the monitor does not answer, or is too old for the questions.
+    /// The monitor does not answer, or does not know a command.
     pub fn ask(qmp: &mut Qmp) -> Result<Self, QmpError> {
         let text = |value: &Value, key: &str| {
             let found = value.get(key).and_then(Value::as_str);
@@ -138,7 +138,7 @@ fn ask_backends(qmp: &mut Qmp) -> Result<Vec<Backend>, QmpError> {
     Ok(backends)
 }
 
-/// The gdb stub's character device is called `gdb`; its file name says whether anyone is connected.
+/// The gdb stub's character device is called `gdb`; its file name shows whether a debugger is connected.
 pub fn ask_stub(qmp: &mut Qmp) -> Result<Stub, QmpError> {
     let list = qmp.run("query-chardev", json!({}))?;
     let devices = list.as_array().map(Vec::as_slice).unwrap_or_default();
@@ -173,8 +173,8 @@ fn stub_of(file_name: &str) -> Stub {
     endpoint.map_or(Stub::None, Stub::Listens)
 }
 
-/// Reads the flat view of the address space named `memory` from what `info mtree -f` prints:
-/// `  0000000000100000-0000000007ffffff (prio 0, ram): mem @0000000000100000`.
+/// Parses the flat view of the address space named `memory` in the output of `info mtree -f`: `
+/// 0000000000100000-0000000007ffffff (prio 0, ram): mem @0000000000100000`.
 fn ranges(text: &str) -> Vec<Range> {
     const MOST_RANGES: usize = 1024;
     let views = text.split("FlatView #");
@@ -189,7 +189,7 @@ fn range(line: &str) -> Option<Range> {
     let (addresses, rest) = line.trim().split_once(" (prio ")?;
     let (kind, rest) = rest.split_once("): ")?;
     let (_, kind) = kind.split_once(", ")?;
-    // Read-only memory (`rom`) is where the firmware has closed its shadow; nobody's stack.
+    // Read-only memory (`rom`) is the firmware's shadow.
     if kind != "ram" && kind != "rom" {
         return None;
     }

@@ -1,7 +1,7 @@
-//! A client of QEMU's machine protocol: JSON, one object a line.
+//! A client of QEMU's machine protocol: JSON, one object per line.
 //!
-//! Enters: commands. Leaves: their results. Events are skipped; answers are bounded in size and time.
-//! Source: QEMU documentation, "QEMU Machine Protocol Specification".
+//! Input: commands. Output: their results. Events are skipped; replies are bounded in size and time. Source: QEMU
+//! documentation, "QEMU Machine Protocol Specification".
 
 use crate::gdb::endpoint::{Connection, Endpoint, deadline};
 use crate::gdb::error::GdbError;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest conversation: a monitor answers in milliseconds.
 const WHOLE: Duration = Duration::from_secs(3);
-/// Longest answer; a machine with many devices has a long memory map. Parsed, it may take 32 times that.
+/// Longest reply; a machine with many devices has a long memory map. Parsed, it may take 32 times as much.
 const MOST_LINE_BYTES: usize = 2 << 20;
 /// Most events that may come before an answer.
 const MOST_EVENTS: usize = 10_000;
@@ -40,7 +40,7 @@ pub enum QmpError {
         /// What happened.
         why: &'static str,
     },
-    /// What came is no answer.
+    /// Not a valid reply.
     #[error(
         "{path} is no QMP monitor: {problem}; start QEMU with -qmp unix:PATH,server=on,wait=off"
     )]
@@ -50,7 +50,7 @@ pub enum QmpError {
         /// What is wrong.
         problem: String,
     },
-    /// QEMU says no.
+    /// QEMU refused a command.
     #[error("QEMU refused {command}: {reason}")]
     Refused {
         /// The command.
@@ -60,7 +60,7 @@ pub enum QmpError {
     },
 }
 
-/// What it takes to have a monitor is not what it takes to have a stub.
+/// Why there is no connection, with advice about monitors instead of stubs.
 fn unreachable(error: &GdbError) -> String {
     match error {
         GdbError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
@@ -82,12 +82,12 @@ pub struct Qmp {
     path: String,
     connection: Connection,
     received: Vec<u8>,
-    /// When the conversation has lasted too long, however quick each answer is.
+    /// When the whole conversation has to be over, however quick each reply is.
     end_ns: u64,
 }
 
 impl Qmp {
-    /// Connects to the monitor that listens at `path`, and ends its greeting.
+    /// Connects to the monitor that listens at `path`, and negotiates capabilities.
     ///
     /// # Errors
     /// Why there is no conversation.
@@ -97,7 +97,7 @@ impl Qmp {
         Qmp::over(connection, path)
     }
 
-    /// Talks over a connection that is there already; `path` is what messages call it.
+    /// A client over an existing connection; `path` is its name in messages.
     ///
     /// # Errors
     /// As for [`Qmp::connect`].
@@ -158,7 +158,7 @@ impl Qmp {
     /// The property of an object of the machine; `None` if it has none.
     ///
     /// # Errors
-    /// That the monitor is silent.
+    /// The monitor does not answer.
     pub fn property(&mut self, object: &str, name: &str) -> Result<Option<Value>, QmpError> {
         match self.run("qom-get", json!({ "path": object, "property": name })) {
             Ok(value) => Ok(Some(value)),
@@ -172,7 +172,7 @@ impl Qmp {
         let mut searched = 0;
         let mut bytes = [0; 16 << 10];
         if monotonic_ns() > self.end_ns {
-            // Events keep coming, each in time.
+            // Events may keep coming, each in time.
             return Err(self.silent(command, Errno::ETIMEDOUT));
         }
         loop {
@@ -204,7 +204,7 @@ impl Qmp {
         }
     }
 
-    /// What the monitor says can't be believed.
+    /// The error for an invalid reply.
     pub fn nonsense(&self, problem: impl Into<String>) -> QmpError {
         QmpError::Nonsense {
             path: self.path.clone(),

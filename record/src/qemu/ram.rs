@@ -1,8 +1,8 @@
 //! Guest memory in a file that QEMU shares, read by the guest's own page tables.
 //!
-//! Enters: what the monitor said, and each vCPU's translation registers. Leaves: bytes. The file is
-//! read and not mapped: a file that its owner truncates then gives short reads, not a fault in the
-//! recorder. Nothing is kept from one sample to the next but open files.
+//! Input: the monitor's description, and each vCPU's translation registers. Output: bytes. The file is read rather
+//! than mapped: if its owner truncates it, reads are short, where a mapping would fault. Nothing but open files is
+//! kept between samples.
 
 use super::machine::{Machine, Range};
 use crate::gdb::guest_ram::GuestRam;
@@ -23,7 +23,7 @@ pub struct SharedRam {
     pagings: Vec<Paging>,
 }
 
-/// A range, and which file it lies in.
+/// A range, and its file.
 #[derive(Debug, Clone, Copy)]
 struct Placed {
     start: u64,
@@ -36,7 +36,7 @@ impl SharedRam {
     /// Opens the files behind the machine's memory.
     ///
     /// # Errors
-    /// Why there is none, for people, to follow "guest memory is read through the stub: ".
+    /// Why it can't be read, to follow "guest memory is read through the stub: ".
     pub fn open(machine: &Machine, arch: Arch) -> Result<Self, String> {
         let mut ram = SharedRam {
             arch,
@@ -99,7 +99,7 @@ fn open_backend(
     machine: &Machine,
 ) -> Result<File, String> {
     let found = match path {
-        // A folder means a file without a name in it.
+        // A folder means an unnamed file in it.
         Some(path) if path.is_file() => path.to_owned(),
         _ => find_nameless(id, bytes, machine).ok_or_else(|| {
             format!("the file of memory back end {id} has no name that can be opened from here")

@@ -1,4 +1,4 @@
-//! Opens a QEMU guest: facts and memory by the monitor, registers by the gdb stub.
+//! Opens a QEMU guest: facts and memory from the monitor, registers from the gdb stub.
 
 use super::machine::{Machine, Stub, ask_stub};
 use super::qmp::Qmp;
@@ -19,7 +19,7 @@ use uprof::cold::TargetKind;
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
-/// Why the guest can't be sampled; it runs.
+/// Why the guest can't be sampled; it keeps running.
 pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let mut qmp = Qmp::connect(path)?;
     let machine = Machine::ask(&mut qmp)?;
@@ -53,7 +53,7 @@ pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, 
         .map(|path| Image::open(path, None));
     drop(qmp);
     if images.is_empty() {
-        // A kernel that is no ELF image, such as a bzImage, says nothing about addresses.
+        // A kernel that is not an ELF image, such as a bzImage, has no addresses.
         images.extend(kernel.and_then(Result::ok));
     }
     let opening = Opening {
@@ -93,7 +93,7 @@ fn notes(machine: &Machine) -> Vec<(String, String)> {
     notes
 }
 
-/// The stub that there is, or one that is started beside the monitor's socket.
+/// The machine's stub, or one that is started beside the monitor's socket.
 fn find_stub(
     qmp: &mut Qmp,
     machine: &Machine,
@@ -122,7 +122,7 @@ fn find_stub(
             Stub::Taken => return Err(taken()),
             Stub::None => {}
         }
-        // What listens where we can't see it would keep QEMU from starting another.
+        // A stub that listens elsewhere would keep QEMU from starting another.
         qmp.human("gdbserver none")?;
     }
     Err(SourceError(format!(
@@ -135,7 +135,7 @@ fn find_stub(
 
 /// Stops a stub that was started for the recording.
 fn stop_stub(monitor: &Path) {
-    // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+    // If the monitor is gone or busy, the stub remains, which does not affect the guest.
     if let Ok(mut qmp) = Qmp::connect(monitor) {
         let _ = qmp.human("gdbserver none");
     }

@@ -1,4 +1,4 @@
-//! The monotonic clock, sleeping until a deadline of it, and being prompt then.
+//! Clocks, and punctual sleep until a deadline.
 
 use std::mem::MaybeUninit;
 
@@ -16,13 +16,13 @@ pub fn realtime_ns() -> i64 {
     i64::try_from(read(libc::CLOCK_REALTIME)).unwrap_or(i64::MAX)
 }
 
-/// Time since the system started, also while it slept (`CLOCK_BOOTTIME`), in nanoseconds.
+/// Time since boot, including suspend (`CLOCK_BOOTTIME`), in nanoseconds.
 pub fn boot_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// Processor time that all threads of process `pid` took together, also those that ended, in
-/// nanoseconds; `None` when the process is gone.
+/// Processor time of all threads of process `pid`, ended ones included, in nanoseconds; `None` if the process is
+/// gone.
 pub fn processor_time_ns(pid: i32) -> Option<u64> {
     /// `CPUCLOCK_SCHED` of `linux/posix-timers.h`, of the whole process.
     const SCHEDULED: libc::clockid_t = 2;
@@ -46,8 +46,8 @@ fn read(clock: libc::clockid_t) -> u64 {
     time_ns.unwrap_or(0)
 }
 
-/// Makes this thread's sleeps end when they should: by default the kernel lets them last up to 50 us longer, to
-/// wake for several things at once, a guest among them. Where that is forbidden, they last longer.
+/// Sets the smallest timer slack for this thread's sleeps, which by default may last 50 us longer. Has no effect
+/// where that is forbidden.
 pub fn sleep_exactly() {
     let _ = nix::sys::prctl::set_timerslack(1);
 }
@@ -55,9 +55,9 @@ pub fn sleep_exactly() {
 /// The shortest slice that the scheduler gives.
 const SHORTEST_SLICE_NS: u64 = 100_000;
 
-/// Makes this thread get a processor as soon as it wakes, where others are busy on it: it asks for the shortest slice,
-/// and in exchange is allowed to begin within those of others. No privilege is needed, and no more processor time
-/// is given. Linux before 6.12 takes no notice; other policies than the usual one are left.
+/// Makes the scheduler run this thread soon after it wakes on a busy processor: with the shortest slice, it may
+/// preempt others within theirs. This needs no privilege and gives no more processor time. Linux before 6.12 ignores
+/// it; a policy other than the default is left alone.
 ///
 /// `sched_setattr(2)`; `PREEMPT_SHORT` in `kernel/sched/features.h`.
 pub fn start_promptly() {
@@ -104,8 +104,7 @@ pub fn sleep_until(deadline_ns: u64) {
     };
 }
 
-/// Time that passes only where someone says so, for recordings of hours in minutes. No build of the
-/// program has it.
+/// A clock that is advanced by hand, for tests of long recordings. No build of the program has it.
 #[cfg(feature = "simulated-time")]
 pub mod simulated {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -113,12 +112,12 @@ pub mod simulated {
     /// 0 while time is real.
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
 
-    /// From here on the monotonic clock of this process shows `now_ns`, and stands.
+    /// Stops the monotonic clock of this process at `now_ns`.
     pub fn start(now_ns: u64) {
         NOW_NS.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Lets `by_ns` pass.
+    /// Advances the clock by `by_ns`.
     pub fn advance(by_ns: u64) {
         NOW_NS.fetch_add(by_ns, Ordering::Relaxed);
     }
@@ -127,7 +126,7 @@ pub mod simulated {
         Some(NOW_NS.load(Ordering::Relaxed)).filter(|&now_ns| now_ns > 0)
     }
 
-    /// Goes to `deadline_ns` at once; `false` while time is real.
+    /// Advances the clock to `deadline_ns`; `false` while time is real.
     pub(super) fn sleep_until(deadline_ns: u64) -> bool {
         now_ns().is_some() && NOW_NS.fetch_max(deadline_ns, Ordering::Relaxed) > 0
     }

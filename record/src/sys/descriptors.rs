@@ -1,8 +1,8 @@
-//! How many files this process may have open (getrlimit(2)).
+//! The limit on open files of this process (getrlimit(2)).
 
 use nix::errno::Errno;
 
-/// Raises the limit as far as it may be without privileges.
+/// Raises the limit as far as possible without privileges.
 ///
 /// # Errors
 /// What `getrlimit` or `setrlimit` return.

@@ -1,5 +1,5 @@
-//! What the guardian needs of the system: a shared page, a fork, a pipe whose end says that the recorder
-//! is gone, however it went, and a lock that ends with the last of both.
+//! System interfaces of the guardian: a shared page, a fork, a pipe that closes when the recorder is gone, and a lock
+//! held by both.
 
 use nix::errno::Errno;
 use std::fs::File;
@@ -47,7 +47,7 @@ impl SharedWords {
     /// Atomic `index`.
     ///
     /// # Panics
-    /// If `index` is not below [`SHARED_WORDS`], which would be an error of the program.
+    /// If `index` is not below [`SHARED_WORDS`], which would be a bug.
     pub fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < SHARED_WORDS);
         // SAFETY: index is inside the page.
@@ -65,7 +65,7 @@ impl Drop for SharedWords {
     }
 }
 
-/// A forked child that runs one function and ends; the parent holds the pipe that it listens to.
+/// A forked child that runs one function and exits; the parent holds the other end of its pipe.
 #[derive(Debug)]
 pub struct ChildProcess {
     pid: libc::pid_t,
@@ -113,7 +113,7 @@ impl ChildProcess {
 }
 
 impl Drop for ChildProcess {
-    /// Lets go of the lifeline and waits for the child to see it.
+    /// Closes the lifeline and waits for the child to end.
     fn drop(&mut self) {
         self.lifeline = None;
         // SAFETY: pid is our child; no status is wanted.
@@ -121,8 +121,8 @@ impl Drop for ChildProcess {
     }
 }
 
-/// Cuts the child's ties: its own session, no signals from the terminal, and none of the parent's
-/// descriptors but the lifeline and `kept`, lest it hold the output open.
+/// Detaches the child: its own session, no signals from the terminal, and none of the parent's descriptors but the
+/// lifeline and `kept`, so that it doesn't hold the output open.
 fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     // SAFETY: no argument; fails harmlessly.
     unsafe { libc::setsid() };
@@ -165,8 +165,8 @@ fn settle_child(kept: &[RawFd], lifeline: RawFd) {
     }
 }
 
-/// Locks `file` for this process and the children that keep it open, until the last of them has ended;
-/// says whether nobody else has.
+/// Locks `file` for this process and the children that keep it open, until the last of them has ended; returns
+/// `false` if another process has locked it.
 pub fn hold(file: &File) -> bool {
     // SAFETY: a descriptor that is open as long as `file`.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }

@@ -13,18 +13,18 @@ pub enum Trigger {
     Cycles,
     /// A timer that runs while the thread does.
     CpuClock,
-    /// The thread leaves its processor, each time. That it leaves or comes back is told by a record, too.
+    /// Each time the thread leaves its processor. Switches out and in are also recorded.
     Switches,
 }
 
-/// Whom an event watches.
+/// What an event watches.
 #[derive(Debug, Clone, Copy)]
 pub enum Watched<'a> {
     /// A thread, and those that it starts later.
     Thread(i32),
-    /// Whatever runs on the processor, but its idling.
+    /// Everything that runs on the processor, except the idle task.
     Everyone,
-    /// The processes of the control group whose folder this is.
+    /// The processes of the control group with this folder.
     Cgroup(BorrowedFd<'a>),
 }
 
@@ -47,14 +47,14 @@ pub struct Settings {
     pub enable_on_exec: bool,
 }
 
-/// What every sample holds.
+/// The contents of every sample.
 const SAMPLE_TYPE: u64 = (abi::PERF_SAMPLE_IP
     | abi::PERF_SAMPLE_TID
     | abi::PERF_SAMPLE_TIME
     | abi::PERF_SAMPLE_CPU
     | abi::PERF_SAMPLE_CALLCHAIN
     | abi::PERF_SAMPLE_REGS_USER) as u64;
-/// What of that every other record ends with: whose it is, when it was written, and where (bytes).
+/// Bytes at the end of every other record: task, time and processor.
 pub const TRAILER_BYTES: usize = 24;
 
 impl Settings {
@@ -85,19 +85,19 @@ impl Settings {
             attributes.sample_type |= abi::PERF_SAMPLE_STACK_USER as u64;
             attributes.sample_stack_user = self.user_stack_bytes;
         }
-        // No watermark: the kernel takes half of the buffer.
+        // No watermark: the kernel uses half of the buffer.
         attributes.__bindgen_anon_2.wakeup_watermark = 0;
         attributes.set_watermark(1);
         if self.trigger == Trigger::Switches {
-            // Names and mappings are told by the event beside it.
+            // Names and mappings are reported by the sampling event.
             attributes.__bindgen_anon_1.sample_period = 1;
             attributes.set_context_switch(1);
         } else {
             attributes.__bindgen_anon_1.sample_freq = self.rate_hz;
             attributes.set_freq(1);
             attributes.set_mmap(1);
-            // Never with build-ids: the kernel then marks the records of all other events too as if they had
-            // some, and a perf record beside us takes device and inode for one, and dies.
+            // Never with build-ids: the kernel then sets the build-id flag in the records of all other events, too,
+            // and a concurrent perf record would misread device and inode as a build-id and crash.
             attributes.set_mmap2(1);
             attributes.set_comm(1);
             attributes.set_comm_exec(1);
@@ -116,7 +116,7 @@ impl Settings {
 pub struct Event(OwnedFd);
 
 impl Event {
-    /// Opens an event on those that are `watched` while they run on processor `cpu`.
+    /// Opens an event on what is `watched` while it runs on processor `cpu`.
     ///
     /// # Errors
     /// What `perf_event_open` returns.
@@ -145,7 +145,7 @@ impl Event {
         Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes this event's records go to the ring buffer of `other`, on the same processor.
+    /// Redirects this event's records to the ring buffer of `other`, on the same processor.
     ///
     /// # Errors
     /// What the ioctl returns.

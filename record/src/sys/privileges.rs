@@ -4,7 +4,7 @@
 
 use nix::errno::Errno;
 
-/// A privilege that root is made of, by its number in linux/capability.h.
+/// A capability, with its number in linux/capability.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
@@ -24,7 +24,7 @@ pub enum Capability {
 
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
 const VERSION_3: u32 = 0x2008_0522;
-/// More than there are; the kernel says EINVAL to the rest.
+/// More than there are; the kernel returns EINVAL for the rest.
 const NUMBERS: libc::c_ulong = 64;
 
 /// `struct __user_cap_header_struct`.
@@ -45,8 +45,8 @@ struct Half {
 
 const _: () = assert!(size_of::<Header>() == 8 && size_of::<Half>() == 12);
 
-/// Gives up for good all capabilities but those of `kept` which this thread has, also for programs that
-/// it might execute. Call it while there is one thread: others keep what they have.
+/// Drops for good all capabilities but those of `kept` that this thread has, also for programs that it might execute.
+/// Must be called while there is one thread: others keep theirs.
 ///
 /// # Errors
 /// What `capget`, `capset` or `prctl` return.
@@ -80,7 +80,7 @@ pub fn keep_only(kept: &[Capability]) -> Result<(), Errno> {
     Errno::result(set).map(drop)
 }
 
-/// No core file is written when this process crashes.
+/// Disables core files of this process.
 ///
 /// # Errors
 /// What `setrlimit` returns.

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
-/// Leaves a thread in its group stop (SIGSTOP and its like) but lets it report what comes next.
+/// Leaves a thread in its group stop (SIGSTOP and the like) but lets it report further events.
 ///
 /// # Errors
 /// What `ptrace` returns.

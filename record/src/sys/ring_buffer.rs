@@ -1,4 +1,4 @@
-//! The ring buffer in which the kernel leaves the records of perf events.
+//! The ring buffer into which the kernel writes the records of perf events.
 //!
 //! Source: `struct perf_event_mmap_page` and "MMAP layout" in perf_event_open(2).
 
@@ -15,11 +15,11 @@ pub struct RingBuffer {
     page: NonNull<abi::perf_event_mmap_page>,
     page_bytes: usize,
     data_bytes: usize,
-    /// How far we have read, in bytes that the kernel ever wrote.
+    /// Read position, in bytes since the start.
     at: u64,
-    /// How far the kernel had written at the last look.
+    /// Write position at the last [`RingBuffer::look`].
     head: u64,
-    /// Records that wrap around the end are put together here.
+    /// Buffer for the next record, which may wrap around the end.
     whole: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ struct Header {
     bytes: usize,
 }
 
-/// What is known of a record before it is copied.
+/// Fields of a record that are read before it is copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Next {
     /// Its type.
@@ -96,26 +96,26 @@ impl RingBuffer {
         })
     }
 
-    /// Sees what the kernel has written up to now.
+    /// Reads the kernel's write position.
     pub fn look(&mut self) {
         let head = std::mem::offset_of!(abi::perf_event_mmap_page, data_head);
         self.head = self.counter(head).load(Ordering::Acquire);
     }
 
-    /// What comes next, of what was there at the last [`RingBuffer::look`].
+    /// The next record, as of the last [`RingBuffer::look`].
     pub fn next(&self) -> Option<Next> {
         let header = self.header(self.at)?;
-        // Where process, thread and time stand: `SAMPLE_TYPE` and `sample_id_all` say so.
-        let told_at = if header.kind == abi::PERF_RECORD_SAMPLE {
+        // Place of process, thread and time, according to `SAMPLE_TYPE` and `sample_id_all`.
+        let stamp_at = if header.kind == abi::PERF_RECORD_SAMPLE {
             HEADER_BYTES + 8
         } else {
             header.bytes.saturating_sub(TRAILER_BYTES).max(HEADER_BYTES)
         };
-        let mut told = [0; 16];
-        if told_at + told.len() <= header.bytes {
-            self.copy(self.at.wrapping_add(told_at as u64), &mut told);
+        let mut stamp = [0; 16];
+        if stamp_at + stamp.len() <= header.bytes {
+            self.copy(self.at.wrapping_add(stamp_at as u64), &mut stamp);
         }
-        let [ids, time] = [0, 8].map(|at| told[at..].first_chunk().copied().unwrap_or_default());
+        let [ids, time] = [0, 8].map(|at| stamp[at..].first_chunk().copied().unwrap_or_default());
         Some(Next {
             kind: header.kind,
             // The lower half: process, then thread.
@@ -124,8 +124,8 @@ impl RingBuffer {
         })
     }
 
-    /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header.
-    /// Then its room is given back.
+    /// Passes the next record to `each`: its type, its `misc` field and the bytes after the header. Then frees its
+    /// space.
     pub fn take(&mut self, mut each: impl FnMut(u32, u16, &[u8])) {
         if let Some(header) = self.header(self.at) {
             let mut whole = std::mem::take(&mut self.whole);
@@ -137,22 +137,21 @@ impl RingBuffer {
         self.skip();
     }
 
-    /// Gives back the room of the next record.
+    /// Frees the space of the next record.
     pub fn skip(&mut self) {
         let bytes = self.header(self.at).map_or(0, |header| header.bytes);
         self.at = self.at.wrapping_add(bytes as u64);
         if self.header(self.at).is_none() {
-            // The kernel never writes a header that can't be; don't stay there if it does.
+            // The kernel never writes an invalid header; skip the rest if it does.
             self.at = self.head;
         }
         let tail = std::mem::offset_of!(abi::perf_event_mmap_page, data_tail);
         self.counter(tail).store(self.at, Ordering::Release);
     }
 
-    /// Passes to `each` the ids of threads that were started, as far as it is told in records that
-    /// are still to be drained.
+    /// Passes to `each` the ids of threads started according to records that are still to be drained.
     pub fn forked(&mut self, mut each: impl FnMut(i32)) {
-        /// Where a record of a new thread has its id, from the header on.
+        /// Offset of the thread id in a fork record, including the header.
         const TID_AT: u64 = 16;
         self.look();
         let mut at = self.at;
@@ -166,7 +165,7 @@ impl RingBuffer {
         }
     }
 
-    /// The header of the record at `at`; `None` behind the last, and at one that can't be.
+    /// The header of the record at `at`; `None` after the last, or if it is not valid.
     fn header(&self, at: u64) -> Option<Header> {
         if self.head.wrapping_sub(at) < HEADER_BYTES as u64 {
             return None;

@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 /// Signals that end a recording.
 const STOPS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 
-/// Number of the last signal that asked to stop; 0 for none.
+/// Number of the last signal to stop; 0 for none.
 static STOP: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn stop(signal: libc::c_int) {
     STOP.store(signal, Ordering::Relaxed);
 }
 
-/// Whether a child reported something since the sampler last looked.
+/// Whether a child changed state since the sampler last checked.
 static WAKE: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn wake(_: libc::c_int) {
     WAKE.store(true, Ordering::Relaxed);
 }
 
-/// Makes the next [`take_wake`] say yes.
+/// Makes the next [`take_wake`] return `true`.
 pub fn wake_sampler() {
     WAKE.store(true, Ordering::Relaxed);
 }
 
-/// Whether a child reported something since the last call.
+/// Whether a child changed state since the last call.
 pub fn take_wake() -> bool {
     WAKE.swap(false, Ordering::Relaxed)
 }
@@ -35,8 +35,8 @@ pub fn listen_to_children() {
     set(Signal::SIGCHLD, SigHandler::Handler(wake));
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP only set what [`stop_signal`] returns: whoever calls this sees
-/// to it that the program ends soon after. Until then they end the program, whatever it waits for.
+/// From now on SIGINT, SIGTERM and SIGHUP only set what [`stop_signal`] returns, and the caller has to end the
+/// program soon after. Before, they end the program at once.
 pub fn hold_stops() {
     forget_stop();
     for signal in STOPS {
@@ -51,7 +51,7 @@ pub fn release_stops() {
     }
 }
 
-/// Forgets a signal that asked to stop: what it was for has ended.
+/// Clears a signal to stop that was handled.
 pub fn forget_stop() {
     STOP.store(0, Ordering::Relaxed);
 }
@@ -61,11 +61,11 @@ fn set(signal: Signal, handler: SigHandler) {
     let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
     // SAFETY: our two handlers are async-signal-safe: they store to atomics. The third is the default.
     let done = unsafe { sigaction(signal, &action) };
-    // It refuses only signals that nobody may handle (sigaction(2)), which these are not.
+    // It fails only for signals that can't be handled (sigaction(2)).
     debug_assert!(done.is_ok());
 }
 
-/// Name of the signal that asked to stop, if one did.
+/// Name of the signal to stop, if there was one.
 pub fn stop_signal() -> Option<&'static str> {
     let number = STOP.load(Ordering::Relaxed);
     Signal::try_from(number).ok().map(Signal::as_str)

@@ -1,4 +1,4 @@
-//! Starts a command that waits for our word before it executes, so that not a sample is missed.
+//! Starts a command that waits before it executes, so that no sample is missed.
 
 use nix::errno::Errno;
 use nix::unistd::{ForkResult, Pid, fork};
@@ -14,8 +14,8 @@ pub struct Waiting {
     failure: std::io::PipeReader,
 }
 
-/// Forks a child that will execute `arguments` when told to; `stdout_to_stderr` says that our
-/// standard output is none of its business.
+/// Forks a child that executes `arguments` on [`Waiting::go`]; with `stdout_to_stderr`, its standard output goes to
+/// standard error.
 ///
 /// # Errors
 /// What the system returns, or `EINVAL` for an empty command or an argument with a zero byte.
@@ -67,7 +67,7 @@ impl Waiting {
         self.pid
     }
 
-    /// Tells the child to execute its command, and waits until it did.
+    /// Makes the child execute its command, and waits until it has.
     ///
     /// # Errors
     /// Why it could not; the child is gone.

@@ -1,8 +1,8 @@
 //! Xen as dom0's kernel shows it: `/dev/xen/privcmd`, without any of Xen's libraries.
 //!
-//! Enters: domains and vCPUs by number. Leaves: answers as safe values, errors with call, errno and subject. No
-//! address that Xen is told comes from elsewhere.
-//! Layouts are those of Xen's public headers (xen/include/public/), which every file names.
+//! Input: domains and vCPUs by number. Output: answers as safe values, errors with call, errno and subject. All
+//! addresses passed to Xen are made here. Layouts are those of Xen's public headers (xen/include/public/), which
+//! every file names.
 
 #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
 pub mod context_aarch64;

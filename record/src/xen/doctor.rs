@@ -1,7 +1,6 @@
-//! What stands between this machine and a good recording of a Xen domain.
+//! Examines whether a Xen domain can be recorded well on this machine.
 //!
-//! Enters: a target, or none. Leaves: findings in the order in which they were looked into. Looks at a
-//! domain for a moment (a few samples); changes nothing.
+//! Input: a target, or none. Output: findings. Takes a few samples of a domain without pausing it; changes nothing.
 
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
@@ -9,16 +8,16 @@ use super::target::{self, FoundDomain};
 use super::xenstore::Xenstore;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
-use crate::guest::Looks;
+use crate::guest::Trial;
 use crate::guest::page_tables::Paging;
 use std::path::Path;
 
 use uprof::Registers;
 
-/// More domains are not listed.
+/// Most domains that are listed.
 const DOMAINS_MAX: usize = 64;
 
-/// Looks at the host: is this dom0, may we ask Xen, whom can we record?
+/// Examines the host: is this dom0, is Xen accessible, which domains can be recorded?
 pub fn examine_host(report: &mut Report) {
     let mut xen = match Xen::open() {
         Ok(xen) => xen,
@@ -58,7 +57,7 @@ pub fn examine_host(report: &mut Report) {
     }
 }
 
-/// Looks at one domain, and at the image that is said to be its kernel.
+/// Examines a domain and the image given for its kernel.
 pub fn examine_domain(target: &str, elf: Option<&Path>) -> Report {
     let mut report = Report::default();
     let mut found = match target::find(target) {
@@ -166,23 +165,23 @@ impl ExaminedDomain {
         }
     }
 
-    /// Takes a few looks and says what they showed; false if stacks have no frame pointers.
+    /// Takes trial samples and reports the result; `false` if stacks have no frame pointers.
     fn examine(&mut self, report: &mut Report, image: Option<&Image>) -> bool {
-        let mut looks = Looks::new(image);
-        while looks.go_on() {
+        let mut trial = Trial::new(image);
+        while trial.goes_on() {
             if let Err(error) = self.domain.fetch(false, true) {
                 report.say(Verdict::Bad, error.to_string());
                 return true;
             }
             for vcpu in 0..self.domain.vcpus {
-                self.look(vcpu, &mut looks);
+                self.sample(vcpu, &mut trial);
             }
         }
-        looks.say(report);
-        looks.have_chains()
+        trial.report(report);
+        trial.have_chains()
     }
 
-    fn look(&mut self, vcpu: u32, looks: &mut Looks<'_>) {
+    fn sample(&mut self, vcpu: u32, trial: &mut Trial<'_>) {
         let info = self.domain.vcpu_info(vcpu);
         if !info.is_some_and(|info| info.online != 0 && info.blocked == 0) {
             return;
@@ -191,11 +190,11 @@ impl ExaminedDomain {
             return;
         };
         if paging == Paging::Unsupported {
-            return looks.pass_over();
+            return trial.pass_over();
         }
         let arch = self.domain.kind.arch;
         let (memory, privcmd) = (&mut self.memory, &self.domain.xen.privcmd);
         let mut read = |address, into: &mut [u8]| memory.read(privcmd, &paging, address, into);
-        looks.compare(arch, &self.registers, &mut read);
+        trial.compare(arch, &self.registers, &mut read);
     }
 }

@@ -1,7 +1,7 @@
-//! Calls to Xen about one domain; above all the one that freezes it and fetches every vCPU.
+//! Calls to Xen about a domain, such as the one that freezes it and fetches every vCPU.
 //!
-//! Enters: a domid. Leaves: facts about the domain, contexts of its vCPUs. Nothing here decides when
-//! to pause; whoever calls [`Domain::fetch`] with `pause` must call [`Domain::unpause`].
+//! Input: a domid. Output: facts about the domain, contexts of its vCPUs. Each [`Domain::fetch`] with `pause` must be
+//! followed by [`Domain::unpause`].
 
 use super::vcpu::{self, ContextKind};
 use crate::guest::page_tables::Paging;
@@ -12,19 +12,19 @@ use crate::sys::xen::fetch::{Fetch, MOST_VCPUS};
 use crate::sys::xen::privcmd::Privcmd;
 use uprof::Registers;
 
-/// The hypervisor, as far as a tool in dom0 may talk to it.
+/// The hypervisor, seen from a tool in dom0.
 #[derive(Debug)]
 pub struct Xen {
     /// The device, also for mapping memory.
     pub privcmd: Privcmd,
-    /// The domctl interface version that this Xen answers to.
+    /// The domctl interface version that this Xen accepts.
     pub interface_version: u32,
     /// Calls made to Xen through the hypercall ioctl.
     pub hypercalls: u64,
 }
 
 impl Xen {
-    /// Opens the device and finds out which interface version Xen speaks.
+    /// Opens the device and finds Xen's interface version.
     pub fn open() -> Result<Self, XenError> {
         let mut xen = Xen {
             privcmd: Privcmd::open()?,
@@ -35,9 +35,8 @@ impl Xen {
         Ok(xen)
     }
 
-    /// Asks about domain 0, which is always there, with one version after the other: the one that
-    /// belongs to this Xen by name, the other known ones, newest first, then newer ones, since what we
-    /// use has not changed since Xen 4.7.
+    /// Queries domain 0, which always exists, with one version after the other: that of this Xen version, the other
+    /// known ones, newest first, then newer ones, since the operations used here have not changed since Xen 4.7.
     fn probe_interface_version(&mut self) -> Result<u32, XenError> {
         let by_name = self.version_number().and_then(|number| {
             let minor = (number & 0xffff) as u32;
@@ -88,13 +87,13 @@ impl Xen {
         self.ask(call, domain, question)
     }
 
-    /// What Xen says about the first domain from number `domain` on.
+    /// Information about the first domain from number `domain` on.
     pub fn domain_from(&mut self, domain: u16) -> Result<DomainInfo, XenError> {
         let answer = self.order("ask about", Order::Info, domain)?.answer();
         answer.ok_or_else(|| XenError::new("ask about", format!("domain {domain}"), libc::EIO))
     }
 
-    /// What Xen says about `domain`.
+    /// Information about `domain`.
     pub fn domain_info(&mut self, domain: u16) -> Result<DomainInfo, XenError> {
         let info = self.domain_from(domain)?;
         if info.domain != domain {
@@ -107,7 +106,7 @@ impl Xen {
         Ok(info)
     }
 
-    /// 32 or 64 for a PV guest; `None` where Xen doesn't say (HVM and PVH since 4.12).
+    /// 32 or 64 for a PV guest; `None` if Xen doesn't report it (HVM and PVH since 4.12).
     pub fn address_bits(&mut self, domain: u16) -> Option<u32> {
         let answer = self.order("ask the address size of", Order::AddressBits, domain);
         answer.ok()?.answer()
@@ -121,7 +120,7 @@ impl Xen {
         Ok(answer.efer().unwrap_or(0) & LONG_MODE_ACTIVE != 0)
     }
 
-    /// Resumes `domain`. Not paused is no error: then there is nothing to do.
+    /// Resumes `domain`. It is not an error if it is not paused.
     pub fn unpause(&mut self, domain: u16) -> Result<(), XenError> {
         match self.order("resume", Order::Unpause, domain) {
             Err(error) if error.errno != libc::EINVAL => Err(error),
@@ -158,7 +157,7 @@ pub struct Domain {
     pub vcpus: u32,
     /// How its contexts are to be read.
     pub kind: ContextKind,
-    /// For each vCPU, whether it was in long mode when we last looked.
+    /// For each vCPU, whether it was in long mode when last checked.
     long_mode: Vec<bool>,
     fetch: Fetch,
     /// The call that resumes it, ready to make.
@@ -194,7 +193,7 @@ impl Domain {
         Ok(domain)
     }
 
-    /// Asks again which mode a vCPU is in: at the start, and when it comes online.
+    /// Updates the mode of a vCPU: at the start, and when it comes online.
     pub fn refresh_mode(&mut self, vcpu: u32) {
         if self.kind.is_hvm && self.kind.arch == uprof::Arch::X86_64 {
             let mode = self.xen.is_in_long_mode(self.id, vcpu).unwrap_or(true);
@@ -207,9 +206,8 @@ impl Domain {
         !self.long_mode.iter().any(|long| *long)
     }
 
-    /// One call: what the domain (if `look`) and each vCPU are doing, then, if `pause`, freezes the
-    /// domain, then every vCPU's context. On success with `pause` the domain stands still; on failure
-    /// it doesn't.
+    /// In one call, gets the state of the domain (if `look`) and of each vCPU, then, if `pause`, freezes the domain,
+    /// then gets every vCPU's context. With `pause` the domain is paused on success, and not on failure.
     pub fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
         let (outcome, paused) = self.fetch.all(&self.xen.privcmd, pause, look);
@@ -219,14 +217,14 @@ impl Domain {
             (Ok(()), Err(errno)) => Err(failed(errno)),
             (Err(errno), Ok(())) if pause => {
                 let error = failed(errno);
-                let _ = self.unpause(); // the call broke off behind the pause
+                let _ = self.unpause(); // the call failed after the pause
                 Err(error)
             }
             (Err(errno), _) => Err(failed(errno)),
         }
     }
 
-    /// Only asks what each vCPU is doing, for [`Domain::vcpu_info`].
+    /// Gets only the state of each vCPU, for [`Domain::vcpu_info`].
     pub fn look_at_vcpus(&mut self) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
         self.fetch
@@ -234,13 +232,13 @@ impl Domain {
             .map_err(|errno| XenError::new("look at", format!("domain {}", self.id), errno))
     }
 
-    /// Only asks what the domain is doing, for [`Domain::info`].
+    /// Gets only the state of the domain, for [`Domain::info`].
     pub fn look(&mut self) {
         self.xen.hypercalls += 1;
         self.fetch.look(&self.xen.privcmd);
     }
 
-    /// Lets the domain go on: one pause less.
+    /// Resumes the domain: decrements its pause count.
     pub fn unpause(&mut self) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
         self.resume
@@ -248,12 +246,12 @@ impl Domain {
             .map_err(|errno| XenError::new("resume", format!("domain {}", self.id), errno))
     }
 
-    /// The domain as it was when we last looked; `None` if it is gone.
+    /// The domain's state as last fetched; `None` if it is gone.
     pub fn info(&self) -> Option<DomainInfo> {
         self.fetch.info().filter(|info| info.domain == self.id)
     }
 
-    /// What a vCPU was doing just before the last fetch; `None` if there is no such vCPU.
+    /// A vCPU's state just before the last fetch; `None` if there is no such vCPU.
     pub fn vcpu_info(&self, vcpu: u32) -> Option<VcpuInfo> {
         self.fetch.vcpu_info(vcpu)
     }

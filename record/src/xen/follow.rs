@@ -1,8 +1,6 @@
-//! A guest that comes back: rebooted, restored or migrated here again, with a new number but the same name
-//! or UUID.
+//! Follows a guest that is rebooted, restored or migrated back, with a new number but the same name or UUID.
 //!
-//! Enters: what a domain was called. Leaves: the number of the one that came after it, and what the
-//! recording is told of it.
+//! Input: a domain's name and UUID. Output: the number of its successor, and notes for the recording.
 
 use super::xenstore::Xenstore;
 use crate::ring::Sink;
@@ -11,17 +9,17 @@ use crate::source::Life;
 use crate::sys::clock::monotonic_ns;
 use uprof::Task;
 
-/// Lives of a guest in one recording: code is kept of each.
+/// Most lives of a guest in one recording: code is kept of each.
 const MOST_LIVES: u32 = 64;
-/// The store is asked this often: each look is some questions for every domain there is.
+/// How often xenstore is queried, which takes some requests for every domain.
 const LOOK_EVERY_NS: u64 = 50_000_000;
 
-/// Which guest is followed, and where it is in its lives.
+/// A followed guest.
 #[derive(Debug)]
 pub struct Follow {
     name: String,
     uuid: Option<String>,
-    /// The life that it is in, or was in last, from 0: the address space of its samples.
+    /// The current or last life, from 0: the address space of its samples.
     pub life: u32,
     waits: bool,
     looked_ns: u64,
@@ -29,7 +27,7 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// A guest in its first life; `None` where nothing would tell that it came back.
+    /// A guest in its first life; `None` without a name and a UUID, by which it could be found again.
     pub fn new(name: &str, uuid: Option<String>) -> Option<Follow> {
         (!name.is_empty() || uuid.is_some()).then(|| Follow {
             name: name.to_owned(),
@@ -41,12 +39,13 @@ impl Follow {
         })
     }
 
-    /// Whether there is no guest at the moment.
+    /// Whether there is currently no guest.
     pub fn is_waiting(&self) -> bool {
         self.waits
     }
 
-    /// Domain `domain`, of so many vCPUs, is at the end of a life: what that means for the recording.
+    /// Handles the end of a life of the guest, as domain `domain` with so many vCPUs. Returns the state of the target
+    /// for the recording.
     pub fn ended(&mut self, how: Life, domain: u16, vcpus: u32) -> Life {
         let (Life::Ended(text) | Life::Crashed(text)) = how else {
             return how;
@@ -62,7 +61,7 @@ impl Follow {
         Life::Alive
     }
 
-    /// Looks for a domain of the same name or UUID other than `before`, if it is time to.
+    /// Searches a domain other than `before` with the same name or UUID, if it is time to.
     pub fn successor(&mut self, before: u16) -> Option<u16> {
         let now_ns = monotonic_ns();
         if now_ns - self.looked_ns < LOOK_EVERY_NS {
@@ -81,7 +80,7 @@ impl Follow {
         found.ok()?
     }
 
-    /// `domain` is the guest's next life.
+    /// Begins the guest's next life, as `domain`.
     pub fn begun(&mut self, domain: u16, vcpus: u32) {
         self.life += 1;
         self.waits = false;
@@ -89,7 +88,7 @@ impl Follow {
         self.news.push((monotonic_ns(), self.life, news, domain));
     }
 
-    /// Passes on what happened since the last call.
+    /// Sends notes of what happened since the last call.
     pub fn tell(&mut self, sink: &mut Sink) {
         for (time_ns, space, news, domain) in self.news.drain(..) {
             let task = Task { space, vcpu: 0 };

@@ -1,7 +1,7 @@
-//! What the toolstack keeps about a domain: `/var/lib/xen/userdata-d.DOMID.UUID.libxl-json`.
+//! The toolstack's file about a domain: `/var/lib/xen/userdata-d.DOMID.UUID.libxl-json`.
 //!
-//! Enters: a domid. Leaves: the configuration's kernel image and kind, where the file is there and
-//! readable. The file is a hint: another toolstack writes none.
+//! Input: a domid. Output: the configuration's kernel image and kind, if the file is readable. Other toolstacks don't
+//! write it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ const FOLDER: &str = "/var/lib/xen";
 /// Longest file that is read.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The part of libxl's configuration that a profiler wants.
+/// The part of libxl's configuration that is used here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredConfiguration {
     /// Kernel image, as a path in dom0.
@@ -19,8 +19,7 @@ pub struct StoredConfiguration {
     pub kind: Option<String>,
 }
 
-/// Looks for the configuration of domain `id`; with a UUID only that domain's, in case an old file of
-/// the same number was left behind.
+/// The configuration of domain `id`; with a UUID only that domain's, in case an old file of the same number is left.
 pub fn stored_configuration(id: u16, uuid: Option<&str>) -> Option<StoredConfiguration> {
     stored_in(Path::new(FOLDER), id, uuid)
 }
@@ -41,7 +40,7 @@ fn stored_in(folder: &Path, id: u16, uuid: Option<&str>) -> Option<StoredConfigu
     parse(&std::fs::read(path).ok()?)
 }
 
-/// The part that is wanted of the file's text; `None` where it is no JSON.
+/// Parses the file; `None` if it is not JSON.
 pub fn parse(json: &[u8]) -> Option<StoredConfiguration> {
     // The file ends with a zero byte.
     let json = json.strip_suffix(b"\0").unwrap_or(json);

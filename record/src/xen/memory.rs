@@ -1,10 +1,9 @@
-//! A guest's memory, as frames mapped into ours.
+//! A guest's memory, read through mapped frames.
 //!
-//! Enters: frame numbers. Leaves: words. The cache goes from frame to mapping and never from a
-//! virtual address to anything, so that a guest that remaps its stack is seen as it is now. It is
-//! bounded, remembers frames that can't be mapped too (a hostile page table must not cost a call at
-//! every sample), and forgets everything now and then, since a guest that balloons may get other
-//! memory under the same frame number.
+//! Input: frame numbers. Output: words. The cache maps frames, never virtual addresses, so that a guest that remaps
+//! its stack is read correctly. It is bounded, also remembers frames that can't be mapped (a hostile page table must
+//! not cost a call per sample), and is cleared periodically, since a guest that balloons may get other memory under
+//! the same frame number.
 
 use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
 use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
@@ -17,7 +16,7 @@ pub const MOST_FRAMES: usize = 4096;
 const SLOTS: usize = 2 * MOST_FRAMES;
 /// Longest life of a mapping.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// Pages mapped together when the first of them is wanted.
+/// Pages mapped together when the first of them is needed.
 const PAGES_AHEAD: usize = 8;
 
 /// Where a frame is.
@@ -49,7 +48,7 @@ pub struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// Nothing mapped yet.
+    /// Without mappings.
     pub fn new(domain: u16) -> Self {
         GuestMemory {
             domain,
@@ -61,12 +60,12 @@ impl GuestMemory {
         }
     }
 
-    /// Whether it is time to forget all mappings: they are old or many.
+    /// Whether it is time to drop all mappings: they are old or many.
     pub fn is_stale(&self) -> bool {
         self.used > MOST_FRAMES - MOST_FRAMES / 4 || self.born.elapsed() > LIFETIME
     }
 
-    /// Forgets all mappings.
+    /// Drops all mappings.
     pub fn forget(&mut self) {
         self.slots.fill(FREE);
         self.regions.clear();
@@ -98,7 +97,7 @@ impl GuestMemory {
         };
     }
 
-    /// Maps those of `frames` (at most [`MOST_BATCH`]) that aren't yet, by one call.
+    /// Maps those of `frames` (at most [`MOST_BATCH`]) that aren't mapped yet, in one call.
     fn map(&mut self, privcmd: &Privcmd, frames: &[u64]) {
         let mut wanted = [0; MOST_BATCH];
         let mut count = 0;
@@ -148,8 +147,8 @@ impl GuestMemory {
         Some((region, slot.page as usize))
     }
 
-    /// Reads memory from guest-virtual `address` upwards as `paging` has it now. Returns the bytes
-    /// read: fewer than asked for where memory is missing.
+    /// Reads memory from guest-virtual `address` upwards through `paging`. Returns the number of bytes read: fewer
+    /// than requested where memory is missing.
     pub fn read(
         &mut self,
         privcmd: &Privcmd,
@@ -182,7 +181,7 @@ impl GuestMemory {
         done
     }
 
-    /// Where `address` is.
+    /// The frame and offset of `address`.
     pub fn frame_of(
         &mut self,
         privcmd: &Privcmd,
@@ -216,7 +215,7 @@ impl GuestMemory {
     }
 }
 
-/// [`GuestMemory`] that can map what it misses.
+/// A [`GuestMemory`] that maps missing frames.
 struct Mapped<'a> {
     memory: &'a mut GuestMemory,
     privcmd: &'a Privcmd,

@@ -1,9 +1,8 @@
 //! How the guardian resumes a domain.
 //!
-//! Xen counts pauses, and another tool may hold one of its own. The guardian resumes only if the
-//! recorder's word says that ours may be held and Xen says that the domain is paused at all. What
-//! remains is a recorder killed within the microseconds of its own pause or resume call while another
-//! tool pauses in the same microseconds; then the other's pause could be undone.
+//! Xen counts pauses, and another tool may hold one. The guardian resumes only if the recorder's word shows that ours
+//! may be held and Xen reports the domain as paused. One race remains: if the recorder is killed within the
+//! microseconds of its own pause or resume call while another tool pauses, the other's pause could be undone.
 
 use super::domain::Xen;
 use crate::guest::guardian::Rescuer;
@@ -16,14 +15,14 @@ pub struct DomainRescuer {
     pub domain: u16,
 }
 
-/// What a mark calls a domain.
+/// A domain's name in a mark.
 pub fn name_of(domain: u16) -> String {
     format!("xen {domain}")
 }
 
 impl Rescuer for DomainRescuer {
     fn resume(&mut self) {
-        // A failure means that the domain is gone, or that we may not act on it any more.
+        // A failure means that the domain is gone or not accessible any more.
         if let Ok(mut xen) = Xen::open()
             && xen
                 .domain_info(self.domain)
@@ -48,7 +47,7 @@ impl Rescuer for DomainRescuer {
     }
 }
 
-/// The domain that a mark names.
+/// The domain named by a mark.
 pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
     let domain = mark.strip_prefix("xen ")?.parse().ok()?;
     Some(Box::new(DomainRescuer { domain }))

@@ -1,9 +1,8 @@
-//! A Xen domain as a guest that is frozen for each sample.
+//! Samples a Xen domain, which it freezes for each sample.
 //!
-//! Two calls a sample, whatever the number of vCPUs: one that looks, pauses and fetches, one that
-//! resumes. Stack bytes are read in between from mapped frames, without a call. With `ip_only` and
-//! `no_pause` the domain is never paused; with the latter the second call asks which vCPUs had processor time
-//! while their stacks were read.
+//! Two calls per sample, whatever the number of vCPUs: one that gets the state, pauses and fetches, one that resumes.
+//! In between, stack bytes are read from mapped frames, without a call. With `ip_only` and `no_pause` the domain is
+//! never paused; with the latter the second call finds out which vCPUs ran while their stacks were read.
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
@@ -24,14 +23,14 @@ use std::sync::Arc;
 use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Arch, Details, Registers, State, Task};
 
-/// `SHUTDOWN_*` of sched.h that a recording survives or not.
+/// `SHUTDOWN_*` of sched.h.
 const SHUTDOWN_REBOOT: u8 = 1;
 const SHUTDOWN_SUSPEND: u8 = 2;
 const SHUTDOWN_CRASH: u8 = 3;
 const SHUTDOWN_WATCHDOG: u8 = 4;
 
-/// Shutdown, crash and pauses by others are looked for this often, not at each sample: the guest would
-/// have to wait for the answer.
+/// How often the domain's state is checked for shutdown, crash and pauses by others; not at each sample, since that
+/// would prolong the freeze.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 
 /// The backend.
@@ -43,7 +42,7 @@ struct XenSource {
     guardian: Option<Guardian>,
     /// Stacks are read while the domain runs.
     runs_on: bool,
-    /// What the vCPUs do was asked again after that.
+    /// The vCPUs' state was fetched again after that.
     looked_again: bool,
     /// The guardian ended the last freeze.
     was_rescued: bool,
@@ -52,24 +51,24 @@ struct XenSource {
     online: Vec<bool>,
     /// Processor time of each vCPU at the sample before.
     cpu_time_ns: Vec<u64>,
-    /// Someone else's pause was seen at the last sample.
+    /// The domain was paused by someone else at the last sample.
     held_by_other: bool,
-    /// When we last looked at the domain as a whole.
+    /// When the domain's state was last checked.
     looked_ns: u64,
     /// The last fetch failed.
     failed: bool,
-    /// We have paused the domain and not resumed it yet.
+    /// The source has paused the domain and not resumed it yet.
     frozen: bool,
     /// Why the guest has shut down, if it has.
     shutdown: Option<u8>,
     /// With `--follow`: the guest's other lives.
     follow: Option<Follow>,
-    /// Calls to Xen, and to map memory, of lives before.
+    /// Calls to Xen, and to map memory, of earlier lives.
     calls_before: (u64, u64),
 }
 
-/// Opens the domain that `target` names. An image that is given by the user and can't be moved must be the
-/// guest's; without one, the kernel that libxl started is.
+/// Opens the domain named by `target`. If the user gave a single image that can't be relocated, it must be the
+/// guest's; without one, the kernel in libxl's configuration is used.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
@@ -87,7 +86,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
     let given = !images.is_empty();
     if !given {
         let kernel = stored.and_then(|stored| stored.kernel);
-        // A compressed kernel is no ELF: the recording then goes without.
+        // A compressed kernel is not an ELF file, and is not used.
         images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
     }
     let follow = match plan.follow.then(|| Follow::new(&name, uuid)) {
@@ -98,7 +97,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         }
         follow => follow.flatten(),
     };
-    let domain = Domain::open(xen, id).map_err(told)?;
+    let domain = Domain::open(xen, id)?;
     if domain.is_narrow() {
         return Err(SourceError(format!(
             "cannot record domain {id}: it is not in 64-bit mode; 32-bit guests are not supported, and \
@@ -146,15 +145,11 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
     Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
-fn told(error: XenError) -> SourceError {
-    SourceError(error.to_string())
-}
-
 impl XenSource {
-    /// Before the first sample: gathers facts, and maps page tables and stacks while the guest runs,
-    /// so that the first freeze is as short as the others.
+    /// Gathers facts before the first sample, and maps page tables and stacks while the guest runs, so that the first
+    /// freeze is as short as the others.
     fn look_around(&mut self, given: bool) -> Result<(), SourceError> {
-        self.domain.fetch(false, true).map_err(told)?;
+        self.domain.fetch(false, true)?;
         let info = self.domain.info().ok_or_else(|| self.gone())?;
         self.held_by_other = info.is_paused();
         if self.held_by_other {
@@ -181,7 +176,7 @@ impl XenSource {
             self.facts
                 .notes
                 .push(("image".into(), image.path.display().to_string()));
-            // One of several may be a program's, which is not on every processor.
+            // One of several may be a program's, which is not in every address space.
             if given && images.len() == 1 && !image.may_move() {
                 self.check(image)?;
             }
@@ -191,8 +186,7 @@ impl XenSource {
         Ok(())
     }
 
-    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything
-    /// is recorded.
+    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything is recorded.
     fn check(&mut self, image: &Image) -> Result<(), SourceError> {
         let mut code = Vec::new();
         let mut registers = Registers::default();
@@ -238,7 +232,7 @@ impl XenSource {
         note("guest memory", format!("{} MiB", info.total_pages >> 8));
     }
 
-    /// Reads each stack once, unpaused, for the sake of the mappings.
+    /// Reads each stack once, unpaused, to map its pages.
     fn warm_up(&mut self) {
         let mut registers = Registers::default();
         let mut bytes = [0; 4096];
@@ -257,7 +251,7 @@ impl XenSource {
         SourceError(format!("domain {} is gone", self.domain.id))
     }
 
-    /// Fetches with a pause, under the guardian's eye.
+    /// Fetches with a pause, guarded by the guardian.
     fn fetch_frozen(&mut self, look: bool) -> Result<(), XenError> {
         if let Some(guardian) = &mut self.guardian {
             guardian.freezing();
@@ -270,9 +264,9 @@ impl XenSource {
         fetched
     }
 
-    /// What a vCPU is said to have been doing. Whether it executes at this very moment would be the
-    /// wrong question: our own dom0 may have taken its processor to ask it. So a vCPU that had
-    /// processor time since the sample before is running; one that had none waits for a processor.
+    /// The state of a vCPU. Whether it executes at this moment is not enough: dom0 may have preempted it for this
+    /// call. So a vCPU that had processor time since the last sample is running; one that had none waits for a
+    /// processor.
     fn state_of(&mut self, vcpu: u32, info: VcpuInfo) -> State {
         let before_ns = std::mem::replace(&mut self.cpu_time_ns[vcpu as usize], info.cpu_time_ns);
         match info {
@@ -296,7 +290,7 @@ impl XenSource {
             self.looked_ns = now_ns;
         }
         self.failed = fetched.is_err();
-        fetched.map_err(told)?;
+        fetched?;
         let Some(info) = self.domain.info() else {
             let _ = self.resume();
             return Err(self.gone());
@@ -304,7 +298,7 @@ impl XenSource {
         self.remember_shutdown(Some(info));
         let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
         let just_released = was_held && !self.held_by_other && self.guardian.is_some();
-        // Registers of a domain that another has just resumed do not belong together.
+        // Registers of a domain that someone else has just resumed are inconsistent.
         if !info.is_shut_down() && !just_released {
             self.hand_over(vcpus);
         }
@@ -319,13 +313,13 @@ impl XenSource {
             let mut registers = Registers::default();
             let state = self.state_of(vcpu, info);
             let paging = self.domain.vcpu_state(vcpu, &mut registers);
-            // What stands still anyway needs no stack, and the others wait for less.
+            // These need no stack, and the freeze is shorter without.
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
             let (ip, _, _) = self.domain.kind.arch.special_registers();
             let mut root = paging.and_then(|paging| paging.root());
-            // Of a PV guest, Xen tells the kernel's own.
+            // Of a PV guest, Xen reports the kernel's root.
             if self.domain.kind.is_hvm && self.domain.kind.arch == Arch::X86_64 {
                 root = self.roots.of(root, registers.get(ip));
             }
@@ -345,7 +339,7 @@ impl XenSource {
         }
     }
 
-    /// A vCPU that came online may be in another mode than the one we guessed.
+    /// A vCPU that came online may be in another mode than assumed.
     fn refresh_modes(&mut self) {
         for vcpu in 0..self.domain.vcpus {
             let info = self.domain.vcpu_info(vcpu);
@@ -357,8 +351,8 @@ impl XenSource {
         }
     }
 
-    /// Whether the guest will run again, by what we saw when we last looked. How it shut down is
-    /// remembered from an earlier look: the toolstack may be quicker to remove it than we are to ask.
+    /// The state of the guest, as last fetched. The reason of a shutdown is remembered from earlier, since the
+    /// toolstack may remove the domain quickly.
     fn life(&mut self) -> Life {
         if self.failed {
             self.domain.look();
@@ -383,14 +377,14 @@ impl XenSource {
         }
     }
 
-    /// The end of a life is none of the recording where the guest is followed.
+    /// The end of a life does not end the recording of a followed guest.
     fn unless_followed(&mut self, life: Life) -> Life {
         let Some(follow) = &mut self.follow else {
             return life;
         };
         let life = follow.ended(life, self.domain.id, self.domain.vcpus);
         if follow.is_waiting() {
-            // What we have mapped would keep the old domain from going away.
+            // Mapped frames would keep the old domain from being destroyed.
             self.memory.forget();
         }
         life
@@ -400,7 +394,7 @@ impl XenSource {
         self.follow.as_ref().is_some_and(Follow::is_waiting)
     }
 
-    /// Takes on the guest's next life, if it has begun. There is nobody who would have to wait for this.
+    /// Switches to the guest's next life, if it has begun.
     #[cold]
     fn look_for_successor(&mut self) {
         let before = self.domain.id;
@@ -408,7 +402,7 @@ impl XenSource {
         let Some(id) = found.and_then(|follow| follow.successor(before)) else {
             return;
         };
-        // One that is paused is still being restored, or built.
+        // A paused domain is still being restored or built.
         let is_ready = |domain: &mut Domain| {
             domain.fetch(false, true).is_ok()
                 && domain.info().is_some_and(|info| {
@@ -508,9 +502,9 @@ impl StopWorld for XenSource {
             guardian.running();
         }
         match resumed {
-            // Destroyed while we looked at it, which the next look at its life tells.
+            // Destroyed meanwhile, which the next check reports.
             Err(error) if error.is_gone() => Ok(()),
-            other => other.map_err(told),
+            other => Ok(other?),
         }
     }
 
@@ -518,8 +512,8 @@ impl StopWorld for XenSource {
         if !self.runs_on {
             return self.was_rescued;
         }
-        // Registers may be the same again after a round of a loop; time only grows. While a vCPU executes, its time
-        // is told by two processors' clocks, which need not agree.
+        // Registers may be the same after an iteration of a loop; time only grows. While a vCPU executes, its time is
+        // read from the clocks of two processors, which may differ.
         let before_ns = self.cpu_time_ns.get(vcpu.handle as usize);
         let stood_still =
             |info: VcpuInfo| info.running == 0 && Some(&info.cpu_time_ns) == before_ns;

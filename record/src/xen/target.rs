@@ -1,32 +1,45 @@
-//! From what the user wrote to a domain: a number, a name or a UUID, checked before anything is touched.
+//! Finds a domain by number, name or UUID, and checks whether it can be recorded.
 
 use super::domain::Xen;
 use super::libxl::{StoredConfiguration, stored_configuration};
-use super::xenstore::Xenstore;
+use super::xenstore::{Xenstore, XenstoreError};
 use crate::source::SourceError;
+use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::DomainInfo;
 
-/// A domain that is there and can be recorded.
+/// A domain that can be recorded.
 #[derive(Debug)]
 pub struct FoundDomain {
-    /// The way to Xen.
+    /// The hypervisor.
     pub xen: Xen,
     /// Its number.
     pub id: u16,
-    /// Its name, or empty where xenstore doesn't tell.
+    /// Its name, empty if xenstore has none.
     pub name: String,
-    /// Its UUID, where xenstore tells.
+    /// Its UUID, if xenstore has it.
     pub uuid: Option<String>,
-    /// What Xen says about it.
+    /// Xen's information about it.
     pub info: DomainInfo,
     /// What libxl stored about it.
     pub stored: Option<StoredConfiguration>,
 }
 
-/// Numbers from here on stand for something else (DOMID_FIRST_RESERVED of xen.h).
+impl From<XenError> for SourceError {
+    fn from(error: XenError) -> Self {
+        SourceError(error.to_string())
+    }
+}
+
+impl From<XenstoreError> for SourceError {
+    fn from(error: XenstoreError) -> Self {
+        SourceError(error.to_string())
+    }
+}
+
+/// Numbers from here on are reserved (DOMID_FIRST_RESERVED of xen.h).
 const FIRST_RESERVED: u16 = 0x7ff0;
 
-/// Finds the domain that `target` names: by its number, else by its name or UUID.
+/// Finds the domain named by `target`: by its number, else by its name or UUID.
 ///
 /// # Errors
 /// Why there is no such domain, or why it can't be recorded, and what to do.
@@ -42,10 +55,8 @@ pub fn find(target: &str) -> Result<FoundDomain, SourceError> {
                 .into(),
         ));
     }
-    let mut xen = Xen::open().map_err(|error| SourceError(error.to_string()))?;
-    let info = xen
-        .domain_info(id)
-        .map_err(|error| SourceError(error.to_string()))?;
+    let mut xen = Xen::open()?;
+    let info = xen.domain_info(id)?;
     if info.is_dying() {
         return Err(SourceError(format!(
             "cannot record domain {id}: it is being destroyed"
@@ -82,14 +93,11 @@ fn number_to_id(number: u32) -> Result<u16, SourceError> {
 }
 
 fn name_to_id(name: &str) -> Result<u16, SourceError> {
-    let mut store = Xenstore::connect().map_err(|error| SourceError(error.to_string()))?;
-    store
-        .domain_by_name(name)
-        .map_err(|error| SourceError(error.to_string()))?
-        .ok_or_else(|| {
-            SourceError(format!(
-                "there is no domain called `{name}`; see `xl list` for those that there are, or write \
+    let mut store = Xenstore::connect()?;
+    store.domain_by_name(name)?.ok_or_else(|| {
+        SourceError(format!(
+            "there is no domain called `{name}`; see `xl list` for those that there are, or write \
                  pid:N for a process, -- COMMAND to start one"
-            ))
-        })
+        ))
+    })
 }

@@ -1,13 +1,13 @@
-//! One vCPU as it stood: registers by DWARF number, and how it translates addresses.
+//! The state of a vCPU: registers by DWARF number, and address translation.
 //!
-//! Enters: the bytes of `struct vcpu_guest_context`. Leaves: the same for both architectures.
+//! Input: the bytes of `struct vcpu_guest_context`. Output: the same for both architectures.
 
 use crate::guest::page_tables::Paging;
 use crate::sys::xen::{context_aarch64, context_x86_64};
 use uprof::{Arch, Registers};
 use zerocopy::FromBytes;
 
-/// What a context holds besides bytes: the interface and the kind of guest.
+/// How to read a context: the interface and the kind of guest.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextKind {
     /// Instruction set of Xen, which is the guest's too (32-bit guests are refused).
@@ -18,15 +18,14 @@ pub struct ContextKind {
     pub is_hvm: bool,
 }
 
-/// The instruction set that this recorder, and so the Xen under it, runs on.
+/// The instruction set of this recorder, and so of the Xen under it.
 pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") {
     Arch::Aarch64
 } else {
     Arch::X86_64
 };
 
-/// Reads a context: registers into `registers`, address translation as the result. `None` if the
-/// bytes are too few.
+/// Reads a context: sets `registers` and returns the address translation. `None` if there are too few bytes.
 pub fn read_context(
     bytes: &[u8],
     kind: ContextKind,

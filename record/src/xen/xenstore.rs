@@ -1,7 +1,6 @@
 //! A client for xenstore's wire protocol (xen/io/xs_wire.h): enough to read.
 //!
-//! Enters: paths. Leaves: values and lists. Replies are bounded in size and in time; the store of a
-//! hostile dom0 can at worst make us give up.
+//! Input: paths. Output: values and lists. Replies are bounded in size and in time.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
@@ -18,7 +17,7 @@ const MOST_PAYLOAD_BYTES: usize = 4096;
 /// Longest wait for the whole of one reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the daemon listens, then the kernel's device for when it is elsewhere (a stub domain).
+/// The daemon's sockets, and the kernel's devices for a daemon in a stub domain.
 const SOCKETS: [&str; 2] = ["/run/xenstored/socket", "/var/run/xenstored/socket"];
 const DEVICES: [&str; 2] = ["/dev/xen/xenbus", "/proc/xen/xenbus"];
 
@@ -39,12 +38,12 @@ pub enum XenstoreError {
         /// What happened.
         error: io::Error,
     },
-    /// xenstore says no.
+    /// xenstore returned an error.
     #[error("xenstore has no {path}: {reason}")]
     Refused {
         /// What was asked for.
         path: String,
-        /// Its word for the reason, `ENOENT`.
+        /// The error's name, such as `ENOENT`.
         reason: String,
     },
     /// A reply that makes no sense.
@@ -92,7 +91,7 @@ impl Xenstore {
 }
 
 impl<S: Read + Write> Xenstore<S> {
-    /// Talks over an open stream.
+    /// A client over an open stream.
     pub fn over(stream: S) -> Self {
         Xenstore { stream, request: 0 }
     }
@@ -152,7 +151,7 @@ impl<S: Read + Write> Xenstore<S> {
                 }
                 ERROR => {
                     let word = payload.split(|byte| *byte == 0).next().unwrap_or(&[]);
-                    // A word such as ENOENT; anything else must not reach a terminal.
+                    // A name such as ENOENT; anything else must not reach a terminal.
                     let graphic = word.iter().filter(|byte| byte.is_ascii_graphic());
                     return Err(XenstoreError::Refused {
                         path: path.to_owned(),
@@ -179,12 +178,12 @@ impl<S: Read + Write> Xenstore<S> {
         })
     }
 
-    /// The first domain of which `is_it` says yes.
+    /// The first domain for which `is_it` returns `true`.
     pub fn find(
         &mut self,
         mut is_it: impl FnMut(&mut Self, u16) -> bool,
     ) -> Result<Option<u16>, XenstoreError> {
-        // A domain may go away between the list and the question.
+        // A domain may disappear between the list and the request.
         let entries = self.list("/local/domain")?;
         let mut ids = entries.iter().filter_map(|entry| entry.parse().ok());
         Ok(ids.find(|&id| is_it(self, id)))

@@ -1,21 +1,20 @@
-//! A walk up a stack of the kernel by ORC. Enters: registers and copied stack bytes. Leaves: frames, each by a
-//! rule, and why there are no more. A stack of the kernel is whole where it was entered from a process, or where a
-//! rule says that there is no caller.
+//! Walks a kernel stack by ORC rules. Input: registers and copied stack bytes. Output: frames, and why the chain
+//! ends. A kernel stack is complete at the entry from a process, or where a rule says that there is no caller.
 //!
-//! Done by the recorder, in its encoder: the rules are in the guest's memory, and chains take a tenth of what
-//! stacks do.
+//! The encoder does this in the recorder: the rules are in the guest's memory, and chains take a tenth of the space
+//! of stacks.
 
 use uprof::linux::KERNEL_HALF;
 use uprof::linux::orc::{Base, FramePointer, Kind, Meaning, Orc, SAVED, SAVED_BY_PROCESSOR};
 use uprof::{Found, Frame, FrameKind, RawStack, Registers, Stop};
 
-/// Times that a stack may go on below where it was: once for each of the kernel's own stacks. More is a loop.
+/// How often a walk may go to a lower address: once for each of the kernel's stacks. More is a loop.
 const MOST_STACKS: u32 = 8;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 const RIP: u8 = 16;
 
-/// Walks up from `registers` into `frames`, which is emptied first.
+/// Walks from `registers` and replaces `frames`. Returns why the walk ended.
 pub fn walk(
     orc: &Orc,
     registers: &Registers,
@@ -35,7 +34,7 @@ pub fn walk(
             return Stop::BadRule;
         };
         if ip < KERNEL_HALF {
-            // Only by an interrupt, a fault or a call of the system is the kernel entered.
+            // The kernel is entered only by an interrupt, a fault or a system call.
             return match walk.kind {
                 FrameKind::Exact => Stop::Complete,
                 FrameKind::Return => Stop::BadRule,
@@ -55,8 +54,8 @@ pub fn walk(
             found,
         });
         let looked_up = ip - u64::from(walk.kind == FrameKind::Return);
-        // A call may be a function's last instruction, and what follows it another function's first, whose rule
-        // may say that there is no caller.
+        // A call may be a function's last instruction; the rule of the function after it may say that there is no
+        // caller.
         let stop = match orc.find(looked_up) {
             None => Some(Stop::BadRule),
             Some(Meaning::End) => Some(Stop::Complete),
@@ -85,7 +84,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// To the caller's registers; why not, if so.
+    /// Goes to the caller's registers; returns why if that fails.
     fn step(&mut self, base: Base, frame_pointer: FramePointer, kind: Kind) -> Option<Stop> {
         let register = |number: u8, plus: i16| {
             let value = self.registers.get(number)?;
@@ -127,7 +126,7 @@ impl Walk<'_> {
             FramePointer::Kept => None,
         };
         if let Some(at) = frame_pointer_at.filter(|_| kind != Kind::Registers) {
-            // Where it is not there, what needs it ends there.
+            // If it is missing, the walk ends where it is needed.
             caller.set(RBP, self.word(at).unwrap_or(0));
         }
         self.registers = caller;

@@ -1,20 +1,20 @@
-//! The processes of a Linux guest: which page tables are whose. Enters: its kernel's memory and types (BTF). Leaves:
-//! numbers and names of processes by the roots of their page tables (format-spec.md, section 6.7).
+//! The processes of a Linux guest and their page tables. Input: its kernel's memory and types (BTF). Output: numbers
+//! and names of processes by page-table root (format-spec.md, section 6.7).
 //!
-//! The list of tasks is read while it changes, and may be anything: it is left after so many, and what does not look
-//! like a process is left out.
+//! The list of tasks changes while it is read and is not trusted: it is followed up to a limit, and implausible
+//! entries are left out.
 
 use std::collections::HashSet;
 use uprof::linux::{Btf, KERNEL_HALF, KernelMemory, Marks};
 
-/// Processes that are looked at.
+/// Most processes that are read.
 const MOST_PROCESSES: usize = 16_384;
 /// No Linux has larger numbers (PID_MAX_LIMIT).
 const MOST_PID: u32 = 1 << 22;
 /// `TASK_COMM_LEN`.
 const NAME_BYTES: usize = 16;
 
-/// Where the kernel has what is asked of a process.
+/// Offsets of the members that describe a process.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
     first: u64,
@@ -29,16 +29,16 @@ pub struct Places {
 /// A process of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its number in the guest.
+    /// Its process id in the guest.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Kernel address of its page tables.
     pub tables: u64,
 }
 
 impl Places {
-    /// By what the kernel says of its types; `None` where it says nothing.
+    /// Finds the offsets by the kernel's types; `None` if it has none.
     #[cold]
     pub fn find(memory: &mut dyn KernelMemory, marks: &Marks) -> Option<Places> {
         let btf = Btf::read(memory, marks.types.clone()?)?;
@@ -56,7 +56,7 @@ impl Places {
         })
     }
 
-    /// The processes that there are now.
+    /// The current processes.
     #[cold]
     pub fn processes(&self, memory: &mut dyn KernelMemory) -> Vec<Process> {
         let mut found = Vec::new();
@@ -73,7 +73,7 @@ impl Places {
     }
 
     fn process(&self, memory: &mut dyn KernelMemory, task: u64) -> Option<Process> {
-        // The kernel's own threads have none; the first borrows the kernel's.
+        // Kernel threads have none; the first task borrows the kernel's.
         let mm = match task == self.first {
             true => self.active_mm,
             false => self.mm,

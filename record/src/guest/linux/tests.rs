@@ -81,10 +81,13 @@ impl StopWorld for FakeGuest {
 }
 
 #[test]
-fn a_guest_without_a_kernel_is_left_after_a_few_looks() {
+fn a_guest_without_a_kernel_is_left_after_a_few_attempts() {
     let mut guest = FakeGuest::new(0x10_0000, 1 << 20, b"unikernel");
-    assert!(look(&mut guest).unwrap().is_none());
-    assert_eq!((guest.freezes, guest.read, guest.frozen), (LOOKS, 0, false));
+    assert!(read(&mut guest).unwrap().is_none());
+    assert_eq!(
+        (guest.freezes, guest.read, guest.frozen),
+        (ATTEMPTS, 0, false)
+    );
 }
 
 /// Of a process whose page tables hide the kernel, no more than the usual looks read; the others wait for the kernel.
@@ -92,11 +95,11 @@ fn a_guest_without_a_kernel_is_left_after_a_few_looks() {
 fn a_kernel_that_is_hidden_from_processes_is_waited_for() {
     let mut guest = FakeGuest::new(IMAGES, 1 << 20, b"entry");
     guest.ip = 0x40_0000;
-    assert!(look(&mut guest).unwrap().is_none());
-    assert_eq!(guest.freezes, LOOKS_FOR_KERNEL);
+    assert!(read(&mut guest).unwrap().is_none());
+    assert_eq!(guest.freezes, KERNEL_ATTEMPTS);
     let mut other = FakeGuest::new(IMAGES, 1 << 20, b"entry");
-    assert!(look(&mut other).unwrap().is_none());
-    assert_eq!((other.freezes, other.read), (LOOKS, guest.read));
+    assert!(read(&mut other).unwrap().is_none());
+    assert_eq!((other.freezes, other.read), (ATTEMPTS, guest.read));
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn what_is_read_of_a_guest_that_has_memory_everywhere_is_bounded() {
             let mut guest = FakeGuest::new(IMAGES, 1 << 30, fill);
             guest.reads_running = reads_running;
             let start_ns = monotonic_ns();
-            assert!(!matches!(look(&mut guest), Ok(Some(_))));
+            assert!(!matches!(read(&mut guest), Ok(Some(_))));
             assert!(
                 guest.read < MOST_READ_BYTES + (1 << 20),
                 "{} bytes",

@@ -1,49 +1,49 @@
-//! Functions that a program made at run time: what lies where, and since when.
+//! Functions that a program generated at run time: their addresses, and when they were made.
 //!
-//! Enters: functions as their maker tells them, and the memory that can hold them. Leaves: symbol
-//! tables and mappings for the recording. An address that is used again gets its new name from that
-//! time on: the function goes into a table of a later generation, which is mapped over the old one.
+//! Input: functions as reported by the program, and the memory that can hold them. Output: symbol tables and mappings
+//! for the recording. When an address is reused, the new function goes into a table of a later generation, which is
+//! mapped over the old one from that time on.
 
 use crate::process::registers::ARCH;
 use std::collections::BTreeMap;
 use uprof::cold::Mapping;
 use uprof::{ImageIdentity, ImagePart, Symbol};
 
-/// How code without a file is called.
+/// Path of code without a file in a recording.
 pub const PATH: &str = "[jit]";
-/// Functions of one process that are remembered; further ones have no names.
+/// Most functions of a process; further ones have no names.
 pub const MOST_FUNCTIONS: usize = 1 << 18;
-/// Addresses of one process that may be used again; later names of further ones are not taken.
+/// Most reuses of addresses in a process; further ones are ignored.
 pub const MOST_REUSES: usize = 1 << 13;
 /// A longer name is cut (bytes).
 pub const MOST_NAME_BYTES: usize = 1024;
-/// Pieces of memory of one process that may hold such code.
+/// Most pieces of memory of a process that may hold such code.
 pub const MOST_PIECES: usize = 1 << 12;
 
-/// A function as its maker tells it.
+/// A function as reported by the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
     /// First address.
     pub start: u64,
     /// Bytes.
     pub length: u64,
-    /// Name, as told.
+    /// Name.
     pub name: String,
-    /// Since when it is there.
+    /// When it was made.
     pub since_ns: u64,
 }
 
 /// The functions of one process.
 #[derive(Debug)]
 pub struct Functions {
-    /// Tells these tables from those of other processes.
+    /// Distinguishes these tables from those of other processes.
     serial: u32,
-    /// Table of the functions that lie where others did.
+    /// The latest table of functions at reused addresses.
     generation: u32,
     known: BTreeMap<u64, Known>,
-    /// Starts of functions that no table has yet.
+    /// Starts of functions that are in no table yet.
     fresh: Vec<u64>,
-    /// Memory that may hold code and is no file's, by start, without overlap.
+    /// Memory without a file that may hold code, by start, without overlap.
     pieces: BTreeMap<u64, Piece>,
     reuses: usize,
 }
@@ -53,31 +53,31 @@ struct Known {
     length: u64,
     name: String,
     generation: u32,
-    /// Whether a table has it.
-    told: bool,
+    /// Whether it is in a table.
+    recorded: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     length: u64,
     since_ns: u64,
-    /// Whether the recording knows that such code is there.
-    told: bool,
+    /// Whether it was recorded as a mapping of such code.
+    recorded: bool,
 }
 
-/// What is new for the recording.
+/// What is to be added to the recording.
 #[derive(Debug, Default)]
 pub struct NewCode {
     /// Mappings and their times, in order.
     pub mappings: Vec<(u64, Mapping)>,
     /// Symbols.
     pub parts: Vec<ImagePart>,
-    /// Functions that there was no room for.
+    /// Functions left out for lack of room.
     pub lost: u64,
 }
 
 impl Functions {
-    /// None yet, under a number that no other process has.
+    /// Without functions; `serial` is unique to the process.
     pub fn new(serial: u32) -> Functions {
         Functions {
             serial,
@@ -89,38 +89,38 @@ impl Functions {
         }
     }
 
-    /// The memory that has been noted: start and length.
+    /// The memory that may hold code: start and length.
     pub fn pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let pieces = self.pieces.iter();
         pieces.map(|(start, piece)| (*start, piece.length))
     }
 
-    /// Takes note of memory that may hold code from `since_ns` on. Where it is known to, returns the
-    /// mappings that say so again: it was mapped anew.
+    /// Adds memory that may hold code from `since_ns` on. If it is known to, it was mapped anew: returns the mappings
+    /// that must be recorded again.
     pub fn piece(&mut self, start: u64, length: u64, since_ns: u64) -> Vec<Mapping> {
         let Some(end) = start.checked_add(length).filter(|_| length > 0) else {
             return Vec::new();
         };
-        let told = self.cut_out(start, end);
+        let recorded = self.cut_out(start, end);
         if self.pieces.len() < MOST_PIECES {
             let piece = Piece {
                 length,
                 since_ns,
-                told,
+                recorded,
             };
             self.pieces.insert(start, piece);
         }
-        if !told {
+        if !recorded {
             return Vec::new();
         }
         let mut again = vec![self.mapping(start, length, 0)];
         let inside = self.known.range(start..end);
-        let moved = inside.filter(|(_, known)| known.told && known.generation > 0);
+        let moved = inside.filter(|(_, known)| known.recorded && known.generation > 0);
         again.extend(moved.map(|(at, known)| self.mapping(*at, known.length, known.generation)));
         again
     }
 
-    /// Forgets the memory between two addresses; says whether such code was known to be there.
+    /// Removes the memory between two addresses; returns whether such code was known to be there.
     fn cut_out(&mut self, start: u64, end: u64) -> bool {
         let reaches = |(at, piece): &(&u64, &Piece)| **at + piece.length > start;
         let before = self.pieces.range(..start).next_back().filter(reaches);
@@ -130,12 +130,12 @@ impl Functions {
             .chain(inside)
             .map(|(at, _)| *at)
             .collect();
-        let mut told = false;
+        let mut recorded = false;
         for at in touched {
             let Some(piece) = self.pieces.remove(&at) else {
                 continue;
             };
-            told |= piece.told;
+            recorded |= piece.recorded;
             for (from, to) in [(at, start), (end, at + piece.length)] {
                 if from < to && self.pieces.len() < MOST_PIECES {
                     let length = to - from;
@@ -143,7 +143,7 @@ impl Functions {
                 }
             }
         }
-        told
+        recorded
     }
 
     /// The starts of the pieces that hold all of a function, if they do.
@@ -162,26 +162,26 @@ impl Functions {
         (reached >= end).then_some(found)
     }
 
-    /// Whether all of a function lies in memory that has been noted.
+    /// Whether all of a function is in memory that may hold code.
     pub fn has_room(&self, function: &Function) -> bool {
         self.pieces_of(function.start, function.length).is_some()
     }
 
-    /// Takes over functions in the order in which they were made.
+    /// Adds functions in the order in which they were made.
     pub fn add(&mut self, functions: Vec<Function>) -> NewCode {
-        let mut news = NewCode::default();
+        let mut new = NewCode::default();
         self.generation += 1;
         for function in functions {
-            // What lies elsewhere would hide the functions of images.
+            // A function elsewhere would hide functions of images.
             if let Some(pieces) = self.pieces_of(function.start, function.length) {
-                self.take(function, &pieces, &mut news);
+                self.take(function, &pieces, &mut new);
             }
         }
-        news.parts = self.tables();
-        news
+        new.parts = self.tables();
+        new
     }
 
-    fn take(&mut self, function: Function, pieces: &[u64], news: &mut NewCode) {
+    fn take(&mut self, function: Function, pieces: &[u64], new: &mut NewCode) {
         let Function {
             start,
             length,
@@ -195,20 +195,20 @@ impl Functions {
         }
         let before = self.overlapping(start, length);
         let now = self.generation;
-        let is_told = |at: &u64| self.known[at].told || self.known[at].generation == now;
-        let is_reuse = before.iter().any(is_told);
+        let is_recorded = |at: &u64| self.known[at].recorded || self.known[at].generation == now;
+        let is_reuse = before.iter().any(is_recorded);
         let full = self.known.len() >= MOST_FUNCTIONS && before.is_empty();
         if full || is_reuse && self.reuses >= MOST_REUSES {
-            news.lost += 1;
+            new.lost += 1;
             return;
         }
         for at in &before {
             self.known.remove(at);
         }
-        self.tell_pieces(pieces, news);
+        self.record_pieces(pieces, new);
         if is_reuse {
             self.reuses += 1;
-            news.mappings
+            new.mappings
                 .push((since_ns, self.mapping(start, length, now)));
         }
         self.fresh.push(start);
@@ -217,19 +217,19 @@ impl Functions {
             length,
             name,
             generation,
-            told: false,
+            recorded: false,
         };
         self.known.insert(start, known);
     }
 
-    fn tell_pieces(&mut self, pieces: &[u64], news: &mut NewCode) {
+    fn record_pieces(&mut self, pieces: &[u64], new: &mut NewCode) {
         for at in pieces {
             let Some(piece) = self.pieces.get_mut(at) else {
                 continue;
             };
-            if !std::mem::replace(&mut piece.told, true) {
+            if !std::mem::replace(&mut piece.recorded, true) {
                 let (since_ns, length) = (piece.since_ns, piece.length);
-                news.mappings.push((since_ns, self.mapping(*at, length, 0)));
+                new.mappings.push((since_ns, self.mapping(*at, length, 0)));
             }
         }
     }
@@ -245,7 +245,7 @@ impl Functions {
             .collect()
     }
 
-    /// Tables of what no table has yet.
+    /// Tables of the functions that are in no table yet.
     fn tables(&mut self) -> Vec<ImagePart> {
         let mut fresh = std::mem::take(&mut self.fresh);
         fresh.sort_unstable();
@@ -258,10 +258,10 @@ impl Functions {
                 let Some(known) = self.known.get_mut(at) else {
                     continue;
                 };
-                if known.generation != generation || known.told {
+                if known.generation != generation || known.recorded {
                     continue;
                 }
-                known.told = true;
+                known.recorded = true;
                 is_empty = false;
                 let symbol = Symbol {
                     address: *at,
@@ -295,7 +295,7 @@ impl Functions {
         }
     }
 
-    /// Addresses stand for themselves: the file offset is the address.
+    /// A mapping whose file offset is the address.
     fn mapping(&self, start: u64, length: u64, generation: u32) -> Mapping {
         Mapping {
             start,
@@ -330,15 +330,15 @@ mod tests {
     }
 
     /// Start, length, generation and time of each mapping.
-    fn places(news: &NewCode) -> Vec<(u64, u64, u8, u64)> {
-        let mappings = news.mappings.iter();
+    fn places(new: &NewCode) -> Vec<(u64, u64, u8, u64)> {
+        let mappings = new.mappings.iter();
         mappings
             .map(|(time_ns, it)| (it.start, it.length, it.build_id[4], *time_ns))
             .collect()
     }
 
     /// Generation, address and name of each symbol.
-    fn names(news: &NewCode) -> Vec<(u8, u64, String)> {
+    fn names(new: &NewCode) -> Vec<(u8, u64, String)> {
         let of = |part: &ImagePart| -> Vec<_> {
             let generation = part.identity.build_id[4];
             let symbols = part.symbols();
@@ -346,7 +346,7 @@ mod tests {
                 .map(|it| (generation, it.address, it.name.to_owned()))
                 .collect()
         };
-        news.parts.iter().flat_map(of).collect()
+        new.parts.iter().flat_map(of).collect()
     }
 
     #[test]
@@ -359,11 +359,11 @@ mod tests {
             function(0x1100, 16, "b", 10),
             function(0x9000, 16, "outside", 10),
         ];
-        let news = functions.add(made);
-        assert_eq!(places(&news), [(0x1000, 0x1000, 0, 5)]);
+        let new = functions.add(made);
+        assert_eq!(places(&new), [(0x1000, 0x1000, 0, 5)]);
         let expected = [(0, 0x1000, "a".to_owned()), (0, 0x1100, "b".to_owned())];
-        assert_eq!(names(&news), expected);
-        assert_eq!(news.lost, 0, "an image names what is outside");
+        assert_eq!(names(&new), expected);
+        assert_eq!(new.lost, 0, "an image names what is outside");
         let again = functions.add(vec![function(0x1000, 16, "a", 20)]);
         assert!(again.mappings.is_empty() && again.parts.is_empty());
         // Three rounds so far: the generation is that of the third.
@@ -391,8 +391,8 @@ mod tests {
             pieces,
             [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]
         );
-        let news = functions.add(vec![function(0x1ff0, 0x1020, "long", 3)]);
-        assert_eq!(news.mappings.len(), 3);
+        let new = functions.add(vec![function(0x1ff0, 0x1020, "long", 3)]);
+        assert_eq!(new.mappings.len(), 3);
         for (start, length) in [(0xfff, 8), (0x3fff, 2), (u64::MAX, 2), (0x8000, 1)] {
             assert!(!functions.has_room(&function(start, length, "x", 0)));
         }

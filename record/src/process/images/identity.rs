@@ -1,7 +1,7 @@
-//! Whether an opened file is the one that was mapped.
+//! Checks whether an opened file is the one that was mapped.
 //!
-//! Enters: what the kernel told of a mapping, and a file. Leaves: yes or no, and what the recording
-//! says of the file. A file of which nothing tells is not it.
+//! Input: a mapping as reported by the kernel, and a file. Output: whether they match, and the file's identity for
+//! the recording. Without evidence they don't match.
 
 use crate::elf::{self, build_id};
 use std::fs::{File, Metadata};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use uprof::cold::{Contents, MappedFile, Mapping};
 
-/// What a recording says of a file.
+/// The identity of a file in a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Build-id, empty where it has none.
@@ -19,12 +19,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads it from the file. Device and inode are those that the kernel `told`, where it did: some
-    /// file systems state others of an opened file.
+    /// Reads it from the file. Device and inode are those that the kernel `reported`, if any: some file systems show
+    /// others for an opened file.
     ///
     /// # Errors
     /// What reading returns.
-    pub fn of(file: &File, told: Option<MappedFile>) -> io::Result<Identity> {
+    pub fn of(file: &File, reported: Option<MappedFile>) -> io::Result<Identity> {
         let found = file.metadata()?;
         let build_id = build_id::of_elf(file).unwrap_or_default();
         let mut magic = [0; 4];
@@ -39,28 +39,31 @@ impl Identity {
             inode: found.ino(),
             contents,
         };
-        let file = told.map_or(own, |told| MappedFile { contents, ..told });
+        let file = reported.map_or(own, |reported| MappedFile {
+            contents,
+            ..reported
+        });
         Ok(Identity { build_id, file })
     }
 }
 
-/// Whether `file`, found by a path, is what was mapped at the time `mapped_ns` of the wall clock.
+/// Whether `file`, found by its path, is the file that was mapped at `mapped_ns` (wall clock).
 pub fn is_mapped(mapping: &Mapping, mapped_ns: i64, file: &File) -> bool {
     if !mapping.build_id.is_empty() {
         return build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
     }
-    let Some((told, found)) = mapping.file.zip(file.metadata().ok()) else {
+    let Some((reported, found)) = mapping.file.zip(file.metadata().ok()) else {
         return false;
     };
-    // An inode may be used again, and a file written again: both show as a later change.
-    is_same_inode(told, &found) && changed_ns(&found) <= mapped_ns
+    // A reused inode or a rewritten file shows as a later change.
+    is_same_inode(reported, &found) && changed_ns(&found) <= mapped_ns
 }
 
-/// File systems without a device of their own (overlayfs, btrfs) have several numbers for one.
-fn is_same_inode(told: MappedFile, found: &Metadata) -> bool {
+/// File systems without a device of their own (overlayfs, btrfs) report several numbers for a device.
+fn is_same_inode(reported: MappedFile, found: &Metadata) -> bool {
     let device = (libc::major(found.dev()), libc::minor(found.dev()));
-    let same = device == (told.device_major, told.device_minor);
-    told.inode == found.ino() && (same || (told.device_major, device.0) == (0, 0))
+    let same = device == (reported.device_major, reported.device_minor);
+    reported.inode == found.ino() && (same || (reported.device_major, device.0) == (0, 0))
 }
 
 fn changed_ns(found: &Metadata) -> i64 {
@@ -70,7 +73,7 @@ fn changed_ns(found: &Metadata) -> i64 {
         .saturating_add(found.ctime_nsec())
 }
 
-/// Reads from the start, wherever the file's own position is.
+/// Reads from the start, independently of the file's own position.
 struct Positioned<'f> {
     file: &'f File,
     at: u64,

@@ -1,8 +1,8 @@
-//! Jitdump: `jit-PID.dump`, in which a program tells the functions that it makes, and when. It maps a
-//! page of the file as code, by which the file is found.
+//! Jitdump: `jit-PID.dump`, in which a program records the functions that it generates, with times. It maps a page of
+//! the file as code, by which the file is found.
 //!
-//! Enters: a file that grows while it is read. Leaves: functions, in the order of their records, code
-//! left out. Source: the kernel's `tools/perf/Documentation/jitdump-specification.txt`.
+//! Input: a file that grows while it is read. Output: functions without their code, in the order of their records.
+//! Source: the kernel's `tools/perf/Documentation/jitdump-specification.txt`.
 
 use super::functions::Function;
 use std::collections::HashMap;
@@ -11,32 +11,32 @@ use std::os::unix::fs::FileExt;
 
 /// `JiTD`, in the byte order of the machine.
 const MAGIC: u32 = 0x4A69_5444;
-/// Flag: times are of the processor's counter and mean nothing to us.
+/// Flag: times are of the processor's counter, which is not usable here.
 const ARCH_TIMESTAMP: u64 = 1;
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
-/// What every record begins with: kind, length, time.
+/// Bytes of a record's header: kind, length, time.
 const RECORD_BYTES: u64 = 16;
 /// Fields of a function before its name.
 const LOAD_BYTES: usize = 40;
-/// Records read at one look.
+/// Most records read at a time.
 pub const MOST_LOOK_RECORDS: usize = 1 << 14;
-/// Names kept for functions that move.
+/// Most names kept for functions that move.
 pub const MOST_NAMES: usize = 1 << 16;
-/// What is read of a name.
+/// Most bytes read of a name.
 const MOST_NAME_BYTES: usize = super::functions::MOST_NAME_BYTES;
 
-/// A file, as far as it is read.
+/// A file that is read as it grows.
 #[derive(Debug)]
 pub struct JitDump {
     file: File,
-    /// `None`: not even its header is there.
+    /// Offset of the next record; `None` before the header was read.
     at: Option<u64>,
     has_times: bool,
     names: HashMap<u64, String>,
 }
 
-/// Whether the file of a mapping can be one.
+/// Whether a mapped file has the name of a jitdump.
 pub fn is_named_so(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or("");
     let number = name
@@ -46,7 +46,7 @@ pub fn is_named_so(path: &str) -> bool {
 }
 
 impl JitDump {
-    /// Nothing of `file` is read yet.
+    /// Reads `file` from its start.
     pub fn new(file: File) -> JitDump {
         JitDump {
             file,
@@ -56,8 +56,8 @@ impl JitDump {
         }
     }
 
-    /// The functions that were added, in the order of their records. Times must lie between
-    /// `since_ns`, when it was last looked, and `now_ns`.
+    /// The functions added since the last call, in the order of their records. Their times are limited to `since_ns`,
+    /// the time of the last call, to `now_ns`.
     pub fn look(&mut self, since_ns: u64, now_ns: u64) -> Vec<Function> {
         let mut functions = Vec::new();
         let Some(mut at) = self.at.or_else(|| self.header()) else {
@@ -71,7 +71,7 @@ impl JitDump {
             let end = at.saturating_add(u64::from(length));
             let there = self.file.metadata().map_or(0, |found| found.len());
             if u64::from(length) < RECORD_BYTES || end > there {
-                // It is being written; or it is none, and then stays so.
+                // It is still being written, or is not a record.
                 break;
             }
             let time_ns = match self.has_times && time_ns >= since_ns {
@@ -85,7 +85,7 @@ impl JitDump {
         functions
     }
 
-    /// Reads the header; says where the first record is.
+    /// Reads the header; returns the offset of the first record.
     fn header(&mut self) -> Option<u64> {
         let header: [u8; 40] = self.bytes(0)?;
         if word(&header, 0) != MAGIC {
@@ -194,7 +194,7 @@ mod tests {
         file.write_all(&moved).unwrap();
         file.write_all(&load(500, 0x3000, 4, "late")).unwrap();
         file.write_all(&load(5, 0x4000, 5, "early")).unwrap();
-        let told: Vec<_> = dump
+        let found: Vec<_> = dump
             .look(20, 100)
             .into_iter()
             .map(|it| (it.start, it.length, it.name, it.since_ns))
@@ -205,7 +205,7 @@ mod tests {
             (0x3000, 2, "late".to_owned(), 100),
             (0x4000, 2, "early".to_owned(), 20),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
         assert!(dump.look(100, 200).is_empty());
     }
 
@@ -242,11 +242,11 @@ mod tests {
         }
         file.write_all(&bytes).unwrap();
         let mut dump = JitDump::new(file.reopen().unwrap());
-        let mut looks = 0;
+        let mut reads = 0;
         while !dump.look(0, 9).is_empty() {
-            looks += 1;
+            reads += 1;
         }
-        assert_eq!(looks, MOST_NAMES / MOST_LOOK_RECORDS + 1);
+        assert_eq!(reads, MOST_NAMES / MOST_LOOK_RECORDS + 1);
         assert_eq!(dump.names.len(), MOST_NAMES);
     }
 

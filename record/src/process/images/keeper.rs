@@ -1,7 +1,7 @@
 //! Finds the files that were mapped, identifies them and keeps them open.
 //!
-//! A file is looked for where nobody can put another in its place, then at its path below the roots
-//! that there are, where it counts only if it is the one that was mapped.
+//! A file is searched first where it can't be replaced by another, then at its path below the known roots, where it
+//! is checked to be the one that was mapped.
 
 use super::identity::{Identity, is_mapped};
 use super::jitdump::is_named_so;
@@ -20,17 +20,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use uprof::cold::{ClockPair, Mapping, ModuleChange, ModuleEvent};
 
-/// Files held at the most. What is mapped beyond that is identified, and looked for by its path when
-/// symbols are wanted.
+/// Most files held open. Further ones are identified, and searched by path when symbols are needed.
 pub const MOST_HELD: usize = 512;
 
-/// How often files that programs write while they run are looked at.
+/// How often the files of running programs with generated code are read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The state of the thread.
 #[derive(Debug)]
 pub struct Keeper {
-    /// What to add to a time for that of the wall clock.
+    /// Offset of the wall clock from the monotonic clock.
     wall_ns: i64,
     answers: Sender<Answer>,
     roots: Roots,
@@ -39,7 +38,7 @@ pub struct Keeper {
     runtimes: Runtimes,
 }
 
-/// What the kernel told of a file, by which it is known when it is mapped again.
+/// A file as reported by the kernel, by which it is recognised when it is mapped again.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     path: String,
@@ -52,12 +51,12 @@ struct Key {
 struct Held {
     file: Arc<File>,
     identity: Identity,
-    /// When it was last written: what is written to then is identified anew.
+    /// When it was last written: a file that changed is identified again.
     modified: (i64, i64),
 }
 
 impl Keeper {
-    /// A keeper that knows nothing yet and answers into `answers`.
+    /// A keeper that sends its results to `answers`.
     pub fn new(clock: ClockPair, answers: Sender<Answer>) -> Keeper {
         Keeper {
             wall_ns: clock.realtime_ns.wrapping_sub(clock.monotonic_ns as i64),
@@ -69,7 +68,7 @@ impl Keeper {
         }
     }
 
-    /// Answers until nobody asks any more.
+    /// Handles requests until the other end is closed.
     pub fn work(&mut self, asked: &Receiver<Ask>) {
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
@@ -94,20 +93,20 @@ impl Keeper {
         }
     }
 
-    /// Nobody listens any more if the recording has ended without us.
+    /// Sending fails if the recording has ended meanwhile.
     fn answer(&self, answer: Answer) {
         let _ = self.answers.send(answer);
     }
 
-    /// Looks at what programs tell of code that they make.
+    /// Reads what programs reported about code that they generated.
     fn look(&mut self) {
         let answers = &self.answers;
-        self.runtimes.look(monotonic_ns(), |space, news| {
-            let mappings = news.mappings.into_iter();
+        self.runtimes.look(monotonic_ns(), |space, new| {
+            let mappings = new.mappings.into_iter();
             let events = mappings.map(|(time_ns, it)| Answer::More(event_of(space, time_ns, it)));
-            let parts = news.parts.into_iter();
+            let parts = new.parts.into_iter();
             let parts = parts.map(|part| Answer::Part(Box::new(part)));
-            let lost = (news.lost > 0).then_some(Answer::Lost(news.lost));
+            let lost = (new.lost > 0).then_some(Answer::Lost(new.lost));
             events.chain(parts).chain(lost).for_each(|answer| {
                 let _ = answers.send(answer);
             });
@@ -188,8 +187,8 @@ impl Keeper {
         }
     }
 
-    /// The file that was mapped: of what the process has mapped, its program, or at the path below its
-    /// root, ours, and those of other processes.
+    /// The file that was mapped: one of the process's mapped files, its program, or the file at the path below its
+    /// root, ours or those of other processes.
     fn find(&mut self, pid: i32, mapped_ns: i64, mapping: &Mapping) -> Option<File> {
         let root = self.roots.of(pid);
         let is_it = |file: &File| is_mapped(mapping, mapped_ns, file);
@@ -212,24 +211,24 @@ fn modified(file: &File) -> Option<(i64, i64)> {
     Some((found.mtime(), found.mtime_nsec()))
 }
 
-/// The file that process `pid` has mapped at the mapping's place, by `/proc/PID/map_files`. To follow
-/// its links takes CAP_CHECKPOINT_RESTORE.
+/// The file that process `pid` has mapped at the mapping's place, from `/proc/PID/map_files`. Following its links
+/// requires CAP_CHECKPOINT_RESTORE.
 fn mapped_now(pid: i32, mapping: &Mapping) -> Option<File> {
     let line = maps::at(pid, mapping.start)?;
     let end = line.start.checked_add(line.length)?;
     let file = open::by_link(&format!("/proc/{pid}/map_files/{:x}-{end:x}", line.start)).ok()?;
-    // The same before and after: nothing else was mapped there meanwhile.
+    // If it is the same before and after, nothing else was mapped there meanwhile.
     let same = maps::at(pid, mapping.start)? == line;
     let place = |mapping: &Mapping| mapping.start.wrapping_sub(mapping.file_offset);
     (same && place(&line) == place(mapping) && is_same(&line, mapping, &file)).then_some(file)
 }
 
-/// Whether a line of a process's list, and the file behind it, are what the kernel told of `mapping`.
+/// Whether a line of `/proc/PID/maps`, and the file behind it, match `mapping`.
 fn is_same(line: &Mapping, mapping: &Mapping, file: &File) -> bool {
     if !mapping.build_id.is_empty() {
         return crate::elf::build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
     }
-    // Some kernels tell another device and inode of a file of overlayfs than the list does.
+    // Some kernels report another device and inode for a file on overlayfs than `/proc/PID/maps`.
     line.file == mapping.file || line.path == mapping.path
 }
 
@@ -240,7 +239,7 @@ mod tests {
 
     #[test]
     fn files_are_held_up_to_a_limit() {
-        let (answers, _told) = channel();
+        let (answers, _answers) = channel();
         let mut keeper = Keeper::new(ClockPair::default(), answers);
         let own = std::process::id();
         let libc = maps::executable(own as i32);

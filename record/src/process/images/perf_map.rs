@@ -1,31 +1,31 @@
-//! Perf maps: `/tmp/perf-PID.map`, a line for each function that a program made at run time.
+//! Perf maps: `/tmp/perf-PID.map`, with a line for each function that a program generated at run time.
 //!
-//! Enters: a file that grows while it is read. Leaves: functions, in the order of their lines. Source:
-//! the kernel's `tools/perf/Documentation/jit-interface.txt`: `START SIZE name`, numbers hexadecimal.
+//! Input: a file that grows while it is read. Output: functions, in the order of their lines. Source: the kernel's
+//! `tools/perf/Documentation/jit-interface.txt`: `START SIZE name`, numbers hexadecimal.
 
 use super::functions::Function;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// What is read of a file at one look.
+/// Most bytes read of a file at a time.
 pub const MOST_LOOK_BYTES: usize = 4 << 20;
-/// What is read of a file in all, since it last began anew.
+/// Most bytes read of a file in all, since it was last rewritten.
 pub const MOST_MAP_BYTES: u64 = 256 << 20;
 /// A longer line is skipped.
 pub const MOST_LINE_BYTES: usize = 4096;
 /// No function is larger.
 const MOST_FUNCTION_BYTES: u64 = 1 << 30;
 
-/// A file, as far as it is read.
+/// A file that is read as it grows.
 #[derive(Debug)]
 pub struct PerfMap {
     file: File,
     at: u64,
-    /// The beginning of a line whose end was not there yet.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
     /// Whether the rest of the line is skipped.
     skipping: bool,
-    /// What was read last: if it isn't there any more, the file was written anew.
+    /// The last bytes read: if they changed, the file was rewritten.
     tail: Vec<u8>,
 }
 
@@ -33,7 +33,7 @@ pub struct PerfMap {
 const TAIL_BYTES: usize = 64;
 
 impl PerfMap {
-    /// Nothing of `file` is read yet.
+    /// Reads `file` from its start.
     pub fn new(file: File) -> PerfMap {
         PerfMap {
             file,
@@ -44,13 +44,13 @@ impl PerfMap {
         }
     }
 
-    /// Whether there may be more than has been read.
+    /// Whether there may be more to read.
     pub fn has_more(&self) -> bool {
         let length = self.file.metadata().map_or(0, |found| found.len());
         length != self.at && self.at < MOST_MAP_BYTES
     }
 
-    /// The functions of the lines that were added, made after `since_ns`.
+    /// The functions of the lines added since the last call, made after `since_ns`.
     pub fn look(&mut self, since_ns: u64) -> Vec<Function> {
         let mut functions = Vec::new();
         if self.is_written_anew() {
@@ -91,7 +91,7 @@ impl PerfMap {
             } else if !self.skipping {
                 self.begun.extend_from_slice(piece);
             }
-            // What follows the last line end is a line that isn't whole yet.
+            // After the last line end comes an incomplete line.
             if pieces.peek().is_some() {
                 let line = String::from_utf8_lossy(&self.begun);
                 functions.extend(parse(&line, since_ns));
@@ -134,7 +134,7 @@ mod tests {
             .unwrap();
         assert!(map.has_more());
         let functions = map.look(5);
-        let told: Vec<_> = functions
+        let found: Vec<_> = functions
             .iter()
             .map(|it| (it.start, it.length, &it.name[..], it.since_ns))
             .collect();
@@ -142,7 +142,7 @@ mod tests {
             (0x7f00, 0x1a, "LazyCompile:~f a.js:1", 5),
             (0x7f20, 0x10, "g", 5),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
         file.write_all(b"0 8 h\n").unwrap();
         assert_eq!(map.look(6)[0].start, 0x7f50);
         assert!(map.look(7).is_empty());
@@ -161,13 +161,13 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(10 << 30).unwrap();
         let mut map = PerfMap::new(file.reopen().unwrap());
-        let mut looks = 0;
-        while map.has_more() && looks < 1000 {
+        let mut reads = 0;
+        while map.has_more() && reads < 1000 {
             assert!(map.look(0).is_empty());
             assert!(map.begun.len() <= MOST_LINE_BYTES);
-            looks += 1;
+            reads += 1;
         }
-        assert_eq!(looks as u64, MOST_MAP_BYTES / MOST_LOOK_BYTES as u64);
+        assert_eq!(reads as u64, MOST_MAP_BYTES / MOST_LOOK_BYTES as u64);
         assert!(map.look(0).is_empty());
         file.as_file().set_len(0).unwrap();
         let long = "a".repeat(MOST_LINE_BYTES);

@@ -1,7 +1,7 @@
-//! The roots of the processes' file systems: what a path of theirs means.
+//! The root folders of processes, in which their paths are resolved.
 //!
-//! Enters: process ids. Leaves: folders to open files below. They are held, so that the files of a
-//! container can be opened when the process that mapped them has ended.
+//! Input: process ids. Output: folders to open files below. They are held open, so that the files of a container can
+//! be opened after the process that mapped them has ended.
 
 use crate::open;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Roots held at the most; those of further containers are opened only while a process lives.
+/// Most roots held open; those of further containers are opened only while a process lives.
 pub const MOST_ROOTS: usize = 64;
 
 /// One root.
@@ -44,7 +44,7 @@ impl Roots {
         }
     }
 
-    /// The root of process `pid`; `None` when it is gone, or may not be looked at.
+    /// The root of process `pid`; `None` if it is gone or not accessible.
     pub fn of(&mut self, pid: i32) -> Option<Arc<Root>> {
         let found = find(&pid.to_string())?;
         if let Some(known) = self
@@ -61,7 +61,7 @@ impl Roots {
         Some(found)
     }
 
-    /// All that are held.
+    /// All held roots.
     pub fn all(&self) -> &[Arc<Root>] {
         &self.held
     }

@@ -1,7 +1,7 @@
-//! Processes that make code while they run, and what they tell of it.
+//! Processes that generate code at run time, and what they report about it.
 //!
-//! Enters: events of address spaces, in order. Leaves: mappings and tables of that code. Files are
-//! looked at anew now and then; what is new in one was made since it was last looked at.
+//! Input: events of address spaces, in order. Output: mappings and tables of that code. Their files are read
+//! periodically; what is new in one was made since it was last read.
 
 use super::functions::{Function, Functions, NewCode};
 use super::jitdump::JitDump;
@@ -15,14 +15,14 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 
-/// Processes followed at the most; of further ones, code made at run time has no names.
+/// Most processes followed; in further ones, generated code has no names.
 pub const MOST_PROCESSES: usize = 1024;
-/// Files that tell of code, open at the most.
+/// Most open files that describe generated code.
 pub const MOST_FILES: usize = 256;
-/// A file that was last written so long before its process began is another process's (ns).
+/// A file last written this long before its process began is of another process (ns).
 const SLACK_NS: i64 = 1_000_000_000;
 
-/// All processes that have memory which may hold such code.
+/// All processes with memory that may hold such code.
 #[derive(Debug, Default)]
 pub struct Runtimes {
     by_space: HashMap<u32, Process>,
@@ -36,13 +36,13 @@ struct Process {
     identity: Option<Identity>,
     map: Option<PerfMap>,
     dump: Option<JitDump>,
-    looked_ns: u64,
+    read_ns: u64,
 }
 
-/// What tells a process's own files from others'.
+/// What distinguishes a process's own files from others'.
 #[derive(Debug)]
 struct Identity {
-    /// Its number in its own namespace.
+    /// Its process id in its own namespace.
     inner_pid: i32,
     user: u32,
     /// When it began, by the wall clock.
@@ -50,7 +50,7 @@ struct Identity {
     root: Arc<Root>,
 }
 
-/// Whether a mapping is memory that no file holds.
+/// Whether a mapping is memory without a file.
 fn is_memory(path: &str) -> bool {
     let names = [
         "//anon",
@@ -64,8 +64,8 @@ fn is_memory(path: &str) -> bool {
 }
 
 impl Runtimes {
-    /// Takes note of an event. `root` finds the root of the process. A mapping that is known to hold
-    /// code made at run time is changed to say so; more mappings may follow it.
+    /// Handles an event. `root` finds the root of the process. A mapping that is known to hold generated code is
+    /// changed accordingly; further mappings may have to follow it.
     pub fn take(
         &mut self,
         event: &mut ModuleEvent,
@@ -93,7 +93,7 @@ impl Runtimes {
         Vec::new()
     }
 
-    /// Takes the file that a process maps to be found by.
+    /// Takes the jitdump that a process has mapped.
     pub fn found_dump(
         &mut self,
         space: u32,
@@ -117,18 +117,18 @@ impl Runtimes {
         }
     }
 
-    /// Looks at all files; what is new goes to `each`.
+    /// Reads all files; passes what is new to `each`.
     pub fn look(&mut self, now_ns: u64, mut each: impl FnMut(u32, NewCode)) {
         let mut gone = Vec::new();
         for (&space, process) in &mut self.by_space {
-            // Asked first: what a process wrote before it ended is still read.
+            // Checked first, so that everything that a process wrote before it ended is read.
             let lives = std::path::Path::new(&format!("/proc/{space}")).exists();
             if process.map.is_none() && process.dump.is_none() && self.files < MOST_FILES {
                 process.map = process.identity.as_ref().and_then(open_map);
                 self.files += usize::from(process.map.is_some());
             }
-            let news = process.look(space as i32, now_ns);
-            each(space, news);
+            let new = process.look(space as i32, now_ns);
+            each(space, new);
             if !lives && !process.has_more() {
                 gone.push(space);
             }
@@ -159,14 +159,14 @@ impl Runtimes {
                 identity,
                 map: None,
                 dump: None,
-                looked_ns: time_ns,
+                read_ns: time_ns,
             };
             self.by_space.insert(space, process);
         }
         self.by_space.get_mut(&space)
     }
 
-    /// A fork: the memory is there, its code is told by the parent's tables.
+    /// Handles a fork: the memory is the same, and its code is in the parent's tables.
     fn copy(
         &mut self,
         parent: u32,
@@ -202,7 +202,7 @@ impl Process {
     }
 
     fn look(&mut self, pid: i32, now_ns: u64) -> NewCode {
-        let since_ns = std::mem::replace(&mut self.looked_ns, now_ns);
+        let since_ns = std::mem::replace(&mut self.read_ns, now_ns);
         let mut made = Vec::new();
         if let Some(dump) = &mut self.dump {
             made = dump.look(since_ns, now_ns);
@@ -217,7 +217,7 @@ impl Process {
         self.functions.add(made)
     }
 
-    /// Looks for memory of functions that no event told of.
+    /// Searches memory of functions for which there was no event.
     fn find_memory(&mut self, pid: i32, since_ns: u64, made: &[Function]) {
         if made
             .iter()
@@ -245,7 +245,7 @@ fn identify(pid: i32, root: Arc<Root>) -> Option<Identity> {
     })
 }
 
-/// The perf map of a process: of its user or of root, and not left behind by another process.
+/// Opens the perf map of a process, if it belongs to its user or root and is not left from another process.
 fn open_map(identity: &Identity) -> Option<PerfMap> {
     let path = format!("/tmp/perf-{}.map", identity.inner_pid);
     let file = open::named(identity.root.folder(), &path).ok()?;
@@ -283,19 +283,19 @@ mod tests {
         }
         assert_eq!(runtimes.by_space.len(), MOST_PROCESSES);
         // None of them is there.
-        runtimes.look(9, |_, news| assert!(news.parts.is_empty()));
+        runtimes.look(9, |_, new| assert!(new.parts.is_empty()));
         assert!(runtimes.by_space.is_empty());
     }
 
     /// A file of our own that claims to tell of our code; what comes of it.
-    fn told(path: &str) -> (Vec<String>, ModuleEvent) {
+    fn read(path: &str) -> (Vec<String>, ModuleEvent) {
         let own = std::process::id();
         let mut roots = Roots::new();
         let mut runtimes = Runtimes::default();
         runtimes.take(&mut memory(own, 0x1000), |pid| roots.of(pid));
         let mut names = Vec::new();
-        runtimes.look(9, |_, news| {
-            let symbols = news.parts.iter().flat_map(|part| part.symbols());
+        runtimes.look(9, |_, new| {
+            let symbols = new.parts.iter().flat_map(|part| part.symbols());
             names.extend(symbols.map(|symbol| symbol.name.to_owned()));
         });
         let _ = std::fs::remove_file(path);
@@ -313,7 +313,7 @@ mod tests {
             _ => String::new(),
         };
         write();
-        let (names, again) = told(&path);
+        let (names, again) = read(&path);
         assert_eq!(names, ["f"]);
         assert_eq!(path_of(&again), PATH);
         // Left behind by a process of the same number.
@@ -321,18 +321,18 @@ mod tests {
         let old = std::time::SystemTime::UNIX_EPOCH;
         let file = File::options().write(true).open(&path).unwrap();
         file.set_modified(old).unwrap();
-        let (names, again) = told(&path);
+        let (names, again) = read(&path);
         assert!(names.is_empty());
         assert_eq!(path_of(&again), "//anon");
         // A pipe, and a link.
         nix::unistd::mkfifo(&path[..], nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(told(&path).0.is_empty());
+        assert!(read(&path).0.is_empty());
         std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(told(&path).0.is_empty());
+        assert!(read(&path).0.is_empty());
         if nix::unistd::geteuid().is_root() {
             write();
             std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
-            assert!(told(&path).0.is_empty(), "someone else's");
+            assert!(read(&path).0.is_empty(), "someone else's");
         }
     }
 }

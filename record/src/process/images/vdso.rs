@@ -1,7 +1,6 @@
-//! The vDSO: code that the kernel puts into every process, of which there is no file.
+//! The vDSO: code that the kernel maps into every process, without a file.
 //!
-//! Enters: its mapping. Leaves: the mapping with a build-id, and once for each build the image, as
-//! the process has it in memory.
+//! Input: its mapping. Output: the mapping with a build-id, and once for each build the image, read from memory.
 
 use crate::elf::{self, build_id};
 use crate::process::registers::ARCH;
@@ -10,26 +9,26 @@ use std::os::unix::fs::FileExt;
 use uprof::cold::{Contents, Mapping};
 use uprof::{ImageIdentity, ImagePart};
 
-/// How the kernel calls it.
+/// The kernel's name for it.
 pub const NAME: &str = "[vdso]";
-/// It takes one or two pages; more than this is not read.
+/// It has one or two pages; no more than this is read.
 pub const MOST_BYTES: u64 = 64 << 10;
 
-/// What has been seen of it.
+/// The known builds of it.
 #[derive(Debug, Default)]
 pub struct Vdso {
-    /// Length and build-id. There is more than one where programs of 32 bits run.
+    /// Length and build-id. There is more than one if 32-bit programs run.
     known: Vec<(u64, Vec<u8>)>,
 }
 
-/// Builds remembered at the most.
+/// Most builds remembered.
 const MOST_BUILDS: usize = 8;
 
 impl Vdso {
-    /// Gives the mapping of process `pid` its build-id; returns the image if it is new.
+    /// Sets the build-id of the mapping of process `pid`; returns the image if it is new.
     pub fn complete(&mut self, pid: i32, mapping: &mut Mapping) -> Option<ImagePart> {
         let Some(bytes) = read(pid, mapping) else {
-            // The process is gone, and had the same as the others: one kernel has one.
+            // The process is gone; it had the same image as the others, since a kernel has one.
             let mut same = self
                 .known
                 .iter()

@@ -76,8 +76,8 @@ impl World {
         self.record(kind, 0, &words);
     }
 
-    fn told(&mut self) -> Vec<WaitRow> {
-        let mut told = Vec::new();
+    fn recorded(&mut self) -> Vec<WaitRow> {
+        let mut recorded = Vec::new();
         while let Some(one) = self.drain.sample(|slot| {
             let wait = slot.wait.unwrap();
             let frames = slot.chain().len();
@@ -90,13 +90,13 @@ impl World {
                 frames,
             )
         }) {
-            told.push(one);
+            recorded.push(one);
         }
-        told
+        recorded
     }
 
     fn lost(&mut self) -> u64 {
-        self.sink.tell_losses();
+        self.sink.report_losses();
         let mut lost = 0;
         while let Some(count) = self.drain.note(|note| match note.kind {
             NoteKind::Lost {
@@ -134,12 +134,15 @@ fn a_wait_is_from_leaving_to_coming_back() {
         (8, 11 * MS, State::Ready, 4 * MS, 1, 1),
         (7, 10 * MS, State::Blocked, 30 * MS, 1, 1),
     ];
-    assert_eq!(world.told(), expected);
+    assert_eq!(world.recorded(), expected);
     // Still away when the recording ends.
     world.sample(7, 50 * MS);
     world.switch(7, 50 * MS, OUT);
     world.waits.end(70 * MS, &mut world.sink, |_| ());
-    assert_eq!(world.told(), [(7, 50 * MS, State::Blocked, 20 * MS, 1, 1)]);
+    assert_eq!(
+        world.recorded(),
+        [(7, 50 * MS, State::Blocked, 20 * MS, 1, 1)]
+    );
     assert_eq!(world.total("waits_not_over_at_the_end"), 1);
     assert_eq!(world.total("threads_that_never_switched"), 1);
     assert_eq!(world.lost(), 0);
@@ -153,7 +156,7 @@ fn short_waits_are_told_with_the_next_stack() {
         world.switch(7, start * MS, OUT);
         world.switch(7, start * MS + 5_000, 0);
     }
-    assert_eq!(world.told(), []);
+    assert_eq!(world.recorded(), []);
     // A long one keeps its own time, with a stack and without.
     world.sample(7, 40 * MS);
     world.switch(7, 40 * MS, OUT);
@@ -168,23 +171,23 @@ fn short_waits_are_told_with_the_next_stack() {
         (7, 50 * MS, State::Blocked, 2 * MS, 1, 0),
         (7, 10 * MS, State::Blocked, 22_000, 4, 1),
     ];
-    assert_eq!(world.told(), expected);
+    assert_eq!(world.recorded(), expected);
     assert_eq!(world.total("waits_begun_before_and_left_out"), 0);
     // Nor has one its own stack that comes a moment later.
     world.sample(7, 60 * MS + 100_000);
     world.switch(7, 60 * MS + 100_000, OUT);
     world.switch(7, 60 * MS + 109_000, 0);
-    assert_eq!(world.told(), []);
+    assert_eq!(world.recorded(), []);
     world.sample(7, 61 * MS + 100_000);
     world.switch(7, 61 * MS + 100_000, OUT);
     world.switch(7, 61 * MS + 101_000, 0);
     let both = (7, 60 * MS + 100_000, State::Blocked, 10_000, 2, 1);
-    assert_eq!(world.told(), [both]);
+    assert_eq!(world.recorded(), [both]);
     // Of a thread that ends before another stack comes, the time is not lost.
     world.switch(7, 70 * MS, PREEMPTED);
     world.switch(7, 70 * MS + 3_000, 0);
     world.task_record(abi::PERF_RECORD_EXIT, 7, 71 * MS);
-    assert_eq!(world.told(), [(7, 70 * MS, State::Ready, 3_000, 1, 0)]);
+    assert_eq!(world.recorded(), [(7, 70 * MS, State::Ready, 3_000, 1, 0)]);
     assert_eq!(world.waits.threads.len(), 0);
 }
 
@@ -198,15 +201,18 @@ fn what_is_lost_makes_no_long_wait() {
     }
     world.record(abi::PERF_RECORD_LOST, 0, &[1, 6, World::task(9), 20 * MS]);
     world.switch(7, 9000 * MS, 0);
-    assert_eq!(world.told(), []);
+    assert_eq!(world.recorded(), []);
     assert_eq!(world.lost(), 6 + 2);
     // A thread that left unseen, and one whose return was not seen, begin anew.
     world.sample(7, 9001 * MS);
     world.switch(7, 9001 * MS, OUT);
     world.switch(7, 9003 * MS, 0);
-    assert_eq!(world.told(), [(7, 9001 * MS, State::Blocked, 2 * MS, 1, 1)]);
+    assert_eq!(
+        world.recorded(),
+        [(7, 9001 * MS, State::Blocked, 2 * MS, 1, 1)]
+    );
     world.waits.end(9999 * MS, &mut world.sink, |_| ());
-    assert_eq!(world.told(), []);
+    assert_eq!(world.recorded(), []);
     assert_eq!(world.waits.free.len(), stacks);
 }
 
@@ -224,7 +230,7 @@ fn threads_and_stacks_of_waits() {
         (STACKS_MAX as u32 - 1, 10, State::Blocked, 2 * MS, 1, 1),
         (STACKS_MAX as u32, 10, State::Blocked, 2 * MS, 1, 0),
     ];
-    assert_eq!(world.told(), expected);
+    assert_eq!(world.recorded(), expected);
     for tid in 0..THREADS_MAX as u32 {
         world.switch(tid, 20 + 2 * MS, OUT);
     }
@@ -242,7 +248,7 @@ fn a_full_ring_keeps_no_stack() {
         world.switch(7, round * 10 * MS, OUT);
         world.switch(7, round * 10 * MS + 2 * MS, 0);
     }
-    assert_eq!(world.told().len(), 64);
+    assert_eq!(world.recorded().len(), 64);
     assert_eq!(world.waits.free.len(), stacks);
 }
 

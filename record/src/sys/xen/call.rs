@@ -1,4 +1,4 @@
-//! Single calls to Xen. Each is a value with memory of its own, and what it tells Xen to write to lies there.
+//! Single calls to Xen. Each is a value that owns the memory to which Xen writes.
 
 use super::XenError;
 use super::domctl::{self, Domctl, HvmContextPartial};
@@ -6,26 +6,26 @@ use super::hypercall_buffer::HypercallBuffer;
 use super::privcmd::{DOMCTL, Privcmd, XEN_VERSION};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What is asked of a domain or done to it where nothing but the call itself has an address.
+/// Operations on a domain without an address in their arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// [`domctl::DomainInfo`], of the first domain from the one asked for on.
+    /// Gets [`domctl::DomainInfo`] of the first domain from the given number on.
     Info,
-    /// Bits of a PV guest's addresses, as a `u32`.
+    /// Gets the address width of a PV guest in bits, as a `u32`.
     AddressBits,
-    /// One pause less.
+    /// Decrements the pause count.
     Unpause,
 }
 
-/// A call about a domain, which can be made again and again.
+/// A call about a domain, which can be repeated.
 #[derive(Debug)]
 pub struct DomainCall(HypercallBuffer);
 
-/// Where the record of [`DomainCall::processor_mode`] lies.
+/// Offset of the record of [`DomainCall::processor_mode`].
 const RECORD_AT: usize = size_of::<Domctl>().next_multiple_of(64);
 
 impl DomainCall {
-    /// The call that is an `order`.
+    /// The call for an `order`.
     ///
     /// # Errors
     /// That there is no memory for it.
@@ -76,12 +76,12 @@ impl DomainCall {
         unsafe { privcmd.hypercall(DOMCTL, arguments) }.map(drop)
     }
 
-    /// What Xen answered when the call was last made.
+    /// Xen's answer to the last call.
     pub fn answer<T: FromBytes>(&self) -> Option<T> {
         read(self.0.bytes(), std::mem::offset_of!(Domctl, payload))
     }
 
-    /// What the vCPU has in EFER, of a call that asked for it.
+    /// The vCPU's EFER, from a call of [`DomainCall::processor_mode`].
     pub fn efer(&self) -> Option<u64> {
         read(self.0.bytes(), RECORD_AT + domctl::HVM_CPU_EFER)
     }
@@ -100,7 +100,7 @@ pub fn version_number(privcmd: &Privcmd) -> Option<u64> {
     unsafe { privcmd.hypercall(XEN_VERSION, [0; 5]) }.ok()
 }
 
-/// XENVER_extraversion: what stands behind the number, as `.5`.
+/// XENVER_extraversion: what follows the number, such as `.5`.
 pub fn extra_version(privcmd: &Privcmd) -> Option<String> {
     const EXTRA_BYTES: usize = 16; // xen_extraversion_t of version.h
     let buffer = HypercallBuffer::new(EXTRA_BYTES).ok()?;

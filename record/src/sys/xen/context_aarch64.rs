@@ -18,7 +18,7 @@ pub struct VcpuGuestContext {
     pub cpsr: u64,
     spsr_el1: u64,
     spsr_aarch32: [u32; 4],
-    /// What the rest of both layouts has in common.
+    /// The part that both layouts have in common.
     pub tail: Tail,
 }
 const _: () = assert!(size_of::<VcpuGuestContext>() == 352);
@@ -36,7 +36,7 @@ pub struct NarrowVcpuGuestContext {
     pub cpsr: u32,
     spsr_el1: u32,
     spsr_aarch32: [u32; 4],
-    /// What the rest of both layouts has in common.
+    /// The part that both layouts have in common.
     pub tail: Tail,
 }
 const _: () = assert!(size_of::<NarrowVcpuGuestContext>() == 344);

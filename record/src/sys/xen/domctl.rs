@@ -1,4 +1,4 @@
-//! `xen_domctl`: the structures of the few operations that we use (domctl.h).
+//! `xen_domctl`: the structures of the operations used here (domctl.h).
 //!
 //! Their payloads are the same from Xen 4.7 on; only the interface version differs.
 
@@ -21,7 +21,7 @@ pub(super) const GET_HVM_CONTEXT_PARTIAL: u32 = 55;
 
 /// Interface versions known by name: Xen 4.7 to 4.22. Others are tried too.
 pub const KNOWN_VERSIONS: std::ops::RangeInclusive<u32> = 0x0b..=0x18;
-/// The interface version of Xen 4.`minor`, where we know it.
+/// The interface version of Xen 4.`minor`, if it is known.
 pub fn version_of_xen(minor: u32) -> Option<u32> {
     const SINCE_4_7: [u32; 16] = [
         0x0b, 0x0c, 0x0d, 0x0f, 0x10, 0x11, 0x12, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x17, 0x17,
@@ -30,7 +30,7 @@ pub fn version_of_xen(minor: u32) -> Option<u32> {
     SINCE_4_7.get(minor.checked_sub(7)? as usize).copied()
 }
 
-/// The newest version that is worth trying.
+/// The newest version that is tried.
 pub const LAST_VERSION_TRIED: u32 = 0x40;
 
 /// `struct xen_domctl`.
@@ -71,7 +71,7 @@ impl Domctl {
 #[derive(Debug, Clone, Copy, FromBytes, Immutable)]
 #[repr(C)]
 pub struct DomainInfo {
-    /// The domain described: the next one if there is none with the number asked for.
+    /// The domain described: the next one if there is none with the requested number.
     pub domain: u16,
     pad: u16,
     /// `XEN_DOMINF_*`.

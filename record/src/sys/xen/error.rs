@@ -1,4 +1,4 @@
-//! What a failed call says: what was tried, on what, why, and what to do about it.
+//! Errors of calls: what was tried, on what, why, and what to do about it.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl XenError {
 
     /// An error with the number of the system call that just failed.
     pub fn last_os_error(call: &'static str, subject: impl Into<String>) -> Self {
-        let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        let errno = nix::errno::Errno::last_raw();
         XenError::new(call, subject, errno)
     }
 

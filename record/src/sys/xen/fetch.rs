@@ -1,4 +1,5 @@
-//! The one call that freezes a domain and fetches every vCPU: a multicall with all that it points to in one buffer.
+//! The call that freezes a domain and fetches every vCPU: a multicall, with everything that it points to in one
+//! buffer.
 //!
 //! Its entries: getdomaininfo, getvcpuinfo for each vCPU, pause, getvcpucontext for each. Nothing here decides when
 //! to pause.
@@ -11,11 +12,11 @@ use super::privcmd::{DOMCTL, MULTICALL, Privcmd, XEN_VERSION};
 use super::{XenError, context_aarch64, context_x86_64};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Most vCPUs of a domain that we take on; Xen's own limit is 128 for HVM guests and 8192 for PV.
+/// Most vCPUs of a domain; Xen's own limit is 128 for HVM guests and 8192 for PV.
 pub const MOST_VCPUS: u32 = 1024;
 
-/// Bytes to set aside for each vCPU's context: the larger layout, rounded up. x86's is part of the interface for guests
-/// (VCPUOP_initialise) and stays as it is; Arm's, which grew once, has more than ten times the room.
+/// Bytes reserved for each vCPU's context: the larger layout, rounded up. x86's is part of the guest interface
+/// (VCPUOP_initialise) and won't change; Arm's, which grew once, has more than ten times the room.
 pub const CONTEXT_BYTES: usize = 5184;
 const _: () = assert!(CONTEXT_BYTES >= size_of::<context_x86_64::VcpuGuestContext>());
 const _: () = assert!(CONTEXT_BYTES >= 10 * size_of::<context_aarch64::VcpuGuestContext>());
@@ -38,7 +39,7 @@ impl Fetch {
     /// That there is no memory for it.
     ///
     /// # Panics
-    /// If there are more than [`MOST_VCPUS`], which would be an error of the program.
+    /// If there are more than [`MOST_VCPUS`], which would be a bug.
     pub fn new(domain: u16, interface_version: u32, vcpus: u32) -> Result<Self, XenError> {
         assert!(vcpus <= MOST_VCPUS, "{vcpus} vCPUs");
         let bytes = context_at(vcpus, vcpus);
@@ -62,8 +63,8 @@ impl Fetch {
         Ok(fetch)
     }
 
-    /// What the domain (if `look`) and each vCPU are doing, then, if `pause`, the freeze, then every vCPU's context.
-    /// How that went, and how the pause did.
+    /// Gets the state of the domain (if `look`) and of each vCPU, then, if `pause`, freezes the domain, then gets
+    /// every vCPU's context. Returns the results of the whole call and of the pause.
     pub fn all(
         &mut self,
         privcmd: &Privcmd,
@@ -76,7 +77,7 @@ impl Fetch {
         (outcome, self.outcome(self.pause_entry()))
     }
 
-    /// Only what each vCPU is doing.
+    /// Gets only the state of each vCPU.
     ///
     /// # Errors
     /// Xen's error number.
@@ -84,9 +85,9 @@ impl Fetch {
         self.call(privcmd, info_entry(0), self.vcpus)
     }
 
-    /// Only what the domain is doing.
+    /// Gets only the state of the domain.
     pub fn look(&mut self, privcmd: &Privcmd) {
-        // What went wrong stands in the entry, or the old answer stays.
+        // An error is in the entry; otherwise the old answer remains.
         let _ = self.call(privcmd, 0, 1);
     }
 
@@ -105,12 +106,12 @@ impl Fetch {
         unsafe { privcmd.hypercall(MULTICALL, arguments) }.map(drop)
     }
 
-    /// The domain as it was when we last looked, whichever was found there.
+    /// The domain's state as last fetched; it may be of another domain.
     pub fn info(&self) -> Option<DomainInfo> {
         self.answer(0)
     }
 
-    /// What a vCPU was doing when we last looked; `None` if there is no such vCPU.
+    /// A vCPU's state as last fetched; `None` if there is no such vCPU.
     pub fn vcpu_info(&self, vcpu: u32) -> Option<VcpuInfo> {
         self.answer(info_entry(vcpu))
     }
@@ -142,8 +143,7 @@ impl Fetch {
         self.buffer.bytes_mut()[entry..entry + ENTRY_BYTES].copy_from_slice(call.as_bytes());
     }
 
-    /// Makes the pause entry a pause, or a call that does nothing (XENVER_version), and marks it as not
-    /// yet done.
+    /// Makes the pause entry a pause, or a call without effect (XENVER_version), and marks it as not done.
     fn arm_pause(&mut self, pause: bool) {
         let index = self.pause_entry();
         let mut call = if pause {

@@ -1,19 +1,19 @@
 //! Frames of another domain, mapped read-only.
 //!
-//! The guest may write to them at any time, so that they are only ever read word by word with
-//! volatile loads, and never handed out as a slice.
+//! The guest may write to them at any time, so that they are only read word by word with volatile loads, and never
+//! borrowed as a slice.
 
 use super::privcmd::Privcmd;
 use std::ptr::NonNull;
 
-/// Bytes of a frame, on both architectures that we know.
+/// Bytes of a frame, on both architectures.
 pub const FRAME_BYTES: usize = 4096;
 /// Words of eight bytes in a frame.
 pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
 /// Bytes that are copied at once.
 const LINE_BYTES: usize = 64;
 
-/// Some frames of a domain, next to each other in our memory.
+/// Frames of a domain, mapped contiguously.
 #[derive(Debug)]
 pub struct ForeignFrames {
     base: NonNull<u64>,
@@ -29,9 +29,8 @@ pub const MOST_BATCH: usize = 64;
 unsafe impl Send for ForeignFrames {}
 
 impl ForeignFrames {
-    /// Maps `frames` (machine frames of a PV guest, guest frames of any other; at most
-    /// [`MOST_BATCH`]) of `domain`. A frame that is not the domain's memory stays absent; that is no
-    /// error. Allocates nothing.
+    /// Maps `frames` (machine frames of a PV guest, guest frames of any other; at most [`MOST_BATCH`]) of `domain`. A
+    /// frame that is not the domain's memory stays absent; that is no error. Allocates nothing.
     pub fn map(privcmd: &Privcmd, domain: u16, frames: &[u64]) -> Result<Self, i32> {
         let frames = &frames[..frames.len().min(MOST_BATCH)];
         let length = frames.len().max(1) * FRAME_BYTES;
@@ -48,7 +47,7 @@ impl ForeignFrames {
         };
         let base = NonNull::new(base.cast::<u64>())
             .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
-            .ok_or_else(last_errno)?;
+            .ok_or_else(nix::errno::Errno::last_raw)?;
         let mut mapped = ForeignFrames {
             base,
             pages: frames.len(),
@@ -82,8 +81,7 @@ impl ForeignFrames {
         Some(unsafe { at.read_volatile() })
     }
 
-    /// Copies bytes of frame `page` from `offset` on into `out`, as far as the frame goes. Returns how
-    /// many.
+    /// Copies bytes of frame `page` from `offset` on into `out`, as far as the frame goes. Returns how many.
     pub fn copy_bytes(&self, page: usize, offset: usize, out: &mut [u8]) -> usize {
         if !self.is_present(page) || offset >= FRAME_BYTES {
             return 0;
@@ -101,7 +99,7 @@ impl ForeignFrames {
         }
         // SAFETY: the page was checked, and the word is in it or just behind it: at most the end of the mapping.
         let start = unsafe { self.base.as_ptr().add(page * FRAME_WORDS + word) };
-        // The guest waits: eight words at a time take half of the instructions.
+        // The guest is frozen meanwhile: eight words at a time take half of the instructions.
         let (lines, rest) = out.as_chunks_mut::<LINE_BYTES>();
         for (index, line) in lines.iter_mut().enumerate() {
             // SAFETY: `out` was cut to what is left of the frame, so that all its lines lie in it.
@@ -125,10 +123,6 @@ impl ForeignFrames {
         }
         count
     }
-}
-
-fn last_errno() -> i32 {
-    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 impl Drop for ForeignFrames {

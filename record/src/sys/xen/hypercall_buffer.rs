@@ -51,7 +51,7 @@ impl HypercallBuffer {
     /// The address of byte `offset`, for Xen.
     ///
     /// # Panics
-    /// If the offset is outside the buffer, which would be an error of the program.
+    /// If the offset is outside the buffer, which would be a bug.
     pub fn address(&self, offset: usize) -> u64 {
         assert!(
             offset < self.bytes,
@@ -61,7 +61,7 @@ impl HypercallBuffer {
         self.base.as_ptr().addr() as u64 + offset as u64
     }
 
-    /// What is in it.
+    /// Its contents.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: base points to `bytes` mapped bytes for as long as self lives (a forked child has them not, and never
         // comes back to us: `ChildProcess::start`); Xen writes there only in calls of `call` and `fetch`, which borrow
@@ -69,7 +69,7 @@ impl HypercallBuffer {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.bytes) }
     }
 
-    /// What is in it, to change.
+    /// Its contents, mutable.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in bytes(), and &mut self makes this the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }

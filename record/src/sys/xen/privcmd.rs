@@ -85,7 +85,7 @@ impl Privcmd {
         if answer >= 0 {
             return Ok(answer as u64);
         }
-        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+        Err(nix::errno::Errno::last_raw())
     }
 
     /// Fills the pages at `address`, an untouched mapping of this device, with frames of `domain`;
@@ -120,7 +120,7 @@ impl Privcmd {
         if answer >= 0 {
             return Ok(());
         }
-        match std::io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+        match nix::errno::Errno::last_raw() {
             libc::ENOENT => Ok(()), // some frames are paged out; errors[] says which
             errno => Err(errno),
         }

@@ -1,8 +1,7 @@
-//! What looks at a guest's vCPUs show before anything is recorded: whether its code is the image's, and
-//! whether its stacks can be followed.
+//! Trial samples of a guest before a recording: they show whether its code is the image's, and whether its stacks
+//! have frame pointers.
 //!
-//! As many looks as it takes to find the same twice, at moments that nothing in the guest is in step
-//! with.
+//! Enough samples for a reproducible result are taken, at random times.
 
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
@@ -12,67 +11,68 @@ use std::time::{Duration, Instant};
 use uprof::cold::Code;
 use uprof::{Arch, Registers};
 
-/// Looks at a vCPU that ran which are enough: a share is then known to within 15 points.
+/// Enough samples of running vCPUs: a share is then known to within 15 percentage points.
 const ENOUGH: u32 = 100;
-/// After so long, those that there are must do.
+/// Longest time for all samples.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most time between looks.
+/// Most time between samples.
 const PAUSE_NS: u64 = 20_000_000;
 /// Bytes of text that are compared with the image.
 const TEXT_BYTES: usize = 64;
-/// Code before a return address in which its function's beginning is looked for; where so much can't be read, less.
+/// Bytes of code before a return address that are searched for the function's prologue; fewer if so many can't be
+/// read.
 const BEFORE_CALL_BYTES: [usize; 3] = [1024, 256, 64];
 /// DWARF number of AArch64's register for return addresses.
 const LINK_REGISTER: u8 = 30;
-/// Pieces of code that are looked for elsewhere in the image; many may be another image's.
+/// Most pieces of code that are searched for elsewhere in the image; many may be another image's.
 const PIECES: usize = 128;
-/// Of a larger image not all is searched (bytes).
+/// Most bytes of an image that are searched.
 const SEARCHED_BYTES: u64 = 64 << 20;
 
-/// What looks at the vCPUs showed.
-pub(crate) struct Looks<'a> {
-    /// The image that is said to be the guest's.
+/// The results of trial samples.
+pub(crate) struct Trial<'a> {
+    /// The image that the user gave for the guest.
     image: Option<&'a Image>,
     moved: Moved,
     start: Instant,
     rounds: u32,
-    /// Looks at a vCPU that ran.
+    /// Samples of running vCPUs.
     running: u32,
     with_chain: u32,
     text_compared: u32,
     text_differs: u32,
     unreadable: u32,
-    /// Looks at a vCPU whose memory can't be read.
+    /// Samples of vCPUs whose memory can't be read.
     untranslatable: u32,
-    /// Code that is not the image's where the image was linked.
+    /// Code that differs from the image at its link address.
     strange: Vec<(u64, [u8; TEXT_BYTES])>,
 }
 
-/// Whether the guest has the image elsewhere than it was linked.
+/// Whether the guest has the image at another address than it was linked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moved {
-    /// Nobody has looked for it yet.
+    /// Not searched for yet.
     Unknown,
-    /// The code that was seen is nowhere in the image, or at several distances.
+    /// The sampled code is nowhere in the image, or at different distances.
     No,
-    /// It may be so far away: in so many further places the guest has the image's code, or other code.
+    /// It may be moved by `by`; at so many further places the guest has the image's code, or other code.
     By { by: u64, same: u32, other: u32 },
 }
 
 impl Moved {
-    /// By how much, where that is sure.
+    /// The distance, if it is certain.
     fn by(self) -> Option<u64> {
         match self {
-            // A kernel writes over some of its code.
+            // A kernel patches some of its code.
             Moved::By { by, same, other } if same > 0 && same >= other * 3 => Some(by),
             _ => None,
         }
     }
 }
 
-impl<'a> Looks<'a> {
+impl<'a> Trial<'a> {
     pub(crate) fn new(image: Option<&'a Image>) -> Self {
-        Looks {
+        Trial {
             image,
             moved: Moved::Unknown,
             start: Instant::now(),
@@ -87,10 +87,10 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Whether to look once more; waits a while before.
-    pub(crate) fn go_on(&mut self) -> bool {
+    /// Whether to take another sample; sleeps before it.
+    pub(crate) fn goes_on(&mut self) -> bool {
         if self.running >= ENOUGH || self.start.elapsed() >= PATIENCE {
-            // One look more, at the place that those so far hint at.
+            // One more sample, at the place that the others point to.
             let is_open = self.moved == Moved::Unknown;
             self.moved = match self.image.filter(|_| is_open) {
                 Some(image) => self.hinted_at(image),
@@ -106,13 +106,13 @@ impl<'a> Looks<'a> {
         true
     }
 
-    /// Takes note of a running vCPU whose memory can't be read.
+    /// Counts a running vCPU whose memory can't be read.
     pub(crate) fn pass_over(&mut self) {
         self.running += 1;
         self.untranslatable += 1;
     }
 
-    /// Looks at one running vCPU: is its code the image's, is there a chain of frame pointers?
+    /// Examines a running vCPU: is its code the image's, is there a chain of frame pointers?
     pub(crate) fn compare(
         &mut self,
         arch: Arch,
@@ -120,7 +120,7 @@ impl<'a> Looks<'a> {
         read: &mut dyn FnMut(u64, &mut [u8]) -> usize,
     ) {
         if self.moved != Moved::Unknown {
-            return self.look_at_moved(read);
+            return self.compare_moved(read);
         }
         self.running += 1;
         let (ip, sp, fp) = arch.special_registers();
@@ -153,12 +153,12 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Whether frame pointers will do, as far as was seen.
+    /// Whether frame pointers seem to be sufficient.
     pub(crate) fn have_chains(&self) -> bool {
         self.running == 0 || self.with_chain * 4 > self.running * 3
     }
 
-    /// How far from where it was linked the guest's code is, if nearly all that is in the image says the same.
+    /// The distance between the guest's code and the image, if nearly all pieces agree.
     fn hinted_at(&self, image: &Image) -> Moved {
         let mut votes: Vec<(u64, usize)> = Vec::new();
         for (address, place) in image.places(&self.strange, SEARCHED_BYTES) {
@@ -179,8 +179,8 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Whether further places of the image are there too.
-    fn look_at_moved(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
+    /// Compares further places of the image with the guest's memory.
+    fn compare_moved(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
         let (Moved::By { by, same, other }, Some(image)) = (&mut self.moved, self.image) else {
             return;
         };
@@ -196,15 +196,15 @@ impl<'a> Looks<'a> {
         }
     }
 
-    pub(crate) fn say(&self, report: &mut Report) {
-        let Looks {
+    pub(crate) fn report(&self, report: &mut Report) {
+        let Trial {
             running,
             with_chain,
             ..
         } = *self;
         if running == 0 {
             let text = format!(
-                "no vCPU ran in {} looks: there may be little to sample",
+                "no vCPU ran in {} samples: there may be little to sample",
                 self.rounds
             );
             report.say(Verdict::Poor, text);
@@ -223,7 +223,7 @@ impl<'a> Looks<'a> {
         if let Some(image) = self.image {
             self.say_image(report, image);
         }
-        let seen = format!("({with_chain} of {running} looks)");
+        let seen = format!("({with_chain} of {running} trial)");
         if self.have_chains() {
             let text = format!("frame pointers look plausible {seen}");
             return report.say(Verdict::Good, text);
@@ -245,7 +245,7 @@ impl<'a> Looks<'a> {
     }
 
     fn say_image(&self, report: &mut Report, image: &Image) {
-        // A kernel writes over some of its code.
+        // A kernel patches some of its code.
         if self.text_compared > 0 && self.text_differs * 4 <= self.text_compared {
             return report.say(Verdict::Good, "the image's text is what the guest runs");
         }
@@ -268,7 +268,7 @@ impl<'a> Looks<'a> {
         report.say(
             Verdict::Poor,
             format!(
-                "the image's text differs from the guest's memory at {} of {} looks: it is not the guest's image; \
+                "the image's text differs from the guest's memory at {} of {} trial: it is not the guest's image; \
                  give the right one with --elf",
                 self.text_differs, self.text_compared
             ),
@@ -276,7 +276,7 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// Whether the function that `link` leads to has a frame pointer, as far as its code tells.
+/// Whether the function that `link` returns to keeps a frame pointer, as far as its code shows.
 fn keeps_frame_pointers(link: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> bool {
     let link = crate::walk::without_signature(Arch::Aarch64, link);
     let mut code = [0; BEFORE_CALL_BYTES[0]];
@@ -298,11 +298,11 @@ mod tests {
     fn said(by: u64, ips: usize, chains: usize) -> String {
         let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
         let probes: Vec<u64> = image.probes().skip(1).take(ips).collect();
-        let mut looks = Looks::new(Some(&image));
+        let mut trial = Trial::new(Some(&image));
         let arch = Arch::X86_64;
         let (ip, sp, fp) = arch.special_registers();
         for number in 0..101 {
-            if number >= 100 && !looks.go_on() {
+            if number >= 100 && !trial.goes_on() {
                 break;
             }
             let address = probes[number % probes.len()];
@@ -322,11 +322,11 @@ mod tests {
                 into[..bytes.len()].copy_from_slice(&bytes);
                 bytes.len()
             };
-            looks.compare(arch, &registers, &mut read);
+            trial.compare(arch, &registers, &mut read);
         }
-        assert!(!looks.go_on());
+        assert!(!trial.goes_on());
         let mut report = Report::default();
-        looks.say(&mut report);
+        trial.report(&mut report);
         let texts = report.findings.iter().map(|finding| finding.text.as_str());
         texts.collect::<Vec<_>>().join("\n")
     }
@@ -343,11 +343,11 @@ mod tests {
 
     #[test]
     fn frame_pointers_in_half_of_the_code_have_a_verdict_of_their_own() {
-        assert!(said(0, 8, 90).contains("frame pointers look plausible (90 of 100 looks)"));
+        assert!(said(0, 8, 90).contains("frame pointers look plausible (90 of 100 trial)"));
         for chains in [40, 50, 60] {
             let half = said(0, 8, chains);
             assert!(half.contains("in a part of the code only"), "{half}");
         }
-        assert!(said(0, 8, 5).contains("frame pointers don't look plausible (5 of 100 looks)"));
+        assert!(said(0, 8, 5).contains("frame pointers don't look plausible (5 of 100 trial)"));
     }
 }

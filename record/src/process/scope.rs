@@ -1,13 +1,13 @@
-//! Whom a recording is of: processes and all below them, a control group, or the whole machine.
+//! What a recording of processes covers: some processes and all below them, a control group, or the whole machine.
 
 use super::cgroup::Cgroup;
 use super::{threads, tree};
 use crate::pids;
 use crate::source::SourceError;
 
-/// Whom to record.
+/// The processes that a recording covers.
 #[derive(Debug, Clone)]
-pub enum Whom {
+pub enum Scope {
     /// These processes, and all that they and their children started.
     Tree(Vec<i32>),
     /// All processes of a control group.
@@ -16,81 +16,81 @@ pub enum Whom {
     Machine,
 }
 
-impl Whom {
+impl Scope {
     /// The processes with these ids.
     ///
     /// # Errors
     /// Which of them can't be recorded, and why.
-    pub fn processes(pids: Vec<i32>) -> Result<Whom, SourceError> {
+    pub fn processes(pids: Vec<i32>) -> Result<Scope, SourceError> {
         pids.iter()
             .try_for_each(|&pid| threads::check_exists(pid))?;
-        Ok(Whom::Tree(pids))
+        Ok(Scope::Tree(pids))
     }
 
     /// All processes with this name, or whose program has it.
     ///
     /// # Errors
-    /// That there is none.
-    pub fn named(name: &str) -> Result<Whom, SourceError> {
+    /// There is none.
+    pub fn named(name: &str) -> Result<Scope, SourceError> {
         match tree::named(name) {
             pids if pids.is_empty() => Err(SourceError(format!(
                 "no process is called `{name}`, and none runs a program of that name; \
                  `ps -e` lists them"
             ))),
-            pids => Ok(Whom::Tree(pids)),
+            pids => Ok(Scope::Tree(pids)),
         }
     }
 
-    /// The processes that are there.
+    /// The current processes.
     pub fn pids(&self) -> Vec<i32> {
         match self {
-            Whom::Tree(pids) => tree::below(pids),
-            Whom::Cgroup(cgroup) => cgroup.pids(),
-            Whom::Machine => pids::all(),
+            Scope::Tree(pids) => tree::below(pids),
+            Scope::Cgroup(cgroup) => cgroup.pids(),
+            Scope::Machine => pids::all(),
         }
     }
 
-    /// Whether processes may join of which no record tells.
+    /// Whether processes may join without a record of it.
     pub fn takes_in(&self) -> bool {
-        matches!(self, Whom::Cgroup(_))
+        matches!(self, Scope::Cgroup(_))
     }
 
-    /// The id of its first process; 0 where it is no matter of single ones.
+    /// The id of its first process; 0 for the whole machine.
     pub fn id(&self) -> i32 {
         match self {
-            Whom::Tree(pids) => pids.first().copied().unwrap_or(0),
-            Whom::Cgroup(cgroup) => cgroup.pids().first().copied().unwrap_or(0),
-            Whom::Machine => 0,
+            Scope::Tree(pids) => pids.first().copied().unwrap_or(0),
+            Scope::Cgroup(cgroup) => cgroup.pids().first().copied().unwrap_or(0),
+            Scope::Machine => 0,
         }
     }
 
-    /// What a recording calls it.
+    /// Its name in a recording.
     pub fn name(&self) -> String {
         match self {
-            Whom::Tree(pids) => {
+            Scope::Tree(pids) => {
                 let mut names: Vec<String> =
                     pids.iter().map(|&pid| threads::name(pid, pid)).collect();
                 names.dedup();
                 names.truncate(8);
                 names.join(", ")
             }
-            Whom::Cgroup(cgroup) => cgroup.path().display().to_string(),
-            Whom::Machine => "all processes".into(),
+            Scope::Cgroup(cgroup) => cgroup.path().display().to_string(),
+            Scope::Machine => "all processes".into(),
         }
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn described(&self) -> String {
         match self {
-            Whom::Tree(pids) => match &pids[..] {
+            Scope::Tree(pids) => match &pids[..] {
                 [pid] => format!("process {pid}"),
                 pids => {
                     let pids: Vec<String> = pids.iter().take(8).map(i32::to_string).collect();
                     format!("processes {}", pids.join(", "))
                 }
             },
-            Whom::Cgroup(cgroup) => format!("cgroup {}", cgroup.path().display()),
-            Whom::Machine => "the machine".into(),
+            Scope::Cgroup(cgroup) => format!("cgroup {}", cgroup.path().display()),
+            Scope::Machine => "the machine".into(),
         }
     }
 }
