@@ -7,6 +7,7 @@ use crate::elf::Elf;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
+use uniprof_record::agent;
 use uniprof_record::doctor::Report;
 use uniprof_record::elf::Image;
 use uniprof_record::gdb;
@@ -124,6 +125,17 @@ pub const BACKENDS: &[Backend] = &[
         open: open_qemu,
         examine: |path, elf| Ok(qemu::doctor::examine(Path::new(path), elf)),
         examine_host: Some(qemu::doctor::examine_host),
+        read_mark: None,
+    },
+    Backend {
+        prefix: "agent:",
+        form: "agent:HOST:PORT or agent:/SOCKET",
+        what: "a guest that carries the agent",
+        budget: LOCAL_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
+        open: open_agent,
+        examine: |address, elf| Ok(agent::doctor::examine(address, elf)),
+        examine_host: None,
         read_mark: None,
     },
     Backend {
@@ -267,6 +279,12 @@ fn open_qemu(path: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Sou
         images_of(wanted)?,
         plan,
     )?)
+}
+
+fn open_agent(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+    let images = wanted.elf.iter();
+    let images: Vec<_> = images.map(|elf| (elf.path.clone(), elf.address)).collect();
+    Ok(agent::open::open(address, &images, plan)?)
 }
 
 fn open_domain(target: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {

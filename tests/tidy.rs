@@ -17,7 +17,7 @@ const UNSAFE: [&str; 4] = [
     "src/memory.rs",
 ];
 /// Kinds of guests, of which none knows another, but that QEMU has a gdb stub; the recorder beside them knows none.
-const GUESTS: [&str; 4] = ["gdb", "process", "qemu", "xen"];
+const GUESTS: [&str; 5] = ["agent", "gdb", "process", "qemu", "xen"];
 /// No line of the sources is longer (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
 

@@ -95,6 +95,8 @@ tags! {
         Qemu = 4 "qemu",
         /// Converted from another tool's output.
         Imported = 5 "imported",
+        /// A guest that samples itself, by the agent inside it.
+        Agent = 6 "agent",
     }
 }
 

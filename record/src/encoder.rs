@@ -75,6 +75,7 @@ pub struct Encoder<W: Write> {
     namer: Option<Box<dyn Namer>>,
     held: Vec<HeldImage>,
     times: Vec<ProcessTime>,
+    clocks: Vec<ClockPair>,
     counted_ns: Option<u64>,
     /// The kernel of a Linux guest, as read from its memory.
     linux: Option<Linux>,
@@ -186,6 +187,7 @@ impl<W: Write> Encoder<W> {
             namer,
             held: Vec::new(),
             times: Vec::new(),
+            clocks: Vec::new(),
             counted_ns: None,
             linux: None,
         };
@@ -391,6 +393,7 @@ impl<W: Write> Encoder<W> {
     fn observe(&mut self, now_ns: u64) {
         let seen = self.observer.look(now_ns);
         self.tasks.extend(seen.tasks);
+        self.clocks.extend(seen.clocks);
         seen.modules
             .into_iter()
             .for_each(|event| self.add_module(event));
@@ -524,6 +527,7 @@ impl<W: Write> Encoder<W> {
         writer.modules(&self.modules)?;
         writer.losses(&self.losses)?;
         writer.times(&self.times)?;
+        writer.clocks(&self.clocks)?;
         writer.spaces(&self.spaces)?;
         writer.code(&self.code[self.code_written..])?;
         self.code_written = self.code.len();
@@ -536,6 +540,7 @@ impl<W: Write> Encoder<W> {
         self.spaces.clear();
         self.losses.clear();
         self.times.clear();
+        self.clocks.clear();
         writer.flush()
     }
 

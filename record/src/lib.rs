@@ -79,6 +79,7 @@ pub mod process;
 pub mod xen;
 pub mod gdb;
 pub mod qemu;
+pub mod agent;
 mod control;
 mod pace;
 mod sampler;

@@ -126,6 +126,8 @@ pub struct Observations {
     pub modules: Vec<ModuleEvent>,
     /// Processor time that the kernel counted; `None` if it was not read.
     pub times: Option<Vec<ProcessTime>>,
+    /// The guest's clock beside ours.
+    pub clocks: Vec<ClockPair>,
 }
 
 /// Identifies what was mapped, and names code that is in no file. The encoder thread calls it, and waits for it only

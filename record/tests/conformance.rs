@@ -6,6 +6,8 @@
 mod fake;
 #[path = "fake/stub.rs"]
 mod stub;
+#[path = "fake/agent.rs"]
+mod carried;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -26,7 +28,7 @@ use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
 use uniprof_record::{
     Counters, Ending, Facts, Life, Plan, Source, SourceError, StopWorld, Summary,
 };
-use uniprof_record::{gdb, monotonic_ns, qemu};
+use uniprof_record::{agent, gdb, monotonic_ns, qemu};
 use uprof::cold::{EndReason, LossReason, Target};
 use uprof::{Item, Payload, SliceReader};
 
@@ -80,6 +82,7 @@ const ROWS: &[Row] = &[
     Row { prefix: "cgroup:", what: "a control group", open: by_cgroup },
     Row { prefix: "gdb:", what: "a fake stub", open: by_stub },
     Row { prefix: "qemu:", what: "a fake monitor and a fake stub", open: by_monitor },
+    Row { prefix: "agent:", what: "a fake guest with a real agent", open: by_agent },
     Row { prefix: "", what: "a fake guest in the place of a Xen domain", open: by_fake },
 ];
 
@@ -236,6 +239,19 @@ fn by_monitor(plan: &Plan) -> Result<Subject, String> {
     let path = stub::monitor(folder.path(), &stub::stub(folder.path(), &state));
     let source = qemu::source::open(&path, Vec::new(), plan).unwrap();
     Ok(of_fake(source, state, Some(folder)))
+}
+
+fn by_agent(plan: &Plan) -> Result<Subject, String> {
+    let (folder, has_ended) = (tempfile::tempdir().unwrap(), Arc::default());
+    let path = carried::start(folder.path(), &has_ended);
+    let source = agent::open::open(path.to_str().unwrap(), &[], plan).unwrap();
+    Ok(Subject {
+        source,
+        runs: Box::new(|| true),
+        end: Box::new(move || has_ended.store(true, Ordering::SeqCst)),
+        is_command: false,
+        _kept: Some(folder),
+    })
 }
 
 fn by_fake(_: &Plan) -> Result<Subject, String> {

@@ -81,6 +81,27 @@ impl Image {
         })
     }
 
+    /// Its build-id, empty where it has none.
+    pub fn build_id(&self) -> &[u8] {
+        &self.build_id
+    }
+
+    /// The same, loaded so that the code at `offset` in the file is at `address`; unmoved where no code is there.
+    pub fn with_code_at(mut self, address: u64, offset: u64) -> Self {
+        let is_there = |segment: &&Segment| {
+            segment.executable && offset.wrapping_sub(segment.offset) < segment.file_bytes
+        };
+        if let Some(segment) = self.segments.iter().find(is_there) {
+            let linked = segment.address.wrapping_add(offset - segment.offset);
+            let moved = address.wrapping_sub(linked);
+            for segment in &mut self.segments {
+                segment.address = segment.address.wrapping_add(moved);
+            }
+            self.has_address = true;
+        }
+        self
+    }
+
     /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, only if that
     /// is certain.
     #[cold]

@@ -1,0 +1,153 @@
+//! A conversation with an agent: what is said, and how it begins.
+
+use super::connection::Connection;
+use super::error::AgentError;
+use super::frame::{Decoder, frame};
+use super::message::{self, Hello};
+use crate::sys::clock::monotonic_ns;
+use nix::errno::Errno;
+
+/// How long we wait for the first answer.
+pub(super) const PATIENCE_SECONDS: u64 = 5;
+/// Room for what could not be sent at once.
+const OUTBOX_BYTES: usize = 256;
+
+/// Our side of a connection.
+pub(super) struct Client {
+    pub name: String,
+    connection: Connection,
+    pub decoder: Decoder,
+    outbox: [u8; OUTBOX_BYTES],
+    waiting: usize,
+}
+
+/// What came of a look at the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Received {
+    /// There are new bytes.
+    Some,
+    /// There are none at the moment.
+    Nothing,
+    /// There will be no more, because of this if it was an error.
+    End(Option<Errno>),
+}
+
+impl Client {
+    /// Attaches; returns what the agent says of its guest.
+    pub fn attach(connection: Connection, name: &str) -> Result<(Client, Hello), AgentError> {
+        let mut client = Client {
+            name: name.to_owned(),
+            connection,
+            decoder: Decoder::new(),
+            outbox: [0; OUTBOX_BYTES],
+            waiting: 0,
+        };
+        let nonce = fastrand::u64(..);
+        let mut payload = [0; 16];
+        payload[..2].copy_from_slice(&message::VERSION.to_le_bytes());
+        payload[8..].copy_from_slice(&nonce.to_le_bytes());
+        client.say(message::ATTACH, &payload);
+        let end_ns = monotonic_ns() + PATIENCE_SECONDS * 1_000_000_000;
+        while monotonic_ns() < end_ns {
+            client.wait(50)?;
+            let received = client.receive();
+            while let Some((kind, payload)) = client.decoder.next_frame() {
+                match kind {
+                    message::BUSY => return Err(AgentError::Busy(client.name)),
+                    message::HELLO => {
+                        let nonsense = |what| AgentError::Nonsense(name.to_owned(), what);
+                        let version = payload.get(8).copied().unwrap_or(0);
+                        let hello = Hello::read(payload).map_err(nonsense);
+                        // One for somebody else may be left on the line.
+                        match hello {
+                            Ok(hello) if hello.nonce != nonce => {}
+                            Ok(hello) if hello.version != message::VERSION => {
+                                return Err(AgentError::Version(client.name, hello.version));
+                            }
+                            Err(_) if u16::from(version) != message::VERSION => {
+                                return Err(AgentError::Version(client.name, u16::from(version)));
+                            }
+                            hello => {
+                                let hello = hello?;
+                                // What came before it was for somebody else.
+                                (client.decoder.damaged, client.decoder.garbage_bytes) = (0, 0);
+                                return Ok((client, hello));
+                            }
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            client.check()?;
+            match received {
+                Received::End(None) => return Err(AgentError::Closed(client.name)),
+                Received::End(Some(errno)) => return Err(AgentError::Broken(client.name, errno)),
+                _ => {}
+            }
+        }
+        Err(AgentError::Silent(client.name, PATIENCE_SECONDS))
+    }
+
+    /// Says something, now or when there is room; false where too much waits already.
+    pub fn say(&mut self, kind: u8, payload: &[u8]) -> bool {
+        let mut bytes = [0; 64];
+        let length = frame(kind, payload, &mut bytes);
+        let Some(room) = self.outbox.get_mut(self.waiting..self.waiting + length) else {
+            return false;
+        };
+        room.copy_from_slice(&bytes[..length]);
+        self.waiting += length;
+        self.flush();
+        true
+    }
+
+    /// Sends what waits. That nobody takes it any more shows at the next look for answers.
+    pub fn flush(&mut self) {
+        let sent = self
+            .connection
+            .send(&self.outbox[..self.waiting])
+            .unwrap_or(0);
+        self.outbox.copy_within(sent..self.waiting, 0);
+        self.waiting -= sent;
+    }
+
+    /// Takes in what has come, as much as there is room for.
+    pub fn receive(&mut self) -> Received {
+        let room = self.decoder.room();
+        if room.is_empty() {
+            return Received::Some;
+        }
+        match self.connection.receive(room) {
+            Ok(Some(0)) => Received::End(None),
+            Ok(Some(count)) => {
+                self.decoder.grow(count);
+                Received::Some
+            }
+            Ok(None) => Received::Nothing,
+            Err(errno) => Received::End(Some(errno)),
+        }
+    }
+
+    /// Waits until something comes.
+    pub fn wait(&self, timeout_ms: u16) -> Result<(), AgentError> {
+        let result = self.connection.wait(timeout_ms);
+        result.map_err(|errno| AgentError::Broken(self.name.clone(), errno))
+    }
+
+    /// Whether what comes is the agent's protocol at all.
+    pub fn check(&self) -> Result<(), AgentError> {
+        let Decoder {
+            damaged,
+            garbage_bytes,
+            ..
+        } = &self.decoder;
+        match self.decoder.gives_up() {
+            false => Ok(()),
+            true => {
+                let what =
+                    format!("{damaged} damaged frames, {garbage_bytes} bytes between frames");
+                Err(AgentError::Garbage(self.name.clone(), what))
+            }
+        }
+    }
+}

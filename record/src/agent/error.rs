@@ -1,0 +1,87 @@
+//! Why talking to an agent failed, as a message to a person.
+
+use crate::source::SourceError;
+use nix::errno::Errno;
+
+/// Why talking to an agent failed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum AgentError {
+    /// The target's text.
+    #[error(
+        "`{0}` is no address of an agent: use HOST:PORT, for example agent:10.0.0.7:4711, or the path of a socket, \
+         for example agent:/run/guest.agent"
+    )]
+    Address(String),
+    /// The host has no address.
+    #[error("cannot find {0}: {1}")]
+    Resolve(String, String),
+    /// No connection.
+    #[error("cannot connect to {0}: {why}; {advice}", why = .1.desc(), advice = advise(*.1))]
+    Connect(String, Errno),
+    /// Connected, but nothing answers.
+    #[error(
+        "{0} did not answer within {1} s; an agent serves one client at a time: is another one attached, and does the \
+         guest call the agent's serve()?"
+    )]
+    Silent(String, u64),
+    /// Another client is attached.
+    #[error(
+        "another client is attached to the agent behind {0}, and it serves one at a time; let that one end first"
+    )]
+    Busy(String),
+    /// The connection broke.
+    #[error("the connection to {0} broke: {why}", why = .1.desc())]
+    Broken(String, Errno),
+    /// It was closed.
+    #[error("{0} closed the connection before it said what it is: is there an agent behind it?")]
+    Closed(String),
+    /// Bytes that are no frames.
+    #[error(
+        "{0} does not speak the agent's protocol soundly ({1}); is it an agent of uniprof at all, and does \
+         nothing else write to the same line?"
+    )]
+    Garbage(String, String),
+    /// A hello that can't be.
+    #[error("the agent behind {0} says what can't be: {1}")]
+    Nonsense(String, String),
+    /// Another version.
+    #[error(
+        "the agent behind {0} speaks version {1} of the protocol, and this uniprof version 1; use the agent of this \
+         version"
+    )]
+    Version(String, u16),
+    /// The image is another one.
+    #[error(
+        "{image} is not the image of the guest behind {name}: its build-id is {own}, the guest's is {guest}"
+    )]
+    OtherImage {
+        /// Whom we asked.
+        name: String,
+        /// The image's path.
+        image: String,
+        /// Its build-id.
+        own: String,
+        /// What the guest says.
+        guest: String,
+    },
+    /// What is wrong with an image.
+    #[error("{0}")]
+    Image(String),
+}
+
+impl From<AgentError> for SourceError {
+    fn from(error: AgentError) -> Self {
+        SourceError(error.to_string())
+    }
+}
+
+fn advise(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ECONNREFUSED => {
+            "nobody listens there: does the guest run, and does it carry the agent?"
+        }
+        Errno::ENOENT => "there is no such socket: is the guest's console or port connected to it?",
+        Errno::EACCES | Errno::EPERM => "run as the user that the guest runs as, or as root",
+        _ => "is the address right?",
+    }
+}

@@ -1,0 +1,349 @@
+//! A guest that carries the agent, recorded from outside by the program: `agent/examples/process.rs`, which is a
+//! unikernel as a Linux process, over TCP and a Unix socket.
+
+mod wire;
+
+use assert_cmd::cargo::cargo_bin;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The guest, with frame pointers.
+fn image() -> &'static Path {
+    static IMAGE: OnceLock<PathBuf> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = root.join("target/agent");
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--quiet",
+                "--example",
+                "process",
+            ])
+            .args(["-p", "uniprof-agent", "--target-dir"])
+            .arg(&folder)
+            .env("RUSTFLAGS", "-C force-frame-pointers=yes")
+            .current_dir(root)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        folder.join("release/examples/process")
+    })
+}
+
+/// Guests take turns: shares of one that waits for a processor more than it runs say little.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A guest that runs, until this is dropped.
+struct Guest {
+    _turn: MutexGuard<'static, ()>,
+    child: Child,
+    /// How the recorder calls it.
+    target: String,
+    work: Arc<AtomicU64>,
+    is_sampling: Arc<AtomicBool>,
+    folder: TempDir,
+}
+
+impl Guest {
+    fn start(by_tcp: bool, vcpus: u32) -> Guest {
+        image();
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent").display().to_string();
+        let place = if by_tcp { "127.0.0.1:0" } else { &socket };
+        let mut child = Command::new(image())
+            .args([place, &vcpus.to_string()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut target = format!("agent:{socket}");
+        for line in lines.by_ref().map(Result::unwrap) {
+            if let Some(port) = line.strip_prefix("port ") {
+                target = format!("agent:127.0.0.1:{port}");
+            }
+            if line == "ready" {
+                break;
+            }
+        }
+        let (work, is_sampling) = (Arc::default(), Arc::default());
+        let guest = Guest {
+            _turn: turn,
+            child,
+            target,
+            work: Arc::clone(&work),
+            is_sampling: Arc::clone(&is_sampling),
+            folder,
+        };
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut words = line.split(' ').skip(1);
+                let (done, samples) = (words.next().unwrap(), words.next().unwrap());
+                work.store(done.parse().unwrap(), Ordering::SeqCst);
+                is_sampling.store(samples == "true", Ordering::SeqCst);
+            }
+        });
+        guest
+    }
+
+    fn recorder(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(cargo_bin("uniprof"));
+        command
+            .arg("record")
+            .args(more)
+            .arg("-o")
+            .arg(self.recording())
+            .arg(&self.target);
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn record(&self, more: &[&str]) -> Output {
+        self.recorder(more).output().unwrap()
+    }
+
+    fn recording(&self) -> PathBuf {
+        self.folder.path().join("run.uprof")
+    }
+
+    /// Stacks with their counts, of one vCPU.
+    fn stacks(&self, vcpu: u32) -> BTreeMap<String, u64> {
+        let output = Command::new(cargo_bin("uniprof"))
+            .args(["export", "-f", "folded", "--vcpu", &vcpu.to_string()])
+            .arg(self.recording())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rows = text.lines().map(|line| line.rsplit_once(' ').unwrap());
+        rows.map(|(stack, count)| (stack.to_owned(), count.parse().unwrap()))
+            .collect()
+    }
+
+    /// Whether its work goes on.
+    fn works(&self) -> bool {
+        let before = self.work.load(Ordering::SeqCst);
+        soon(|| self.work.load(Ordering::SeqCst) > before)
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.target.strip_prefix("agent:").unwrap()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(20) {
+        if is_so() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The names of the functions that have known shares.
+const FUNCTIONS: [&str; 3] = ["process::alpha", "process::beta", "process::gamma"];
+
+fn check_shares(guest: &Guest, vcpu: u32, truth: [f64; 3]) {
+    let stacks = guest.stacks(vcpu);
+    let total: u64 = stacks.values().sum();
+    assert!(total > 500, "vCPU {vcpu} has only {total} samples");
+    for stack in stacks.keys() {
+        let frames: Vec<&str> = stack.split(';').collect();
+        let is_whole = frames.starts_with(&["process::start", "process::work"]);
+        assert!(is_whole, "vCPU {vcpu}: {stack}");
+    }
+    for (function, truth) in FUNCTIONS.iter().zip(truth) {
+        let has = |stack: &&String| stack.split(';').any(|frame| frame == *function);
+        let count: u64 = stacks.keys().filter(has).map(|stack| stacks[stack]).sum();
+        let share = 100.0 * count as f64 / total as f64;
+        println!("vCPU {vcpu}: {function} has {share:.1} % of {total}, the truth is {truth} %");
+        assert!(
+            (share - truth).abs() <= 3.0,
+            "vCPU {vcpu}: {function} has {share:.1} % of {total}"
+        );
+    }
+}
+
+#[test]
+fn shares_and_stacks_of_one_vcpu_over_tcp() {
+    let guest = Guest::start(true, 1);
+    let output = guest.record(&["-F", "997", "-d", "8s", "--elf", image().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    check_shares(&guest, 0, [50.0, 30.0, 20.0]);
+    assert!(guest.works() && soon(|| !guest.is_sampling.load(Ordering::SeqCst)));
+}
+
+/// Without frame pointers to follow: the report unwinds bytes of the stack.
+#[test]
+fn shares_and_stacks_of_two_vcpus_by_stack_bytes_over_a_unix_socket() {
+    let guest = Guest::start(false, 2);
+    let image = image().to_str().unwrap();
+    let output = guest.record(&["-F", "997", "-d", "10s", "--stack=2K", "--elf", image]);
+    assert!(output.status.success(), "{}", said(&output));
+    check_shares(&guest, 0, [50.0, 30.0, 20.0]);
+    check_shares(&guest, 1, [70.0, 20.0, 10.0]);
+}
+
+#[test]
+fn a_hundred_recorders_killed_at_random_moments() {
+    let guest = Guest::start(false, 1);
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut attached = 0;
+    for turn in 0..100 {
+        let mut recorder = guest.recorder(&["-F", "997"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(random.u64(1..150)));
+        attached += u32::from(guest.is_sampling.load(Ordering::SeqCst));
+        recorder.kill().unwrap();
+        recorder.wait().unwrap();
+        assert!(turn % 10 > 0 || guest.works(), "kill {turn}");
+    }
+    assert!(attached >= 10, "{attached} of 100 had begun to sample");
+    assert!(
+        soon(|| !guest.is_sampling.load(Ordering::SeqCst)),
+        "it samples for nobody"
+    );
+    let output = guest.record(&["-F", "997", "-d", "1s"]);
+    assert!(said(&output).contains("Recorded"), "{}", said(&output));
+    assert!(guest.works());
+}
+
+#[test]
+fn a_thousand_clients_attach_and_leave_in_every_way() {
+    let guest = Guest::start(false, 1);
+    for turn in 0..1000u64 {
+        let mut stream = guest.connect();
+        wire::say(&mut stream, wire::ATTACH, &wire::attach(turn)).unwrap();
+        let (kind, hello) = wire::read(&mut stream).unwrap();
+        assert_eq!((kind, wire::word(&hello, 0)), (wire::HELLO, turn), "{turn}");
+        wire::say(&mut stream, wire::START, &wire::start(1_000_000, 16, 64)).unwrap();
+        wire::read_kind(&mut stream, wire::STATE).unwrap();
+        match turn % 4 {
+            0 => wire::say(&mut stream, wire::DETACH, &[]).unwrap(),
+            1 => drop(wire::read_kind(&mut stream, wire::SAMPLE).unwrap()),
+            2 => {
+                wire::say(&mut stream, wire::STOP, &[]).unwrap();
+                wire::read_kind(&mut stream, wire::STATE).unwrap();
+            }
+            _ => std::io::Write::write_all(&mut stream, b"uA\x04\0\x08").unwrap(),
+        }
+        drop(stream);
+        // The agent sees the end of one before it takes the next.
+        let is_free = || {
+            let mut stream = guest.connect();
+            wire::say(&mut stream, wire::ATTACH, &wire::attach(0)).unwrap();
+            wire::read(&mut stream).unwrap().0 == wire::HELLO
+        };
+        assert!(
+            turn % 50 > 0 || soon(is_free),
+            "{turn}: the one before is there still"
+        );
+        let is_still_taken = || {
+            let mut stream = guest.connect();
+            wire::say(&mut stream, wire::ATTACH, &wire::attach(0)).unwrap();
+            wire::read(&mut stream).unwrap().0 == wire::BUSY
+        };
+        assert!(soon(|| !is_still_taken()), "{turn}");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    assert!(guest.works() && soon(|| !guest.is_sampling.load(Ordering::SeqCst)));
+}
+
+#[test]
+fn a_second_client_another_image_and_a_guest_that_ends_are_told() {
+    let mut guest = Guest::start(false, 1);
+    let mut first = guest.connect();
+    wire::say(&mut first, wire::ATTACH, &wire::attach(1)).unwrap();
+    wire::read_kind(&mut first, wire::HELLO).unwrap();
+    let output = guest.record(&["-d", "1s"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said(&output).contains("another client is attached"),
+        "{}",
+        said(&output)
+    );
+    wire::say(&mut first, wire::DETACH, &[]).unwrap();
+    drop(first);
+
+    let own = cargo_bin("uniprof");
+    let other = || guest.record(&["-d", "1s", "--elf", own.to_str().unwrap()]);
+    let mut output = other();
+    assert!(soon(|| {
+        output = other();
+        !said(&output).contains("another client")
+    }));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        said(&output).contains("is not the image of the guest"),
+        "{}",
+        said(&output)
+    );
+
+    let recorder = guest.recorder(&["-F", "499", "-d", "60s"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    guest.child.kill().unwrap();
+    let output = recorder.wait_with_output().unwrap();
+    assert!(
+        said(&output).contains("the guest closed the connection"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
+fn the_doctor_looks_at_the_guest() {
+    let guest = Guest::start(true, 2);
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["doctor", &guest.target])
+        .output()
+        .unwrap();
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{found}");
+    for words in [
+        "2 vCPUs, x86_64",
+        "guest's clock: 1000000000",
+        "chains of frame pointers are whole",
+        "uniprof record -d 30s",
+    ] {
+        assert!(
+            found.contains(words) || cfg!(not(target_arch = "x86_64")),
+            "{found}"
+        );
+    }
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["doctor", "agent:localhost:1"])
+        .output()
+        .unwrap();
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{found}");
+    assert!(found.contains("nobody listens"), "{found}");
+}
