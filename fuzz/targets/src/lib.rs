@@ -14,6 +14,7 @@ mod images;
 mod symbol_lists;
 mod made_code;
 mod conversations;
+mod agents;
 mod page_tables;
 mod linux;
 mod stacks;
@@ -124,6 +125,18 @@ pub const TARGETS: &[Target] = &[
         what: "what xenstored answers",
         run: conversations::xenstore,
         seeds: seeds::xenstore,
+    },
+    Target {
+        name: "agent",
+        what: "what an agent in a guest sends, as frames and byte by byte",
+        run: agents::sent,
+        seeds: agents::seeds,
+    },
+    Target {
+        name: "agent_client",
+        what: "what a client sends to an agent, as frames and byte by byte",
+        run: agents::asked,
+        seeds: agents::seeds,
     },
     Target {
         name: "page_tables",
