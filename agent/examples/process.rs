@@ -15,7 +15,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use uniprof_agent::{Agent, Gone, Guest, Io, Registers, Session, Stacks, Step, Stream};
+use uniprof_agent::{Agent, Gone, Guest, Io, Registers, Session, Stack, Stacks, Step, Stream};
 
 const MOST_VCPUS: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
@@ -30,13 +30,13 @@ static AGENT: OnceLock<Agent<'static, Stacks<'static>>> = OnceLock::new();
 static PROGRESS: [AtomicU64; MOST_VCPUS] = [const { AtomicU64::new(0) }; MOST_VCPUS];
 
 #[repr(C, align(4096))]
-struct Stack(UnsafeCell<[MaybeUninit<u8>; STACK_BYTES]>);
+struct ThreadStack(UnsafeCell<[MaybeUninit<u8>; STACK_BYTES]>);
 
 // SAFETY: each is one thread's stack, and nobody else writes to it.
-unsafe impl Sync for Stack {}
+unsafe impl Sync for ThreadStack {}
 
-static STACKS: [Stack; MOST_VCPUS] =
-    [const { Stack(UnsafeCell::new([MaybeUninit::uninit(); STACK_BYTES])) }; MOST_VCPUS];
+static STACKS: [ThreadStack; MOST_VCPUS] =
+    [const { ThreadStack(UnsafeCell::new([MaybeUninit::uninit(); STACK_BYTES])) }; MOST_VCPUS];
 
 #[inline(never)]
 fn burn(vcpu: usize, units: u64) {
@@ -328,7 +328,10 @@ fn main() -> std::io::Result<()> {
     let (code, code_offset, build_id) = image();
     let stacks = STACKS.iter().map(|stack| {
         let start = stack.0.get() as u64;
-        start..start + STACK_BYTES as u64
+        Stack {
+            start,
+            end: start + STACK_BYTES as u64,
+        }
     });
     // SAFETY: they are mapped for good.
     let stacks = unsafe { Stacks::new(stacks.collect::<Vec<_>>().leak()) };

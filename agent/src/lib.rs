@@ -49,7 +49,8 @@
 //! assert_eq!(session.serve(&agent, &mut Quiet), Step::Idle);
 //! ```
 //!
-//! `unsafe` is in `machine.rs` alone: reading a stack, and the processor's counter.
+//! `unsafe` is in `machine.rs` alone, which reads stacks and the processor's counter, and in `c.rs`, which guests in C
+//! call.
 
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_op_in_unsafe_fn, unsafe_code)]
@@ -62,8 +63,11 @@ mod message;
 mod ring;
 mod agent;
 mod session;
+#[cfg(feature = "c")]
+#[allow(unsafe_code)]
+pub mod c;
 
 pub use agent::{Agent, Guest, MOST_FRAMES, MOST_STACK_BYTES, MOST_VCPUS, Refused, Registers};
-pub use machine::{Stacks, cycles};
+pub use machine::{Stack, Stacks, cycles};
 pub use session::{Gone, Io, Session, Step, Stream};
 pub use walk::Memory;

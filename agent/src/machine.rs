@@ -3,11 +3,20 @@
 //! Enters: ranges that the guest vouches for. Leaves: words inside them. Must never read anything else.
 
 use crate::walk::Memory;
-use core::ops::Range;
+
+/// Addresses that are a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Stack {
+    /// The first.
+    pub start: u64,
+    /// The one behind the last.
+    pub end: u64,
+}
 
 /// Ranges of addresses that are stacks, mapped for as long as the agent lives.
 #[derive(Debug, Clone, Copy)]
-pub struct Stacks<'a>(&'a [Range<u64>]);
+pub struct Stacks<'a>(&'a [Stack]);
 
 impl<'a> Stacks<'a> {
     /// Takes ranges of which every byte can be read at any time.
@@ -15,14 +24,14 @@ impl<'a> Stacks<'a> {
     /// # Safety
     /// All of `ranges` must stay mapped and readable by every vCPU for as long as this lives. What is there may change
     /// while it is read: a word that is torn is told as it is.
-    pub const unsafe fn new(ranges: &'a [Range<u64>]) -> Self {
+    pub const unsafe fn new(ranges: &'a [Stack]) -> Self {
         Stacks(ranges)
     }
 }
 
 impl Memory for Stacks<'_> {
     fn word(&self, address: u64) -> Option<u64> {
-        let is_inside = |range: &Range<u64>| {
+        let is_inside = |range: &Stack| {
             address >= range.start && range.end.checked_sub(8).is_some_and(|last| address <= last)
         };
         if !address.is_multiple_of(8) || !self.0.iter().any(is_inside) {
@@ -62,7 +71,8 @@ mod tests {
     fn only_whole_words_inside_a_range_are_read() {
         let words = [7u64, 8, 9];
         let start = words.as_ptr() as u64;
-        let ranges = [0..0, start..start + 20, u64::MAX - 3..u64::MAX];
+        let ranges = [(0, 0), (start, start + 20), (u64::MAX - 3, u64::MAX)];
+        let ranges = ranges.map(|(start, end)| Stack { start, end });
         // SAFETY: the words live as long as this test, and nothing else is read.
         let stacks = unsafe { Stacks::new(&ranges) };
         assert_eq!(stacks.word(start), Some(7));

@@ -14,6 +14,8 @@ typedef unsigned long u64;
 #define MAX_VCPUS 8
 #define STACK_BYTES 32768
 #define TIMER_VECTOR 0x40
+#define AGENT_VECTOR 0x41
+#define IMAGE_TEXT_OFFSET 0x1000        /* of image_text in the file: guest.ld */
 #ifdef __aarch64__
 #define VIRTUAL UL(0xffff000000000000)  /* where physical 0 is; see aarch64/boot.S */
 #define ALIAS_1G UL(0x40000000)
@@ -45,7 +47,15 @@ void block(void);                       /* this vCPU sleeps; may return early */
 void shut_down(int reason);             /* SCHEDOP_shutdown's: 0 power off, 1 reboot, 3 crash */
 void map_page(char *page, char *frame); /* the page shows what lies at address frame */
 void timer_acknowledge(void);
+void load_idt(void);
+void fault(u64 first, u64 second);
 void hypercall_page_enable(void);
+
+/* agent.c, in guest-agent.elf alone */
+void agent_init(u32 vcpus);
+void agent_start(void);                 /* this vCPU's timer calls the agent from now on */
+struct frame;
+void agent_timer(struct frame *frame);
 
 /* pages.c */
 void pages_init(void);

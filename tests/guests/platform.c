@@ -105,6 +105,9 @@ static void init_hvm(u32 info)
 	for (int vector = 0; vector < 256; vector++)
 		set_gate(vector, fault_entry);
 	set_gate(TIMER_VECTOR, timer_entry);
+#ifdef AGENT
+	set_gate(AGENT_VECTOR, (char *)agent_timer);
+#endif
 	load_idt();
 	cpuid(1, leaf);
 	int hypervisor = leaf[2] >> 31;

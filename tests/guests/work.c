@@ -155,14 +155,14 @@ static int option(const char *name, u64 *value)
 	return 0;
 }
 
-struct plan { u64 deep, irq, block, cycle, nowhere, outside, remap, rounds, reason, late; };
+struct plan { u64 deep, irq, block, cycle, nowhere, outside, remap, rounds, reason, late, vcpus; };
 static struct plan plan;
 
 static void read_plan(void)
 {
 	static const struct { const char *name; u64 *value; } options[] = {
 		{ "deep", &plan.deep }, { "rounds", &plan.rounds }, { "reason", &plan.reason },
-		{ "late", &plan.late },
+		{ "late", &plan.late }, { "vcpus", &plan.vcpus },
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
@@ -227,6 +227,9 @@ void vcpu_main(int vcpu)
 	char *top = stacks + (vcpu + 1) * STACK_BYTES - 256;
 	if (platform != XEN_PV)
 		top += alias[vcpu & 3];
+#ifdef AGENT
+	agent_start();
+#endif
 	run_on(top, work, vcpu);
 	for (;;)
 		;
@@ -237,6 +240,9 @@ void guest_main(char *pv_info, u32 hvm_info)
 	static const char *const names[] = { "Xen PV", "Xen PVH", "bare" };
 	platform_init(pv_info, hvm_info);
 	read_plan();
+#ifdef AGENT
+	agent_init(plan.vcpus ? plan.vcpus : 1);
+#endif
 	print("uniprof test guest up: ");
 	print(names[platform]);
 	print(", ");

@@ -35,6 +35,15 @@ def make(folder):
     subprocess.run(["flock", GUESTS, "make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
 
 
+def make_agent():
+    """Builds the guest that carries the agent."""
+    built = subprocess.run([ROOT / "agent/library", "x86_64-unknown-none", GUESTS], capture_output=True, text=True)
+    if built.returncode:
+        raise CannotRun(f"no agent: {(built.stdout + built.stderr).strip()}")
+    subprocess.run(["flock", GUESTS, "make", "-s", "-C", ROOT / "tests/guests", f"O={GUESTS}",
+                    GUESTS / "guest-agent.elf"], check=True)
+
+
 def prepare():
     """Installs what is missing, builds the program and the guests."""
     needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
