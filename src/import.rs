@@ -8,14 +8,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use uniprof_report::import::{IMPORTS, import};
+use uniprof_report::import::{IMPORTS, Imported, import};
 
 /// Make a recording of another tool's output
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   uniprof import --format uniprof-text trace.txt -o old.uprof
-  perf script | uniprof import --format perf-script - -o perf.uprof")]
+  perf script | uniprof import --format perf-script - -o perf.uprof
+  zstdcat trace.txt.zst | uniprof import --format nanos-ftrace - -o trace.uprof")]
 pub struct Args {
     /// What to read; `-` is standard input
     #[arg(value_name = "INPUT")]
@@ -58,19 +59,42 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     })
     .with_context(describe)?;
     let imported = imported.unwrap_or_default();
+    tell(&imported, &args.output);
+    Ok(match imported.troubles {
+        0 => Outcome::Done,
+        _ => Outcome::Lossy,
+    })
+}
+
+/// Says what came of it, and what was wrong.
+fn tell(imported: &Imported, output: &Path) {
+    let what = match imported.spans {
+        0 => format!("{} samples", imported.samples),
+        spans => format!("{spans} calls"),
+    };
+    let lines = imported.lines;
     inform(&format!(
-        "{} samples of {} lines imported to {}",
-        imported.samples,
-        imported.lines,
-        args.output.display()
+        "{what} of {lines} lines imported to {}",
+        output.display()
     ));
-    if imported.skipped > 0 {
-        say(&format!(
-            "warning: {} lines were not understood",
-            imported.skipped
+    if imported.without_end > 0 {
+        inform(&format!(
+            "{} calls have no end in the input: they are counted, their time isn't known",
+            imported.without_end
         ));
     }
-    Ok(Outcome::Done)
+    if imported.skipped > 0 {
+        let skipped = imported.skipped;
+        say(&format!("warning: {skipped} lines were not understood"));
+    }
+    for trouble in &imported.first_troubles {
+        say(&format!("warning: line {}: {}", trouble.line, trouble.what));
+    }
+    let told = imported.first_troubles.len() as u64;
+    if imported.troubles > told {
+        let more = imported.troubles - told;
+        say(&format!("warning: … and {more} more lines like these"));
+    }
 }
 
 /// Says how much was read, on which depends what memory may be taken.

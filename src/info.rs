@@ -30,8 +30,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let found = survey(&recording, &|done, total| progress.tell(done, total));
     let showing = &args.showing;
     showing.write(|out| info::write(&recording, &found, showing.screen(), out))?;
-    let damaged =
-        !recording.damages().is_none() || found.undecoded > 0 || !found.damaged_sections.is_empty();
+    let damaged = !recording.damages().is_none()
+        || found.undecoded > 0
+        || !found.damaged_sections.is_empty()
+        || found.spans.are_incomplete();
     let mut account = Account::default();
     account.add_recording(&recording);
     let mut lost = account.lost.iter();

@@ -23,6 +23,7 @@ from uprof_py.images import image_lines
 from uprof_py.numbers import Malformed
 from uprof_py.records import COLD_PAYLOADS
 from uprof_py.samples import SampleBlock
+from uprof_py.spans import SpanBlock
 
 MAGIC = b"\x89UPROF\r\n"
 SYNC = b"\xf5uBLK\x1a\r\n"
@@ -32,7 +33,7 @@ HEADER = struct.Struct("<8sHHBBHIIQQQIIII")
 # Tables of names; a number is a place in the list.
 CODECS = ["plain", "zstd"]
 BLOCK_TYPES = [None, "metadata", "samples", "tasks", "modules", "clocks", "losses", None,
-               "image", "end", None, "times", "code", "spaces"]
+               "image", "end", None, "times", "code", "spaces", "spans"]
 END = 9
 
 # Limits (§11).
@@ -112,7 +113,7 @@ def unzstd(stored, wanted_bytes):
 
 
 def record_lines(header, stored):
-    """The lines of a block's records; all or none, except in a block of samples or of an image."""
+    """The lines of a block's records; all or none, except in a block of samples, of spans or of an image."""
     name = BLOCK_TYPES[header.block_type]
     wanted_encoding = 1 if name in COLD_PAYLOADS else 0
     if header.encoding != wanted_encoding:
@@ -120,6 +121,8 @@ def record_lines(header, stored):
     payload = decompress(header, stored)
     if name == "samples":
         yield from SampleBlock(payload, header.samples).lines()
+    elif name == "spans":
+        yield from SpanBlock(payload).lines()
     elif name == "image":
         yield from image_lines(payload, place(header))
     else:

@@ -13,7 +13,7 @@ use uprof::cold::{
 use uprof::image::{
     Cfa, ImageIdentity, ImagePart, Inlined, Place, RuleRow, RuleSet, Save, Segment, Symbol,
 };
-use uprof::{Arch, Frame, Sample, Task, Writer};
+use uprof::{Arch, Frame, Sample, Span, SpanKind, Task, Writer};
 
 /// A Python that has the package zstandard: the one in PATH, or the system's, for which Debian's
 /// package is.
@@ -295,6 +295,41 @@ fn with_parts(parts: &[ImagePart]) -> Vec<u8> {
     writer.finish(&end).unwrap()
 }
 
+/// A recording of a trace: spans of every kind with everything known and with nothing, in several blocks.
+fn traced() -> Vec<u8> {
+    let mut writer = Writer::create(Vec::new(), [3; 16], &Metadata::default(), 1).unwrap();
+    for number in 0..400u64 {
+        let span = Span {
+            name: ["main", "größe \"b\"", "", "a\u{202e}\n"][number as usize % 4],
+            task: Task {
+                space: 7,
+                vcpu: 300 + (number % 3) as u32,
+            },
+            cpu: (number % 50 > 20).then_some(number as u32 / 50),
+            start_ns: (!number.is_multiple_of(5)).then_some(number * number),
+            length_ns: (!number.is_multiple_of(6)).then_some(u64::MAX >> (number % 64)),
+            depth: (number * 7 % 1024) as u16,
+            complete: !number.is_multiple_of(6),
+            kind: SpanKind::ALL[number as usize % SpanKind::ALL.len()],
+            result: number
+                .is_multiple_of(4)
+                .then_some(i64::MIN >> (number % 64)),
+        };
+        writer.span(&span).unwrap();
+        if number % 150 == 149 {
+            writer.flush().unwrap();
+        }
+    }
+    writer
+        .finish(&End {
+            time_ns: 3,
+            reason: EndReason::InputEnded,
+            message: String::new(),
+            totals: Vec::new(),
+        })
+        .unwrap()
+}
+
 /// The recording that section 13 of format-spec.md shows in hexadecimal.
 fn worked_example() -> Vec<u8> {
     let text = fs::read_to_string(in_repository("format-spec.md")).expect("format-spec.md");
@@ -358,7 +393,9 @@ fn dump_is_what_the_second_reader_prints() {
     let wrong = WRONG.iter().map(|(tag, bytes, _)| part_with(*tag, bytes));
     let parts: Vec<ImagePart> = [whole_part()].into_iter().chain(wrong).collect();
     fs::write(&images, with_parts(&parts)).expect("writing a made recording");
-    let mut all = vec![worked, mapped, images];
+    let spans = folder.path().join("spans.uprof");
+    fs::write(&spans, traced()).expect("writing a made recording");
+    let mut all = vec![worked, mapped, images, spans];
     all.extend(recordings(&in_repository("corpus")));
     for recording in &all {
         let lines = compare(python, recording);

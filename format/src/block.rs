@@ -8,6 +8,7 @@ use crate::error::{BlockPlace, DecodeError, Fault};
 use crate::image::ImagePart;
 use crate::layout::{BlockHeader, BlockType, Codec, ENCODING_COLUMNS, ENCODING_RECORDS};
 use crate::samples::SampleBlock;
+use crate::spans::SpanBlock;
 
 /// A block whose header and payload have the right checksums.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub enum Payload {
     Code(Vec<Code>),
     /// Address spaces of a guest.
     Spaces(Vec<SpaceEvent>),
+    /// Calls of a trace.
+    Spans(SpanBlock),
     /// One part of an image's tables.
     Image(ImagePart),
     /// Why the recording ended.
@@ -169,6 +172,7 @@ impl<'a> Block<'a> {
             BlockType::Times => Payload::Times(cold::parse(&raw)?),
             BlockType::Code => Payload::Code(cold::parse(&raw)?),
             BlockType::Spaces => Payload::Spaces(cold::parse(&raw)?),
+            BlockType::Spans => Payload::Spans(SpanBlock::decode(raw)?),
             BlockType::Image => Payload::Image(ImagePart::parse(&raw)?),
             BlockType::End => {
                 let ends: Vec<End> = cold::parse(&raw)?;
@@ -200,7 +204,7 @@ impl<'a> Block<'a> {
 /// The encoding byte that blocks of a type have in this version.
 pub(crate) fn encoding_of(block_type: BlockType) -> u8 {
     match block_type {
-        BlockType::Samples | BlockType::Image => ENCODING_COLUMNS,
+        BlockType::Samples | BlockType::Spans | BlockType::Image => ENCODING_COLUMNS,
         _ => ENCODING_RECORDS,
     }
 }

@@ -14,12 +14,14 @@ pub const SYNC: [u8; 8] = *b"\xF5uBLK\x1A\r\n";
 /// A reader refuses a file whose major version is not this.
 pub const MAJOR: u16 = 1;
 /// Counts additions that an older reader may ignore.
-pub const MINOR: u16 = 1;
+pub const MINOR: u16 = 2;
 
 /// Most bytes that a block's payload may take, as stored and decompressed.
 pub const MAX_PAYLOAD_BYTES: usize = 16 << 20;
 /// Most samples in one block.
 pub const MAX_ROWS: usize = 1 << 14;
+/// Most spans in one block, and most names.
+pub const MAX_SPANS: usize = 1 << 16;
 /// Most nodes in the stack table of one block.
 pub const MAX_NODES: usize = 1 << 18;
 /// Most frames in one chain; a longer one is cut at its outer end.
@@ -172,6 +174,8 @@ tags! {
         Code = 12 "code",
         /// Address spaces of a guest: page-table roots and their names.
         Spaces = 13 "spaces",
+        /// Calls of a trace with their lengths.
+        Spans = 14 "spans",
     }
 }
 

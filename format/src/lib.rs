@@ -43,7 +43,7 @@
 //!
 //! `examples/count.rs` reads a recording of any length, from a file or a pipe.
 //!
-//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7. Headers and tags (2 to 4)
+//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15. Headers and tags (2 to 4)
 //! are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage` and `recover`. `agreed/`
 //! is no part of the format.
 //!
@@ -57,7 +57,9 @@ pub mod layout;
 mod error;
 mod varint;
 mod word_hash;
+mod directory;
 mod samples;
+mod spans;
 pub mod cold;
 pub mod image;
 mod agreed;
@@ -86,6 +88,7 @@ pub use samples::{
 };
 pub use scanner::Item;
 pub use slice::{Blocks, SliceReader};
+pub use spans::{Span, SpanBlock, SpanColumn, SpanKind, SpanRow, SpanRows};
 pub use stream::StreamReader;
 pub use word_hash::{WordHasher, WordMap};
 pub use writer::Writer;

@@ -10,6 +10,7 @@ use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
 use crate::samples::{Frame, Sample};
 use crate::scanner::Item;
+use crate::spans::SpanBlock;
 use crate::writer::Writer;
 use std::io::{self, Write};
 
@@ -168,18 +169,26 @@ pub fn recover<'a, W: Write>(
 
 /// Decodes all of a block's payload.
 fn whole(block: &Block<'_>) -> Result<(), Fault> {
-    let Payload::Samples(samples) = block.payload().map_err(|error| error.what)? else {
-        return Ok(());
-    };
-    let mut rows = samples.rows();
-    while rows.next_row()?.is_some() {}
+    match block.payload().map_err(|error| error.what)? {
+        Payload::Samples(samples) => {
+            let mut rows = samples.rows();
+            while rows.next_row()?.is_some() {}
+        }
+        Payload::Spans(spans) => {
+            let mut rows = spans.rows();
+            while rows.next_row()?.is_some() {}
+        }
+        _ => {}
+    }
     Ok(())
 }
 
-/// Writes the rows of a sample block that can be decoded; returns how many.
+/// Writes the rows of a block that can be decoded; returns how many samples those are.
 fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u64> {
-    let Ok(Payload::Samples(samples)) = block.payload() else {
-        return Ok(0);
+    let samples = match block.payload() {
+        Ok(Payload::Samples(samples)) => samples,
+        Ok(Payload::Spans(spans)) => return rewrite_spans(writer, &spans).map(|()| 0),
+        _ => return Ok(0),
     };
     let mut rows = samples.rows();
     let mut count = 0;
@@ -200,6 +209,15 @@ fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u6
     }
     writer.flush()?;
     Ok(count)
+}
+
+fn rewrite_spans<W: Write>(writer: &mut Writer<W>, block: &SpanBlock) -> io::Result<()> {
+    writer.spans_before(block.before());
+    let mut rows = block.rows();
+    while let Ok(Some(row)) = rows.next_row() {
+        writer.span(&row.span(block))?;
+    }
+    writer.flush()
 }
 
 /// Replaces damaged metadata.

@@ -1,7 +1,7 @@
 //! Sample blocks (format-spec.md, section 5). A [`Sample`] is what a recorder has, a [`Row`] what a reader gets;
 //! between them is a block, which `writer` gathers and `reader` takes apart, each column or table by a module for both:
 //!
-//! - 5.1: `details` (the table of columns), `directory`, `numbers`, `detail_columns`
+//! - 5.1: `details` (the table of columns), `numbers`, `detail_columns`, and `crate::directory`
 //! - 5.2: `trie`, with `successors` and `child_index`
 //! - 5.3: `registers`
 //! - 5.4: `raw_stack`, with `stack_memory`
@@ -11,7 +11,6 @@ mod sample;
 mod successors;
 mod child_index;
 mod trie;
-mod directory;
 mod numbers;
 mod registers;
 mod stack_memory;
@@ -20,7 +19,10 @@ mod detail_columns;
 mod writer;
 mod reader;
 
+pub(crate) use detail_columns::{Changes, DetailColumn};
 pub use details::{Coding, Column, Detail, Details, Form, Shown};
+pub(crate) use numbers::NumberReader;
+pub(crate) use reader::decode_tasks;
 pub use reader::{Row, Rows, SampleBlock};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,

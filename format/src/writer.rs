@@ -13,6 +13,7 @@ use crate::layout::{
     MAX_RECORDS_BYTES, Preamble,
 };
 use crate::samples::{BlockBuilder, Sample};
+use crate::spans::{Span, SpanBuilder};
 use serde::Serialize;
 use std::io::{self, Write};
 use zerocopy::IntoBytes;
@@ -26,6 +27,7 @@ pub struct Writer<W: Write> {
     sequence: u32,
     samples_before: u64,
     block: BlockBuilder,
+    spans: SpanBuilder,
     compressor: Compressor,
     payload: Vec<u8>,
     /// Whether the payload has raw stacks.
@@ -71,6 +73,7 @@ impl<W: Write> Writer<W> {
             sequence: 0,
             samples_before: 0,
             block: BlockBuilder::default(),
+            spans: SpanBuilder::default(),
             compressor: Compressor::new()?,
             payload: Vec::new(),
             has_stacks: false,
@@ -103,12 +106,31 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes out the samples gathered so far as a block. Call it at least once a second.
+    /// Adds a span; those of a task in the order of their ends. It reaches the file when its block is full or at the
+    /// next [`Writer::flush`].
+    ///
+    /// # Errors
+    /// What the output returns, if the block was full.
+    pub fn span(&mut self, span: &Span<'_>) -> io::Result<()> {
+        self.spans.push(span);
+        if self.spans.is_full() {
+            self.emit_spans()?;
+        }
+        Ok(())
+    }
+
+    /// Says how many spans the recording had before those that follow, where some of another recording are copied.
+    pub(crate) fn spans_before(&mut self, before: Option<u64>) {
+        self.spans.set_before(before);
+    }
+
+    /// Writes out the samples and spans gathered so far, as a block each. Call it at least once a second.
     ///
     /// # Errors
     /// What the output returns.
     pub fn flush(&mut self) -> io::Result<()> {
         self.emit_samples()?;
+        self.emit_spans()?;
         self.out.flush()
     }
 
@@ -217,6 +239,7 @@ impl<W: Write> Writer<W> {
     /// What the output returns.
     pub fn finish(mut self, end: &End) -> io::Result<W> {
         self.emit_samples()?;
+        self.emit_spans()?;
         self.records(BlockType::End, std::slice::from_ref(end), |end| {
             (end.time_ns, end.time_ns)
         })?;
@@ -272,6 +295,17 @@ impl<W: Write> Writer<W> {
         })
     }
 
+    fn emit_spans(&mut self) -> io::Result<()> {
+        if self.spans.is_empty() {
+            return Ok(());
+        }
+        let (first_ns, last_ns) = self.spans.time_range_ns();
+        self.payload.clear();
+        self.spans.payload(&mut self.payload, &mut self.parts);
+        self.spans.clear();
+        self.emit(Label::new(BlockType::Spans, first_ns, last_ns))
+    }
+
     /// Compresses and writes `self.payload` as one block.
     fn emit(&mut self, label: Label) -> io::Result<()> {
         let raw_bytes = self.payload.len();
@@ -308,6 +342,7 @@ impl<W: Write> Writer<W> {
     /// What the output returns.
     pub fn copy(&mut self, block: &Block<'_>) -> io::Result<()> {
         self.emit_samples()?;
+        self.emit_spans()?;
         let stored = block.stored();
         let flags = if block.critical { FLAG_CRITICAL } else { 0 };
         let header = BlockHeader {
@@ -348,7 +383,7 @@ impl<W: Write> Writer<W> {
     /// Puts the payload into `self.frame`, compressed where that makes it smaller, and returns its codec and length.
     fn compress(&mut self, block_type: BlockType) -> io::Result<(Codec, usize)> {
         let parts = match block_type {
-            BlockType::Samples => &self.parts[..],
+            BlockType::Samples | BlockType::Spans => &self.parts[..],
             _ => &[],
         };
         let room = BlockHeader::BYTES + Compressor::bound(self.payload.len(), parts.len());

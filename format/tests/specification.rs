@@ -7,7 +7,7 @@ use uprof::image::{CfaKind, PlaceKind};
 use uprof::layout::{BlockType, Codec, ImageSection};
 use uprof::{
     Arch, Coding, Column, Details, Form, Found, Frame, FrameKind, Item, Payload, Registers, Sample,
-    Shown, SliceReader, State, Stop, Task, Writer,
+    Shown, SliceReader, SpanColumn, SpanKind, State, Stop, Task, Writer,
 };
 
 const PAGE: &str = include_str!("../../format-spec.md");
@@ -53,7 +53,9 @@ fn tables_are_those_of_the_code() {
         EndReason,
         ImageSection,
         CfaKind,
-        PlaceKind
+        PlaceKind,
+        SpanColumn,
+        SpanKind
     );
 }
 

@@ -1,18 +1,21 @@
 //! Imports: what other tools print goes in, a recording comes out. [`IMPORTS`] is the table of them.
 //!
 //! Names become made-up addresses of made-up images whose symbols travel with the recording; a bare
-//! address stays what it is, so that `--elf` can name it later.
+//! address stays what it is, so that `--elf` can name it later. Traces (`trace/`) become spans.
 
+pub mod trace;
 mod folded;
 mod names;
+mod calls;
 mod perf_script;
 mod uniprof_text;
 mod xenctx;
-pub mod trace;
 
 use crate::recording::UNTIMED;
+use calls::{CallImporter, Probe};
 use names::Names;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
+use trace::SpanSink;
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
 use uprof::{Frame, Sample, Stop, Task, Writer};
 
@@ -22,7 +25,16 @@ pub struct Import {
     pub name: &'static str,
     /// Who writes it.
     pub about: &'static str,
-    read: fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>,
+    read: Reads,
+}
+
+/// What a format has, and who reads it.
+#[derive(Clone, Copy)]
+enum Reads {
+    /// Stacks, which become samples.
+    Stacks(fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>),
+    /// Calls, which become spans; the number of lines read.
+    Calls(fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>),
 }
 
 /// All formats.
@@ -30,22 +42,27 @@ pub const IMPORTS: &[Import] = &[
     Import {
         name: "uniprof-text",
         about: "the output of the original C tool, with or without symbols",
-        read: uniprof_text::read,
+        read: Reads::Stacks(uniprof_text::read),
     },
     Import {
         name: "xenctx",
         about: "what Xen's xenctx -C -S prints",
-        read: xenctx::read,
+        read: Reads::Stacks(xenctx::read),
     },
     Import {
         name: "perf-script",
         about: "what perf script prints",
-        read: perf_script::read,
+        read: Reads::Stacks(perf_script::read),
     },
     Import {
         name: "folded",
         about: "a line a stack, as for flamegraph.pl",
-        read: folded::read,
+        read: Reads::Stacks(folded::read),
+    },
+    Import {
+        name: "nanos-ftrace",
+        about: "what Nanos's function_graph tracer prints",
+        read: Reads::Calls(trace::function_graph::read),
     },
 ];
 
@@ -63,6 +80,18 @@ pub enum ImportError {
         /// The format asked for.
         format: &'static str,
     },
+    /// Nothing in the input is a call.
+    #[error("no call was found in {lines} lines: the input is no {format} ({why}){others}")]
+    NoCall {
+        /// Lines read.
+        lines: u64,
+        /// The format asked for.
+        format: &'static str,
+        /// What is wrong with its first lines.
+        why: String,
+        /// What the other formats say of it.
+        others: String,
+    },
     /// One stack stands for more samples than anyone can have taken.
     #[error("line {line} claims {count} samples; at most 100,000,000 in all are imported")]
     TooMany {
@@ -74,15 +103,35 @@ pub enum ImportError {
 }
 
 /// What was imported.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Samples written.
     pub samples: u64,
+    /// Calls written.
+    pub spans: u64,
+    /// Those of them whose end the input doesn't have.
+    pub without_end: u64,
+    /// What of a trace is wrong: lines that say nothing, ends that don't match.
+    pub troubles: u64,
+    /// The first ones.
+    pub first_troubles: Vec<InputTrouble>,
     /// Lines read.
     pub lines: u64,
     /// Lines that were understood as nothing.
     pub skipped: u64,
 }
+
+/// Something of a trace that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputTrouble {
+    /// The line, from 1.
+    pub line: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+/// Bytes of an input by which other formats are tried where the one that was asked for finds nothing.
+const HEAD_BYTES: u64 = 64 << 10;
 
 /// Samples of all lines together.
 const SAMPLES_MAX: u64 = 100_000_000;
@@ -108,6 +157,13 @@ pub fn import(
     metadata.sampling.on_cpu_only = true;
     let note = ("imported from".to_owned(), format.name.to_owned());
     metadata.notes.push(note);
+    let read = match format.read {
+        Reads::Stacks(read) => read,
+        Reads::Calls(read) => {
+            let importer = CallImporter::new(out, metadata, uuid);
+            return import_calls(format, read, input, importer);
+        }
+    };
     let mut importer = Importer {
         out: Some(out),
         writer: None,
@@ -121,8 +177,53 @@ pub fn import(
         imported: Imported::default(),
         chain: Vec::new(),
     };
-    (format.read)(input, &mut importer)?;
+    read(input, &mut importer)?;
     importer.finish(format)
+}
+
+fn import_calls(
+    format: &Import,
+    read: fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>,
+    input: &mut dyn BufRead,
+    mut importer: CallImporter<'_>,
+) -> Result<Imported, ImportError> {
+    let mut head = Vec::new();
+    (&mut *input).take(HEAD_BYTES).read_to_end(&mut head)?;
+    let lines = read(&mut (&head[..]).chain(input), &mut importer)?;
+    let imported = importer.finish(lines)?;
+    if imported.spans > 0 {
+        return Ok(imported);
+    }
+    let why = imported.first_troubles.first();
+    Err(ImportError::NoCall {
+        lines,
+        format: format.name,
+        why: why.map_or("it is empty".to_owned(), |trouble| {
+            format!("line {}: {}", trouble.line, trouble.what)
+        }),
+        others: others(format, &head),
+    })
+}
+
+/// What other formats of traces say of an input that begins like this.
+fn others(format: &Import, head: &[u8]) -> String {
+    let mut said = String::new();
+    for other in IMPORTS.iter().filter(|other| other.name != format.name) {
+        let Reads::Calls(read) = other.read else {
+            continue;
+        };
+        let mut probe = Probe::default();
+        let is_read = read(&mut &head[..], &mut probe).is_ok();
+        let name = other.name;
+        if is_read && probe.spans > probe.troubles {
+            return format!("; it looks like {name}: try --format {name}");
+        }
+        let why = probe
+            .first_trouble
+            .unwrap_or_else(|| "nothing is a call".to_owned());
+        said.push_str(&format!("; nor {name} ({why})"));
+    }
+    said
 }
 
 /// Takes stacks and writes them.
@@ -253,7 +354,7 @@ impl<'a> Importer<'a> {
         }
         let names = std::mem::take(&mut self.names);
         let (end_ns, untimed) = (self.end_ns, self.untimed);
-        let imported = self.imported;
+        let imported = std::mem::take(&mut self.imported);
         let writer = self.writer()?;
         names.write(writer)?;
         let mut totals = vec![("lines_skipped".to_owned(), imported.skipped)];

@@ -11,6 +11,7 @@ pub(crate) mod unit;
 pub(crate) mod spaces;
 pub(crate) mod guest_spaces;
 pub(crate) mod tasks;
+mod span_counts;
 pub(crate) mod survey;
 pub(crate) mod processes;
 pub(crate) mod account;
@@ -19,6 +20,7 @@ pub use account::Account;
 pub use damages::Damages;
 pub use error::RecordingError;
 pub use spaces::{Module, Region, Spaces};
+pub use span_counts::SpanCounts;
 pub(crate) use subject::{first_word, last_part};
 pub use survey::{Survey, survey};
 pub use unit::{Unit, Weight};
@@ -35,10 +37,13 @@ use uprof::cold::{
     SpaceEvent, TargetKind, TaskEvent,
 };
 use uprof::image::ImagePart;
-use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, StreamReader};
+use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
 
 /// The total of the end record that counts imported samples without a time (format-spec.md, section 6.8).
 pub(crate) const UNTIMED: &str = "samples_without_a_time";
+
+/// The same of spans.
+pub(crate) const SPANS_UNTIMED: &str = "spans_without_a_time";
 
 /// An opened recording.
 #[derive(Debug)]
@@ -63,6 +68,7 @@ pub struct Recording {
     sizes: Sizes,
     damages: Damages,
     blocks: Vec<SampleBlockPlace>,
+    span_blocks: Vec<SpanBlockPlace>,
 }
 
 /// A part of an embedded image, and its block.
@@ -89,6 +95,19 @@ pub struct SampleBlockPlace {
     pub last_ns: u64,
 }
 
+/// Where a block of spans is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanBlockPlace {
+    /// Offset of its header in the file.
+    pub offset: u64,
+    /// Bytes that it takes there, header included.
+    pub bytes: u32,
+    /// Earliest start inside.
+    pub first_ns: u64,
+    /// Latest end inside.
+    pub last_ns: u64,
+}
+
 /// How many bytes the parts of the file take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
@@ -98,6 +117,10 @@ pub struct Sizes {
     pub sample_bytes: u64,
     /// Sample blocks, decompressed.
     pub sample_raw_bytes: u64,
+    /// Span blocks, as stored.
+    pub span_bytes: u64,
+    /// Span blocks, decompressed.
+    pub span_raw_bytes: u64,
     /// Embedded images.
     pub image_bytes: u64,
     /// Sound blocks.
@@ -164,6 +187,7 @@ impl Recording {
             sizes: Sizes::default(),
             damages: Damages::default(),
             blocks: Vec::new(),
+            span_blocks: Vec::new(),
         };
         let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
@@ -186,9 +210,17 @@ impl Recording {
         let mut tasks = cold.tasks;
         recording.shorten_command_lines(&mut tasks);
         recording.tasks = TaskNames::new(tasks);
+        let samples = recording.blocks.iter().map(|block| block.first_ns);
+        // A trace is imported in the order of ends, so that what was written first need not have begun first.
+        let spans = recording
+            .span_blocks
+            .iter()
+            .filter(|block| block.last_ns > 0);
+        let spans = spans.map(|block| block.first_ns).min();
         if recording.start_ns == u64::MAX {
-            let first = recording.blocks.iter().map(|block| block.first_ns).min();
-            recording.start_ns = first.unwrap_or(0);
+            recording.start_ns = samples.chain(spans).min().unwrap_or(0);
+        } else if recording.metadata.target.kind == TargetKind::Imported {
+            recording.start_ns = recording.start_ns.min(spans.unwrap_or(u64::MAX));
         }
         Ok(recording)
     }
@@ -242,6 +274,17 @@ impl Recording {
             });
             return Ok(());
         }
+        if block.known_type() == Some(uprof::BlockType::Spans) {
+            self.sizes.span_bytes += block.file_bytes();
+            self.sizes.span_raw_bytes += u64::from(block.raw_bytes);
+            self.span_blocks.push(SpanBlockPlace {
+                offset: block.offset,
+                bytes: block.file_bytes() as u32,
+                first_ns: block.first_ns,
+                last_ns: block.last_ns,
+            });
+            return Ok(());
+        }
         match block.payload() {
             Ok(Payload::Metadata(metadata)) => {
                 self.metadata = metadata;
@@ -274,7 +317,7 @@ impl Recording {
             }
             Ok(Payload::End(end)) => self.end = Some(end),
             Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
-            Ok(Payload::Samples(_)) => {}
+            Ok(Payload::Samples(_) | Payload::Spans(_)) => {}
             Err(error) if block.known_type().is_none() => {
                 return Err(RecordingError::Critical {
                     name: self.name.clone(),
@@ -291,15 +334,29 @@ impl Recording {
     /// # Errors
     /// What is wrong with the block, in words with its place.
     pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
-        let bytes = self.source.read(place.offset, place.bytes as usize);
-        let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", self.name))?;
-        let block = Block::at(place.offset, &bytes)
-            .ok_or_else(|| format!("the block at byte {} has changed", place.offset))?;
-        match block.payload() {
-            Ok(Payload::Samples(samples)) => Ok(samples),
-            Ok(_) => Err(format!("the block at byte {} has changed", place.offset)),
-            Err(error) => Err(error.to_string()),
+        match self.payload(place.offset, place.bytes)? {
+            Payload::Samples(samples) => Ok(samples),
+            _ => Err(format!("the block at byte {} has changed", place.offset)),
         }
+    }
+
+    /// Decodes the spans of a block.
+    ///
+    /// # Errors
+    /// What is wrong with the block, in words with its place.
+    pub fn spans(&self, place: &SpanBlockPlace) -> Result<SpanBlock, String> {
+        match self.payload(place.offset, place.bytes)? {
+            Payload::Spans(spans) => Ok(spans),
+            _ => Err(format!("the block at byte {} has changed", place.offset)),
+        }
+    }
+
+    fn payload(&self, offset: u64, bytes: u32) -> Result<Payload, String> {
+        let bytes = self.source.read(offset, bytes as usize);
+        let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", self.name))?;
+        let block = Block::at(offset, &bytes)
+            .ok_or_else(|| format!("the block at byte {offset} has changed"))?;
+        block.payload().map_err(|error| error.to_string())
     }
 
     /// What messages call the recording: its path.
@@ -317,9 +374,11 @@ impl Recording {
         self.start_ns
     }
 
-    /// When it ended: the end record's time, else the last sample's.
+    /// When it ended: the end record's time, else the last sample's or span's.
     pub fn end_ns(&self) -> u64 {
-        let last = self.blocks.iter().map(|block| block.last_ns).max();
+        let samples = self.blocks.iter().map(|block| block.last_ns);
+        let spans = self.span_blocks.iter().map(|block| block.last_ns);
+        let last = samples.chain(spans).max();
         let end = self.end.as_ref().map(|end| end.time_ns);
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
@@ -335,7 +394,9 @@ impl Recording {
     /// Whether its times are times: what was imported may have had none, and its samples are only in order.
     pub fn is_timed(&self) -> bool {
         let totals = self.end.as_ref().map_or(&[][..], |end| &end.totals);
-        !totals.iter().any(|(name, _)| name == UNTIMED)
+        !totals
+            .iter()
+            .any(|(name, _)| name == UNTIMED || name == SPANS_UNTIMED)
     }
 
     /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, where a clock pair says.
@@ -431,6 +492,11 @@ impl Recording {
     /// Its sample blocks, in file order.
     pub fn blocks(&self) -> &[SampleBlockPlace] {
         &self.blocks
+    }
+
+    /// Its span blocks, in file order.
+    pub fn span_blocks(&self) -> &[SpanBlockPlace] {
+        &self.span_blocks
     }
 }
 

@@ -34,23 +34,28 @@ MOST_STACK_BYTES = 256 << 10
 MOST_BLOCK_STACK_BYTES = 64 << 20
 
 
-def read_columns(payload):
-    """The columns of a sample block by name, with what a left out one stands for (§5.1)."""
+def read_directory(payload, name_of):
+    """The columns of a payload by number (§5.1); `name_of` gives a number's name, or None."""
     directory = Bytes(payload, "column directory")
     count = directory.varint()
     if count > MOST_COLUMNS:
         directory.fail(f"{count} columns (at most {MOST_COLUMNS})")
     entries = [(directory.varint(), directory.varint(), directory.varint()) for _ in range(count)]
-    columns, named = {}, {}
+    columns = {}
     for number, flags, length in entries:
         if number > 0xFFFF or number in columns:
             directory.fail(f"column id {number} is beyond 16 bits or stands twice")
-        name = column_name(number)
+        name = name_of(number)
         if flags & CRITICAL and name is None:
             directory.fail(f"critical column {number} is not known")
-        taken = Bytes(directory.take(length), f"column {name or number}")
-        columns[number] = taken
-        named[name] = taken
+        columns[number] = Bytes(directory.take(length), f"column {name or number}")
+    return columns
+
+
+def read_columns(payload):
+    """The columns of a sample block by name, with what a left out one stands for (§5.1)."""
+    columns = read_directory(payload, column_name)
+    named = {column_name(number): column for number, column in columns.items()}
     for name in [*COLUMNS, *(REGISTER + number for number in range(64))]:
         absent = Absent() if name in ROW_COLUMNS else Bytes(b"", f"absent column {name}")
         named.setdefault(name, absent)
@@ -149,6 +154,22 @@ class Changes:
         self.same = None  # rows without a change that are still to come
 
 
+def read_changed(column, told, task):
+    """The number of the next row, which is of this task; None where it isn't known."""
+    if told.same is None and column.left():
+        told.same = column.varint()
+    if told.same == 0:
+        place = column.varint()
+        if place > len(told.values):
+            column.fail(f"number {place} of {len(told.values) - 1}")
+        if place == len(told.values):
+            told.values.append(column.varint())
+        told.last[task], told.same = place, None
+    elif told.same:
+        told.same -= 1
+    return told.values[told.last.get(task, 0)]
+
+
 class SampleBlock:
     """Decodes the rows of one sample block, first to last."""
 
@@ -211,20 +232,8 @@ class SampleBlock:
         return value - 1 if value else None
 
     def change(self, name, task):
-        """A number that is told where it changes (§5.6); None where it isn't known."""
-        column, told = self.columns[name], self.changes.setdefault(name, Changes())
-        if told.same is None and column.left():
-            told.same = column.varint()
-        if told.same == 0:
-            place = column.varint()
-            if place > len(told.values):
-                column.fail(f"number {place} of {len(told.values) - 1}")
-            if place == len(told.values):
-                told.values.append(column.varint())
-            told.last[task], told.same = place, None
-        elif told.same:
-            told.same -= 1
-        return told.values[told.last.get(task, 0)]
+        """A number that is told where it changes; None where it isn't known."""
+        return read_changed(self.columns[name], self.changes.setdefault(name, Changes()), task)
 
     def registers(self, task, frame, stack):
         """The row's registers as text (§5.3); also the addresses that they may repeat."""

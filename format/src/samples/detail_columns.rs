@@ -1,9 +1,9 @@
 //! Writes and reads the columns of [`Details`]: the numbers of rows go in, bytes come out, and back
 //! (format-spec.md, sections 5.1 and 5.6).
 
+use crate::directory::Directory;
 use crate::error::Fault;
 use crate::samples::details::{Coding, Details};
-use crate::samples::directory::Directory;
 use crate::samples::numbers::plus_one;
 use crate::varint::{self, Cursor};
 use crate::word_hash::WordMap;
@@ -16,7 +16,7 @@ pub(crate) struct DetailBuilder {
 
 /// One of them.
 #[derive(Default)]
-struct DetailColumn {
+pub(crate) struct DetailColumn {
     /// Empty until a row has a number.
     bytes: Vec<u8>,
     /// Rows that are still to be told: those before the first number, or those without a change since the last one.
@@ -36,7 +36,12 @@ impl DetailColumn {
         varint::put(&mut self.bytes, plus_one(value));
     }
 
-    fn push_change(&mut self, task: u32, value: Option<u64>) {
+    /// Adds a row of the task with this number to a column of changes.
+    pub fn push_change(&mut self, task: u32, value: Option<u64>) {
+        if value.is_none() && self.bytes.is_empty() {
+            self.same += 1;
+            return;
+        }
         let next = self.places.len() as u32 + 1;
         let place = value.map_or(0, |value| *self.places.entry(value).or_insert(next));
         let task = task as usize;
@@ -54,7 +59,13 @@ impl DetailColumn {
         }
     }
 
-    fn clear(&mut self) {
+    /// The column, empty without a number.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets all, keeps the memory.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         self.same = 0;
         self.places.clear();
@@ -105,7 +116,7 @@ enum DetailCursor<'a> {
 
 /// What a column of changes has told so far.
 #[derive(Default)]
-struct Changes {
+pub(crate) struct Changes {
     values: Vec<u64>,
     /// By task, as in [`DetailColumn`].
     last: Vec<u32>,
@@ -114,7 +125,8 @@ struct Changes {
 }
 
 impl Changes {
-    fn row(&mut self, column: &mut Cursor<'_>, task: usize) -> Result<Option<u64>, Fault> {
+    /// The number of the next row, which is of the task with this index.
+    pub fn row(&mut self, column: &mut Cursor<'_>, task: usize) -> Result<Option<u64>, Fault> {
         if self.last.len() <= task {
             self.last.resize(task + 1, 0);
         }

@@ -5,6 +5,7 @@
 //! format-spec.md is all that the format needs (`detail_columns`). The others are woven with each
 //! other and have code of their own (`writer`, `reader`).
 
+use crate::directory::ColumnTag;
 use crate::tags::tags;
 
 /// Declares columns and [`Details`] in one table: number, name, whether a reader that doesn't know it must
@@ -17,6 +18,16 @@ macro_rules! columns {
         tags! {
             /// Columns of a sample block (format-spec.md, section 5).
             Column: u16 { $($(#[$doc])* $variant = $number $text,)* }
+        }
+
+        impl ColumnTag for Column {
+            fn number(self) -> u16 {
+                Column::number(self)
+            }
+
+            fn name(self) -> &'static str {
+                Column::name(self)
+            }
         }
 
         impl Column {

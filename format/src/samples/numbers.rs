@@ -49,6 +49,15 @@ impl NumberReader<'_> {
         }
     }
 
+    /// The next difference, applied to `from`.
+    #[inline]
+    pub fn delta(&mut self, from: u64) -> Result<u64, Fault> {
+        match &mut self.0 {
+            Some(cursor) => cursor.delta(from),
+            None => Ok(from),
+        }
+    }
+
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Fault> {
         match &mut self.0 {

@@ -1,11 +1,11 @@
 //! Reads the columns of a sample block as rows (format-spec.md, section 5); `writer` mirrors it.
 
+use crate::directory::Directory;
 use crate::error::Fault;
-use crate::layout::MAX_ROWS;
+use crate::layout::{MAX_ROWS, REGISTER_COLUMN};
 use crate::samples::detail_columns::DetailReader;
 use crate::samples::details::Column;
 use crate::samples::details::Details;
-use crate::samples::directory::Directory;
 use crate::samples::numbers::NumberReader;
 use crate::samples::raw_stack::RawStackReader;
 use crate::samples::registers::{Elsewhere, RegisterReader};
@@ -29,7 +29,7 @@ pub struct SampleBlock {
 impl SampleBlock {
     pub(crate) fn decode(payload: Vec<u8>, rows: usize) -> Result<Self, Fault> {
         at_most_rows("number of samples", rows)?;
-        let directory = Directory::parse(&payload)?;
+        let directory = Directory::parse(&payload, is_known)?;
         let column = |column| directory.column(&payload, column);
         let table = TableReader {
             steps: column(Column::NodeStep),
@@ -113,6 +113,10 @@ impl SampleBlock {
     }
 }
 
+fn is_known(id: u16) -> bool {
+    Column::from_number(id).is_some() || (REGISTER_COLUMN..REGISTER_COLUMN + 64).contains(&id)
+}
+
 fn at_most_rows(what: &'static str, count: usize) -> Result<(), Fault> {
     match count <= MAX_ROWS {
         true => Ok(()),
@@ -124,7 +128,8 @@ fn at_most_rows(what: &'static str, count: usize) -> Result<(), Fault> {
     }
 }
 
-fn decode_tasks(mut column: Cursor<'_>) -> Result<Vec<Task>, Fault> {
+/// Reads a table of tasks.
+pub(crate) fn decode_tasks(mut column: Cursor<'_>) -> Result<Vec<Task>, Fault> {
     let mut tasks = Vec::new();
     let most = u32::MAX as usize;
     while !column.is_empty() {

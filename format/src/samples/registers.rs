@@ -3,9 +3,10 @@
 //! A register of a task often moves little between two samples; each value is a word beside the
 //! one before.
 
+use crate::directory::Directory;
 use crate::error::Fault;
+use crate::layout::REGISTER_COLUMN;
 use crate::samples::details::Column;
-use crate::samples::directory::Directory;
 use crate::samples::numbers::NumberBuilder;
 use crate::samples::sample::{Registers, bits};
 use crate::varint::{self, Cursor};
@@ -136,7 +137,9 @@ impl<'a> RegisterReader<'a> {
             equal_frame,
             equal_stack,
             values: (0..64)
-                .map(|number| directory.register(payload, number))
+                .map(|number: u8| {
+                    directory.numbered(payload, REGISTER_COLUMN + u16::from(number), "register")
+                })
                 .collect(),
             before: Vec::new(),
         })

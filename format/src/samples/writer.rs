@@ -1,11 +1,11 @@
 //! Gathers samples, one after the other, as the columns of a block (format-spec.md, section 5); `reader` mirrors it.
 
+use crate::directory;
 use crate::layout::{
     MAX_BLOCK_STACK_BYTES, MAX_FRAMES, MAX_NODES, MAX_STACK_BYTES, REGISTER_COLUMN,
 };
 use crate::samples::detail_columns::DetailBuilder;
 use crate::samples::details::Column;
-use crate::samples::directory;
 use crate::samples::numbers::{NumberBuilder, plus_one};
 use crate::samples::raw_stack::RawStackBuilder;
 use crate::samples::registers::{Elsewhere, RegisterBuilder};
@@ -171,7 +171,9 @@ impl BlockBuilder {
         ]);
         let registers = self.registers.value_columns().enumerate();
         all.extend(registers.map(|(number, bytes)| (REGISTER_COLUMN + number as u16, bytes)));
-        directory::put(out, &all, parts);
+        // Registers are critical: what is unwound by them would be wrong without one.
+        let is_critical = |id| Column::from_number(id).is_none_or(Column::is_critical);
+        directory::put(out, &all, is_critical, parts);
     }
 
     /// Ready for the next block; keeps its memory.

@@ -7,7 +7,10 @@ use zerocopy::IntoBytes;
 
 /// A header without a payload; its checksum is still to be set.
 pub fn header(block_type: BlockType, samples: usize) -> BlockHeader {
-    let columns = matches!(block_type, BlockType::Samples | BlockType::Image);
+    let columns = matches!(
+        block_type,
+        BlockType::Samples | BlockType::Spans | BlockType::Image
+    );
     BlockHeader {
         block_type: block_type.number().into(),
         encoding: u8::from(!columns),

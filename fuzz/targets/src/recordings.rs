@@ -98,6 +98,12 @@ fn exhaust_block(block: &Block<'_>) {
                 samples.chain(row.node).for_each(drop);
             }
         }
+        Ok(Payload::Spans(spans)) => {
+            let mut rows = spans.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                assert!(row.span(&spans).depth < 1024);
+            }
+        }
         Ok(Payload::Image(part)) => part.symbols().for_each(drop),
         Ok(_) => {}
         Err(error) => assert!(!error.to_string().is_empty()),

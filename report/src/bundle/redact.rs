@@ -14,7 +14,7 @@ use uprof::cold::{
     SpaceChange, SpaceEvent, Target, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, Symbol};
-use uprof::{Block, Details, Payload, Sample, SampleBlock, Writer};
+use uprof::{Block, Details, Payload, Sample, SampleBlock, Span, SpanBlock, Writer};
 
 /// Stands for what was taken out where something has to stand.
 const GONE: &str = "[redacted]";
@@ -23,7 +23,7 @@ const THREAD_NAME_BYTES: usize = 15;
 /// Triggers of samples that are kept; another's name is a stranger's text.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 18] = [
+const TOTALS: [&str; 20] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -41,7 +41,9 @@ const TOTALS: [&str; 18] = [
     "hypercalls",
     "memory_mapping_calls",
     "lines_skipped",
+    "troubles",
     crate::recording::UNTIMED,
+    crate::recording::SPANS_UNTIMED,
 ];
 /// Origins of embedded tables that are kept.
 const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
@@ -96,6 +98,7 @@ impl<'a> Redactor<'a> {
                 writer.metadata(&self.metadata(&metadata), block.first_ns)
             }
             Payload::Samples(samples) => self.write_samples(&samples, writer),
+            Payload::Spans(spans) => write_spans(&spans, writer),
             Payload::Tasks(events) => {
                 let events: Vec<TaskEvent> =
                     events.into_iter().map(|event| self.task(event)).collect();
@@ -313,6 +316,29 @@ impl<'a> Redactor<'a> {
             "names of functions and source files, line numbers".to_owned(),
         ]
     }
+}
+
+/// Writes the spans anew: of names what is kept of a symbol's, and what else format-spec.md names.
+fn write_spans<W: Write>(block: &SpanBlock, writer: &mut Writer<W>) -> io::Result<()> {
+    let names = 0..block.names_len() as u32;
+    let names: Vec<String> = names
+        .map(|name| without_folders(block.name(name)))
+        .collect();
+    let mut rows = block.rows();
+    while let Some(row) = rows.next_row().map_err(io::Error::other)? {
+        writer.span(&Span {
+            name: names.get(row.name as usize).map_or("", |name| name),
+            task: row.task,
+            cpu: row.cpu,
+            start_ns: row.start_ns,
+            length_ns: row.length_ns,
+            depth: row.depth,
+            complete: row.complete,
+            kind: row.kind,
+            result: row.result,
+        })?;
+    }
+    writer.flush()
 }
 
 /// The program that is recorded, without folders and arguments. What a guest is called is its

@@ -6,9 +6,12 @@
 
 mod lines;
 mod open_calls;
+pub(crate) mod function_graph;
 
 pub use lines::{Line, Lines};
 pub use open_calls::{Entry, Exit, OpenCalls};
+
+pub use uprof::SpanKind;
 
 use crate::import::ImportError;
 
@@ -29,18 +32,6 @@ pub struct TaskLabel<'a> {
     pub number: u32,
     /// What it is called, in any language; empty where it is told by its numbers alone.
     pub name: &'a [u8],
-}
-
-/// What a span is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum SpanKind {
-    /// A function was called.
-    #[default]
-    Function,
-    /// A system call.
-    Syscall,
-    /// What a program called a piece of its work.
-    Slice,
 }
 
 /// A call.

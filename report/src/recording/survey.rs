@@ -1,7 +1,7 @@
 //! One pass over all of a recording without looking at the names of its stacks: how many samples of
 //! which kind, how long the guest stood still for them, how late they were, and what can't be read.
 
-use crate::recording::Recording;
+use crate::recording::{Recording, SpanCounts};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{Durations, SampleBlock, State, Stop, Task};
@@ -33,6 +33,8 @@ pub struct Survey {
     pub cost: Durations,
     /// How late samples were, in nanoseconds.
     pub late: Durations,
+    /// Calls of a trace.
+    pub spans: SpanCounts,
     /// First faults, in words.
     pub faults: Vec<String>,
     /// What of embedded images can't be read, in words.
@@ -45,6 +47,7 @@ pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
     let total = blocks.iter().map(|block| u64::from(block.samples)).sum();
     let mut whole = Survey {
         damaged_sections: recording.damaged_sections().collect(),
+        spans: SpanCounts::of(recording),
         ..Survey::default()
     };
     for batch in blocks.chunks(32) {

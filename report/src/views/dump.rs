@@ -3,6 +3,7 @@
 
 mod forms;
 mod image;
+mod spans;
 
 use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
@@ -73,6 +74,10 @@ fn write_block(block: &Block<'_>, options: DumpOptions, out: &mut dyn Write) -> 
     match block.payload() {
         Ok(Payload::Samples(samples)) => write_samples(block, &samples, options, out),
         Ok(_) if options.samples_only => Ok(true),
+        Ok(Payload::Spans(block_spans)) => match spans::write(&block_spans, out)? {
+            None => Ok(true),
+            Some(fault) => write_error(&block.error(fault).to_string(), options, out),
+        },
         Ok(Payload::Image(part)) => image::write(block, &part, out),
         Ok(payload) => write_cold(&payload, out).map(|()| true),
         Err(error) => write_error(&error.to_string(), options, out),
@@ -270,7 +275,7 @@ fn write_cold(payload: &Payload, out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "total name={} value={value}", quoted(name))
             })
         }
-        Payload::Samples(_) | Payload::Image(_) | Payload::Unknown(_) => Ok(()),
+        Payload::Samples(_) | Payload::Spans(_) | Payload::Image(_) | Payload::Unknown(_) => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@ use crate::recording::account::{Account, is_cut, share};
 use crate::recording::processes::{self, Balance};
 use crate::recording::survey::Survey;
 use crate::recording::unit::duration;
-use crate::recording::{Recording, last_part};
+use crate::recording::{Recording, SpanCounts, last_part};
 use crate::text::calendar::calendar;
 use crate::text::printable;
 use crate::text::screen::Screen;
@@ -37,7 +37,12 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
         identify,
     };
     what(recording, &mut page);
-    samples(recording, survey, &mut page);
+    if survey.spans.spans > 0 {
+        spans(&survey.spans, recording, &mut page);
+    }
+    if survey.samples > 0 || survey.spans.spans == 0 {
+        samples(recording, survey, &mut page);
+    }
     times(survey, recording, &mut page);
     processor_time(recording, survey, &mut page);
     missing(recording, survey, &mut page);
@@ -180,6 +185,43 @@ const LIVES_SHOWN: usize = 16;
 
 /// Totals of the end record that say again what the blocks say.
 const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
+
+/// Calls of a trace.
+fn spans(counts: &SpanCounts, recording: &Recording, page: &mut Page) {
+    let SpanCounts {
+        spans,
+        without_end,
+        without_beginning,
+        timed,
+        ..
+    } = counts;
+    let whole = spans - without_end - without_beginning;
+    let mut value = format!("{spans} ({whole} whole");
+    if *without_end > 0 {
+        value.push_str(&format!(", {without_end} without an end"));
+    }
+    if *without_beginning > 0 {
+        value.push_str(&format!(", {without_beginning} without a beginning"));
+    }
+    value.push(')');
+    page.line("calls", value);
+    if timed < spans {
+        let value = match timed {
+            0 => "no times: calls are in order, each with its length".to_owned(),
+            _ => format!("{} of the calls have no time", spans - timed),
+        };
+        page.line("", value);
+    }
+    let sizes = recording.sizes();
+    let per_span = sizes.span_bytes as f64 / *spans as f64;
+    page.line(
+        "span blocks",
+        format!(
+            "{} bytes, {per_span:.2} a call; {} decompressed",
+            sizes.span_bytes, sizes.span_raw_bytes
+        ),
+    );
+}
 
 fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
     let sampling = &recording.metadata().sampling;
@@ -343,14 +385,31 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     page.line("stacks cut", cut);
     let damages = recording.damages();
     let sections = &survey.damaged_sections;
-    let damage = match damages.is_none() && survey.undecoded == 0 && sections.is_empty() {
+    let spans = &survey.spans;
+    let damage = match damages.is_none()
+        && survey.undecoded == 0
+        && sections.is_empty()
+        && !spans.are_incomplete()
+    {
         true => "none".to_owned(),
-        false => format!(
-            "{} places, at least {} samples gone",
-            damages.count
-                + (damages.undecodable.len() + sections.len() + survey.faults.len()) as u64,
-            damages.samples.saturating_add(survey.undecoded)
-        ),
+        false => {
+            let others = [
+                &damages.undecodable,
+                sections,
+                &survey.faults,
+                &spans.faults,
+            ];
+            let others: usize = others.iter().map(|faults| faults.len()).sum();
+            let calls = match spans.lost {
+                0 => String::new(),
+                lost => format!(", {lost} calls"),
+            };
+            format!(
+                "{} places, at least {} samples{calls} gone",
+                damages.count + others as u64,
+                damages.samples.saturating_add(survey.undecoded)
+            )
+        }
     };
     page.line("damage", damage);
     for stretch in damages
@@ -359,6 +418,7 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
         .chain(&damages.undecodable)
         .chain(sections)
         .chain(&survey.faults)
+        .chain(&spans.faults)
     {
         page.line("", stretch);
     }
@@ -385,7 +445,9 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
         "{} bytes{per_sample}; {} decompressed",
         sizes.sample_bytes, sizes.sample_raw_bytes
     );
-    page.line("sample blocks", packed);
+    if sizes.sample_bytes > 0 || sizes.span_bytes == 0 {
+        page.line("sample blocks", packed);
+    }
     if sizes.image_bytes > 0 {
         page.line("embedded images", format!("{} bytes", sizes.image_bytes));
     }

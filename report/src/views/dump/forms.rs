@@ -13,7 +13,7 @@ pub(super) fn yes_or_no(truth: bool) -> &'static str {
     if truth { "yes" } else { "no" }
 }
 
-pub(super) fn known(value: Option<u64>) -> String {
+pub(super) fn known(value: Option<impl ToString>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
 }
 

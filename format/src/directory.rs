@@ -1,15 +1,18 @@
-//! The column directory at the start of a sample block's payload (format-spec.md, section 5).
+//! The column directory at the start of a payload of columns (format-spec.md, section 5.1).
 
 use crate::error::Fault;
-use crate::layout::REGISTER_COLUMN;
-use crate::samples::details::Column;
 use crate::varint::{self, Cursor};
 
 const FLAG_CRITICAL: u64 = 1;
 
 /// Appends the directory and then the columns; empty columns are left out. `parts` gets the lengths
 /// of the directory and of each column.
-pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])], parts: &mut Vec<usize>) {
+pub fn put(
+    out: &mut Vec<u8>,
+    columns: &[(u16, &[u8])],
+    is_critical: impl Fn(u16) -> bool,
+    parts: &mut Vec<usize>,
+) {
     let start = out.len();
     let present = columns.iter().filter(|(_, bytes)| !bytes.is_empty());
     varint::put(out, present.clone().count() as u64);
@@ -26,9 +29,12 @@ pub fn put(out: &mut Vec<u8>, columns: &[(u16, &[u8])], parts: &mut Vec<usize>) 
     }
 }
 
-/// Registers are: what is unwound by them would be wrong without one.
-fn is_critical(id: u16) -> bool {
-    Column::from_number(id).is_none_or(Column::is_critical)
+/// A column of a table of columns.
+pub trait ColumnTag: Copy {
+    /// Its number in the directory.
+    fn number(self) -> u16;
+    /// Its name, for messages.
+    fn name(self) -> &'static str;
 }
 
 /// The columns of a payload, each as a range of it.
@@ -38,8 +44,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Reads the directory of `payload`.
-    pub fn parse(payload: &[u8]) -> Result<Self, Fault> {
+    /// Reads the directory of `payload`. A critical column that isn't known is an error.
+    pub fn parse(payload: &[u8], is_known: impl Fn(u16) -> bool) -> Result<Self, Fault> {
         let mut cursor = Cursor::new(payload, "column directory");
         let count = cursor.varint_up_to(256, "at most 256 columns")?;
         let mut lengths = Vec::with_capacity(count);
@@ -48,9 +54,7 @@ impl Directory {
             let critical = cursor.varint()? & FLAG_CRITICAL != 0;
             let length = cursor.varint_up_to(payload.len(), "a column fits into its payload")?;
             let id = id as u16;
-            let known = Column::from_number(id).is_some()
-                || (REGISTER_COLUMN..REGISTER_COLUMN + 64).contains(&id);
-            if critical && !known {
+            if critical && !is_known(id) {
                 let number = u64::from(id);
                 return Err(Fault::Unknown {
                     what: "column",
@@ -79,18 +83,17 @@ impl Directory {
     }
 
     /// A cursor over a column; empty where the block does not have it.
-    pub fn column<'a>(&self, payload: &'a [u8], column: Column) -> Cursor<'a> {
-        Cursor::new(self.bytes(payload, column.number()), column.name())
+    pub fn column<'a>(&self, payload: &'a [u8], column: impl ColumnTag) -> Cursor<'a> {
+        self.numbered(payload, column.number(), column.name())
     }
 
-    /// A cursor over the column of register `number`.
-    pub fn register<'a>(&self, payload: &'a [u8], number: u8) -> Cursor<'a> {
-        let id = REGISTER_COLUMN + u16::from(number);
-        Cursor::new(self.bytes(payload, id), "register")
+    /// The same of the column with this number, which messages call `name`.
+    pub fn numbered<'a>(&self, payload: &'a [u8], id: u16, name: &'static str) -> Cursor<'a> {
+        Cursor::new(self.bytes(payload, id), name)
     }
 
     /// Whether the block has the column.
-    pub fn has(&self, column: Column) -> bool {
+    pub fn has(&self, column: impl ColumnTag) -> bool {
         self.ranges.iter().any(|(id, _)| *id == column.number())
     }
 

@@ -1,0 +1,100 @@
+//! A call with its length, and the columns that a block tells it in (format-spec.md, section 15).
+
+use crate::directory::ColumnTag;
+use crate::samples::Task;
+use crate::tags::tags;
+
+/// A call. Those of a task are told in the order of their ends: a call after the calls inside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span<'a> {
+    /// What was called.
+    pub name: &'a str,
+    /// Whose call it is.
+    pub task: Task,
+    /// The number of the processor, where the task doesn't say it.
+    pub cpu: Option<u32>,
+    /// When it began; `None` where only the order is known.
+    pub start_ns: Option<u64>,
+    /// How long it took; `None` where its end was not seen.
+    pub length_ns: Option<u64>,
+    /// Calls around it.
+    pub depth: u16,
+    /// Whether both its beginning and its end were seen.
+    pub complete: bool,
+    /// What it is.
+    pub kind: SpanKind,
+    /// What a system call returned.
+    pub result: Option<i64>,
+}
+
+tags! {
+    /// What a span is.
+    SpanKind: u8 {
+        /// A function was called.
+        Function = 0 "function",
+        /// A system call.
+        Syscall = 1 "syscall",
+        /// What a program called a piece of its work.
+        Slice = 2 "slice",
+    }
+}
+
+tags! {
+    /// Columns of a span block (format-spec.md, section 15.1).
+    SpanColumn: u16 {
+        /// Table of tasks: address space and vCPU.
+        Tasks = 1 "tasks",
+        /// Lengths of names.
+        Names = 2 "names",
+        /// The names.
+        NameText = 3 "name-text",
+        /// What is known of each span, and its kind.
+        Flags = 4 "flags",
+        /// Index into the table of tasks.
+        Task = 5 "task",
+        /// Index into the table of names.
+        Name = 6 "name",
+        /// Depth.
+        Depth = 7 "depth",
+        /// Length, where it is known.
+        Length = 8 "length",
+        /// Start, where it is known.
+        Start = 9 "start",
+        /// What system calls returned.
+        Result = 10 "result",
+        /// Processor.
+        Cpu = 11 "cpu",
+        /// Spans in the blocks before.
+        Before = 12 "before",
+    }
+}
+
+impl SpanColumn {
+    /// Whether a reader that doesn't know the column must give up the block.
+    pub fn is_critical(self) -> bool {
+        !matches!(
+            self,
+            SpanColumn::Result | SpanColumn::Cpu | SpanColumn::Before
+        )
+    }
+}
+
+impl ColumnTag for SpanColumn {
+    fn number(self) -> u16 {
+        SpanColumn::number(self)
+    }
+
+    fn name(self) -> &'static str {
+        SpanColumn::name(self)
+    }
+}
+
+/// Bits of the column flags.
+pub(super) mod flags {
+    pub(in crate::spans) const COMPLETE: u8 = 1;
+    pub(in crate::spans) const LENGTH: u8 = 1 << 1;
+    pub(in crate::spans) const START: u8 = 1 << 2;
+    pub(in crate::spans) const RESULT: u8 = 1 << 3;
+    /// The kind is in the bits from here on.
+    pub(in crate::spans) const KIND: u32 = 4;
+}

@@ -1,0 +1,257 @@
+//! The writing end of traces: what a reader finds goes in, blocks of spans come out, as soon as they are full. Holds the
+//! names and tasks of the trace, and nothing else that grows with it.
+
+use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
+use crate::import::{ImportError, Imported, InputTrouble};
+use crate::recording::SPANS_UNTIMED;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use uprof::cold::{End, EndReason, Metadata, TaskChange, TaskEvent};
+use uprof::{Task, Writer};
+
+/// Distinct names beyond this many are one.
+const NAMES_MAX: usize = 1 << 18;
+/// Tasks beyond this many are one.
+const TASKS_MAX: usize = 1 << 16;
+/// Troubles that are told one by one; further ones are counted.
+const TROUBLES_TOLD: usize = 10;
+/// What stands for names and tasks beyond the limits.
+const OTHERS: &str = "[others]";
+
+/// Takes calls and writes them.
+pub(super) struct CallImporter<'a> {
+    out: Option<&'a mut dyn Write>,
+    writer: Option<Writer<&'a mut dyn Write>>,
+    metadata: Metadata,
+    uuid: [u8; 16],
+    names: Vec<String>,
+    name_ids: HashMap<Box<[u8]>, NameId>,
+    tasks: Vec<(Task, String)>,
+    task_ids: HashMap<Task, TaskId>,
+    end_ns: u64,
+    untimed: u64,
+    imported: Imported,
+}
+
+impl<'a> CallImporter<'a> {
+    pub(super) fn new(out: &'a mut dyn Write, metadata: Metadata, uuid: [u8; 16]) -> Self {
+        CallImporter {
+            out: Some(out),
+            writer: None,
+            metadata,
+            uuid,
+            names: Vec::new(),
+            name_ids: HashMap::new(),
+            tasks: Vec::new(),
+            task_ids: HashMap::new(),
+            end_ns: 0,
+            untimed: 0,
+            imported: Imported::default(),
+        }
+    }
+
+    /// The writer, begun with the first call, so that an input without one makes no recording.
+    fn writer(&mut self, now_ns: u64) -> io::Result<&mut Writer<&'a mut dyn Write>> {
+        if let Some(out) = self.out.take() {
+            let writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
+            self.writer = Some(writer);
+        }
+        self.writer
+            .as_mut()
+            .ok_or_else(|| io::Error::other("an import can't be begun twice"))
+    }
+
+    /// What was imported, the input being over after so many lines.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub(super) fn finish(mut self, lines: u64) -> Result<Imported, ImportError> {
+        self.imported.lines = lines;
+        let Some(mut writer) = self.writer.take() else {
+            return Ok(self.imported);
+        };
+        let named = self.tasks.into_iter().filter(|(_, name)| !name.is_empty());
+        let named: Vec<TaskEvent> = named
+            .map(|(task, name)| TaskEvent {
+                time_ns: 0,
+                task,
+                what: TaskChange::Named(name),
+            })
+            .collect();
+        writer.tasks(&named)?;
+        let mut totals = vec![("troubles".to_owned(), self.imported.troubles)];
+        if self.untimed > 0 {
+            totals.push((SPANS_UNTIMED.to_owned(), self.untimed));
+        }
+        writer.finish(&End {
+            time_ns: self.end_ns,
+            reason: EndReason::InputEnded,
+            message: "the end of the input was reached".to_owned(),
+            totals,
+        })?;
+        Ok(self.imported)
+    }
+}
+
+impl SpanSink for CallImporter<'_> {
+    fn name(&mut self, name: &[u8]) -> NameId {
+        if let Some(id) = self.name_ids.get(name) {
+            return *id;
+        }
+        let id = NameId(self.names.len().min(NAMES_MAX) as u32);
+        if self.names.len() <= NAMES_MAX {
+            let is_room = self.names.len() < NAMES_MAX;
+            let text = if is_room {
+                String::from_utf8_lossy(name)
+            } else {
+                OTHERS.into()
+            };
+            self.names.push(text.into_owned());
+        }
+        if self.name_ids.len() < NAMES_MAX {
+            self.name_ids.insert(name.into(), id);
+        }
+        id
+    }
+
+    fn task(&mut self, task: TaskLabel<'_>) -> TaskId {
+        let label = Task {
+            space: task.space,
+            vcpu: task.number,
+        };
+        if let Some(id) = self.task_ids.get(&label) {
+            return *id;
+        }
+        if self.tasks.len() >= TASKS_MAX {
+            return TaskId(TASKS_MAX as u32 - 1);
+        }
+        let id = TaskId(self.tasks.len() as u32);
+        let is_last = self.tasks.len() + 1 == TASKS_MAX;
+        let name = if is_last {
+            OTHERS.into()
+        } else {
+            String::from_utf8_lossy(task.name)
+        };
+        self.tasks.push((label, name.into_owned()));
+        self.task_ids.insert(label, id);
+        id
+    }
+
+    fn span(&mut self, span: Span) -> Result<(), ImportError> {
+        let task = self.tasks.get(span.task.0 as usize).map(|(task, _)| *task);
+        let names = std::mem::take(&mut self.names);
+        let whole = uprof::Span {
+            name: names.get(span.name.0 as usize).map_or("", |name| name),
+            task: task.unwrap_or(Task { space: 0, vcpu: 0 }),
+            cpu: span.cpu,
+            start_ns: span.start_ns,
+            length_ns: span.length_ns,
+            depth: span.depth,
+            complete: span.complete,
+            kind: span.kind,
+            result: span.result,
+        };
+        self.imported.spans += 1;
+        self.imported.without_end += u64::from(span.length_ns.is_none() && !span.complete);
+        self.untimed += u64::from(span.start_ns.is_none());
+        let start_ns = span.start_ns.unwrap_or(0);
+        self.end_ns = self.end_ns.max(
+            start_ns.saturating_add(
+                span.length_ns
+                    .filter(|_| span.start_ns.is_some())
+                    .unwrap_or(0),
+            ),
+        );
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer(start_ns)?,
+        };
+        let written = writer.span(&whole);
+        self.names = names;
+        Ok(written?)
+    }
+
+    fn trouble(&mut self, line: u64, what: &str) {
+        self.imported.troubles += 1;
+        if self.imported.first_troubles.len() < TROUBLES_TOLD {
+            self.imported.first_troubles.push(InputTrouble {
+                line,
+                what: what.to_owned(),
+            });
+        }
+    }
+}
+
+/// What a reader makes of the beginning of an input, for who asks which format it is.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    pub(super) spans: u64,
+    pub(super) troubles: u64,
+    pub(super) first_trouble: Option<String>,
+    names: u32,
+}
+
+impl SpanSink for Probe {
+    fn name(&mut self, _: &[u8]) -> NameId {
+        self.names = self.names.wrapping_add(1);
+        NameId(self.names)
+    }
+
+    fn task(&mut self, _: TaskLabel<'_>) -> TaskId {
+        TaskId(0)
+    }
+
+    fn span(&mut self, _: Span) -> Result<(), ImportError> {
+        self.spans += 1;
+        Ok(())
+    }
+
+    fn trouble(&mut self, line: u64, what: &str) {
+        self.troubles += 1;
+        self.first_trouble
+            .get_or_insert_with(|| format!("line {line}: {what}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::trace::SpanKind;
+
+    #[test]
+    fn names_and_tasks_beyond_the_limits_are_one() {
+        let mut out = Vec::new();
+        let mut importer = CallImporter::new(&mut out, Metadata::default(), [7; 16]);
+        let (mut name, mut task) = (NameId(0), TaskId(0));
+        for number in 0..NAMES_MAX as u32 + 2 {
+            name = importer.name(&number.to_le_bytes());
+            task = importer.task(TaskLabel {
+                space: 0,
+                number,
+                name: b"t",
+            });
+        }
+        assert_eq!(
+            (name, task),
+            (NameId(NAMES_MAX as u32), TaskId(TASKS_MAX as u32 - 1))
+        );
+        assert_eq!(importer.names.len(), NAMES_MAX + 1);
+        assert_eq!(importer.names[NAMES_MAX], OTHERS);
+        assert_eq!(importer.tasks.len(), TASKS_MAX);
+        assert_eq!(importer.tasks[TASKS_MAX - 1].1, OTHERS);
+        let span = Span {
+            name,
+            task,
+            cpu: None,
+            start_ns: None,
+            length_ns: Some(1),
+            depth: 0,
+            complete: true,
+            kind: SpanKind::Function,
+            result: None,
+        };
+        importer.span(span).unwrap();
+        assert_eq!(importer.finish(1).unwrap().spans, 1);
+        assert!(!out.is_empty());
+    }
+}

@@ -1,0 +1,325 @@
+//! Nanos's `function_graph` tracer: text goes in, calls come out. A line is a call that begins, one that ends, or a leaf,
+//! which is both:
+//!
+//! ```text
+//!  0)               |  mcache_alloc() {
+//!  0)   0.071 us    |    runtime_memcpy();
+//!  0) ! 208.173 us  |  } /* mcache_alloc */
+//! ```
+//!
+//! The processor's number, how long it took, two spaces for each level, and the name. CPUs come one after the other, each
+//! perhaps behind a header again. There are no times and no threads, and a duration has no more than 8 characters.
+
+use crate::import::ImportError;
+use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, TaskLabel};
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// What goes before the name: the mark `|`, whose column nobody needs to count.
+const BAR: u8 = b'|';
+/// CPUs beyond this many are none.
+const CPUS_MAX: usize = 65_536;
+
+/// A line, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Parsed<'l> {
+    cpu: u32,
+    /// In nanoseconds; `None` where the line has none.
+    length_ns: Option<u64>,
+    depth: u64,
+    name: &'l [u8],
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Begins,
+    Ends,
+    Leaf,
+}
+
+/// Reads all lines of `input` and gives the sink its calls.
+///
+/// # Errors
+/// Reading or writing failed.
+pub(crate) fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
+    let mut lines = Lines::new(input);
+    let mut cpus = Cpus::default();
+    while let Some(line) = lines.next_line()? {
+        if line.bytes.is_empty() || line.bytes.starts_with(b"#") {
+            continue;
+        }
+        let parsed = match parse(line) {
+            Ok(parsed) => parsed,
+            Err(what) => {
+                sink.trouble(line.number, what);
+                continue;
+            }
+        };
+        let Some(calls) = cpus.calls(parsed.cpu, sink) else {
+            sink.trouble(line.number, "more than 65,536 CPUs; the call is left out");
+            continue;
+        };
+        take(&parsed, line.number, calls, sink)?;
+    }
+    for calls in &mut cpus.calls {
+        calls.finish(sink)?;
+    }
+    Ok(lines.count())
+}
+
+/// Open calls of all CPUs.
+#[derive(Default)]
+struct Cpus {
+    calls: Vec<OpenCalls>,
+    numbers: HashMap<u32, usize>,
+    /// The one of the line before: CPUs come one after the other.
+    last: Option<(u32, usize)>,
+}
+
+impl Cpus {
+    /// Those of `cpu`; `None` where there are too many.
+    fn calls(&mut self, cpu: u32, sink: &mut dyn SpanSink) -> Option<&mut OpenCalls> {
+        let known = match self.last {
+            Some((last, at)) if last == cpu => Some(at),
+            _ => self.numbers.get(&cpu).copied(),
+        };
+        let at = known.unwrap_or(self.calls.len());
+        if at >= CPUS_MAX {
+            return None;
+        }
+        if known.is_none() {
+            let task = sink.task(TaskLabel {
+                space: 0,
+                number: cpu,
+                name: format!("CPU {cpu}").as_bytes(),
+            });
+            self.calls.push(OpenCalls::new(task));
+            self.numbers.insert(cpu, at);
+        }
+        self.last = Some((cpu, at));
+        self.calls.get_mut(at)
+    }
+}
+
+fn take(
+    parsed: &Parsed<'_>,
+    line: u64,
+    calls: &mut OpenCalls,
+    sink: &mut dyn SpanSink,
+) -> Result<(), ImportError> {
+    let name = sink.name(parsed.name);
+    let entry = Entry {
+        name,
+        start_ns: None,
+        cpu: None,
+        kind: SpanKind::Function,
+        line,
+    };
+    match parsed.what {
+        What::Begins => calls.enter_at(parsed.depth, entry, sink),
+        What::Leaf => calls.leaf_at(parsed.depth, entry, parsed.length_ns, sink),
+        What::Ends => {
+            // A tracer may leave the name away where it is the innermost call's.
+            let name = (!parsed.name.is_empty()).then_some(name);
+            let exit = Exit {
+                name,
+                length_ns: parsed.length_ns,
+                line,
+                ..Exit::default()
+            };
+            calls.leave_at(parsed.depth, exit, sink)
+        }
+    }
+}
+
+/// A line as what it says, or why it says nothing.
+fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
+    if line.cut {
+        return Err("a line is longer than 64 KiB");
+    }
+    const NOT_A_CALL: &str = "a line is no call: it begins with no CPU";
+    let text = line.bytes.trim_ascii_start();
+    let end = text
+        .iter()
+        .position(|byte| *byte == b')')
+        .ok_or(NOT_A_CALL)?;
+    let cpu = number(&text[..end]).ok_or(NOT_A_CALL)?;
+    let cpu = u32::try_from(cpu).map_err(|_| "a CPU has a number beyond 32 bits")?;
+    let rest = &text[end + 1..];
+    let bar = memchr::memchr(BAR, rest).ok_or("a line is no call: it has no bar")?;
+    let length_ns = duration(&rest[..bar])?;
+    let call = &rest[bar + 1..];
+    let name = call.trim_ascii_start();
+    let indent = (call.len() - name.len()) as u64;
+    if name.is_empty() {
+        return Err("a line has no function");
+    }
+    let name = name.trim_ascii_end();
+    let (name, what) = if let Some(name) = name.strip_suffix(b"() {") {
+        (name, What::Begins)
+    } else if let Some(name) = name.strip_suffix(b"();") {
+        (name, What::Leaf)
+    } else if let Some(name) = name.strip_prefix(b"}") {
+        let name = name.trim_ascii();
+        let name = name.strip_prefix(b"/*").unwrap_or(name);
+        let name = name.strip_suffix(b"*/").unwrap_or(name);
+        (name.trim_ascii(), What::Ends)
+    } else {
+        return Err("a line is cut, or no call: it ends with neither () { nor ();");
+    };
+    if name.is_empty() && what != What::Ends {
+        return Err("a line has no function");
+    }
+    Ok(Parsed {
+        cpu,
+        length_ns,
+        // Two spaces behind the bar are the outermost level.
+        depth: (indent / 2).saturating_sub(1),
+        name,
+        what,
+    })
+}
+
+/// What stands before the bar: a mark for long calls, a decimal number, its unit; or nothing.
+fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
+    const BAD: &str = "a line's duration is no number of microseconds";
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let marks = |byte: &u8| b"+!#*@$".contains(byte);
+    let marked = text.iter().take_while(|byte| marks(byte)).count();
+    let text = text[marked..].trim_ascii_start();
+    let text = text.strip_suffix(b"us").ok_or(BAD)?.trim_ascii_end();
+    let point = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let whole = match &text[..point] {
+        b"" if point < text.len() => 0,
+        digits => number(digits).ok_or(BAD)?,
+    };
+    let digits = text.get(point + 1..).unwrap_or(b"");
+    // Behind the point stand nanoseconds, or what of them had room.
+    let mut rest_ns = 0;
+    for place in 0..digits.len().max(3) {
+        let digit = match digits.get(place) {
+            Some(byte) if byte.is_ascii_digit() => u64::from(byte - b'0'),
+            Some(_) => return Err(BAD),
+            None => 0,
+        };
+        if place < 3 {
+            rest_ns = rest_ns * 10 + digit;
+        }
+    }
+    let ns = whole
+        .checked_mul(1000)
+        .and_then(|ns| ns.checked_add(rest_ns));
+    ns.map(Some)
+        .ok_or("a line's duration is longer than 584 years")
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    let add = |sum: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    };
+    let digits = digits.trim_ascii();
+    match digits.is_empty() {
+        true => None,
+        false => digits.iter().try_fold(0, add),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::trace::collected::Collected;
+
+    fn read_text(text: &str) -> Collected {
+        let mut sink = Collected::default();
+        read(&mut text.as_bytes(), &mut sink).unwrap();
+        sink
+    }
+
+    #[test]
+    fn calls_of_cpus_one_after_the_other() {
+        let sink = read_text(
+            "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n\
+             \n 0)               |  mcache_alloc() {\n\
+             \x20 0) ! 207.666 us  |    runtime_memcpy();\n\
+             \x20 0)   0.07 us     |    <größe::Größe<T> as Öl>::new();\n\
+             \x20 0) ! 208.173 us  |  } /* mcache_alloc */\n\
+             # tracer: function_graph\n\
+             128)   0.071 us    |  main.(*T).run();\r\n\
+             128) @ 123456.7 us |  } /* thread entry */",
+        );
+        let expected = [
+            "0/0 runtime_memcpy 1 207666",
+            "0/0 <größe::Größe<T> as Öl>::new 1 70",
+            "0/0 mcache_alloc 0 208173",
+            "0/128 main.(*T).run 0 71",
+            "0/128 thread entry 0 123456700 cut",
+        ];
+        assert_eq!(sink.lines(), expected);
+        assert_eq!(sink.troubles, []);
+        assert_eq!(sink.tasks[1].2, b"CPU 128");
+    }
+
+    #[test]
+    fn recursion_and_what_never_ends() {
+        let sink = read_text(
+            " 0)               |  walk() {\n 0)               |    walk() {\n 0)   1.000 us    |    } /* walk */\n\
+             \x20 0)               |    lost() {\n 0)   9.000 us    |  } /* walk */\n 0)               |  open() {\n\
+             \x20 0)               |    inner() {\n",
+        );
+        let expected = [
+            "0/0 walk 1 1000",
+            "0/0 lost 1 ? cut",
+            "0/0 walk 0 9000",
+            "0/0 inner 1 ? cut",
+            "0/0 open 0 ? cut",
+        ];
+        assert_eq!(sink.lines(), expected);
+        assert_eq!(sink.troubles.len(), 1);
+        assert_eq!(sink.troubles[0].0, 4);
+    }
+
+    #[test]
+    fn lines_that_are_wrong_are_counted_and_nothing_else_is_lost() {
+        let deep = format!(" 0)   1.000 us    |{}deep();", " ".repeat(2 * 1025));
+        let long = format!(" 0)   1.000 us    |  {}();", "x".repeat(70_000));
+        for (line, what) in [
+            (" 0) - 1.000 us    |  f();", "no number of microseconds"),
+            (" 0)  -1.000 us    |  f();", "no number of microseconds"),
+            (" 0)  1.0x0 us     |  f();", "no number of microseconds"),
+            (" 0)  1.000 ms     |  f();", "no number of microseconds"),
+            (" 0)  99999999999999999.9 us |  f();", "584 years"),
+            (
+                " 0)  99999999999999999999 us |  f();",
+                "no number of microseconds",
+            ),
+            ("99999999999)  1.000 us |  f();", "beyond 32 bits"),
+            (" 0)   1.000 us    |", "no function"),
+            (" 0)   1.000 us    |  ();", "no function"),
+            (" 0)   1.000 us    |  f", "neither () { nor ();"),
+            (" 0)   1.000 us", "no bar"),
+            ("hello", "no CPU"),
+            (&deep, "1,024"),
+            (&long, "64 KiB"),
+        ] {
+            let text =
+                format!(" 0)   1.000 us    |  before();\n{line}\n 0)   1.000 us    |  after();\n");
+            let sink = read_text(&text);
+            assert_eq!(
+                sink.lines(),
+                ["0/0 before 0 1000", "0/0 after 0 1000"],
+                "{line}"
+            );
+            assert_eq!(sink.troubles.len(), 1, "{line}");
+            assert!(
+                sink.troubles[0].0 == 2 && sink.troubles[0].1.contains(what),
+                "{line}: {:?}",
+                sink.troubles
+            );
+        }
+    }
+}
