@@ -9,6 +9,7 @@ use crate::showing::Showing;
 use crate::views::{self, Asked, AskedView};
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, Sampled};
+use uniprof_report::recording::Unit;
 use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
 
 /// Show where the time went: tables, trees and flame graphs
@@ -65,6 +66,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let selecting = &args.selection.selecting;
     let mut options = selecting.options(recordings.len());
     options.by_process = selecting.processes != Some(ProcessesFlag::Together);
+    if needs(Needs::Calls) {
+        options.filter.unit = Some(Unit::Calls);
+    }
     let mut library = None;
     if needs(Needs::Instructions) {
         options.by = By::Place;

@@ -43,9 +43,9 @@
 //!
 //! `examples/count.rs` reads a recording of any length, from a file or a pipe.
 //!
-//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15. Headers and tags (2 to 4)
-//! are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage` and `recover`. `agreed/`
-//! is no part of the format.
+//! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
+//! Headers and tags (2 to 4) are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage`
+//! and `recover`. `agreed/` is no part of the format.
 //!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 

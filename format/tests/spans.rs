@@ -133,7 +133,7 @@ proptest! {
         let mut read = Vec::new();
         for (block, (first_ns, last_ns)) in blocks(&bytes) {
             prop_assert_eq!(block.before(), Some(read.len() as u64));
-            prop_assert!(block.len() > 0 && !block.is_empty());
+            prop_assert!(!block.is_empty());
             let rows = owned_rows(&block);
             for row in &rows {
                 if let Some(start_ns) = row.start_ns {

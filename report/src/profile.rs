@@ -6,6 +6,7 @@ pub(crate) mod labels;
 pub(crate) mod tree;
 pub(crate) mod recursion;
 pub(crate) mod advice;
+pub mod calls;
 pub(crate) mod gather;
 pub mod functions;
 
@@ -26,6 +27,8 @@ pub struct Profile {
     pub labels: Labels,
     /// What the counts rest on.
     pub account: Account,
+    /// Calls of a trace, where the unit is time in calls.
+    pub calls: calls::Calls,
     /// Things to tell the user: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }

@@ -12,6 +12,7 @@ pub(crate) mod spaces;
 pub(crate) mod guest_spaces;
 pub(crate) mod tasks;
 mod span_counts;
+pub(crate) mod backwards;
 pub(crate) mod survey;
 pub(crate) mod processes;
 pub(crate) mod account;

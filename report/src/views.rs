@@ -7,8 +7,10 @@ pub mod workflow;
 pub mod top;
 pub mod tree;
 pub mod callers;
+pub mod calls;
 pub mod annotate;
 pub mod flame;
+pub mod cpus;
 pub mod chart;
 pub mod heatmap;
 pub mod info;
@@ -64,6 +66,8 @@ pub enum Needs {
     Counts,
     /// One by one, in the order of the file: [`Drawn::add`] is called for each.
     Samples,
+    /// Calls of a trace, added up: [`Profile::calls`].
+    Calls,
     /// Added up by instruction ([`By::Place`](crate::profile::gather::By::Place)), and images: such a view is
     /// shown alone.
     Instructions,
@@ -74,6 +78,8 @@ pub const VIEWS: &[View] = &[
     top::VIEW,
     tree::VIEW,
     callers::VIEW,
+    calls::VIEW,
+    cpus::VIEW,
     annotate::VIEW,
     flame::VIEW,
     chart::VIEW,
@@ -181,6 +187,7 @@ impl Shown<'_> {
         let what = match self.profile.unit() {
             Unit::Samples => "",
             Unit::OffCpu => "time off CPU: ",
+            Unit::Calls => "time in calls: ",
         };
         let title = format!("{what}{}", names.join(" + "));
         FlameOptions {

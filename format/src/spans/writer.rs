@@ -115,7 +115,7 @@ impl SpanBuilder {
     }
 
     fn name_number(&mut self, name: &str) -> u32 {
-        let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+        let name = cut(name);
         if let Some(number) = self.names.get(name) {
             return *number;
         }
@@ -157,6 +157,13 @@ impl SpanBuilder {
         self.cpus.clear();
         self.columns.iter_mut().for_each(Vec::clear);
     }
+}
+
+/// As much of a name as is kept.
+fn cut(name: &str) -> &str {
+    let ends = (0..=name.len().min(NAME_BYTES_MAX)).rev();
+    let end = ends.into_iter().find(|end| name.is_char_boundary(*end));
+    &name[..end.unwrap_or(0)]
 }
 
 /// A column of zeros is left out.

@@ -106,11 +106,12 @@ pub(super) fn warnings(
         let unit = accounts[0].unit;
         let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),
-            Unit::OffCpu => duration(rate as u64),
+            Unit::OffCpu | Unit::Calls => duration(rate as u64),
         });
         let (what, more) = match unit {
             Unit::Samples => ("on-CPU samples", "was busier"),
             Unit::OffCpu => ("time off CPU", "waited more"),
+            Unit::Calls => ("time in calls", "was busier"),
         };
         warnings.push(format!(
             "{what} a second differ: {in_a} / {in_b}; one side {more}, and shares say nothing \
@@ -134,6 +135,7 @@ pub(super) fn warnings(
             let what = match account.unit {
                 Unit::Samples => "samples",
                 Unit::OffCpu => "waits",
+                Unit::Calls => "calls",
             };
             warnings.push(format!("{name} has only {rows} {what}"));
         }

@@ -102,6 +102,7 @@ pub(crate) fn legend(diff: &Diff) -> String {
         match diff.series.unit {
             Unit::Samples => "on-CPU samples",
             Unit::OffCpu => "time off CPU",
+            Unit::Calls => "time in calls",
         },
         diff.options.false_discoveries * 100.0,
         diff.options.least_change * 100.0

@@ -46,7 +46,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
                 let thread = made.add_thread(process, task.vcpu, start, false);
                 let name = task_name(recording, *task, u64::MAX);
                 made.set_thread_name(thread, &printable(&name));
-                if profile.unit() == Unit::OffCpu {
+                if profile.unit().is_time() {
                     made.set_thread_samples_weight_type(thread, fx::WeightType::TracingMs);
                     // It would hide a thread that used no processor.
                     made.add_initial_visible_thread(thread);

@@ -42,6 +42,7 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
     let event = match (sampled.unit, recording.metadata().sampling.trigger.as_str()) {
         // What perf calls it.
         (Unit::OffCpu, _) => "offcpu-time",
+        (Unit::Calls, _) => "call-time",
         (Unit::Samples, "") => "samples",
         (Unit::Samples, trigger) => trigger,
     };

@@ -92,6 +92,7 @@ impl<'a> Builder<'a> {
         let (kind, unit) = match self.profile.unit() {
             Unit::Samples => ("samples", "count"),
             Unit::OffCpu => ("off-cpu", "nanoseconds"),
+            Unit::Calls => ("calls", "nanoseconds"),
         };
         let (kind, unit) = (self.text(kind), self.text(unit));
         let samples = pb::ValueType { kind, unit };
@@ -106,7 +107,7 @@ impl<'a> Builder<'a> {
         let first = recordings.first();
         self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
         let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
-        if self.profile.unit() == Unit::OffCpu {
+        if self.profile.unit().is_time() {
             // Each nanosecond is there.
             self.made.period_type = Some(samples);
             self.made.period = 1;

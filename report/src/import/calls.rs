@@ -1,5 +1,5 @@
-//! The writing end of traces: what a reader finds goes in, blocks of spans come out, as soon as they are full. Holds the
-//! names and tasks of the trace, and nothing else that grows with it.
+//! The writing end of traces: what a reader finds goes in, blocks of spans come out, as soon as they are full. Holds
+//! the names and tasks of the trace, and nothing else that grows with it.
 
 use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
 use crate::import::{ImportError, Imported, InputTrouble};

@@ -73,7 +73,7 @@ impl Filter {
         }
         let counts = match (self.states.is_empty(), unit) {
             (true, Unit::Samples) => row.state == State::Running,
-            (true, Unit::OffCpu) => true,
+            (true, Unit::OffCpu | Unit::Calls) => true,
             (false, _) => self.states.contains(&row.state),
         };
         match weight.filter(|_| counts) {

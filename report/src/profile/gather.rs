@@ -5,6 +5,7 @@
 mod chains;
 mod block;
 mod naming;
+mod spans;
 
 use super::Profile;
 
@@ -115,8 +116,8 @@ const STEPS_PER_SAMPLE: u64 = 32;
 /// Blocks that are in memory at one time.
 const BATCH: usize = 16;
 
-/// Gathers the samples of `recordings`; their time off the processor where the filter says so, or leaves
-/// it open and there is nothing else.
+/// Gathers the samples of `recordings`; their time off the processor, or in calls of a trace, where the filter says so,
+/// or leaves it open and there is nothing else.
 pub fn gather(
     recordings: &[&Recording],
     library: &Library,
@@ -136,10 +137,14 @@ pub fn gather(
     };
     let wanted = options.filter.unit;
     let profile = in_unit(wanted.unwrap_or_default());
-    let has_time = profile.account.other_units.contains_key(&Unit::OffCpu);
-    match wanted {
-        None if profile.account.counted == 0 && has_time => in_unit(Unit::OffCpu),
-        _ => profile,
+    if wanted.is_some() || profile.account.counted > 0 {
+        return profile;
+    }
+    let has_calls = recordings.iter().any(|one| !one.span_blocks().is_empty());
+    match profile.account.other_units.contains_key(&Unit::OffCpu) {
+        true => in_unit(Unit::OffCpu),
+        false if has_calls => in_unit(Unit::Calls),
+        false => profile,
     }
 }
 
@@ -180,7 +185,15 @@ fn gather_unit(
                 .filter(|known| options.by_process && known.are_several()),
         };
         gathering.begin(&names[number], &mut profile);
-        for batch in recording.blocks().chunks(BATCH) {
+        if unit == Unit::Calls {
+            gathering.join_calls(&mut profile, &mut each);
+        }
+        let samples = if unit == Unit::Calls {
+            &[][..]
+        } else {
+            recording.blocks()
+        };
+        for batch in samples.chunks(BATCH) {
             let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
                 .map(|place| {

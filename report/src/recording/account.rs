@@ -27,6 +27,8 @@ pub struct Account {
     pub outside: u64,
     /// Samples left out because of their state, by state.
     pub by_state: BTreeMap<State, u64>,
+    /// Counted calls of a trace whose end is missing.
+    pub unended: u64,
     /// Samples left out by `--focus` and `--ignore`.
     pub unfocused: u64,
     /// Counted samples whose stack was cut, by reason.
@@ -134,6 +136,7 @@ impl Account {
         add_map(&mut self.other_units, &other.other_units);
         self.outside += other.outside;
         self.unfocused += other.unfocused;
+        self.unended += other.unended;
         self.late += other.late;
         self.empty += other.empty;
         self.forced += other.forced;
@@ -176,6 +179,7 @@ impl Account {
                     let time = duration(*amount);
                     format!("not counted: {time} off CPU (see --off-cpu)")
                 }
+                Unit::Calls => format!("not counted: {amount} calls of a trace (see --calls)"),
             });
         }
         let [begun_before, never] = self.untold;
@@ -253,7 +257,11 @@ impl Account {
             lines.push(format!("{line}, at least {} samples gone", self.damaged));
         }
         if self.undecoded > 0 {
-            lines.push(format!("undecodable: {} samples", self.undecoded));
+            let what = match self.unit {
+                Unit::Calls => "calls at least",
+                _ => "samples",
+            };
+            lines.push(format!("undecodable: {} {what}", self.undecoded));
         }
         if self.unfinished > 0 {
             lines.push("the recording has no end: its last second may be missing".to_owned());
@@ -276,8 +284,10 @@ impl Account {
     }
 
     fn counted_line(&self) -> String {
-        if self.unit == Unit::OffCpu {
-            return self.time_line();
+        match self.unit {
+            Unit::Samples => {}
+            Unit::OffCpu => return self.time_line(),
+            Unit::Calls => return self.calls_line(),
         }
         let per_second = self.counted as f64 / self.seconds;
         match self.seconds > 0.0 {
@@ -289,6 +299,24 @@ impl Account {
                 format!("{} samples, no times in what was imported", self.counted)
             }
             false => format!("{} samples", self.counted),
+        }
+    }
+
+    /// Time of how many calls, in how long a recording.
+    fn calls_line(&self) -> String {
+        let calls = self.counted_rows.values().map(|rows| rows.count);
+        let calls = calls.fold(0, u64::saturating_add);
+        let mut line = format!("{} of {calls} calls", self.unit.phrase(self.counted));
+        if self.unended > 0 {
+            line += &format!(
+                ", {} of them without an end: their own time is not known",
+                self.unended
+            );
+        }
+        match self.seconds > 0.0 {
+            true => line + &format!(", in {:.3} s", self.seconds),
+            false if self.untimed => line + "; no times in what was imported",
+            false => line,
         }
     }
 

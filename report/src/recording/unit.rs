@@ -1,6 +1,6 @@
-//! What the numbers of a profile are: samples, or time. A profile has one unit. Every view, export and
-//! diff takes it from there and says it, and none adds two. The one place that turns a row into a
-//! weight, and a weight into text.
+//! What the numbers of a profile are: samples, time off the processor, or time in calls of a trace. A profile has one
+//! unit. Every view, export and diff takes it from there and says it, and none adds two. The one place that turns a row
+//! into a weight, and a weight into text.
 
 use uprof::Row;
 
@@ -12,6 +12,8 @@ pub enum Unit {
     Samples,
     /// Nanoseconds off the processor, of rows that were taken when a thread left it.
     OffCpu,
+    /// Nanoseconds that calls of a trace took themselves.
+    Calls,
 }
 
 /// What a row adds to a profile.
@@ -58,8 +60,13 @@ impl Unit {
     pub(crate) fn amount(self, amount: u64) -> String {
         match self {
             Unit::Samples => amount.to_string(),
-            Unit::OffCpu => duration(amount),
+            Unit::OffCpu | Unit::Calls => duration(amount),
         }
+    }
+
+    /// Whether it is time.
+    pub(crate) fn is_time(self) -> bool {
+        self != Unit::Samples
     }
 
     /// The same in a sentence: `1234 samples`, `30.1 ms off CPU`.
@@ -67,6 +74,7 @@ impl Unit {
         match self {
             Unit::Samples => format!("{amount} samples"),
             Unit::OffCpu => format!("{} off CPU", duration(amount)),
+            Unit::Calls => format!("{} in calls", duration(amount)),
         }
     }
 
@@ -75,6 +83,7 @@ impl Unit {
         match self {
             Unit::Samples => "samples",
             Unit::OffCpu => "time off CPU",
+            Unit::Calls => "time in calls",
         }
     }
 
@@ -82,7 +91,7 @@ impl Unit {
     pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
-            Unit::OffCpu => "less time",
+            Unit::OffCpu | Unit::Calls => "less time",
         }
     }
 
@@ -90,7 +99,7 @@ impl Unit {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu => "nanoseconds",
+            Unit::OffCpu | Unit::Calls => "nanoseconds",
         }
     }
 
@@ -99,7 +108,9 @@ impl Unit {
     pub(crate) fn width(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
-            (Unit::OffCpu, _) => (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1),
+            (Unit::OffCpu | Unit::Calls, _) => {
+                (amount / 1000 + u64::from(amount % 1000 >= 500)).max(1)
+            }
         }
     }
 
@@ -107,7 +118,7 @@ impl Unit {
     pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu => "us",
+            Unit::OffCpu | Unit::Calls => "us",
         }
     }
 }

@@ -76,7 +76,7 @@ impl Chart {
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
         let waited_ns = match sampled.unit {
             Unit::Samples => 0,
-            Unit::OffCpu => sampled.weight.amount,
+            Unit::OffCpu | Unit::Calls => sampled.weight.amount,
         };
         samples.push((sampled.since_ns, sampled.node, waited_ns));
     }

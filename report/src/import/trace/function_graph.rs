@@ -1,5 +1,5 @@
-//! Nanos's `function_graph` tracer: text goes in, calls come out. A line is a call that begins, one that ends, or a leaf,
-//! which is both:
+//! Nanos's `function_graph` tracer: text goes in, calls come out. A line is a call that begins, one that ends, or a
+//! leaf, which is both:
 //!
 //! ```text
 //!  0)               |  mcache_alloc() {
@@ -7,8 +7,8 @@
 //!  0) ! 208.173 us  |  } /* mcache_alloc */
 //! ```
 //!
-//! The processor's number, how long it took, two spaces for each level, and the name. CPUs come one after the other, each
-//! perhaps behind a header again. There are no times and no threads, and a duration has no more than 8 characters.
+//! The processor's number, how long it took, two spaces for each level, and the name. CPUs come one after the other,
+//! each perhaps behind a header again. There are no times and no threads, and a duration has no more than 8 characters.
 
 use crate::import::ImportError;
 use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, TaskLabel};

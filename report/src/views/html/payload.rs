@@ -126,7 +126,7 @@ fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()>
 /// How long a step of the page's time is. Waits are told to the nanosecond: a part of one may be selected.
 fn tick_ns(page: &Page<'_>) -> u64 {
     match page.profile.unit() {
-        Unit::OffCpu => 1,
+        Unit::OffCpu | Unit::Calls => 1,
         Unit::Samples => {
             let last = page.tally.payload.moments.iter().map(|one| one.since_ns);
             let last = last.max().unwrap_or(0);

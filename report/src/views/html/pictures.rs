@@ -146,6 +146,7 @@ pub(super) fn write_heatmap(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
     let heading = match page.profile.unit() {
         Unit::Samples => "When the samples fell",
         Unit::OffCpu => "When threads waited",
+        Unit::Calls => "When calls were made",
     };
     writeln!(
         out,

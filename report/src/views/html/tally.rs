@@ -60,6 +60,7 @@ pub(super) fn write_threads(page: &Page<'_>, out: &mut dyn Write) -> io::Result<
         match unit {
             Unit::Samples => "Samples",
             Unit::OffCpu => "Off CPU",
+            Unit::Calls => "In calls",
         }
     )?;
     let counted = page.profile.account.counted;

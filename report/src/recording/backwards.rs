@@ -1,0 +1,122 @@
+//! The calls of a trace, from the last to the first: blocks of spans go in, calls come out, callers before what they
+//! called. A file has them in the order of their ends (format-spec.md, section 15.2), so that a stack for each task is
+//! all there is to keep. What a call took itself is known when all that it called has come.
+
+use crate::recording::{Recording, SpanBlockPlace};
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use uprof::{SpanBlock, SpanRow, Task};
+
+/// Blocks that are in memory at one time.
+const BATCH: usize = 8;
+
+/// Looks at calls.
+pub(crate) trait Visit {
+    /// What is kept of a call while those that it called are looked at.
+    type Kept;
+
+    /// A call, whose caller was looked at before.
+    fn enter(&mut self, call: &Call<'_>, caller: Option<&Self::Kept>) -> Self::Kept;
+
+    /// The same call, after all that it called. `own_ns`: what it took itself, where that is known.
+    fn leave(&mut self, kept: Self::Kept, own_ns: Option<u64>);
+}
+
+/// A call where it stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call<'b> {
+    /// What is told of it.
+    pub row: SpanRow,
+    /// Its block, which has its name.
+    pub block: &'b SpanBlock,
+    /// Offset of the block: names of one block have the same numbers.
+    pub block_offset: u64,
+    /// Which of the recording's calls it is, in the order of the file, from 1.
+    pub number: u64,
+}
+
+struct Open<K> {
+    depth: u16,
+    length_ns: Option<u64>,
+    /// What those that it called took.
+    calls_ns: u64,
+    kept: K,
+}
+
+/// Looks at all calls of `recording`, and says what of them can't be read: how many calls at least, and why.
+pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<String>) {
+    let (mut lost, mut faults) = (0, Vec::new());
+    let mut open: BTreeMap<Task, Vec<Open<V::Kept>>> = BTreeMap::new();
+    let mut after: Option<u64> = None;
+    for batch in recording.span_blocks().rchunks(BATCH) {
+        let read: Vec<_> = batch
+            .par_iter()
+            .map(|place| read(recording, place))
+            .collect();
+        for (place, read) in batch.iter().zip(read).rev() {
+            let (block, rows, fault) = match read {
+                Ok(read) => read,
+                Err(fault) => {
+                    faults.push(fault);
+                    lost += 1;
+                    continue;
+                }
+            };
+            faults.extend(fault);
+            let before = block.before().unwrap_or(0);
+            let end = before.saturating_add(rows.len() as u64);
+            lost += after.map_or(0, |after: u64| after.saturating_sub(end));
+            after = Some(before);
+            for (index, row) in rows.into_iter().enumerate().rev() {
+                let stack = open.entry(row.task).or_default();
+                while let Some(done) = stack.pop_if(|open| open.depth >= row.depth) {
+                    close(done, visit);
+                }
+                if let (Some(caller), Some(length_ns)) = (stack.last_mut(), row.length_ns) {
+                    caller.calls_ns = caller.calls_ns.saturating_add(length_ns);
+                }
+                let call = Call {
+                    row,
+                    block: &block,
+                    block_offset: place.offset,
+                    number: before.saturating_add(index as u64 + 1),
+                };
+                let kept = visit.enter(&call, stack.last().map(|caller| &caller.kept));
+                stack.push(Open {
+                    depth: row.depth,
+                    length_ns: row.length_ns,
+                    calls_ns: 0,
+                    kept,
+                });
+            }
+        }
+    }
+    lost += after.unwrap_or(0);
+    for stack in open.into_values() {
+        stack.into_iter().rev().for_each(|done| close(done, visit));
+    }
+    (lost, faults)
+}
+
+fn close<V: Visit>(done: Open<V::Kept>, visit: &mut V) {
+    let own_ns = done
+        .length_ns
+        .map(|length_ns| length_ns.saturating_sub(done.calls_ns));
+    visit.leave(done.kept, own_ns);
+}
+
+type Read = (SpanBlock, Vec<SpanRow>, Option<String>);
+
+fn read(recording: &Recording, place: &SpanBlockPlace) -> Result<Read, String> {
+    let block = recording.spans(place)?;
+    let mut all = Vec::with_capacity(block.len());
+    let mut rows = block.rows();
+    let fault = loop {
+        match rows.next_row() {
+            Ok(Some(row)) => all.push(row),
+            Ok(None) => break None,
+            Err(fault) => break Some(format!("the block at byte {}: {fault}", place.offset)),
+        }
+    };
+    Ok((block, all, fault))
+}

@@ -1,0 +1,177 @@
+//! `--cpus`: what each vCPU or thread of a trace spent where, as a page of bars whose functions can be switched on and
+//! off. No script runs: what is switched off is hidden by the page's style, and the bars move together. Nothing is ever
+//! loaded.
+
+use super::calls::{sorted, task_of};
+use super::flame::escape;
+use super::{Needs, Output, Shown, View, caption};
+use crate::profile::Profile;
+use crate::profile::calls::TaskOf;
+use crate::profile::gather::names;
+use crate::profile::labels::LabelId;
+use crate::recording::Recording;
+use crate::recording::account::share;
+use crate::recording::unit::{Unit, duration};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+/// The view.
+pub(crate) const VIEW: View = View {
+    name: "cpus",
+    about: "What each vCPU or thread of a trace spent where: a page of bars whose functions can be switched on and off \
+            [default: the recording's name with .cpus.html]",
+    output: Output::File {
+        kind: "HTML",
+        ending: "cpus.html",
+    },
+    needs: Needs::Calls,
+    begin: |_| Box::new(write_shown),
+};
+
+const STYLE: &str = include_str!("cpus/page.css");
+/// SHA-256 of [`STYLE`]: browsers apply what has it, and run nothing. A test says what it must be.
+const STYLE_HASH: &str = "sha256-C3eUjyEp8VlVlHbmSWXLYVaNt86UxkU24cFgjSLIdrM=";
+
+/// Functions with a colour and a switch of their own; the rest have one together. The style has as many.
+const FUNCTIONS_MAX: usize = 24;
+/// vCPUs and threads with a bar.
+const TASKS_MAX: usize = 256;
+/// Names are cut to so many columns.
+const NAME_COLUMNS: usize = 120;
+
+/// What is drawn.
+struct Bars<'p> {
+    profile: &'p Profile,
+    /// Functions with a switch, by rank.
+    functions: Vec<LabelId>,
+    ranks: BTreeMap<LabelId, usize>,
+    /// What the busiest task's bar is long.
+    whole_ns: u64,
+}
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let profile = shown.profile;
+    let functions: Vec<LabelId> = sorted(profile)
+        .into_iter()
+        .filter(|(_, calls)| calls.own_ns > 0)
+        .map(|(label, _)| label)
+        .take(FUNCTIONS_MAX)
+        .collect();
+    let ranks = functions.iter().enumerate();
+    let sums = profile.calls.tasks.values().map(sum);
+    let bars = Bars {
+        profile,
+        ranks: ranks.map(|(rank, label)| (*label, rank)).collect(),
+        functions,
+        whole_ns: sums.max().unwrap_or(0).max(1),
+    };
+    let title = text(&shown.flame_options().title);
+    write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"referrer\" content=\"no-referrer\"/>\n\
+         <title>{title} – uniprof</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1><bdi>{title}</bdi></h1>\n"
+    )?;
+    for line in profile.account.lines() {
+        writeln!(out, "<p class=\"lead\">{}</p>", text(&line))?;
+    }
+    bars.write_switches(out)?;
+    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let files = names(&recordings);
+    bars.write_bars(&|task| task_of(&recordings, &files, task), out)?;
+    writeln!(out, "</body>\n</html>")?;
+    Ok(true)
+}
+
+fn sum(functions: &BTreeMap<LabelId, u64>) -> u64 {
+    functions
+        .values()
+        .fold(0, |sum, ns| sum.saturating_add(*ns))
+}
+
+fn text(name: &str) -> String {
+    escape(&caption::cut(name, NAME_COLUMNS))
+}
+
+impl Bars<'_> {
+    /// What a function is called, or all that have no switch of their own.
+    fn name(&self, rank: usize) -> String {
+        match self.functions.get(rank) {
+            Some(label) => text(self.profile.labels.name(*label)),
+            None => "other functions".to_owned(),
+        }
+    }
+
+    /// Time by rank; the last is of all others.
+    fn by_rank(&self, functions: &BTreeMap<LabelId, u64>) -> Vec<u64> {
+        let mut by_rank = vec![0_u64; FUNCTIONS_MAX + 1];
+        for (label, own_ns) in functions {
+            let rank = self.ranks.get(label).copied().unwrap_or(FUNCTIONS_MAX);
+            by_rank[rank] = by_rank[rank].saturating_add(*own_ns);
+        }
+        by_rank
+    }
+
+    fn write_switches(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut all = vec![0_u64; FUNCTIONS_MAX + 1];
+        for functions in self.profile.calls.tasks.values() {
+            for (sum, own_ns) in all.iter_mut().zip(self.by_rank(functions)) {
+                *sum = sum.saturating_add(own_ns);
+            }
+        }
+        for (rank, own_ns) in all.iter().enumerate().filter(|(_, own_ns)| **own_ns > 0) {
+            writeln!(
+                out,
+                "<input type=\"checkbox\" id=\"f{rank}\" checked=\"checked\" autocomplete=\"off\"/>\
+                 <label for=\"f{rank}\">\
+                 <svg class=\"f{rank}\" aria-hidden=\"true\"><rect width=\"100%\" height=\"100%\"/></svg>\
+                 <bdi>{}</bdi> {}</label>",
+                self.name(rank),
+                duration(*own_ns)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn write_bars(&self, task: &dyn Fn(TaskOf) -> String, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "<main class=\"bars\">")?;
+        let tasks = &self.profile.calls.tasks;
+        for (of, functions) in tasks.iter().take(TASKS_MAX) {
+            let whole = sum(functions);
+            writeln!(
+                out,
+                "<h2><bdi>{}</bdi>: {}</h2>\n<div class=\"bar\">",
+                text(&task(*of)),
+                Unit::Calls.phrase(whole)
+            )?;
+            let by_rank = self.by_rank(functions);
+            for (rank, own_ns) in by_rank
+                .iter()
+                .enumerate()
+                .filter(|(_, own_ns)| **own_ns > 0)
+            {
+                let width = *own_ns as f64 * 100.0 / self.whole_ns as f64;
+                write!(
+                    out,
+                    "<svg class=\"f{rank}\" width=\"{width:.4}%\"><title>{}: {} ({})</title>\
+                     <rect width=\"100%\" height=\"100%\"/></svg>",
+                    self.name(rank),
+                    duration(*own_ns),
+                    share(*own_ns, whole)
+                )?;
+            }
+            writeln!(out, "</div>")?;
+        }
+        if let Some(more @ 1..) = tasks.len().checked_sub(TASKS_MAX) {
+            writeln!(
+                out,
+                "<p class=\"lead\">… and {more} more vCPUs or threads</p>"
+            )?;
+        }
+        writeln!(out, "</main>")
+    }
+}

@@ -1,0 +1,301 @@
+//! Traces of other tools, from their text to every view. The real dumps of Nanos in corpus/traces/ are counted by awk
+//! and read by tests/nanos_ftrace.py, neither of which knows anything of uniprof.
+#![cfg(feature = "report")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The dumps, and how many CPUs wrote each.
+const DUMPS: [(&str, u32); 2] = [("nanos-ftrace-1cpu", 1), ("nanos-ftrace-2cpu", 2)];
+
+struct Dump {
+    folder: tempfile::TempDir,
+    text: PathBuf,
+    recording: PathBuf,
+}
+
+fn in_repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// The output of a command that must succeed.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn uniprof(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    command.args(words);
+    command
+}
+
+/// A dump unpacked, and what was made of it.
+fn import(name: &str) -> Dump {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = std::fs::read(in_repository(&format!("corpus/traces/{name}.txt.zst"))).unwrap();
+    let text = folder.path().join(name).with_extension("txt");
+    std::fs::write(&text, zstd::decode_all(&packed[..]).unwrap()).unwrap();
+    let recording = folder.path().join("run.uprof");
+    let mut command = uniprof(&["import", "--format", "nanos-ftrace", "--output"]);
+    run(command.arg(&recording).arg(&text));
+    Dump {
+        folder,
+        text,
+        recording,
+    }
+}
+
+/// Calls that begin, leaves, ends, and calls that never end, as lines of the text are counted by awk.
+const COUNT: &str = r#"
+/^#/ || NF == 0 { next }
+{ split($0, part, ")"); cpu = part[1] + 0 }
+/\(\) \{$/ { entries++; open[cpu]++ }
+/\(\);$/ { leaves++ }
+/\} \/\* .* \*\/$/ { closes++; open[cpu]-- }
+END { for (cpu in open) never += open[cpu]; print entries, leaves, closes, never }
+"#;
+
+#[test]
+fn calls_are_as_many_as_awk_counts() {
+    for (name, _) in DUMPS {
+        let dump = import(name);
+        let counted = run(Command::new("awk").arg(COUNT).arg(&dump.text));
+        let counted: Vec<u64> = counted
+            .split_whitespace()
+            .map(|word| word.parse().unwrap())
+            .collect();
+        let lines = run(uniprof(&["dump"]).arg(&dump.recording));
+        let spans: Vec<&str> = lines
+            .lines()
+            .filter(|line| line.starts_with("span "))
+            .collect();
+        let with = |what: &str| spans.iter().filter(|line| line.contains(what)).count() as u64;
+        let [entries, leaves, closes, never] = counted[..] else {
+            panic!("{counted:?}")
+        };
+        assert!(
+            never > 0 && entries == closes + never,
+            "{name}: {counted:?}"
+        );
+        assert_eq!(spans.len() as u64, entries + leaves, "{name}");
+        assert_eq!(with(" complete=yes "), leaves + closes, "{name}");
+        assert_eq!(with(" complete=no "), never, "{name}");
+        assert_eq!(with(" length=- "), never, "{name}");
+        let info = run(uniprof(&["info"]).arg(&dump.recording));
+        let calls = format!(
+            "{} ({} whole, {never} without an end)",
+            entries + leaves,
+            leaves + closes
+        );
+        assert!(info.contains(&calls), "{info}");
+        assert!(info.contains("no times: calls are in order"), "{info}");
+    }
+}
+
+/// What a CPU spent in a function, in nanoseconds, and how often that was called.
+type Functions = BTreeMap<(u32, String), (u64, u64)>;
+
+/// The same as the second reader says, without what never ends.
+fn by_second_reader(text: &Path) -> Functions {
+    let script = in_repository("tests/nanos_ftrace.py");
+    let told = run(Command::new("python3").arg("-B").arg(script).arg(text));
+    let mut functions = Functions::new();
+    for line in told.lines() {
+        let [cpu, own, calls, name] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        if name != "(never end)" {
+            let key = (cpu.parse().unwrap(), name.to_owned());
+            functions.insert(key, (own.parse().unwrap(), calls.parse().unwrap()));
+        }
+    }
+    functions
+}
+
+#[test]
+fn own_times_are_those_of_a_second_reader_by_function_and_cpu() {
+    for (name, cpus) in DUMPS {
+        let dump = import(name);
+        let expected = by_second_reader(&dump.text);
+        assert!(expected.len() > 80, "{name}");
+        for cpu in 0..cpus {
+            let mut command = uniprof(&["export", "--format", "csv", "--vcpu", &cpu.to_string()]);
+            let csv = run(command.arg("--output").arg("-").arg(&dump.recording));
+            let mut lines = csv.lines();
+            let head = "function,module,self_ns,total_ns,self_share,total_share";
+            assert_eq!(lines.next(), Some(head), "{name}");
+            let found: BTreeMap<&str, u64> = lines
+                .map(|line| {
+                    let cells: Vec<&str> = line.split(',').collect();
+                    (cells[0], cells[2].parse().unwrap())
+                })
+                .filter(|(_, own)| *own > 0)
+                .collect();
+            let expected: BTreeMap<&str, u64> = expected
+                .iter()
+                .filter(|((of, _), (own, _))| *of == cpu && *own > 0)
+                .map(|((_, name), (own, _))| (name.as_str(), *own))
+                .collect();
+            assert_eq!(found, expected, "{name}, CPU {cpu}");
+        }
+    }
+}
+
+#[test]
+fn the_table_of_calls_says_how_many_how_long_and_where() {
+    let dump = import("nanos-ftrace-2cpu");
+    let table = run(uniprof(&["report", "--calls", "--rows", "0"]).arg(&dump.recording));
+    let expected = by_second_reader(&dump.text);
+    let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
+    for ((_, name), (_, count)) in &expected {
+        *calls.entry(name).or_default() += count;
+    }
+    let found: BTreeMap<&str, u64> = table
+        .lines()
+        .skip_while(|line| !line.ends_with("function, and its longest call"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| {
+            let count = line.split_whitespace().next().unwrap().parse().unwrap();
+            let name = line.rsplit_once("  (").unwrap().0;
+            (name.rsplit("  ").next().unwrap(), count)
+        })
+        .collect();
+    assert_eq!(found, calls, "{table}");
+    for part in [
+        "in order, CPU 1",
+        "without an end",
+        "\nCPU 0: ",
+        "\nCPU 1: ",
+    ] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    drop(dump.folder);
+}
+
+#[test]
+fn a_dump_cut_anywhere_tells_what_is_wrong_and_loses_nothing_else() {
+    let dump = import("nanos-ftrace-2cpu");
+    let text = std::fs::read(&dump.text).unwrap();
+    let cut = dump.folder.path().join("cut.txt");
+    // In the middle of a line's name.
+    let end = text.len() / 2;
+    let end = end
+        + text[end..]
+            .windows(3)
+            .position(|part| part == b"();")
+            .unwrap()
+        - 2;
+    std::fs::write(&cut, &text[..end]).unwrap();
+    let mut command = uniprof(&["import", "-f", "nanos-ftrace", "-o"]);
+    let output = command
+        .arg(dump.folder.path().join("cut.uprof"))
+        .arg(&cut)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines = text[..end].iter().filter(|byte| **byte == b'\n').count() + 1;
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains(&format!("line {lines}: a line is cut")),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("none.uprof");
+    let mut command = uniprof(&["import", "-f", "nanos-ftrace", "-o"]);
+    let output = command
+        .arg(&out)
+        .arg(in_repository("README.md"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("no call was found") && said.contains("begins with no CPU"),
+        "{said}"
+    );
+    assert!(!out.exists());
+}
+
+/// Every view and export of a recording of calls says that its numbers are time.
+#[test]
+fn views_and_exports_are_in_time() {
+    let dump = import("nanos-ftrace-2cpu");
+    let top = run(uniprof(&["report", "--top"]).arg(&dump.recording));
+    assert!(
+        top.starts_with("1") || top.contains(" in calls of 7503 calls"),
+        "{top}"
+    );
+    let folded = run(uniprof(&["export", "-f", "folded", "-o", "-"]).arg(&dump.recording));
+    let microseconds: u64 = folded
+        .lines()
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum();
+    let own: u64 = by_second_reader(&dump.text)
+        .values()
+        .map(|(own, _)| own)
+        .sum();
+    let stacks = folded.lines().count() as u64;
+    assert!(
+        microseconds.abs_diff(own / 1000) <= stacks,
+        "{microseconds} us, {own} ns"
+    );
+    for view in ["--tree", "--flame=-", "--html=-"] {
+        let text = run(uniprof(&["report", view]).arg(&dump.recording));
+        assert!(text.contains("context_switch_finish"), "{view}");
+    }
+    let page = run(uniprof(&["report", "--cpus=-"]).arg(&dump.recording));
+    let bars = page.split("<main").nth(1).unwrap();
+    assert_eq!(bars.matches("<div class=\"bar\">").count(), 2, "{page}");
+    assert!(
+        page.matches("<input type=\"checkbox\"").count() == 25,
+        "{page}"
+    );
+    for format in ["pprof", "speedscope", "json", "firefox"] {
+        let out = dump.folder.path().join(format);
+        run(uniprof(&["export", "-f", format, "-o"])
+            .arg(&out)
+            .arg(&dump.recording));
+        assert!(std::fs::metadata(&out).unwrap().len() > 1000, "{format}");
+    }
+}
+
+/// What a browser computes of a text, by the programs of coreutils.
+fn hash(of: &str) -> String {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), of).unwrap();
+    let line = "sha256sum < \"$0\" | cut -c -64 | tr a-f A-F | basenc --base16 --decode | base64";
+    run(Command::new("sh").args(["-c", line]).arg(file.path()))
+}
+
+/// The page of bars may apply its own style, and nothing else.
+#[test]
+fn a_page_of_bars_allows_its_own_style_and_no_script() {
+    let dump = import("nanos-ftrace-2cpu");
+    let page = run(uniprof(&["report", "--cpus=-"]).arg(&dump.recording));
+    let (_, rest) = page.split_once("<style>").unwrap();
+    let (style, rest) = rest.split_once("</style>").unwrap();
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{}'; base-uri",
+        hash(style).trim()
+    );
+    assert!(
+        page.contains(&policy),
+        "write the hash of the style into STYLE_HASH: {policy}"
+    );
+    assert!(!rest.contains("<style") && !page.contains("<script") && !page.contains(" style="));
+    // What is switched off is hidden in all bars: a rule for each switch.
+    for switch in 0..25 {
+        assert!(style.contains(&format!(
+            "#f{switch}:not(:checked) ~ .bars .f{switch} {{ display: none; }}"
+        )));
+    }
+}
