@@ -68,6 +68,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     options.by_process = selecting.processes != Some(ProcessesFlag::Together);
     if needs(Needs::Calls) {
         options.filter.unit = Some(Unit::Calls);
+        let counts = asked.iter().filter(|one| one.view.output == Output::Count);
+        let counts = counts.filter_map(|one| one.function.parse().ok());
+        options.slowest = counts.max().unwrap_or(0);
     }
     let mut library = None;
     if needs(Needs::Instructions) {

@@ -288,6 +288,7 @@ impl Selecting {
             by_task: self.by_thread,
             by_process: self.processes == Some(ProcessesFlag::Apart),
             by_recording: recordings > 1,
+            slowest: 0,
         }
     }
 }

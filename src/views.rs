@@ -15,7 +15,7 @@ const DEFAULT: &str = "top";
 pub struct AskedView {
     /// The row.
     pub view: &'static View,
-    /// The function that it is about; empty where it is about all.
+    /// The function that it is about, or how many things it shows; empty where it is about all.
     pub function: String,
     /// Where it was asked to go.
     pub path: Option<PathBuf>,
@@ -66,6 +66,9 @@ fn flag(view: &'static View) -> Arg {
     };
     match view.output {
         Output::Text => arg.action(ArgAction::SetTrue),
+        Output::Count => arg
+            .value_name("N")
+            .value_parser(clap::value_parser!(u32).range(1..=100)),
         Output::Function => arg
             .value_name("FUNCTION")
             .value_parser(ValueParser::string())
@@ -96,6 +99,10 @@ impl clap::FromArgMatches for Asked {
             let mut one = AskedView::plain(view);
             match view.output {
                 Output::Text => {}
+                Output::Count => {
+                    let count: Option<&u32> = matches.get_one(view.name);
+                    one.function = count.map_or_else(String::new, u32::to_string);
+                }
                 Output::Function => one.function.clone_from(matches.get_one(view.name)?),
                 Output::File { .. } => one.path = matches.get_one(view.name).cloned(),
             }

@@ -93,6 +93,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     ];
     let flags = VIEWS.iter().map(|view| match view.output {
         Output::Text => format!("--{}", view.name),
+        Output::Count => format!("--{}=3", view.name),
         Output::Function => format!("--{}=steps", view.name),
         Output::File { .. } => format!("--{}=-", view.name),
     });

@@ -268,6 +268,49 @@ fn views_and_exports_are_in_time() {
     }
 }
 
+/// The longest call as the text has it: `--slowest` has it first, and within it what it called.
+#[test]
+fn the_slowest_calls_are_told_with_what_they_called() {
+    let dump = import("nanos-ftrace-2cpu");
+    let told = run(uniprof(&["report", "--slowest", "2"]).arg(&dump.recording));
+    let ranks: Vec<&str> = told
+        .lines()
+        .filter(|line| line.starts_with("1. ") || line.starts_with("2. "))
+        .collect();
+    assert_eq!(ranks.len(), 2, "{told}");
+    assert!(
+        ranks[0].starts_with("1. 105.1 ms, call ") && ranks[0].ends_with(", CPU 1"),
+        "{told}"
+    );
+    let of = |function: &str| {
+        let mut command = uniprof(&["report", "--slowest", "1", "--focus", function]);
+        run(command.arg(&dump.recording))
+    };
+    let writes = of("^write$");
+    let tree: Vec<&str> = writes
+        .lines()
+        .skip_while(|line| !line.ends_with("function"))
+        .skip(1)
+        .collect();
+    let names = tree
+        .iter()
+        .map(|line| line.split_whitespace().last().unwrap());
+    assert_eq!(
+        names.take(2).collect::<Vec<_>>(),
+        ["write", "file_write"],
+        "{writes}"
+    );
+    // What it took, and all that it called took, is its length.
+    let expected = run(Command::new("awk")
+        .arg("/} \\/\\* write \\*\\/$/ { gsub(/[^0-9. ]/, \" \"); if ($2 > most) most = $2 } END { print most }")
+        .arg(&dump.text));
+    let milliseconds: f64 = expected.trim().parse::<f64>().unwrap() / 1000.0;
+    assert!(
+        writes.contains(&format!("1. {milliseconds:.1} ms")),
+        "{expected}: {writes}"
+    );
+}
+
 /// What a browser computes of a text, by the programs of coreutils.
 fn hash(of: &str) -> String {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -7,6 +7,7 @@ pub(crate) mod tree;
 pub(crate) mod recursion;
 pub(crate) mod advice;
 pub mod calls;
+pub mod slowest;
 pub(crate) mod gather;
 pub mod functions;
 
@@ -29,6 +30,8 @@ pub struct Profile {
     pub account: Account,
     /// Calls of a trace, where the unit is time in calls.
     pub calls: calls::Calls,
+    /// The slowest of them, as many as were asked for.
+    pub slowest: Vec<slowest::SlowCall>,
     /// Things to tell the user: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }

@@ -11,6 +11,7 @@ pub mod calls;
 pub mod annotate;
 pub mod flame;
 pub mod cpus;
+pub mod slowest;
 pub mod chart;
 pub mod heatmap;
 pub mod info;
@@ -50,6 +51,8 @@ pub enum Output {
     Text,
     /// Text for standard output, about the function that the flag names.
     Function,
+    /// Text for standard output, of as many things as the flag says.
+    Count,
     /// A file, which the flag may name.
     File {
         /// What kind of file, as the flag's help says it.
@@ -80,6 +83,7 @@ pub const VIEWS: &[View] = &[
     callers::VIEW,
     calls::VIEW,
     cpus::VIEW,
+    slowest::VIEW,
     annotate::VIEW,
     flame::VIEW,
     chart::VIEW,
@@ -117,7 +121,7 @@ pub struct Shown<'a> {
     pub profile: &'a Profile,
     /// Images, for views that need instructions.
     pub library: Option<&'a Library>,
-    /// The function that the view is about; empty for one that is about all.
+    /// The function that the view is about, or how many things it shows; empty for one that is about all.
     pub function: &'a str,
     /// How it is shown.
     pub form: &'a Form,

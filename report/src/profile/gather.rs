@@ -13,6 +13,7 @@ use crate::images::library::Library;
 use crate::profile::advice::{Counts, advice};
 use crate::profile::filter::Filter;
 use crate::profile::labels::{LabelId, Labels};
+use crate::profile::slowest::Slowest;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::account::Account;
@@ -64,6 +65,8 @@ pub struct Options {
     pub by_process: bool,
     /// A frame with the recording's name under every stack.
     pub by_recording: bool,
+    /// How many of the slowest calls of a trace to keep, with what they called.
+    pub slowest: usize,
 }
 
 impl Default for Options {
@@ -77,6 +80,7 @@ impl Default for Options {
             by_task: false,
             by_process: false,
             by_recording: false,
+            slowest: 0,
         }
     }
 }
@@ -161,6 +165,7 @@ fn gather_unit(
     };
     profile.account.unit = unit;
     let mut flags = Vec::new();
+    let mut slowest = Slowest::new(options.slowest);
     let mut stack_bytes = 0;
     let mut tells_unnamed = false;
     let names = names(recordings);
@@ -186,7 +191,7 @@ fn gather_unit(
         };
         gathering.begin(&names[number], &mut profile);
         if unit == Unit::Calls {
-            gathering.join_calls(&mut profile, &mut each);
+            gathering.join_calls(&mut profile, &mut slowest, &mut each);
         }
         let samples = if unit == Unit::Calls {
             &[][..]
@@ -217,6 +222,7 @@ fn gather_unit(
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
     }
+    profile.slowest = slowest.into_found();
     let is_guest = |one: &&Recording| one.metadata().target.kind != TargetKind::Process;
     let counts = Counts {
         tells_unnamed,

@@ -117,7 +117,7 @@ impl Bars<'_> {
     }
 
     fn write_switches(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut all = vec![0_u64; FUNCTIONS_MAX + 1];
+        let mut all = [0_u64; FUNCTIONS_MAX + 1];
         for functions in self.profile.calls.tasks.values() {
             for (sum, own_ns) in all.iter_mut().zip(self.by_rank(functions)) {
                 *sum = sum.saturating_add(own_ns);

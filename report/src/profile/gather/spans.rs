@@ -6,6 +6,7 @@ use crate::images::demangle;
 use crate::profile::Profile;
 use crate::profile::calls::PlacedCall;
 use crate::profile::labels::{Label, LabelId};
+use crate::profile::slowest::Slowest;
 use crate::profile::tree::NodeId;
 use crate::recording::backwards::{Call, Visit, walk};
 use crate::recording::processes::{self, task_name};
@@ -26,6 +27,8 @@ pub(super) struct Kept {
     inside: bool,
     /// Whether no call of the same function is around it.
     outermost: bool,
+    /// In the tree of a slow call, if it is in one.
+    slow: Option<NodeId>,
     number: u64,
     length_ns: Option<u64>,
     since_ns: Option<u64>,
@@ -36,6 +39,7 @@ pub(super) struct Kept {
 struct Joining<'j, 'g, 'a, 's, 'e> {
     gathering: &'j mut Gathering<'a, 's>,
     profile: &'j mut Profile,
+    slowest: &'j mut Slowest,
     each: &'j mut Option<&'e mut Each<'g>>,
     /// Labels of the block's names, by number.
     block: (u64, Vec<Option<LabelId>>),
@@ -47,11 +51,17 @@ struct Joining<'j, 'g, 'a, 's, 'e> {
 
 impl Gathering<'_, '_> {
     /// Adds all calls of the recording.
-    pub(super) fn join_calls(&mut self, profile: &mut Profile, each: &mut Option<&mut Each<'_>>) {
+    pub(super) fn join_calls(
+        &mut self,
+        profile: &mut Profile,
+        slowest: &mut Slowest,
+        each: &mut Option<&mut Each<'_>>,
+    ) {
         let recording = self.recording;
         let mut joining = Joining {
             gathering: self,
             profile,
+            slowest,
             each,
             block: (u64::MAX, Vec::new()),
             tasks: HashMap::new(),
@@ -118,6 +128,15 @@ impl Joining<'_, '_, '_, '_, '_> {
         label
     }
 
+    /// Whether a call may be one of the slowest: it is what `--focus` asks for, not only within it.
+    fn is_wanted(&self, label: LabelId, passed: Passed) -> bool {
+        let flags = self.gathering.flags.get(label as usize);
+        !passed.ignore
+            && flags.is_none_or(|flags| {
+                !flags.hide && (self.gathering.options.filter.focus.is_none() || flags.focus)
+            })
+    }
+
     fn is_in_time(&self, since_ns: Option<u64>) -> bool {
         let filter = &self.gathering.options.filter;
         match since_ns {
@@ -151,11 +170,23 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         let outermost = *open == 1;
         self.profile.account.read += 1;
         crate::work::take(STEPS_PER_CALL);
+        let inside = inside && self.is_in_time(since_ns);
+        let length_ns = row
+            .length_ns
+            .filter(|_| inside && self.is_wanted(label, here.1));
+        let wanted = length_ns.map(|length_ns| PlacedCall {
+            length_ns,
+            number: call.number,
+            since_ns,
+            task: (self.gathering.number, row.task),
+        });
+        let around = caller.and_then(|caller| caller.slow);
         Kept {
             here,
             label,
             task: row.task,
-            inside: inside && self.is_in_time(since_ns),
+            inside,
+            slow: self.slowest.enter(row.task, label, around, wanted),
             outermost,
             number: call.number,
             length_ns: row.length_ns,
@@ -169,6 +200,8 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         if let Some(open) = self.open.get_mut(&(kept.task, kept.label)) {
             *open -= 1;
         }
+        let own = own_ns.unwrap_or(0);
+        self.slowest.leave(kept.task, kept.slow, kept.number, own);
         let (node, passed) = kept.here;
         let number = self.gathering.number;
         let account = &mut self.profile.account;

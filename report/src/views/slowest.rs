@@ -1,0 +1,109 @@
+//! `--slowest N`: the calls of a trace that took longest, each with what it called.
+
+use super::calls::{task_of, where_is};
+use super::{Needs, Output, Shown, View};
+use crate::profile::Profile;
+use crate::profile::gather::names;
+use crate::profile::slowest::SlowCall;
+use crate::profile::tree::{NodeId, ROOT};
+use crate::recording::Recording;
+use crate::recording::account::share;
+use crate::recording::unit::duration;
+use crate::text::screen::{Notes, Screen};
+use std::io::{self, Write};
+
+/// The view.
+pub(crate) const VIEW: View = View {
+    name: "slowest",
+    about: "The slowest calls of a trace, so many of them (of the functions that --focus names), with what each called",
+    output: Output::Count,
+    needs: Needs::Calls,
+    begin: |_| Box::new(write_shown),
+};
+
+/// Least share of a call that a line has, where nothing else is asked for.
+const LEAST_SHARE: f64 = 0.01;
+/// Lines of each call.
+const LINES_MAX: usize = 40;
+
+fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+    let (profile, screen) = (shown.profile, shown.form.screen);
+    for line in profile.account.lines() {
+        screen.write_prose("", &line, 2, out)?;
+    }
+    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let files = names(&recordings);
+    let most = shown.function.parse().unwrap_or(usize::MAX);
+    for (rank, slow) in profile.slowest.iter().enumerate().take(most) {
+        let place = where_is(&slow.placed, &|task| task_of(&recordings, &files, task));
+        let length = duration(slow.placed.length_ns);
+        let line = format!("{}. {length}, {place}", rank + 1);
+        writeln!(out)?;
+        screen.write_prose("", &line, 2, out)?;
+        writeln!(
+            out,
+            "{:>9} {:>6} {:>9} {:>7}  function",
+            "total", "%", "self", "calls"
+        )?;
+        write_tree(shown, profile, slow, screen, out)?;
+    }
+    if profile.slowest.is_empty() {
+        screen.write_prose("", "no call of a trace counts whose end was seen", 2, out)?;
+    }
+    Ok(true)
+}
+
+fn write_tree(
+    shown: &Shown<'_>,
+    profile: &Profile,
+    slow: &SlowCall,
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let totals = slow.tree.totals();
+    let whole = totals.first().copied().unwrap_or(0);
+    let least = (shown.form.least_share.unwrap_or(LEAST_SHARE) * whole as f64).ceil() as u64;
+    let children = slow.tree.sorted_children(&totals, &profile.labels);
+    let mut next: Vec<(NodeId, usize)> = children[ROOT as usize]
+        .iter()
+        .map(|node| (*node, 0))
+        .collect();
+    let mut lines = 0;
+    while let Some((node, level)) = next.pop() {
+        let at = node as usize;
+        let is_too_deep = shown.form.depth > 0 && level >= shown.form.depth;
+        if totals[at] < least || is_too_deep {
+            continue;
+        }
+        if lines == LINES_MAX {
+            return writeln!(
+                out,
+                "… and more (--min-share and --depth choose what is shown)"
+            );
+        }
+        lines += 1;
+        let notes = Notes {
+            mark: "",
+            module: String::new(),
+            more: String::new(),
+        };
+        let indent = 2 * level.min(40);
+        let name = screen.name(
+            profile.labels.name(slow.tree.label(node)),
+            &notes,
+            37 + indent,
+        );
+        let part = format!("{:>6}", share(totals[at], whole));
+        writeln!(
+            out,
+            "{:>9} {} {:>9} {:>7}  {:indent$}{name}",
+            duration(totals[at]),
+            screen.weighed(part, totals[at], whole),
+            duration(slow.tree.nodes()[at].count),
+            slow.counts.get(at).copied().unwrap_or(0),
+            ""
+        )?;
+        next.extend(children[at].iter().rev().map(|child| (*child, level + 1)));
+    }
+    Ok(())
+}
