@@ -14,31 +14,35 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The guest, with frame pointers.
+/// The guest with frame pointers, for a target of Rust, by this machine's linker or another.
+fn build(more: &[&str], linker: Option<&str>) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("target/agent");
+    let flags = linker.map_or(String::new(), |linker| format!(" -C linker={linker}"));
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--quiet",
+            "--example",
+            "process",
+        ])
+        .args(["-p", "uniprof-agent", "--target-dir"])
+        .arg(&folder)
+        .args(more)
+        .env("RUSTFLAGS", format!("-C force-frame-pointers=yes{flags}"))
+        .current_dir(root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    folder
+}
+
 fn image() -> &'static Path {
     static IMAGE: OnceLock<PathBuf> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let folder = root.join("target/agent");
-        let output = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--quiet",
-                "--example",
-                "process",
-            ])
-            .args(["-p", "uniprof-agent", "--target-dir"])
-            .arg(&folder)
-            .env("RUSTFLAGS", "-C force-frame-pointers=yes")
-            .current_dir(root)
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
-        folder.join("release/examples/process")
-    })
+    IMAGE.get_or_init(|| build(&[], None).join("release/examples/process"))
 }
 
 /// Guests take turns: shares of one that waits for a processor more than it runs say little.
@@ -57,12 +61,15 @@ struct Guest {
 
 impl Guest {
     fn start(by_tcp: bool, vcpus: u32) -> Guest {
-        image();
+        Guest::run(Command::new(image()), by_tcp, vcpus)
+    }
+
+    fn run(mut command: Command, by_tcp: bool, vcpus: u32) -> Guest {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("agent").display().to_string();
         let place = if by_tcp { "127.0.0.1:0" } else { &socket };
-        let mut child = Command::new(image())
+        let mut child = command
             .args([place, &vcpus.to_string()])
             .stdout(Stdio::piped())
             .spawn()
@@ -209,6 +216,27 @@ fn shares_and_stacks_of_two_vcpus_by_stack_bytes_over_a_unix_socket() {
     assert!(output.status.success(), "{}", said(&output));
     check_shares(&guest, 0, [50.0, 30.0, 20.0]);
     check_shares(&guest, 1, [70.0, 20.0, 10.0]);
+}
+
+/// Registers, stacks and the image of another processor, which is emulated.
+#[test]
+fn shares_and_stacks_of_an_aarch64_guest() {
+    const TARGET: &str = "aarch64-unknown-linux-musl";
+    let added = Command::new("rustup")
+        .args(["target", "add", TARGET])
+        .output();
+    if !added.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: Rust's library for {TARGET} can't be had here by rustup");
+        return;
+    }
+    let folder = build(&["--target", TARGET], Some("rust-lld"));
+    let image = folder.join(TARGET).join("release/examples/process");
+    let mut command = Command::new("qemu-aarch64");
+    command.arg(&image);
+    let guest = Guest::run(command, false, 1);
+    let output = guest.record(&["-F", "499", "-d", "12s", "--elf", image.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    check_shares(&guest, 0, [50.0, 30.0, 20.0]);
 }
 
 #[test]

@@ -203,10 +203,16 @@ fn image() -> (Range<u64>, u64, Vec<u8>) {
     let base = &raw const __ehdr_start as u64;
     let (mut code, mut offset, mut build_id) = (0..0, 0, Vec::new());
     let (table, count): (u64, u16) = (header(base + 32), header(base + 56));
-    for number in 0..u64::from(count) {
-        let at = base + table + 56 * number;
+    let headers = (0..u64::from(count)).map(|number| base + table + 56 * number);
+    // Where it was linked is in the part that has the headers.
+    let is_first = |at: &u64| header::<u32>(*at) == libc::PT_LOAD && header::<u64>(at + 8) == 0;
+    let linked = headers
+        .clone()
+        .find(is_first)
+        .map_or(0, |at| header::<u64>(at + 16));
+    for at in headers {
         let (kind, flags): (u32, u32) = (header(at), header(at + 4));
-        let place = base + header::<u64>(at + 16);
+        let place = base - linked + header::<u64>(at + 16);
         if kind == libc::PT_LOAD && flags & libc::PF_X != 0 {
             offset = header(at + 8);
             code = place..place + header::<u64>(at + 32);
