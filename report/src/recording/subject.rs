@@ -5,12 +5,13 @@ use super::Recording;
 use uprof::cold::{TargetKind, TaskChange, TaskEvent};
 
 impl Recording {
-    /// The guest's name or the program's; the recording's own where it has none. Of a process that
-    /// is named by its command line, the program alone: arguments may hold secrets.
+    /// The guest's name, the program's, or the imported file's; the recording's own where it has none. Of a process
+    /// that is named by its command line, the program alone: arguments may hold secrets.
     pub(crate) fn subject(&self) -> &str {
         let target = &self.metadata().target;
         let name = match target.kind {
             TargetKind::Process => last_part(first_word(&target.name)),
+            TargetKind::Imported => last_part(&target.name),
             _ => &target.name,
         };
         match name.is_empty() {
