@@ -204,6 +204,24 @@ fn shares_and_stacks_of_one_vcpu_over_tcp() {
     let output = guest.record(&["-F", "997", "-d", "8s", "--elf", image().to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
     check_shares(&guest, 0, [50.0, 30.0, 20.0]);
+
+    // Without the image the recording has its build-id, by which a report finds it.
+    let output = guest.record(&["-d", "1s"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let bytes = std::fs::read(image()).unwrap();
+    let id = uniprof_record::elf::build_id::of_bytes(&bytes).expect("the linker gives one");
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = guest.folder.path().join("images");
+    let place = folder.join(".build-id").join(&id[..2]);
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::copy(image(), place.join(&id[2..])).unwrap();
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["export", "-f", "folded", "--image-path"])
+        .args([&folder, &guest.recording()])
+        .output()
+        .unwrap();
+    let stacks = String::from_utf8_lossy(&output.stdout);
+    assert!(stacks.contains("process::burn"), "{stacks}");
     assert!(guest.works() && soon(|| !guest.is_sampling.load(Ordering::SeqCst)));
 }
 

@@ -74,13 +74,17 @@ fn converse(
 
 /// Records for two seconds what `agent` makes of its first connection. Returns status and messages.
 fn record(agent: impl FnOnce(UnixStream) + Send + 'static) -> (i32, String) {
+    record_for("2s", agent)
+}
+
+fn record_for(duration: &str, agent: impl FnOnce(UnixStream) + Send + 'static) -> (i32, String) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("agent");
     let listener = UnixListener::bind(&socket).unwrap();
     let thread = std::thread::spawn(move || agent(listener.accept().unwrap().0));
     let began = Instant::now();
     let output = Command::new(cargo_bin("uniprof"))
-        .args(["record", "-F", "499", "-d", "2s", "-o"])
+        .args(["record", "-F", "499", "-d", duration, "-o"])
         .arg(folder.path().join("run.uprof"))
         .arg(format!("agent:{}", socket.display()))
         .output()
@@ -219,4 +223,22 @@ fn who_dies_in_the_middle_or_falls_silent_is_told() {
         let _ = converse(stream, nothing, false, |_, _| Ok(true));
     });
     expect(&clockless, 2, &["did not answer within 1 s"]);
+}
+
+#[test]
+fn an_agent_that_falls_silent_is_given_up_after_ten_seconds() {
+    let result = record_for("60s", |stream| {
+        let _ = converse(stream, nothing, true, |stream, turn| {
+            wire::say(stream, wire::SAMPLE, &sample(0, now()))?;
+            if turn == 3 {
+                std::thread::sleep(Duration::from_secs(13));
+            }
+            Ok(turn < 3)
+        });
+    });
+    expect(
+        &result,
+        2,
+        &["has said nothing for 10 s", "Recorded 3 samples"],
+    );
 }
