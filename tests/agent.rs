@@ -311,15 +311,6 @@ fn a_thousand_clients_attach_and_leave_in_every_way() {
         }
         drop(stream);
         // The agent sees the end of one before it takes the next.
-        let is_free = || {
-            let mut stream = guest.connect();
-            wire::say(&mut stream, wire::ATTACH, &wire::attach(0)).unwrap();
-            wire::read(&mut stream).unwrap().0 == wire::HELLO
-        };
-        assert!(
-            turn % 50 > 0 || soon(is_free),
-            "{turn}: the one before is there still"
-        );
         let is_still_taken = || {
             let mut stream = guest.connect();
             wire::say(&mut stream, wire::ATTACH, &wire::attach(0)).unwrap();

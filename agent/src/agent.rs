@@ -256,3 +256,42 @@ impl<'m, M: Memory> Agent<'m, M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct NoStacks;
+
+    impl Memory for NoStacks {
+        fn word(&self, _: u64) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn what_a_guest_says_wrongly_is_refused() {
+        let memory: Vec<AtomicU64> = (0..4096).map(|_| AtomicU64::new(0)).collect();
+        let guest = |vcpus| Guest {
+            vcpus,
+            ..Guest::default()
+        };
+        let new = |words: usize, guest| Agent::new(&memory[..words], guest, NoStacks).map(drop);
+        assert_eq!(new(4096, guest(0)), Err(Refused::Vcpus));
+        assert_eq!(new(4096, guest(257)), Err(Refused::Vcpus));
+        assert_eq!(new(31, guest(2)), Err(Refused::Memory));
+        assert_eq!(new(32, guest(2)), Ok(()));
+        assert_eq!(new(0, guest(1)), Err(Refused::Memory));
+        let clockless = Guest {
+            clock_hz: 0,
+            ..guest(1)
+        };
+        assert_eq!(new(4096, clockless), Err(Refused::Clock));
+        let agent = Agent::new(&memory, guest(1), NoStacks).unwrap();
+        assert!(
+            !agent.sample(7, &Registers::default()),
+            "there is no such vCPU"
+        );
+        assert_eq!(Agent::<NoStacks>::words(2, 10, 1, 8), 2 * (8 + 128));
+    }
+}

@@ -382,30 +382,3 @@ fn frames_anywhere(bytes: &[u8], kind: u8) -> bool {
         .windows(8)
         .any(|bytes| bytes == [b'u', b'A', kind, 0, 16, 0, 0, 0])
 }
-
-#[test]
-fn what_a_guest_says_wrongly_is_refused() {
-    use uniprof_agent::Refused;
-    let new = |words, guest| Agent::new(memory(words), guest, Frames(0)).map(drop);
-    assert_eq!(new(4096, guest(0)), Err(Refused::Vcpus));
-    assert_eq!(new(4096, guest(257)), Err(Refused::Vcpus));
-    assert_eq!(new(31, guest(2)), Err(Refused::Memory));
-    assert_eq!(new(32, guest(2)), Ok(()));
-    assert_eq!(new(0, guest(1)), Err(Refused::Memory));
-    assert_eq!(
-        new(
-            4096,
-            Guest {
-                clock_hz: 0,
-                ..guest(1)
-            }
-        ),
-        Err(Refused::Clock)
-    );
-    let agent = agent(1, 4096, 0);
-    assert!(
-        !agent.sample(7, &Registers::default()),
-        "there is no such vCPU"
-    );
-    assert_eq!(Agent::<Frames>::words(2, 10, 1, 8), 2 * (8 + 128));
-}
