@@ -258,7 +258,7 @@ fn survive(count: u64, waits: &[u64]) {
     });
     let recording = open(bytes);
     let (mut chart, mut heat) = (chart::Chart::default(), heatmap::Heatmap::new(300 * MS));
-    let mut tally = html::Tally::new(300 * MS);
+    let mut tally = html::Tally::default();
     let mut take = |sampled: &Sampled, _: &Profile| {
         chart.add(sampled, "t");
         heat.add(sampled);
@@ -294,7 +294,6 @@ fn survive(count: u64, waits: &[u64]) {
         identify: false,
         drawing: &drawing,
         least_share: 0.0,
-        calls: tree::TreeOptions::default(),
     };
     html::write(&page, &mut out).unwrap();
     // Twice a heat map of all its cells is the most of it.

@@ -338,7 +338,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
         for by in [By::Function, By::Line, By::Module, By::Address, By::Place] {
             let mut shown = chart::Chart::default();
             let mut heat = heatmap::Heatmap::new(8_000_000);
-            let mut tally = html::Tally::new(8_000_000);
+            let mut tally = html::Tally::default();
             let mut take = |sampled: &Sampled, _: &Profile| {
                 shown.add(sampled, "worker");
                 heat.add(sampled);
@@ -384,7 +384,6 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
                 identify: false,
                 drawing: &drawing,
                 least_share: 0.0,
-                calls: form,
             };
             html::write(&page, &mut out).unwrap();
         }

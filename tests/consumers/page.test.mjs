@@ -1,6 +1,6 @@
 // The page of `report --html`, opened from its file in a browser as whoever gets it does: its
-// numbers are those of the other reports, nothing of a hostile name is executed or loaded, and its
-// table, its search and its flame graph do what they say. It reads without a script, and on a phone.
+// numbers are those of the other reports, for what is selected, too; nothing of a hostile name is executed or loaded,
+// and its views do what they say, with keys alone. It reads without a script, and on a phone.
 
 import { deepStrictEqual, ok, strictEqual } from 'node:assert'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -9,21 +9,31 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { MISSING, launch } from './browser.mjs'
-import { OUT, recordings, sum, stacks, uniprof } from './uniprof.mjs'
+import { OUT, recordings, stacks, sum, uniprof } from './uniprof.mjs'
+
+const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
 
 const RECORDINGS = recordings()
 const file = name => join(OUT, `${name}-page.html`)
 
 /** Opens a page and keeps what it asks for and what goes wrong. */
-async function open(context, path) {
+async function open(context, path, hash = '') {
   const page = await context.newPage()
   const events = { requests: [], errors: [] }
   page.on('request', request => events.requests.push(request.url()))
   page.on('pageerror', error => events.errors.push(error.message))
   // What the page's own policy refuses is told here.
   page.on('console', said => said.type() === 'error' && events.errors.push(said.text()))
-  await page.goto(pathToFileURL(path).href)
+  await page.goto(pathToFileURL(path).href + hash)
+  // Without a script nothing comes to life.
+  await page.waitForSelector(':root.alive, :root:not(.scripted)', { state: 'attached' })
   return { page, events }
+}
+
+/** The flags that the page says select the same, as a list. */
+async function flagsOf(page) {
+  const told = await page.locator('.selected code').textContent()
+  return told.split(' ').filter(Boolean)
 }
 
 /** The rows of the table as they stand: own and total samples with shares, name, whole name. */
@@ -37,6 +47,24 @@ function rows(page) {
         whole: cells[5].title,
       })),
   )
+}
+
+/** A sample in the form of `perf script`. */
+const one = (thread, seconds, frames) =>
+  `t${thread} ${thread} ${seconds.toFixed(9)}: cycles:\n` +
+  frames.map((name, at) => `\t${(0x1000 + at).toString(16)} ${name}+0x10 (/x)\n`).join('') +
+  '\n'
+const many = (count, of) => Array.from({ length: count }, (_, number) => of(number)).join('')
+
+/** Recordings at the edge of what there is. */
+const ODD = {
+  none: { text: one(1, 1, ['main']), args: ['--focus', 'nowhere'], says: 'no sample to show' },
+  single: { text: one(1, 1, ['leaf', 'main']), says: '1 samples, 100.0% of all' },
+  threads: { text: many(4000, number => one(number + 1, number / 1e3, ['leaf', 'main'])), says: '388 more tracks' },
+  deep: {
+    text: many(3, number => one(1, number / 1e3, Array.from({ length: 1024 }, (_, at) => `f${at}`))),
+    says: '3 samples, 100.0% of all',
+  },
 }
 
 describe('page', { skip: MISSING }, () => {
@@ -74,8 +102,8 @@ describe('page', { skip: MISSING }, () => {
       deepStrictEqual(shown, counted.map(pair => pair.join(' ')).sort())
       const account = await page.locator('.account').textContent()
       ok(account.includes(`${json.account.counted} samples in `), account)
-      const drawn = await page.locator('#flame').getAttribute('data-total')
-      strictEqual(Number(drawn), sum(stacks(recording)))
+      const selected = await page.locator('.selected b').textContent()
+      strictEqual(selected, `${sum(stacks(recording))} samples`)
       await page.close()
     })
 
@@ -98,69 +126,155 @@ describe('page', { skip: MISSING }, () => {
       const { page } = await open(browser.context, file(name))
       const column = async index => (await rows(page)).map(one => Number(one.numbers[index]))
       const falling = [...(await column(2))].sort((a, b) => b - a)
-      await page.getByRole('button', { name: 'Total' }).click()
+      const sort = async (key, order) => {
+        const heading = page.locator(`#top th[data-key=${key}]`)
+        await heading.getByRole('button').click()
+        await page.locator(`#top th[data-key=${key}][aria-sort=${order}]`).waitFor()
+      }
+      await sort('total', 'descending')
       deepStrictEqual(await column(2), falling)
-      await page.getByRole('button', { name: 'Total' }).click()
+      await sort('total', 'ascending')
       deepStrictEqual(await column(2), falling.toReversed())
-      strictEqual(await page.locator('th[aria-sort="ascending"]').textContent(), 'Total')
-      await page.getByRole('button', { name: 'Function' }).click()
+      strictEqual(await page.locator('th[aria-sort]').count(), 1)
+      await sort('function', 'ascending')
       const names = (await rows(page)).map(one => one.name)
       ok(names.every((name, index) => index === 0 || names[index - 1] <= name), names)
       await page.close()
     })
 
-    test(`${name}: the search leaves what has it, and marks the boxes`, async () => {
+    test(`${name}: the search leaves what has it, and says in how much that is`, async () => {
       const { page, events } = await open(browser.context, file(name))
       const all = await rows(page)
-      const sought = all[1].name
-      await page.locator('#find').fill(sought.toUpperCase())
+      const sought = all[1].whole || all[1].name
+      const pattern = sought.slice(0, 60).replace(/[^\w]/gu, '.')
+      await page.locator('#find').fill(pattern.toUpperCase())
+      await page.waitForFunction(() => document.querySelector('#matches').textContent)
       const left = await rows(page)
       ok(left.length > 0 && left.length < all.length)
-      ok(left.every(one => one.name.includes(sought) || one.whole.includes(sought)))
+      ok(left.every(one => new RegExp(pattern, 'iu').test(one.whole || one.name)))
       const matches = await page.locator('#matches').textContent()
-      const [, count, percent] = /^(\d+) of .* in ([\d.]+)% of the flame graph$/.exec(matches)
+      const [, count, percent] = /^(\d+) of .* in ([\d.]+)% of the selection$/.exec(matches)
       strictEqual(Number(count), left.length)
-      const marked = await page.locator('#frames .found title').allTextContents()
-      ok(marked.length > 0 && marked.every(title => title.includes(sought)))
       const own = left.length === 1 ? left[0].numbers[3] : `${percent}%`
       strictEqual(`${percent}%`, own)
       await page.locator('#find').fill('')
+      await page.waitForFunction(() => !document.querySelector('#matches').textContent)
       deepStrictEqual(await rows(page), all)
-      strictEqual(await page.locator('#frames .found').count(), 0)
+      // What is no expression is sought as it stands.
+      await page.locator('#find').fill('(no such')
+      await page.waitForFunction(() => /^0 of/.test(document.querySelector('#matches').textContent))
       deepStrictEqual(events.errors, [])
       await page.close()
     })
 
-    test(`${name}: the flame graph is drawn, and a click widens a box`, async () => {
-      const { page } = await open(browser.context, file(name))
-      await checkBoxes(page)
-      const width = await page.evaluate(() => document.querySelector('#flame').clientWidth)
-      const boxes = await page.evaluate(() =>
-        [...document.querySelectorAll('#frames > g > rect')].map(one => one.width.baseVal.value),
-      )
-      const narrow = boxes.findIndex(one => one < width * 0.9 && one > width * 0.02)
-      const box = page.locator('#frames > g > rect').nth(narrow)
-      const is = () => box.evaluate(one => one.width.baseVal.value)
-      await box.click({ position: { x: 2, y: 8 } })
-      ok(Math.abs((await is()) - width) < 2, `${await is()} of ${width}`)
-      ok((await page.locator('#detail').textContent()).includes(' samples, '))
-      await checkBoxes(page)
-      await page.getByRole('button', { name: 'Show all' }).click()
-      ok(Math.abs((await is()) - boxes[narrow]) < 1)
+    test(`${name}: what is dragged over is selected, as the flags that it tells select it`, async () => {
+      const { page, events } = await open(browser.context, file(name))
+      const line = await page.locator('canvas.tracks').boundingBox()
+      const [left, right] = [line.x + line.width * 0.3, line.x + line.width * 0.62]
+      await page.mouse.move(left, line.y + 30)
+      await page.mouse.down()
+      await page.mouse.move((left + right) / 2, line.y + 30)
+      await page.mouse.move(right, line.y + 30)
+      await page.mouse.up()
+      await page.locator('.track').nth(1).click()
+      await page.waitForFunction(() => /--to .*--vcpu/.test(document.querySelector('.selected code').textContent))
+      const flags = await flagsOf(page)
+      const json = JSON.parse(uniprof('export', '--format', 'json', ...flags, ...args))
+      ok(json.account.counted > 0, flags.join(' '))
+      strictEqual(await page.locator('.selected b').textContent(), `${json.account.counted} samples`)
+      const top = uniprof('report', '--top', '--rows', '0', ...flags, ...args).split('\n')
+      const split = lines => lines.map(one => /^ *(\d+) +(\S+) +(\d+) +(\S+)  /.exec(one)).filter(Boolean)
+      const told = split(top).map(one => one.slice(1, 5))
+      deepStrictEqual((await rows(page)).map(one => one.numbers), told)
+      // A link to it shows the same, and Escape shows all.
+      await page.waitForFunction(() => location.hash.includes('tasks='))
+      const again = await open(browser.context, file(name), await page.evaluate(() => location.hash))
+      deepStrictEqual((await rows(again.page)).map(one => one.numbers), told)
+      await page.locator('canvas.tracks').press('Escape')
+      await page.waitForFunction(() => !/--from/.test(document.querySelector('.selected code').textContent))
+      deepStrictEqual([...events.errors, ...again.events.errors], [])
+      await again.page.close()
+      await page.close()
+    })
+
+    test(`${name}: a box of the flame graph widens, by pointer and by keys`, async () => {
+      const { page, events } = await open(browser.context, file(name), '#tab=flame')
+      const canvas = page.locator('canvas.flame').first()
+      await canvas.waitFor()
+      const { width } = await canvas.boundingBox()
+      const at = async x => {
+        await canvas.hover({ position: { x, y: 18 * 2 + 9 } })
+        return page.locator('#detail').textContent()
+      }
+      await canvas.focus()
+      for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'Enter']) await canvas.press(key)
+      const [first, last] = [await at(3), await at(width - 3)]
+      ok(first.includes(' samples, '), first)
+      strictEqual(last, first)
+      ok(await page.locator('.picked bdi').isVisible())
+      ok(first.startsWith(await page.locator('.picked bdi').textContent()), first)
+      await canvas.press('Escape')
+      // Turned over, its numbers are the same.
+      await page.getByRole('button', { name: 'Callers and callees' }).click()
+      const title = page.locator('.around')
+      await title.waitFor()
+      const numbers = /([\d,]+ samples), ([\d.]+%)/.exec(first)
+      await page.waitForFunction(text => document.querySelector('.around').textContent.includes(text), '; callers')
+      ok((await title.textContent()).includes(first.split(': ').at(0).slice(0, 30)), await title.textContent())
+      ok(numbers)
+      deepStrictEqual(events.errors, [])
+      await page.close()
+    })
+
+    test(`${name}: keys alone go through tabs and the tree of calls`, async () => {
+      const { page, events } = await open(browser.context, file(name))
+      await page.locator('#tab-functions').focus()
+      for (const key of ['ArrowRight', 'ArrowRight', 'ArrowRight']) await page.keyboard.press(key)
+      strictEqual(await page.evaluate(() => document.activeElement.id), 'tab-calls')
+      await page.locator('[role=treeitem]').first().waitFor()
+      const item = page.locator('[role=tree] > [role=treeitem]').first()
+      strictEqual(await item.getAttribute('tabindex'), '0')
+      await item.focus()
+      const isOpen = () => item.getAttribute('aria-expanded')
+      const before = await isOpen()
+      await page.keyboard.press(before === 'true' ? 'ArrowLeft' : 'ArrowRight')
+      ok(before !== (await isOpen()))
+      await page.keyboard.press('End')
+      ok(await page.evaluate(() => document.activeElement.getAttribute('role') === 'treeitem'))
+      deepStrictEqual(events.errors, [])
       await page.close()
     })
 
     test(`${name}: it reads without a script`, async () => {
       const { page } = await open(browser.still, file(name))
-      for (const part of ['#top tbody tr', '#frames text', '.tree summary', '.heat text', 'dd']) {
+      for (const part of ['#top tbody tr', '#threads td', '.account li', 'dd']) {
         ok(await page.locator(part, { hasText: /\w/ }).first().isVisible(), part)
       }
-      for (const control of ['#find', '#whole', '#unfold', '#detail']) {
-        ok(!(await page.locator(control).isVisible()), control)
+      for (const control of ['#find', '#views', '.control']) {
+        ok(!(await page.locator(control).first().isVisible()), control)
       }
       await page.locator('.facts summary').first().click()
       ok(await page.getByText('file', { exact: true }).first().isVisible())
       await page.close()
+    })
+
+    test(`${name}: a browser that can't unpack it, or data that was cut, leave the fixed parts`, async () => {
+      const old = await browser.context.browser().newContext()
+      await old.addInitScript(() => delete window.DecompressionStream)
+      const page = await old.newPage()
+      await page.goto(pathToFileURL(file(name)).href)
+      ok((await page.locator('#views').textContent()).startsWith('This browser is too old to unpack'))
+      ok(await page.locator('#top tbody tr').first().isVisible())
+      await old.close()
+      const cut = join(OUT, `${name}-cut-page.html`)
+      const whole = readFileSync(file(name), 'utf8')
+      writeFileSync(cut, whole.replace(/(<template id="samples">.{40})[^<]*/, '$1'))
+      const broken = await browser.context.newPage()
+      await broken.goto(pathToFileURL(cut).href)
+      const said = broken.locator('#views', { hasText: "The data of this page can't be read" })
+      await said.waitFor()
+      ok(await broken.locator('#top tbody tr').first().isVisible())
+      await broken.close()
     })
 
     for (const [form, width, colorScheme] of [
@@ -169,16 +283,42 @@ describe('page', { skip: MISSING }, () => {
       ['phone', 400, 'light'],
     ]) {
       test(`${name}: nothing leaves the page (${form})`, async () => {
-        const { page } = await open(browser.context, file(name))
+        const { page, events } = await open(browser.context, file(name))
         await page.emulateMedia({ colorScheme })
         await page.setViewportSize({ width, height: 900 })
-        await page.screenshot({ path: join(OUT, `${name}-page-${form}.png`), fullPage: true })
-        const wide = await page.evaluate(() => document.documentElement.scrollWidth)
-        ok(wide <= width, `${wide} pixels of ${width}`)
-        await checkBoxes(page)
+        for (const tab of TABS) {
+          await page.locator(`#tab-${tab}`).click()
+          await page.locator(`#panel-${tab}`).waitFor()
+          await page.screenshot({ path: join(OUT, `${name}-page-${form}-${tab}.png`), fullPage: true })
+          const wide = await page.evaluate(() => document.documentElement.scrollWidth)
+          ok(wide <= width, `${tab}: ${wide} pixels of ${width}`)
+        }
+        deepStrictEqual(events.errors, [])
         await page.close()
       })
     }
+  }
+
+  for (const [name, { text, args = [], says }] of Object.entries(ODD)) {
+    test(`${name}: a page that says so`, async () => {
+      const [source, recording] = ['txt', 'uprof'].map(ending => join(OUT, `odd-${name}.${ending}`))
+      writeFileSync(source, text)
+      uniprof('import', '--format', 'perf-script', '--output', recording, source)
+      const path = join(OUT, `odd-${name}.html`)
+      uniprof('report', `--html=${path}`, ...args, recording)
+      const page = await browser.context.newPage()
+      const errors = []
+      page.on('pageerror', error => errors.push(error.message))
+      await page.goto(pathToFileURL(path).href)
+      await page.locator('body', { hasText: says }).waitFor()
+      for (const tab of TABS) {
+        const one = page.locator(`#tab-${tab}`)
+        if (await one.count()) await one.click()
+      }
+      await page.waitForTimeout(100)
+      deepStrictEqual(errors, [])
+      await page.close()
+    })
   }
 
   test('a script that came into it all the same stays dead', async () => {
@@ -203,20 +343,3 @@ describe('page', { skip: MISSING }, () => {
     server.close()
   })
 })
-
-/** Every box that is seen lies in the picture, and its text in it. */
-async function checkBoxes(page) {
-  const wrong = await page.evaluate(() => {
-    const picture = document.querySelector('#flame').getBoundingClientRect()
-    const outside = (a, b) =>
-      a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1
-    return [...document.querySelectorAll('#frames > g')].flatMap(group => {
-      const [rect, text] = ['rect', 'text'].map(one => group.querySelector(one))
-      const [box, letters] = [rect.getBoundingClientRect(), text.getBoundingClientRect()]
-      if (box.width > 0 && outside(box, picture)) return [`box: ${group.textContent}`]
-      if (letters.width > 0 && outside(letters, box)) return [`text: ${text.textContent}`]
-      return []
-    })
-  })
-  deepStrictEqual(wrong, [])
-}

@@ -267,7 +267,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
     markup::check_written(|out| info::write(&recording, &found, NARROW, out));
     let length_ns = recording.end_ns() - recording.start_ns();
     let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));
-    let mut tally = Tally::new(length_ns);
+    let mut tally = Tally::default();
     let mut take = |sampled: &_, _: &_| {
         chart.add(sampled, "thread <&\"'>");
         heatmap.add(sampled);
@@ -310,10 +310,6 @@ pub fn report_of(bytes: &[u8], options: Options) {
         identify: false,
         drawing: &drawing,
         least_share: 0.0,
-        calls: tree::TreeOptions {
-            reverse: options.by_task,
-            ..tree::TreeOptions::default()
-        },
     };
     markup::check_page(|out| html::write(&page, out));
     export_all(&recording, &library, &options);

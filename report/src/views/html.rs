@@ -2,10 +2,8 @@
 //! numbers rest on and the tables stand in the file as they are read, for whoever has no script; the profile itself
 //! stands beside them, packed, for the page's own. Nothing is ever loaded, and no script runs but that.
 
-mod calls;
 mod facts;
 mod functions;
-mod pictures;
 mod payload;
 mod script;
 mod tally;
@@ -13,14 +11,12 @@ mod tally;
 pub use tally::Tally;
 
 use super::flame::{FlameOptions, escape};
-use super::tree::TreeOptions;
-use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
+use super::{Drawn, Needs, Output, Shown, View, caption};
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::{Survey, survey};
 use crate::text::printable;
-use std::cmp::Reverse;
 use std::io::{self, Write};
 
 /// The view.
@@ -33,7 +29,7 @@ pub(crate) const VIEW: View = View {
         ending: "html",
     },
     needs: Needs::Samples,
-    begin: |recordings| Box::new(Tally::new(longest_ns(recordings))),
+    begin: |_| Box::new(Tally::default()),
 };
 
 impl Drawn for Tally {
@@ -52,10 +48,6 @@ impl Drawn for Tally {
             chosen: shown.form.chosen.clone(),
             drawing: &drawing,
             least_share: shown.form.least_share.unwrap_or(0.0),
-            calls: TreeOptions {
-                fold: drawing.fold,
-                ..shown.tree_options()
-            },
             identify: shown.form.identify,
         };
         write(&page, out)?;
@@ -73,21 +65,22 @@ pub struct Page<'a> {
     pub tally: &'a Tally,
     /// The flags that chose samples and frames; empty where all are shown.
     pub chosen: String,
-    /// How the flame graph is drawn; its title is the page's.
+    /// The title, and how stacks are shown at first.
     pub drawing: &'a FlameOptions,
     /// Least share of the samples, 0 to 1, of a function in the table.
     pub least_share: f64,
-    /// Which calls are listed.
-    pub calls: TreeOptions,
     /// Whether to tell the command line, the host's name and folders.
     pub identify: bool,
 }
 
-const STYLE: &str = include_str!("html/page.css");
+const STYLE: &str = concat!(
+    include_str!("html/style/page.css"),
+    include_str!("html/style/views.css")
+);
 /// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
 /// what a name might smuggle in stays dead. A test of the page says what they must be.
-const STYLE_HASH: &str = "sha256-9oHdIg/QlFnTxAkbux/hghLJ7dHDaN7tsDaj8HRVq+w=";
-const SCRIPT_HASH: &str = "sha256-k8DNYPb3oUO0Qvg5vpYAXMWjeCrHVH8gy/chgI/Ixvw=";
+const STYLE_HASH: &str = "sha256-zHVZPR4sSAM+H8WwAcsRXYuMtAOp3TuMYGbUaKAfoZk=";
+const SCRIPT_HASH: &str = "sha256-vWRVA+hhhKVpBwK6A2WKkCudU40za4xpcd0FT6VJM2M=";
 
 /// Names are cut to so many columns: no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;
@@ -119,10 +112,8 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     if counted > 0 {
         payload::write(page, out)?;
         write_contents(out)?;
+        writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
         functions::write(page.profile, page.least_share, out)?;
-        pictures::write_flame(page, out)?;
-        calls::write(page, out)?;
-        pictures::write_heatmap(page, out)?;
         tally::write_threads(page, out)?;
     }
     facts::write_recordings(page, out)?;
@@ -139,9 +130,8 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 fn write_contents(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "<nav>\n<a href=\"#functions\">Functions</a>\n<a href=\"#flame-graph\">Flame graph</a>\n\
-         <a href=\"#calls\">Calls</a>\n<a href=\"#time\">Time</a>\n\
-         <a href=\"#threads\">Threads</a>\n\
+        "<nav>\n<a href=\"#views\" class=\"control\">Views</a>\n\
+         <a href=\"#functions\" class=\"fixed\">Functions</a>\n<a href=\"#threads\">Threads</a>\n\
          <a href=\"#recording\">Recording</a>\n\
          <span class=\"control search\"><input type=\"search\" id=\"find\" maxlength=\"200\" \
          placeholder=\"Search functions\" aria-label=\"Search functions\"/>\
@@ -152,42 +142,4 @@ fn write_contents(out: &mut dyn Write) -> io::Result<()> {
 /// `name` as text of the page, cut to one line's worth.
 fn text(name: &str) -> String {
     escape(&caption::cut(&printable(name), NAME_COLUMNS))
-}
-
-/// Which nodes of a tree are shown: those with `share` of all samples, at most `most` of them, by
-/// their samples. What is shown has its callers shown: they have as many samples, and stand before
-/// it.
-fn shown(totals: &[u64], share: f64, most: usize) -> Vec<bool> {
-    let whole = totals.first().copied().unwrap_or(0);
-    let least = (share * whole as f64).ceil().max(1.0) as u64;
-    let mut order: Vec<usize> = (0..totals.len()).collect();
-    order.retain(|node| totals[*node] >= least);
-    order.sort_by_key(|node| (Reverse(totals[*node]), *node));
-    let mut shown = vec![false; totals.len()];
-    // The root is no node that anybody sees.
-    order
-        .iter()
-        .take(most + 1)
-        .for_each(|node| shown[*node] = true);
-    shown
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shown_is_the_most_and_hangs_together() {
-        // The root, then 1 (60 samples) with 2 and 3 below it, then 4 with 5.
-        let totals = [100, 60, 40, 20, 40, 40, 0];
-        let numbers = |share, most| -> Vec<usize> {
-            let shown = shown(&totals, share, most);
-            (1..totals.len()).filter(|node| shown[*node]).collect()
-        };
-        assert_eq!(numbers(0.0, 9), [1, 2, 3, 4, 5]);
-        assert_eq!(numbers(0.3, 9), [1, 2, 4, 5]);
-        assert_eq!(numbers(0.0, 3), [1, 2, 4]);
-        assert_eq!(numbers(0.0, 0), Vec::<usize>::new());
-        assert!(shown(&[], 0.5, 3).is_empty());
-    }
 }

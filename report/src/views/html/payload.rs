@@ -183,6 +183,7 @@ fn about(page: &Page<'_>, tick_ns: u64) -> Value {
         "is_timed": recordings.iter().any(|one| one.is_timed()),
         "is_weighted": !page.tally.payload.weights.is_empty(),
         "title": page.drawing.title,
+        "opening": {"invert": page.drawing.reverse, "fold": page.drawing.fold},
         "recordings": files,
         "states": states.collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),

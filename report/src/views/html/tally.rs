@@ -1,4 +1,4 @@
-//! Samples counted one by one as they are gathered: by time, and by vCPU or thread.
+//! Samples as they are gathered, one by one: kept for the page's script, and counted by vCPU or thread.
 
 use super::payload::Payload;
 use super::{Page, text};
@@ -7,15 +7,13 @@ use crate::recording::Recording;
 use crate::recording::account::share;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
-use crate::views::heatmap::Heatmap;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::Task;
 
 /// Counts by time and by thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tally {
-    pub(super) heatmap: Heatmap,
     /// By recording and thread.
     threads: BTreeMap<(usize, Task), u64>,
     /// Each by itself.
@@ -26,18 +24,8 @@ pub struct Tally {
 const THREADS_MAX: usize = 200;
 
 impl Tally {
-    /// Nothing counted yet, for recordings of at most `length_ns`.
-    pub fn new(length_ns: u64) -> Self {
-        Tally {
-            heatmap: Heatmap::new(length_ns),
-            threads: BTreeMap::new(),
-            payload: Payload::default(),
-        }
-    }
-
     /// Takes one sample.
     pub fn add(&mut self, sampled: &Sampled) {
-        self.heatmap.add(sampled);
         self.payload.add(sampled);
         let thread = (sampled.recording, sampled.task);
         *self.threads.entry(thread).or_default() += sampled.weight.amount;

@@ -147,3 +147,37 @@ export function calleesOf({ labels, parents, own }, label, first = outermost({ l
   }
   return tree.grown()
 }
+
+/** Functions in a round of recursion at most, as `--recursion folded` has it. */
+const ROUND_MAX = 8
+
+/** A tree with each chain of calls that follows upon itself told once: `main;walk;walk;leaf` becomes `main;walk;leaf`. */
+export function folded({ labels, parents, own }) {
+  const tree = new Growing()
+  const places = new Int32Array(labels.length)
+  for (let node = 1; node < labels.length; node++) {
+    const at = places[parents[node]]
+    const functions = roundOf(tree, at, labels[node])
+    places[node] = functions ? up(tree, at, functions - 1) : tree.child(at, labels[node])
+    tree.own[places[node]] += own[node]
+  }
+  return tree.grown()
+}
+
+/** How many functions, ending with `label` called from `at`, are those that stand before them once more. */
+function roundOf(tree, at, label) {
+  const outer = [label]
+  for (let node = at; node > 0 && outer.length < 2 * ROUND_MAX; node = tree.parents[node]) outer.push(tree.labels[node])
+  for (let functions = 1; functions * 2 <= outer.length; functions++) {
+    let same = 0
+    while (same < functions && outer[same] === outer[same + functions]) same++
+    if (same === functions) return functions
+  }
+  return 0
+}
+
+/** The node so many calls further out. */
+function up(tree, node, calls) {
+  for (let at = 0; at < calls; at++) node = tree.parents[node]
+  return node
+}

@@ -1,151 +1,240 @@
-{
-  // Sorts and searches the table, zooms the flame graph, folds the tree; to read, nobody needs it.
-  const root = document.documentElement
-  const find = id => document.getElementById(id)
-  root.classList.add('scripted')
+// The page comes to life: its data is taken apart, the fixed table makes room for the views, and what is looked at is
+// kept in the address. To read what was recorded and how much, nobody needs this.
 
-  // The table. Each heading's button sorts; a second click turns the order.
-  const body = document.querySelector('#top tbody')
-  const rows = [...(body?.rows ?? [])].map(row => {
-    const text = column => row.cells[column].textContent
-    const number = column => Number(row.cells[column].dataset.sort ?? text(column))
-    const name = row.cells[5]
-    return {
-      row,
-      self: number(0),
-      total: number(2),
-      function: name.textContent,
-      module: text(6),
-      sought: `${name.textContent}\n${name.title}`.toLowerCase(),
+import { phrase, share } from './amounts.mjs'
+import { CallTree } from './calltree.mjs'
+import { button, element, once } from './element.mjs'
+import { Flame } from './flame.mjs'
+import { HeatMap } from './heatmap.mjs'
+import { LOOK, addressOf, lookOf } from './look.mjs'
+import { Model } from './model.mjs'
+import { decode } from './profile.mjs'
+import { expression } from './selection.mjs'
+import { Table } from './table.mjs'
+import { Tabs } from './tabs.mjs'
+import { TimeChart } from './timechart.mjs'
+import { Toolbar } from './toolbar.mjs'
+import { Tracks } from './tracks.mjs'
+
+class Page {
+  constructor(profile, place) {
+    this.model = new Model(profile)
+    this.opening = { ...LOOK, ...profile.about.opening }
+    this.detail = element('p', { id: 'detail', role: 'status' })
+    const told = text => (this.detail.textContent = text)
+    const change = changed => this.change(changed)
+    const picked = group => this.pick(group)
+    this.tracks = new Tracks(this.model, { change, told })
+    this.toolbar = new Toolbar(this.model, { change, reset: () => this.change({ ...this.opening, tab: this.look.tab }) })
+    this.table = new Table(document.getElementById('top'), { change, picked: group => this.turn(group) })
+    this.flame = new Flame({ label: 'Flame graph', told, picked })
+    this.callers = new Flame({ label: 'Callers', told, picked })
+    this.callees = new Flame({ label: 'Callees', told, picked })
+    this.calls = new CallTree({ picked: group => this.turn(group) })
+    this.chart = new TimeChart(this.model, { told, picked, order: this.tracks.order })
+    this.heat = new HeatMap(this.model, { change, told })
+    this.picked = element('div', { class: 'picked', hidden: true })
+    this.title = element('h3', { class: 'around' })
+    const table = element('div', { class: 'scroll tall' }, this.table.table)
+    const functions = element('div', {}, element('p', { class: 'lead' }, ABOUT_TABLE), table, this.table.note)
+    const around = element('div', {}, this.title, this.callers.element, this.callees.element)
+    this.tabs = new Tabs(
+      [
+        ['functions', 'Functions', functions],
+        ['flame', 'Flame graph', this.flame.element],
+        ['sandwich', 'Sandwich', around],
+        ['calls', 'Call tree', this.calls.element],
+        ['chart', 'Flame chart', this.chart.element],
+        ['heat', 'Heat map', this.heat.element],
+      ],
+      tab => this.change({ tab }),
+    )
+    place.append(
+      element('h2', {}, 'Time'),
+      this.tracks.element,
+      this.tracks.more,
+      this.toolbar.element,
+      this.picked,
+      this.tabs.element,
+      this.detail,
+    )
+    this.find = document.getElementById('find')
+    this.find?.addEventListener('input', () => this.change({ search: this.find.value }))
+    this.redraw = once(() => this.draw())
+    window.addEventListener('hashchange', () => {
+      if (location.hash.slice(1) !== addressOf(this.look, this.opening)) this.read()
+    })
+    this.read()
+  }
+
+  /** Looks at what the address says. */
+  read() {
+    this.look = lookOf(location.hash, this.opening, this.model.profile.about.tasks.length)
+    this.keep = null
+    if (this.find) this.find.value = this.look.search
+    this.draw()
+  }
+
+  change(changed) {
+    this.look = { ...this.look, ...changed }
+    const { tab } = changed
+    // A group's number is of its grouping.
+    if (changed.by) this.look.function = null
+    const address = addressOf(this.look, this.opening)
+    clearTimeout(this.keep)
+    this.keep = setTimeout(() => history.replaceState(null, '', `#${address}`), tab ? 0 : 150)
+    this.redraw()
+  }
+
+  /** Something was picked: what can be done with it. */
+  pick(group) {
+    const { name } = this.model.about(group)
+    const exact = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')}$`
+    const does = ['focus', 'ignore', 'hide'].map(filter =>
+      button(filter[0].toUpperCase() + filter.slice(1), () => this.change({ [filter]: exact })),
+    )
+    this.picked.hidden = false
+    this.picked.replaceChildren(
+      element('bdi', { title: name }, name),
+      button('Callers and callees', () => this.turn(group)),
+      ...does,
+    )
+    if (this.look.tab === 'sandwich' && group !== this.look.function) this.turn(group)
+    else this.look.function = group
+  }
+
+  /** Turns a function over: who called it, and what it called. */
+  turn(group) {
+    this.change({ tab: 'sandwich', function: group })
+    this.pick(group)
+  }
+
+  draw() {
+    const { model, look } = this
+    model.look = look
+    try {
+      for (const filter of ['focus', 'ignore', 'hide']) tried(filter, () => expression(look[filter]))
+    } catch (error) {
+      this.toolbar.draw(error)
+      return
     }
-  })
-  const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0)
-
-  function sortBy(heading, key) {
-    const before = heading.getAttribute('aria-sort')
-    const first = key === 'self' || key === 'total' ? 'descending' : 'ascending'
-    const other = first === 'descending' ? 'ascending' : 'descending'
-    const order = before === first ? other : first
-    for (const one of heading.parentNode.cells) one.removeAttribute('aria-sort')
-    heading.setAttribute('aria-sort', order)
-    const sign = order === 'ascending' ? 1 : -1
-    // What is equal stays in the order of the file.
-    const sorted = [...rows].sort((a, b) => sign * compare(a[key], b[key]))
-    body.append(...sorted.map(({ row }) => row))
-  }
-
-  for (const heading of document.querySelectorAll('#top th[data-key]')) {
-    const button = document.createElement('button')
-    button.type = 'button'
-    button.textContent = heading.textContent
-    button.addEventListener('click', () => sortBy(heading, heading.dataset.key))
-    heading.replaceChildren(button)
-  }
-
-  // The flame graph. Places and widths are in samples or microseconds, as inferno wrote them.
-  const flame = find('flame')
-  const frames = find('frames')
-  const all = { from: 0, span: Number(flame?.dataset.total), depth: 0 }
-  const height = flame?.viewBox.baseVal.height
-  const boxes = [...(frames?.children ?? [])].map(group => {
-    const [title, rect, text] = ['title', 'rect', 'text'].map(one => group.querySelector(one))
-    const number = name => Number(rect.getAttribute(name))
-    const whole = title.textContent
-    const name = whole.replace(/ \([^(]*\)$/, '')
-    const sought = name.toLowerCase()
-    const [from, span, y] = [number('fg:x'), number('fg:w'), number('y')]
-    return { group, rect, text, whole, name, sought, from, span, y }
-  })
-  const ground = boxes.find(({ whole }) => /^all \([\d,]+ (?:samples|us), 100%\)$/.test(whole))
-  for (const box of boxes) box.depth = Math.abs(box.y - ground.y)
-  let shown = all
-
-  /** Pixels that a letter of the boxes takes. */
-  function advance() {
-    const text = boxes[0].text.cloneNode()
-    text.textContent = 'M'.repeat(20)
-    frames.append(text)
-    const width = text.getComputedTextLength() / 20
-    text.remove()
-    return width || 7.3
-  }
-
-  /** As much of a name as fits; letters that monospaced fonts lack count twice. */
-  function fit(name, columns) {
-    if (columns < 3) return ''
-    let used = 0
-    let kept = ''
-    for (const letter of name) {
-      used += letter > '\u052f' ? 2 : 1
-      if (used > columns) return `${kept.slice(0, -1)}…`
-      kept += letter
+    this.toolbar.draw(null)
+    this.tracks.draw()
+    const tab = this.tabs.show(look.tab)
+    const { all } = model.weights()
+    const { unit } = model.profile.about
+    const about = group => model.about(group)
+    const common = { all, unit, about, look, colouring: look.colour, found: this.sought(all) }
+    const views = {
+      functions: () => this.table.draw({ rows: model.rows(), ...common }),
+      flame: () => this.drawFlame(this.flame, model.drawn(), 'drawn', look.icicle, common),
+      sandwich: () => this.drawAround(common),
+      calls: () => this.calls.draw({ tree: model.drawn(), ...common }),
+      chart: () => this.chart.draw(),
+      heat: () => this.heat.draw(),
     }
-    return kept
+    views[tab]()
   }
 
-  function draw() {
-    const width = flame?.getBoundingClientRect().width
-    if (!width || boxes.length === 0) return
-    flame.setAttribute('viewBox', `0 0 ${width} ${height}`)
-    const letter = advance()
-    const end = shown.from + shown.span
-    for (const { group, rect, text, name, from, span, depth } of boxes) {
-      const isCaller = depth < shown.depth && from <= shown.from && from + span >= end
-      const isInside = depth >= shown.depth && from >= shown.from && from + span <= end
-      group.classList.toggle('away', !isCaller && !isInside)
-      group.classList.toggle('caller', isCaller)
-      if (!isCaller && !isInside) continue
-      const left = isCaller ? 0 : ((from - shown.from) / shown.span) * width
-      const wide = isCaller ? width : (span / shown.span) * width
-      rect.setAttribute('x', left)
-      rect.setAttribute('width', Math.max(0, wide - 0.5))
-      text.setAttribute('x', left + 3)
-      text.textContent = fit(name, Math.floor((wide - 6) / letter))
+  drawFlame(flame, tree, what, down, common) {
+    flame.set({ tree, levels: this.model.boxes(tree, what), down, ...common })
+  }
+
+  drawAround(common) {
+    const { model } = this
+    // Without one that was picked, the one with the most samples of its own.
+    const group = this.look.function ?? model.rows()[0]?.label
+    const row = model.rows().find(one => one.label === group)
+    this.callers.element.hidden = this.callees.element.hidden = !row
+    const { name, module } = model.about(group ?? -1)
+    const where = module ? ` [${module}]` : ''
+    const { all, unit } = common
+    const numbers = row && `${phrase(row.total, unit)} (${share(row.total, all)}), ${share(row.own, all)} in itself`
+    this.title.replaceChildren(
+      ...(row
+        ? [element('bdi', {}, `${name}${where}`), ` ${numbers}; callers above, callees below`]
+        : ['Nothing of it is in the selection: pick a function in another view.']),
+    )
+    if (!row) return
+    const { callers, callees } = model.around(group)
+    this.drawFlame(this.callers, callers, 'callers', false, common)
+    this.drawFlame(this.callees, callees, 'callees', true, common)
+  }
+
+  /** Finds groups by the search; says how much has them. */
+  sought(all) {
+    const { search } = this.look
+    const matches = document.getElementById('matches')
+    if (!search) {
+      matches.textContent = ''
+      return null
     }
-    find('whole').disabled = shown === all
-  }
-
-  function show(box) {
-    shown = box === ground ? all : box
-    draw()
-  }
-
-  const detail = find('detail')
-  for (const box of boxes) {
-    box.group.addEventListener('click', () => show(box))
-    box.group.addEventListener('mouseenter', () => (detail.textContent = box.whole))
-  }
-  flame?.addEventListener('mouseleave', () => (detail.textContent = ''))
-  find('whole')?.addEventListener('click', () => show(all))
-  window.addEventListener('resize', draw)
-  draw()
-
-  // The search: rows without it go, boxes with it are marked.
-  /** Samples of all boxes with a mark, those below one that has it counted once. */
-  function share(marked) {
-    const outer = [...marked].sort((a, b) => a.from - b.from || b.span - a.span)
-    let [sum, end] = [0, 0]
-    for (const { from, span } of outer) {
-      const until = from + span
-      if (until > end) [sum, end] = [sum + until - Math.max(from, end), until]
+    let pattern
+    try {
+      pattern = expression(search)
+    } catch {
+      // Half written, or text that is meant as it stands.
+      pattern = new RegExp(search.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'u')
     }
-    return ((sum * 100) / all.span).toFixed(1)
+    pattern = new RegExp(pattern.source, 'iu')
+    const { names } = this.model.groups()
+    const found = names.map(name => pattern.test(name))
+    const rows = this.model.rows()
+    const count = rows.filter(row => found[row.label]).length
+    const part = this.weighFound(found)
+    matches.textContent = `${count} of ${rows.length}; in ${share(part, all)} of the selection`
+    return group => found[group]
   }
 
-  find('find')?.addEventListener('input', event => {
-    const sought = event.target.value.trim().toLowerCase()
-    const has = one => one.sought.includes(sought)
-    for (const one of rows) one.row.hidden = !has(one)
-    for (const one of boxes) one.group.classList.toggle('found', sought !== '' && has(one))
-    const count = `${rows.filter(has).length} of ${rows.length}`
-    const found = `${count}; in ${share(boxes.filter(has))}% of the flame graph`
-    find('matches').textContent = sought && found
-  })
-
-  // The tree.
-  const setAll = isOpen => {
-    for (const one of document.querySelectorAll('.tree details')) one.open = isOpen
+  /** What has a group that is found in its stack, each sample once. */
+  weighFound(found) {
+    const { labels, parents, own } = this.model.tree()
+    const has = new Uint8Array(labels.length)
+    let sum = 0
+    for (let node = 1; node < labels.length; node++) {
+      has[node] = has[parents[node]] || found[labels[node]] ? 1 : 0
+      if (has[node]) sum += own[node]
+    }
+    return sum
   }
-  find('unfold')?.addEventListener('click', () => setAll(true))
-  find('fold')?.addEventListener('click', () => setAll(false))
 }
+
+const ABOUT_TABLE = 'Self: in the function itself. Total: that in what it called, too. A function turns over when picked.'
+
+/** Says of which filter an error is. */
+function tried(filter, does) {
+  try {
+    does()
+  } catch (error) {
+    error.filter = filter
+    throw error
+  }
+}
+
+/** Begins, or says in a sentence why not. */
+async function begin() {
+  document.documentElement.classList.add('scripted')
+  const parts = ['tables', 'samples'].map(id => document.getElementById(id))
+  const place = document.getElementById('views')
+  if (!place || parts.includes(null)) return
+  if (typeof DecompressionStream === 'undefined') {
+    place.append('This browser is too old to unpack the recording: what follows can be read, but not selected from.')
+    place.hidden = false
+    return
+  }
+  try {
+    const texts = parts.map(part => part.content.textContent)
+    const profile = await decode(...texts)
+    for (const part of parts) part.remove()
+    const fixed = document.getElementById('functions')
+    place.hidden = false
+    new Page(profile, place)
+    fixed.hidden = true
+    document.documentElement.classList.add('alive')
+  } catch (error) {
+    place.append(`The data of this page can't be read (${error.message}): what follows still holds.`)
+    place.hidden = false
+  }
+}
+
+begin()

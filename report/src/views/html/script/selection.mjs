@@ -27,7 +27,7 @@ export function expression(text) {
 
 /**
  * What filters make of the stacks: `seen` tells for each label whether it is shown, `counts` for each stack whether it
- * counts at all.
+ * counts at all. What has no stack is a state alone, and never counts.
  */
 export function filtered(profile, { focus, ignore, hide, inlines }) {
   const { labels, parents, frames } = profile
@@ -49,7 +49,6 @@ export function filtered(profile, { focus, ignore, hide, inlines }) {
   }
   const counts = new Uint8Array(parents.length)
   const passed = new Uint8Array(parents.length)
-  counts[0] = focused ? 0 : 1
   for (let node = 1; node < parents.length; node++) {
     const here = passed[parents[node]] | says[frames[node]]
     passed[node] = here

@@ -1,0 +1,44 @@
+// Colours of boxes. They mean the same as in the SVG of `--flame`: orange is the kernel, aqua is inlined, yellow and
+// red are functions of processes; what has no name is grey.
+
+import { INLINED, KERNEL, MADE, UNKNOWN } from './profile.mjs'
+
+/** What a box's colour tells. */
+export const COLOURINGS = [
+  ['kind', 'kernel, user, inlined'],
+  ['module', 'module'],
+  ['name', 'name'],
+]
+
+/** A number below one that a text always has. */
+function hashed(text) {
+  let hash = 2166136261
+  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619)
+  return ((hash ^ (hash >>> 15)) >>> 0) / 2 ** 32
+}
+
+/** The colour of a box; letters on it are dark. */
+export function colourOf(colouring, { name, module, flags }) {
+  const shade = hashed(name)
+  if (flags & MADE) return 'hsl(215 12% 78%)'
+  if (colouring === 'module') return `hsl(${Math.floor(hashed(module) * 360)} 62% ${68 + Math.floor(shade * 9)}%)`
+  if (colouring === 'name') return `hsl(${Math.floor(shade * 360)} 66% 72%)`
+  if (flags & KERNEL) return `hsl(28 92% ${62 + Math.floor(shade * 11)}%)`
+  if (flags & UNKNOWN) return `hsl(210 8% ${72 + Math.floor(shade * 10)}%)`
+  if (flags & INLINED) return `hsl(180 52% ${66 + Math.floor(shade * 11)}%)`
+  return `hsl(${name.includes('::') ? 50 : 8} 84% ${68 + Math.floor(shade * 10)}%)`
+}
+
+/** What the colours of a colouring are called, for the legend. */
+export function legendOf(colouring) {
+  const one = (name, flags, of = 'f') => [name, colourOf('kind', { name: of, module: '', flags })]
+  if (colouring !== 'kind') return []
+  return [
+    one('kernel', KERNEL),
+    one('user', 0),
+    one('user, with a path', 0, 'a::f'),
+    one('inlined', INLINED),
+    one('no name', UNKNOWN),
+    one('process, thread', MADE),
+  ]
+}

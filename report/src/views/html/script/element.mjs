@@ -1,0 +1,44 @@
+// Elements of the page, made without markup: what a name holds is text wherever it stands.
+
+/** An element with attributes, `on…` handlers and children. Text is text. */
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag)
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith('on')) made.addEventListener(name.slice(2), value)
+    else if (value === true) made.setAttribute(name, '')
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value)
+  }
+  made.append(...children)
+  return made
+}
+
+/** A button. */
+export function button(text, onclick, attributes = {}) {
+  return element('button', { type: 'button', onclick, ...attributes }, text)
+}
+
+/** A select with a label; `options` are pairs of value and text. */
+export function choice(label, options, chosen, onchange) {
+  const select = element('select', { onchange: event => onchange(event.target.value) })
+  for (const [value, text] of options) select.append(element('option', { value, selected: value === chosen }, text))
+  return element('label', {}, `${label} `, select)
+}
+
+/** A checkbox with a label. */
+export function toggle(label, checked, onchange) {
+  const input = element('input', { type: 'checkbox', checked, onchange: event => onchange(event.target.checked) })
+  return element('label', {}, input, ` ${label}`)
+}
+
+/** Makes `draw` happen once before the next frame, however often it is asked for. */
+export function once(draw) {
+  let asked = false
+  return () => {
+    if (asked) return
+    asked = true
+    requestAnimationFrame(() => {
+      asked = false
+      draw()
+    })
+  }
+}

@@ -1,0 +1,219 @@
+// A flame graph on a canvas: boxes of a tree, which widen when picked. Keys go from box to box.
+
+import { share, phrase } from './amounts.mjs'
+import { boxAt } from './boxes.mjs'
+import { colourOf } from './colours.mjs'
+import { element } from './element.mjs'
+import { fitted } from './names.mjs'
+import { LINE, Surface, ink } from './surface.mjs'
+
+/** Levels that are seen at one time; the wheel and the keys go on. */
+const LEVELS_SEEN = 45
+
+export class Flame {
+  /**
+   * `told(text)` shows what a box is, `picked(group)` is told what was picked; `label` is for readers of screens.
+   */
+  constructor({ label, told, picked }) {
+    Object.assign(this, { told, picked, zoomed: null, at: null, top: 0, data: null })
+    this.canvas = element('canvas', {
+      class: 'flame',
+      tabindex: 0,
+      role: 'application',
+      'aria-roledescription': 'flame graph',
+      'aria-label': `${label}: arrows go from box to box, Enter widens one, Escape shows all`,
+      onpointermove: event => this.hover(event),
+      onpointerleave: () => this.told(''),
+      onclick: event => this.click(event),
+      onkeydown: event => this.key(event),
+      onfocus: () => this.draw(),
+      onblur: () => this.draw(),
+    })
+    this.canvas.addEventListener('wheel', event => this.wheel(event), { passive: false })
+    this.note = element('p', { class: 'note' })
+    this.element = element('div', { class: 'picture' }, this.canvas, this.note)
+    this.surface = new Surface(this.canvas, () => this.draw())
+  }
+
+  /** What to draw: a tree and its levels, `down` for the outermost on top, `about` a group, `found` a group or not. */
+  set(data) {
+    if (data.tree !== this.data?.tree) [this.zoomed, this.at, this.top] = [this.again(data), null, 0]
+    this.data = data
+    this.draw()
+  }
+
+  /** The box that was widened, in a new tree: where the same path is still there. */
+  again({ tree }) {
+    if (!this.zoomed || !this.data) return null
+    const path = []
+    for (let node = this.zoomed.node; node > 0; node = this.data.tree.parents[node]) {
+      path.push(this.data.tree.labels[node])
+    }
+    let node = 0
+    for (const label of path.reverse()) {
+      let child = node + 1
+      while (child < tree.labels.length && (tree.parents[child] !== node || tree.labels[child] !== label)) child++
+      if (child >= tree.labels.length) return null
+      node = child
+    }
+    return { node, level: path.length - 1 }
+  }
+
+  /** From where, and how much, is drawn, in the tree's weights. */
+  range() {
+    const { tree, levels } = this.data
+    if (!this.zoomed) return [0, tree.total[0]]
+    const { nodes, from } = levels[this.zoomed.level]
+    return [from[nodes.indexOf(this.zoomed.node)], tree.total[this.zoomed.node]]
+  }
+
+  draw() {
+    if (!this.data) return
+    const { levels, down } = this.data
+    const seen = Math.min(levels.length, LEVELS_SEEN)
+    this.top = Math.max(0, Math.min(this.top, levels.length - seen))
+    const pen = this.surface.clear(Math.max(1, seen) * LINE)
+    const isCut = levels.length > seen
+    const which = `levels ${this.top + 1} to ${this.top + seen} of ${levels.length}`
+    this.note.textContent = isCut ? `Shown are ${which}: Page Up and Page Down, or the wheel with Shift, go on.` : ''
+    if (!pen) return
+    const colours = { found: ink('found'), edge: ink('paper'), ink: ink('ink') }
+    for (let level = this.top; level < this.top + seen; level++) {
+      const row = level - this.top
+      this.drawLevel(pen, level, (down ? row : seen - 1 - row) * LINE, colours)
+    }
+  }
+
+  drawLevel(pen, level, y, colours) {
+    const { tree, levels, about, found, colouring } = this.data
+    const { nodes, from } = levels[level]
+    const [start, span] = this.range()
+    const scale = this.surface.width / span
+    const first = Math.max(0, boxAt({ from }, start))
+    let drawn = -1
+    for (let index = first; index < nodes.length && from[index] < start + span; index++) {
+      const node = nodes[index]
+      const left = Math.max(0, (from[index] - start) * scale)
+      const right = Math.min(this.surface.width, (from[index] + tree.total[node] - start) * scale)
+      // Of boxes narrower than a third of a pixel, one in each is drawn.
+      if (right - left < 0.3 && right < drawn + 0.5) continue
+      if (right <= left) continue
+      drawn = right
+      const group = tree.labels[node]
+      const one = about(group)
+      const isCaller = this.zoomed && level < this.zoomed.level
+      pen.globalAlpha = isCaller ? 0.5 : 1
+      pen.fillStyle = found?.(group) ? colours.found : colourOf(colouring, one)
+      pen.fillRect(left, y, Math.max(0.5, right - left - 0.5), LINE - 1)
+      const text = fitted(one.name, Math.floor((right - left - 6) / this.surface.letter))
+      if (text) {
+        pen.fillStyle = '#14171a'
+        pen.fillText(text, left + 3, y + LINE / 2)
+      }
+      if (this.at?.node === node && document.activeElement === this.canvas) {
+        pen.globalAlpha = 1
+        pen.strokeStyle = colours.ink
+        pen.lineWidth = 2
+        pen.strokeRect(left + 1, y + 1, Math.max(1, right - left - 3), LINE - 3)
+      }
+    }
+    pen.globalAlpha = 1
+  }
+
+  /** The box at a place of the canvas. */
+  boxAt(event) {
+    if (!this.data?.levels.length) return null
+    const { x, y } = this.surface.at(event)
+    const seen = Math.min(this.data.levels.length, LEVELS_SEEN)
+    const row = Math.floor(y / LINE)
+    const level = this.top + (this.data.down ? row : seen - 1 - row)
+    const [start, span] = this.range()
+    return this.boxIn(level, start + (x / this.surface.width) * span)
+  }
+
+  boxIn(level, place) {
+    const { tree, levels } = this.data
+    if (!levels[level]) return null
+    const index = boxAt(levels[level], place)
+    const node = levels[level].nodes[index]
+    if (index < 0 || place >= levels[level].from[index] + tree.total[node]) return null
+    return { level, index, node }
+  }
+
+  tell(box) {
+    if (!box) return this.told('')
+    const { tree, about, unit, all } = this.data
+    const { name, module } = about(tree.labels[box.node])
+    const weight = tree.total[box.node]
+    const where = module ? ` [${module}]` : ''
+    const own = tree.own[box.node]
+    const ownText = own && own !== weight ? `, ${share(own, all)} in itself` : ''
+    return this.told(`${name}${where}: ${phrase(weight, unit)}, ${share(weight, all)}${ownText}`)
+  }
+
+  hover(event) {
+    this.tell(this.boxAt(event))
+  }
+
+  click(event) {
+    this.zoom(this.boxAt(event))
+  }
+
+  /** Widens a box; the same again, or none, shows all. */
+  zoom(box) {
+    if (!this.data) return
+    this.zoomed = box && box.node !== this.zoomed?.node ? box : null
+    this.at = box
+    if (box) this.picked(this.data.tree.labels[box.node])
+    this.draw()
+  }
+
+  wheel(event) {
+    if (!event.shiftKey) return
+    event.preventDefault()
+    this.scroll(Math.sign(event.deltaY || event.deltaX) * 3)
+  }
+
+  scroll(levels) {
+    this.top += this.data?.down ? levels : -levels
+    this.draw()
+  }
+
+  key(event) {
+    if (!this.data?.levels.length) return
+    const { levels, down, tree } = this.data
+    const [start, span] = this.range()
+    const here = this.at ?? this.boxIn(0, start)
+    const from = levels[here.level].from[here.index]
+    const inner = down ? 'ArrowDown' : 'ArrowUp'
+    const outer = down ? 'ArrowUp' : 'ArrowDown'
+    const beside = step => {
+      const index = here.index + step
+      const node = levels[here.level].nodes[index]
+      return node === undefined ? here : { level: here.level, index, node }
+    }
+    const moves = {
+      [inner]: () => this.boxIn(here.level + 1, from) ?? here,
+      [outer]: () => this.boxIn(here.level - 1, from) ?? here,
+      ArrowLeft: () => beside(-1),
+      ArrowRight: () => beside(1),
+    }
+    const acts = {
+      Enter: () => this.zoom(here),
+      Escape: () => this.zoom(null),
+      PageUp: () => this.scroll(down ? -20 : 20),
+      PageDown: () => this.scroll(down ? 20 : -20),
+    }
+    const act = acts[event.key]
+    if (!act && !moves[event.key]) return
+    event.preventDefault()
+    if (act) return act()
+    const next = this.at ? moves[event.key]() : here
+    const left = levels[next.level].from[next.index]
+    if (left >= start && left < start + Math.max(span, tree.total[next.node])) this.at = next
+    const seen = Math.min(levels.length, LEVELS_SEEN)
+    this.top = Math.max(Math.min(this.top, this.at.level), this.at.level - seen + 1)
+    this.tell(this.at)
+    this.draw()
+  }
+}

@@ -1,0 +1,131 @@
+// A profile as it is looked at: asked for trees, rows and names of the present look, it makes each once. No DOM.
+
+import { calls, calleesOf, callersOf, folded, inverted, outermost } from './calls.mjs'
+import { boxes, ranked } from './boxes.mjs'
+import { functions } from './functions.mjs'
+import { HIDDEN, length, moduleOf, nameOf } from './profile.mjs'
+import { filtered, weigh } from './selection.mjs'
+
+/** What frames may be shown as. */
+export const GROUPINGS = ['function', 'line', 'module']
+
+export class Model {
+  constructor(profile) {
+    this.profile = profile
+    this.end = length(profile)
+    this.hasLines = profile.labels.lines.some(line => line > 0)
+    this.made = new Map()
+    this.look = null
+  }
+
+  /** Makes `what` unless it was made of the same. */
+  once(what, of, make) {
+    const known = this.made.get(what)
+    if (known && known.of.length === of.length && known.of.every((one, index) => one === of[index])) return known.is
+    const is = make()
+    this.made.set(what, { of, is })
+    return is
+  }
+
+  /** Which stacks count, and which frames are seen. Throws where a filter is no regular expression. */
+  filter(look = this.look) {
+    const of = [look.focus, look.ignore, look.hide, look.inlines]
+    return this.once('filter', of, () => filtered(this.profile, look))
+  }
+
+  /** What each stack weighs, and all of them. */
+  weights() {
+    const { from, to, tasks } = this.look
+    const { counts } = this.filter()
+    return this.once('weights', [from, to, tasks, counts], () => weigh(this.profile, this.look, counts))
+  }
+
+  /** Under which number each label is shown, and what the numbers are called. */
+  groups() {
+    return this.once('groups', [this.look.by], () => grouped(this.profile, this.look.by, this.hasLines))
+  }
+
+  /** The tree of calls. */
+  tree() {
+    const { own } = this.weights()
+    const { groups, hidden } = this.groups()
+    const { by, fold } = this.look
+    const { seen } = this.filter()
+    return this.once('tree', [own, groups, fold], () => {
+      const tree = calls(this.profile, seen, own, { groups, joined: by === 'module', hidden })
+      return fold ? folded(tree) : tree
+    })
+  }
+
+  outermost() {
+    const tree = this.tree()
+    return this.once('outermost', [tree], () => outermost(tree))
+  }
+
+  /** The tree as it is drawn: turned over if so. */
+  drawn() {
+    const tree = this.tree()
+    const { invert } = this.look
+    return this.once('drawn', [tree, invert], () => (invert ? inverted(tree) : tree))
+  }
+
+  /** The boxes of a tree. */
+  boxes(tree, what) {
+    const { ranks } = this.groups()
+    return this.once(`boxes ${what}`, [tree, ranks], () => boxes(tree, ranks))
+  }
+
+  /** Functions by what they weigh. */
+  rows() {
+    const tree = this.tree()
+    const { names } = this.groups()
+    return this.once('rows', [tree], () => functions(tree, group => names[group]))
+  }
+
+  /** Who called a function, and what it called. */
+  around(group) {
+    const tree = this.tree()
+    const first = this.outermost()
+    return this.once('around', [tree, group], () => ({
+      callers: callersOf(tree, group, first),
+      callees: calleesOf(tree, group, first),
+    }))
+  }
+
+  /** What is known of a group. */
+  about(group) {
+    const { names, modules, flags } = this.groups()
+    return { name: names[group] ?? '', module: modules[group] ?? '', flags: flags[group] ?? 0 }
+  }
+}
+
+/** Labels that are shown as one have one number. */
+function grouped(profile, by, hasLines) {
+  const { labels } = profile
+  const groups = new Int32Array(labels.count)
+  const [names, modules, flags, numbers] = [[], [], [], new Map()]
+  for (let label = 0; label < labels.count; label++) {
+    const [name, module] = told(profile, label, by, hasLines)
+    // Functions of one name in two modules are two.
+    const key = by === 'module' ? name : `${labels.modules[label]} ${labels.flags[label]} ${name}`
+    let number = by === 'function' && !hasLines ? label : numbers.get(key)
+    if (number === undefined || number === names.length) {
+      number = names.push(name) - 1
+      modules.push(module)
+      flags.push(by === 'module' ? labels.flags[label] & ~2 : labels.flags[label])
+      numbers.set(key, number)
+    }
+    groups[label] = number
+  }
+  const hidden = names.push(HIDDEN) - 1
+  modules.push('')
+  flags.push(8)
+  return { groups, names, modules, flags, hidden, ranks: ranked(names) }
+}
+
+function told(profile, label, by, hasLines) {
+  const [name, module] = [nameOf(profile, label), moduleOf(profile, label)]
+  if (by === 'module') return [profile.labels.flags[label] & 8 ? name : module || '[unknown]', '']
+  if (by === 'function' && hasLines) return [name.replace(/ \([^()]*:\d+\)$/u, ''), module]
+  return [name, module]
+}

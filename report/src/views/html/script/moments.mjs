@@ -1,0 +1,67 @@
+// The flame chart: stacks of single tasks in the order of time. A task's samples go in; boxes come out, each with its
+// group, its level and the stretch of time in which nothing else was seen there.
+
+import { firstFrom, isTime } from './selection.mjs'
+
+/** Boxes deeper than this are not drawn. */
+export const LEVELS_MAX = 128
+
+/**
+ * The boxes of one task between two times, which are cut into `slots`: of each the first sample is drawn. `period` is
+ * how long a sample stands for, at most.
+ */
+export function chart(profile, { seen, counts, groups }, task, { range: [from, to], slots, period }) {
+  const { times, tasks, stacks, weights, parents, frames } = profile
+  const isWait = isTime(profile)
+  const slot = Math.max(1, (to - from) / slots)
+  const boxes = []
+  // By level, the boxes that may go on.
+  const open = []
+  let [depth, until, taken] = [0, -Infinity, -Infinity]
+  const close = level => (open.length = Math.min(open.length, level))
+  for (let sample = isWait ? 0 : firstFrom(times, from); sample < times.length; sample++) {
+    const start = times[sample]
+    if (start >= to) break
+    if (tasks[sample] !== task || !counts[stacks[sample]]) continue
+    const end = start + (isWait ? weights[sample] : period)
+    if (end <= from) continue
+    // In a slot that has a sample already, it only lasts longer.
+    if (Math.floor((start - from) / slot) === taken) {
+      for (const box of open) box.to = Math.max(box.to, end)
+      until = Math.max(until, end)
+      continue
+    }
+    taken = Math.floor((start - from) / slot)
+    if (start > until + slot) close(0)
+    const path = []
+    for (let node = stacks[sample]; node > 0; node = parents[node]) {
+      if (seen[frames[node]]) path.push(groups[frames[node]])
+    }
+    path.reverse()
+    let level = 0
+    while (level < open.length && level < path.length && open[level].group === path[level]) level++
+    for (const box of open) box.to = start
+    close(level)
+    for (const box of open) box.to = end
+    for (; level < Math.min(path.length, LEVELS_MAX); level++) {
+      open.push({ group: path[level], level, from: start, to: end })
+      boxes.push(open[level])
+    }
+    until = end
+    depth = Math.max(depth, Math.min(path.length, LEVELS_MAX))
+  }
+  return { boxes, depth }
+}
+
+/** How long a sample stands for: the usual time between two of a task. */
+export function usualPeriod({ times, tasks }) {
+  const [last, steps] = [new Map(), []]
+  const step = Math.max(1, Math.floor(times.length / 20000))
+  for (let sample = 0; sample < times.length && steps.length < 4000; sample++) {
+    const before = last.get(tasks[sample])
+    if (before !== undefined && times[sample] > before && sample % step === 0) steps.push(times[sample] - before)
+    last.set(tasks[sample], times[sample])
+  }
+  steps.sort((a, b) => a - b)
+  return steps[Math.floor(steps.length / 2)] ?? 1
+}
