@@ -28,10 +28,14 @@ fn page_with(recording: &Recording, options: &Options) -> String {
     let mut take = |sampled: &Sampled, _: &Profile| tally.add(sampled);
     let each = Some(&mut take as &mut _);
     let profile = gather(&[recording], &library, options, &|_, _| {}, each);
+    written(recording, &profile, &tally)
+}
+
+fn written(recording: &Recording, profile: &Profile, tally: &Tally) -> String {
     let page = Page {
         recordings: &[(recording, survey(recording, &|_, _| {}))],
-        profile: &profile,
-        tally: &tally,
+        profile,
+        tally,
         chosen: String::new(),
         identify: false,
         drawing: &FlameOptions {
@@ -91,6 +95,31 @@ fn a_page_holds_tables_pictures_and_what_they_rest_on() {
         assert!(!page.contains(loaded), "{loaded}");
     }
     assert!(!page.contains("://"), "{page}");
+}
+
+/// What the page carries of samples, packed.
+fn samples(page: &str) -> &str {
+    let (_, rest) = page.split_once("<template id=\"samples\">").unwrap();
+    rest.split_once("</template>").unwrap().0
+}
+
+#[test]
+fn what_was_not_running_goes_along_for_the_time_line() {
+    let recording = open(small());
+    let mut library = Library::default();
+    library.only_given = true;
+    let mut tally = Tally::default();
+    let mut take = |sampled: &Sampled, _: &Profile| tally.add(sampled);
+    let each = Some(&mut take as &mut _);
+    let options = Options::default();
+    let profile = gather(&[&recording], &library, &options, &|_, _| {}, each);
+    let without = written(&recording, &profile, &tally);
+    tally.add_idle(std::slice::from_ref(&recording));
+    let with = written(&recording, &profile, &tally);
+    assert_ne!(samples(&with), samples(&without));
+    // Nothing else of the page counts it.
+    let (head, _) = with.split_once("<template").unwrap();
+    assert!(without.starts_with(head));
 }
 
 #[test]

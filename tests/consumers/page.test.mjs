@@ -9,11 +9,12 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { MISSING, launch } from './browser.mjs'
-import { OUT, recordings, stacks, sum, uniprof } from './uniprof.mjs'
+import { OUT, ROOT, recordings, stacks, sum, uniprof } from './uniprof.mjs'
 
 const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
 
 const RECORDINGS = recordings()
+const PICTURES = join(ROOT, 'docs/pictures')
 const file = name => join(OUT, `${name}-page.html`)
 
 /** Opens a page and keeps what it asks for and what goes wrong. */
@@ -320,6 +321,28 @@ describe('page', { skip: MISSING }, () => {
       await page.close()
     })
   }
+
+  test('the picture of the README is of this page', async () => {
+    const { page } = await open(browser.context, file('pack-stack'), '#tab=flame')
+    // What the boxes are of, as the table has it.
+    await page.locator('#tab-functions').click()
+    const lines = (await rows(page)).map(({ numbers, name }) => [...numbers, name].join('  '))
+    const tracks = await page.locator('.track').allTextContents()
+    const text = [...tracks, ...lines, ''].join('\n')
+    await page.locator('#tab-flame').click()
+    await page.waitForSelector('#panel-flame:not([hidden])')
+    await page.setViewportSize({ width: 1200, height: 900 })
+    const clip = await page.locator('#views').boundingBox()
+    const picture = await page.screenshot({ path: join(OUT, 'page.png'), fullPage: true, clip })
+    if (process.env.UNIPROF_BLESS) {
+      writeFileSync(join(PICTURES, 'page.png'), picture)
+      writeFileSync(join(PICTURES, 'page.txt'), text)
+    }
+    const asks = 'UNIPROF_BLESS=1 tests/consumers/run makes it anew'
+    strictEqual(text, readFileSync(join(PICTURES, 'page.txt'), 'utf8'), asks)
+    ok(readFileSync(join(PICTURES, 'page.png')).length > 10_000, asks)
+    await page.close()
+  })
 
   test('a script that came into it all the same stays dead', async () => {
     const page = readFileSync(file('calls'), 'utf8')

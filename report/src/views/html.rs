@@ -16,6 +16,7 @@ use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::{Survey, survey};
+use crate::recording::unit::Unit;
 use crate::text::printable;
 use std::io::{self, Write};
 
@@ -38,6 +39,10 @@ impl Drawn for Tally {
     }
 
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
+        // Where flags choose, what they leave out is not shown.
+        if shown.form.chosen.is_empty() && shown.profile.unit() == Unit::Samples {
+            self.add_idle(shown.recordings);
+        }
         let surveyed = shown.recordings.iter();
         let surveyed = surveyed.map(|one| (one, survey(one, &|_, _| ())));
         let drawing = shown.flame_options();
@@ -80,7 +85,7 @@ const STYLE: &str = concat!(
 /// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
 /// what a name might smuggle in stays dead. A test of the page says what they must be.
 const STYLE_HASH: &str = "sha256-zHVZPR4sSAM+H8WwAcsRXYuMtAOp3TuMYGbUaKAfoZk=";
-const SCRIPT_HASH: &str = "sha256-vWRVA+hhhKVpBwK6A2WKkCudU40za4xpcd0FT6VJM2M=";
+const SCRIPT_HASH: &str = "sha256-poRLSQVoCb/3Q6KimPhXaFvd5IVTUrBZXt6j4cjCFwA=";
 
 /// Names are cut to so many columns: no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;

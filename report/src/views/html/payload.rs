@@ -9,7 +9,8 @@
 //!   line); of each label its name, module, file (numbers of texts), line and flags; of each stack, in preorder, how
 //!   many stacks before it its caller stands, and its label.
 //! - `samples`, in the order of time: ticks since the one before, task (its number in the JSON object), state, stack
-//!   (difference to the task's sample before, zigzag), and weights unless all are 1.
+//!   (difference to the task's sample before, zigzag), and weights unless all are 1. Stack 0 is none: what wasn't
+//!   running.
 
 mod base64;
 mod columns;
@@ -19,13 +20,14 @@ use super::Page;
 use crate::profile::Profile;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
+use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use columns::Columns;
 use preorder::Preorder;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use uprof::{State, Task};
 
@@ -69,13 +71,32 @@ impl Payload {
         if self.moments.len() == SAMPLES_MAX {
             return;
         }
-        let key = (sampled.recording, sampled.task);
+        let (number, task, amount) = (sampled.recording, sampled.task, sampled.weight.amount);
+        self.push(
+            number,
+            task,
+            sampled.since_ns,
+            sampled.state,
+            sampled.node,
+            amount,
+        );
+    }
+
+    fn push(
+        &mut self,
+        number: usize,
+        task: Task,
+        since_ns: u64,
+        state: State,
+        node: NodeId,
+        amount: u64,
+    ) {
+        let key = (number, task);
         let next = self.tasks.len() as u32;
         let task = *self.numbers.entry(key).or_insert(next);
         if task == next {
             self.tasks.push(key);
         }
-        let amount = sampled.weight.amount;
         if amount != 1 && self.weights.is_empty() {
             self.weights.resize(self.moments.len(), 1);
         }
@@ -83,11 +104,43 @@ impl Payload {
             self.weights.push(amount);
         }
         self.moments.push(Moment {
-            since_ns: sampled.since_ns,
-            node: sampled.node,
+            since_ns,
+            node,
             task,
-            state: sampled.state,
+            state,
         });
+    }
+
+    /// Takes what was seen of vCPUs and threads that were not running, as far as there is room: states without stacks,
+    /// which only the time line shows. `counted` are the states that have samples.
+    pub(super) fn add_idle(
+        &mut self,
+        number: usize,
+        recording: &Recording,
+        counted: &BTreeSet<State>,
+    ) {
+        for place in recording.blocks() {
+            // What can't be decoded is told by the account.
+            let Ok(block) = recording.samples(place) else {
+                continue;
+            };
+            let mut rows = block.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                if row.wait.is_some() || counted.contains(&row.state) {
+                    continue;
+                }
+                if self.moments.len() >= SAMPLES_MAX {
+                    return;
+                }
+                let since_ns = row.time_ns.saturating_sub(recording.start_ns());
+                self.push(number, row.task, since_ns, row.state, ROOT, 1);
+            }
+        }
+    }
+
+    /// The states of the samples.
+    pub(super) fn states(&self) -> BTreeSet<State> {
+        self.moments.iter().map(|one| one.state).collect()
     }
 
     /// Why the page can't carry them, if so.
@@ -176,7 +229,7 @@ fn about(page: &Page<'_>, tick_ns: u64) -> Value {
     let states = State::ALL.iter().map(|state| state.name());
     json!({
         "version": VERSION,
-        "unit": page.profile.unit().name(),
+        "unit": page.profile.unit().what(),
         "counted": page.profile.account.counted,
         "tick_ns": tick_ns,
         "length_ns": recordings.iter().map(length_ns).max().unwrap_or(0),

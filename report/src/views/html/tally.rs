@@ -30,6 +30,14 @@ impl Tally {
         let thread = (sampled.recording, sampled.task);
         *self.threads.entry(thread).or_default() += sampled.weight.amount;
     }
+
+    /// Takes, of all recordings, what was seen of vCPUs and threads that were not running: the time line shows it.
+    pub fn add_idle(&mut self, recordings: &[Recording]) {
+        let counted = self.payload.states();
+        for (number, recording) in recordings.iter().enumerate() {
+            self.payload.add_idle(number, recording, &counted);
+        }
+    }
 }
 
 /// Which vCPU or thread had how many samples.

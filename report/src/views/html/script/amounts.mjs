@@ -21,14 +21,14 @@ export function duration(ns) {
   return `${fixed(ns / 1e9, 2)} s`
 }
 
-/** A weight for tables. */
+/** A weight for tables. A unit is `samples`, or `time` with what it is of. */
 export function amount(weight, unit) {
-  return unit === 'nanoseconds' ? duration(weight) : `${weight}`
+  return unit === 'samples' ? `${weight}` : duration(weight)
 }
 
 /** A weight in a sentence. */
 export function phrase(weight, unit) {
-  return unit === 'nanoseconds' ? `${duration(weight)} off CPU` : `${weight} samples`
+  return `${amount(weight, unit)} ${unit.replace(/^time /, '')}`
 }
 
 /** A time since the start, as fine as `step_ns` asks for. */

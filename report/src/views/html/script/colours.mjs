@@ -17,8 +17,18 @@ function hashed(text) {
   return ((hash ^ (hash >>> 15)) >>> 0) / 2 ** 32
 }
 
+/** Colours by what they are of, one colouring at a time. */
+let known = { colouring: '', colours: new WeakMap() }
+
 /** The colour of a box; letters on it are dark. */
-export function colourOf(colouring, { name, module, flags }) {
+export function colourOf(colouring, of) {
+  if (known.colouring !== colouring) known = { colouring, colours: new WeakMap() }
+  let colour = known.colours.get(of)
+  if (!colour) known.colours.set(of, (colour = mixed(colouring, of)))
+  return colour
+}
+
+function mixed(colouring, { name, module, flags }) {
   const shade = hashed(name)
   if (flags & MADE) return 'hsl(215 12% 78%)'
   if (colouring === 'module') return `hsl(${Math.floor(hashed(module) * 360)} 62% ${68 + Math.floor(shade * 9)}%)`

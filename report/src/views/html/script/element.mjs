@@ -42,3 +42,16 @@ export function once(draw) {
     })
   }
 }
+
+/** A colour and what it says; SVG has it as an attribute, which needs no style. */
+export function swatch(name, colour) {
+  const SVG = 'http://www.w3.org/2000/svg'
+  const picture = document.createElementNS(SVG, 'svg')
+  const rect = document.createElementNS(SVG, 'rect')
+  for (const [key, value] of [['viewBox', '0 0 10 10'], ['class', 'swatch'], ['aria-hidden', 'true']]) {
+    picture.setAttribute(key, value)
+  }
+  for (const [key, value] of [['width', 10], ['height', 10], ['fill', colour]]) rect.setAttribute(key, value)
+  picture.append(rect)
+  return [picture, ` ${name} `]
+}

@@ -13,7 +13,7 @@ function stacks({ labels, parents, own }, each) {
 /** A line a stack, as flamegraph.pl and others read it; times in whole microseconds, as `export -f folded` has them. */
 export function foldedText(tree, nameOf, unit) {
   const lines = []
-  const width = weight => (unit === 'nanoseconds' ? Math.max(1, Math.round(weight / 1000)) : weight)
+  const width = weight => (unit === 'samples' ? weight : Math.max(1, Math.round(weight / 1000)))
   stacks(tree, (frames, weight) => {
     lines.push(`${frames.map(frame => nameOf(frame).replaceAll(';', ':')).join(';')} ${width(weight)}`)
   })
@@ -45,7 +45,7 @@ export function speedscope(tree, about, { name, unit }) {
       {
         type: 'sampled',
         name,
-        unit: unit === 'nanoseconds' ? 'nanoseconds' : 'none',
+        unit: unit === 'samples' ? 'none' : 'nanoseconds',
         startValue: 0,
         endValue: tree.total[0],
         samples,

@@ -92,10 +92,11 @@ export class Model {
     }))
   }
 
-  /** What is known of a group. */
+  /** What is known of a group: the same object each time. */
   about(group) {
-    const { names, modules, flags } = this.groups()
-    return { name: names[group] ?? '', module: modules[group] ?? '', flags: flags[group] ?? 0 }
+    const { names, modules, flags, known } = this.groups()
+    known[group] ??= { name: names[group] ?? '', module: modules[group] ?? '', flags: flags[group] ?? 0 }
+    return known[group]
   }
 }
 
@@ -120,7 +121,7 @@ function grouped(profile, by, hasLines) {
   const hidden = names.push(HIDDEN) - 1
   modules.push('')
   flags.push(8)
-  return { groups, names, modules, flags, hidden, ranks: ranked(names) }
+  return { groups, names, modules, flags, hidden, ranks: ranked(names), known: [] }
 }
 
 function told(profile, label, by, hasLines) {

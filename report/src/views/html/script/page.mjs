@@ -52,6 +52,7 @@ class Page {
     place.append(
       element('h2', {}, 'Time'),
       this.tracks.element,
+      this.tracks.legend,
       this.tracks.more,
       this.toolbar.element,
       this.picked,

@@ -70,7 +70,7 @@ export function firstFrom(times, time) {
 
 /** Whether samples have lengths: waits, of which a part may be selected. */
 export function isTime(profile) {
-  return profile.about.unit === 'nanoseconds'
+  return profile.about.unit === 'time off CPU'
 }
 
 /** What each stack weighs in the selection, by its number, and all of them. */

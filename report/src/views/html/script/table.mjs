@@ -6,8 +6,10 @@ import { compare } from './functions.mjs'
 import { shortened } from './names.mjs'
 import { INLINED } from './profile.mjs'
 
-/** Rows that are shown at once. */
+/** Rows that are shown, and those that are made at once: the others follow when the selection rests. */
 const ROWS_MAX = 1000
+const ROWS_FIRST = 100
+const REST_MS = 250
 const SVG = 'http://www.w3.org/2000/svg'
 
 export class Table {
@@ -45,11 +47,13 @@ export class Table {
     if (key && (look.sort !== 'self' || look.order !== 'descending')) {
       shown.sort((a, b) => sign * compare(key(a), key(b)))
     }
-    const cells = shown.slice(0, ROWS_MAX).map(row => this.row(row, { all, unit, about }))
-    this.body.replaceChildren(...cells)
-    const more = shown.length - cells.length
+    const made = (from, to) => shown.slice(from, to).map(row => this.row(row, { all, unit, about }))
+    this.body.replaceChildren(...made(0, ROWS_FIRST))
+    clearTimeout(this.rest)
+    this.rest = setTimeout(() => this.body.append(...made(ROWS_FIRST, ROWS_MAX)), REST_MS)
+    const more = shown.length - ROWS_MAX
     const none = rows.length ? 'No function has what is sought.' : 'Nothing is in the selection.'
-    this.note.textContent = more > 0 ? `${more} more are not shown: search for them.` : cells.length ? '' : none
+    this.note.textContent = more > 0 ? `${more} more are not shown: search for them.` : shown.length ? '' : none
     return shown.length
   }
 

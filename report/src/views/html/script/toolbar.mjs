@@ -2,7 +2,7 @@
 
 import { moment, phrase, share } from './amounts.mjs'
 import { COLOURINGS, legendOf } from './colours.mjs'
-import { button, choice, element, toggle } from './element.mjs'
+import { button, choice, element, swatch, toggle } from './element.mjs'
 import { foldedText, speedscope } from './folded.mjs'
 import { GROUPINGS } from './model.mjs'
 
@@ -137,17 +137,4 @@ export class Toolbar {
     element('a', { href: file, download: 'selection.speedscope.json' }).click()
     setTimeout(() => URL.revokeObjectURL(file), 10_000)
   }
-}
-
-/** A colour and what it says; SVG has it as an attribute, which needs no style. */
-function swatch(name, colour) {
-  const SVG = 'http://www.w3.org/2000/svg'
-  const picture = document.createElementNS(SVG, 'svg')
-  const rect = document.createElementNS(SVG, 'rect')
-  for (const [key, value] of [['viewBox', '0 0 10 10'], ['class', 'swatch'], ['aria-hidden', 'true']]) {
-    picture.setAttribute(key, value)
-  }
-  for (const [key, value] of [['width', 10], ['height', 10], ['fill', colour]]) rect.setAttribute(key, value)
-  picture.append(rect)
-  return [picture, ` ${name} `]
 }

@@ -3,7 +3,7 @@
 
 import { moment } from './amounts.mjs'
 import { activity } from './activity.mjs'
-import { button, element } from './element.mjs'
+import { button, element, swatch } from './element.mjs'
 import { Surface, ink } from './surface.mjs'
 
 const ROW = 22
@@ -18,6 +18,8 @@ export class Tracks {
     Object.assign(this, { model, change, told, view: [0, model.end], drag: null, isAll: false })
     const { tasks } = model.profile.about
     this.order = ordered(model)
+    this.states = []
+    for (const state of model.profile.states) this.states[state] = true
     this.names = element('div', { class: 'names', role: 'group', 'aria-label': 'Tracks' })
     this.canvas = element('canvas', {
       class: 'tracks',
@@ -35,6 +37,7 @@ export class Tracks {
     this.canvas.addEventListener('wheel', event => this.wheel(event), { passive: false })
     this.surface = new Surface(this.canvas, () => this.draw())
     this.more = button('', () => ((this.isAll = !this.isAll), this.list(), this.draw()), { hidden: tasks.length <= FIRST })
+    this.legend = element('p', { class: 'legend' })
     this.element = element('div', { class: 'timeline' }, this.names, this.canvas)
     this.list()
   }
@@ -97,6 +100,9 @@ export class Tracks {
       this.drawRow(pen, sums, { y, bins, tints })
     })
     this.drawRow(pen, [all], { y: AXIS, bins, tints })
+    const other = states.filter((_, state) => state > 0 && this.states[state])
+    const swatches = other.flatMap(name => swatch(name, tints[states.indexOf(name)]))
+    this.legend.replaceChildren(...(other.length ? [...swatch('running', tints[0]), ...swatches] : []))
     this.drawAxis(pen, width, hue)
     this.drawSelection(pen, width, AXIS + height * ROW, hue)
   }
@@ -251,7 +257,9 @@ export class Tracks {
 /** Tasks, those with the most samples first. */
 function ordered({ profile }) {
   const sums = new Float64Array(profile.about.tasks.length)
-  profile.tasks.forEach((task, sample) => (sums[task] += profile.weights ? profile.weights[sample] : 1))
+  profile.tasks.forEach((task, sample) => {
+    if (profile.stacks[sample]) sums[task] += profile.weights ? profile.weights[sample] : 1
+  })
   return [...sums.keys()].sort((a, b) => sums[b] - sums[a] || a - b)
 }
 

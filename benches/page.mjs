@@ -1,0 +1,104 @@
+#!/usr/bin/env node
+// The page of `report --html` with a million samples, in headless Chromium, beside speedscope: how long it takes to open,
+// to select, and how much memory it has then. Medians of nine, in milliseconds and MiB.
+//
+//     benches/page.mjs [SAMPLES [UNIPROF]]      1,000,000 takes some minutes
+//
+// Needs Debian's chromium and what tests/consumers/run installs; builds an example of the report package.
+// Opening ends when the page can be used, after its first drawing; selecting is from the key to the drawing of half of
+// the recording, in the view that is named. Memory is V8's heap and the arrays beside it, after a collection.
+
+import { execFileSync, spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, statSync, readFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+
+const ROOT = join(import.meta.dirname, '..')
+const CONSUMERS = join(ROOT, 'tests/consumers')
+const { launch, serve } = await import(join(CONSUMERS, 'browser.mjs'))
+const [samples = '1000000', program = join(ROOT, 'target/release/uniprof')] = process.argv.slice(2)
+const ROUNDS = 9
+const folder = mkdtempSync(join(tmpdir(), 'uniprof-page-'))
+const [recording, html, json] = ['uprof', 'html', 'speedscope.json'].map(end => join(folder, `run.${end}`))
+
+/** Runs a command; status 1 is uniprof's way to say that samples were lost. */
+function quiet(command, ...args) {
+  const ran = spawnSync(command, args, { stdio: 'ignore' })
+  if (ran.error || ran.status > 1) throw ran.error ?? new Error(`${command} ${args.join(' ')} failed`)
+}
+
+function median(numbers) {
+  return [...numbers].sort((a, b) => a - b)[Math.floor(numbers.length / 2)]
+}
+
+/** What V8 has in its heap, and in arrays beside it. */
+async function memory(page) {
+  const session = await page.context().newCDPSession(page)
+  await session.send('HeapProfiler.collectGarbage')
+  const { usedSize, backingStorageSize = 0 } = await session.send('Runtime.getHeapUsage')
+  return (usedSize + backingStorageSize) / 2 ** 20
+}
+
+/** From a key on the time line to the drawing of what it selects. */
+function select(page) {
+  return page.evaluate(async () => {
+    const line = document.querySelector('canvas.tracks')
+    const before = document.querySelector('.selected').textContent
+    const began = performance.now()
+    line.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }))
+    await new Promise(drawn => requestAnimationFrame(drawn))
+    const spent = performance.now() - began
+    if (document.querySelector('.selected').textContent === before) throw new Error('nothing was selected')
+    return spent
+  })
+}
+
+/** Opens an address nine times; `ready` waits until it can be used. */
+async function opened(context, address, ready, then = async () => ({})) {
+  const found = []
+  for (let round = 0; round < ROUNDS; round++) {
+    const page = await context.newPage()
+    const began = performance.now()
+    await page.goto(address)
+    await ready(page)
+    const open = performance.now() - began
+    found.push({ open, memory: await memory(page), ...(await then(page)) })
+    await page.close()
+  }
+  const kinds = Object.keys(found[0])
+  return kinds.map(kind => `${kind} ${median(found.map(one => one[kind])).toFixed(0)}`).join(', ')
+}
+
+try {
+  execFileSync('cargo', ['build', '--quiet', '--locked', '-p', 'uniprof-report', '--example', 'synthetic'], { cwd: ROOT })
+  quiet(join(ROOT, 'target/debug/examples/synthetic'), samples, recording)
+  quiet(program, 'report', `--html=${html}`, recording)
+  quiet(program, 'export', '--format', 'speedscope', '--output', json, recording)
+  const part = id => new RegExp(`<template id="${id}">([^<]*)`).exec(readFileSync(html, 'utf8'))[1].length
+  const mib = file => (statSync(file).size / 2 ** 20).toFixed(1)
+  console.log(`${samples} samples: page ${mib(html)} MiB, speedscope's JSON ${mib(json)} MiB`)
+  console.log(`a sample: ${(part('samples') / Number(samples)).toFixed(2)} bytes of the page`)
+  const browser = await launch()
+  const alive = page => page.waitForSelector(':root.alive', { state: 'attached' })
+  const selected = async page => {
+    await page.evaluate(() => document.querySelector('#tab-flame').click())
+    const spent = { flame: await select(page) }
+    await page.evaluate(() => document.querySelector('#tab-functions').click())
+    return { ...spent, functions: await select(page) }
+  }
+  // Half of the recording: of steps of a microsecond, by the rate of the made-up one.
+  const half = `#from=1&to=${Math.round((Number(samples) / 2 / 997 / 2) * 1e6)}`
+  const address = pathToFileURL(html).href + half
+  console.log(`page: ${await opened(browser.context, address, alive, selected)}`)
+  const server = await serve({ '/speedscope': join(CONSUMERS, 'node_modules/speedscope/dist/release'), '/out': folder })
+  const profile = encodeURIComponent(`${server.url}/out/run.speedscope.json`)
+  // With several threads it says which is shown.
+  const loaded = page => page.getByText(/^Export$|\(1\/\d+\)/u).first().waitFor()
+  const there = `${server.url}/speedscope/index.html#profileURL=${profile}`
+  console.log(`speedscope: ${await opened(browser.context, there, loaded)}`)
+  server.close()
+  await browser.close()
+} finally {
+  rmSync(folder, { recursive: true })
+}
