@@ -13,7 +13,7 @@ use uniprof_record::elf::Image;
 use uniprof_record::gdb;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
-use uniprof_record::qemu;
+use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
 
@@ -122,9 +122,20 @@ pub const BACKENDS: &[Backend] = &[
         what: "a QEMU guest, by its QMP monitor",
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: open_qemu,
-        examine: |path, elf| Ok(qemu::doctor::examine(Path::new(path), elf)),
+        open: |path, wanted, plan| open_qemu(&Monitor::Socket(path.into()), wanted, plan),
+        examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::Socket(path.into()), elf)),
         examine_host: Some(qemu::doctor::examine_host),
+        read_mark: None,
+    },
+    Backend {
+        prefix: "libvirt:",
+        form: "libvirt:NAME",
+        what: "a QEMU guest that libvirt runs",
+        budget: STUB_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
+        open: |name, wanted, plan| open_qemu(&libvirt(name)?, wanted, plan),
+        examine: |name, elf| Ok(qemu::doctor::examine(&libvirt(name)?, elf)),
+        examine_host: None,
         read_mark: None,
     },
     Backend {
@@ -273,12 +284,15 @@ fn open_gdb(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<S
     Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?)
 }
 
-fn open_qemu(path: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(qemu::source::open(
-        Path::new(path),
-        images_of(wanted)?,
-        plan,
-    )?)
+fn open_qemu(monitor: &Monitor, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+    Ok(qemu::source::open(monitor, images_of(wanted)?, plan)?)
+}
+
+fn libvirt(name: &str) -> anyhow::Result<Monitor> {
+    if name.is_empty() {
+        bail!("`libvirt:` names no domain: `virsh list` shows those that run");
+    }
+    Ok(Monitor::Libvirt(qemu::Domain::named(name)))
 }
 
 fn open_agent(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {

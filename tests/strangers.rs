@@ -5,7 +5,7 @@
 
 use assert_cmd::cargo::cargo_bin;
 use std::io::{Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -344,4 +344,39 @@ fn a_monitor_that_is_never_done_is_left() {
         Some(b"{\"event\": \"STOP\"}\n".to_vec())
     });
     is_left_in_time(folder, "qemu:./events");
+}
+
+/// libvirt is asked by a program, of which nothing is believed.
+#[test]
+fn a_virsh_that_is_never_done_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", folder.path().display());
+    for (script, expected) in [
+        ("exec sleep 60", "did not answer for libvirt:web in time"),
+        ("exec yes", "has no end"),
+        ("echo no JSON", "libvirt:web is no QMP monitor"),
+        ("echo '{}'", "neither result nor error"),
+        ("echo '{\"event\": 1}'", "answers with an event"),
+        (
+            "printf 'error: \\033]0;gone\\007\\nerror: no such domain\\n' >&2; exit 1",
+            "gone\\x07; no such domain",
+        ),
+    ] {
+        let virsh = folder.path().join("virsh");
+        std::fs::write(&virsh, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&virsh, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let start = Instant::now();
+        let output = Command::new(cargo_bin("uniprof"))
+            .args(["record", "-d", "1s", "libvirt:web"])
+            .env("PATH", &path)
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{script}: {said}");
+        assert!(said.contains(expected), "{script}: {said}");
+        assert!(!said.contains('\x1b'), "{script}: {said}");
+        assert!(start.elapsed() < Duration::from_secs(15), "{script}");
+    }
 }

@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use stub::State;
 use tempfile::TempDir;
 use uniprof_record::plan::LEAF_STACK_BYTES;
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
+use uniprof_record::qemu::{Domain, Monitor};
 use uniprof_record::ring::{Sink, ring};
 use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
 use uniprof_record::{
@@ -82,6 +84,7 @@ const ROWS: &[Row] = &[
     Row { prefix: "cgroup:", what: "a control group", open: by_cgroup },
     Row { prefix: "gdb:", what: "a fake stub", open: by_stub },
     Row { prefix: "qemu:", what: "a fake monitor and a fake stub", open: by_monitor },
+    Row { prefix: "libvirt:", what: "a fake virsh, monitor and stub", open: by_libvirt },
     Row { prefix: "agent:", what: "a fake guest with a real agent", open: by_agent },
     Row { prefix: "", what: "a fake guest in the place of a Xen domain", open: by_fake },
 ];
@@ -237,7 +240,33 @@ fn by_stub(plan: &Plan) -> Result<Subject, String> {
 fn by_monitor(plan: &Plan) -> Result<Subject, String> {
     let (folder, state) = (tempfile::tempdir().unwrap(), Arc::default());
     let path = stub::monitor(folder.path(), &stub::stub(folder.path(), &state));
-    let source = qemu::source::open(&path, Vec::new(), plan).unwrap();
+    let source = qemu::source::open(&Monitor::Socket(path), Vec::new(), plan).unwrap();
+    Ok(of_fake(source, state, Some(folder)))
+}
+
+/// Passes a command on to the fake monitor, as libvirt does to QEMU's.
+const FAKE_VIRSH: &str = r#"#!/usr/bin/env python3
+import pathlib, socket, sys
+command = next(word for word in sys.argv if word.startswith("--cmd=")).removeprefix("--cmd=")
+monitor = socket.socket(socket.AF_UNIX)
+monitor.connect(str(pathlib.Path(__file__).with_name("qmp")))
+lines = monitor.makefile("rw")
+lines.readline()
+lines.write(command + "\n")
+lines.flush()
+print(lines.readline())
+"#;
+
+fn by_libvirt(plan: &Plan) -> Result<Subject, String> {
+    let (folder, state) = (tempfile::tempdir().unwrap(), Arc::default());
+    stub::monitor(folder.path(), &stub::stub(folder.path(), &state));
+    let virsh = folder.path().join("virsh");
+    std::fs::write(&virsh, FAKE_VIRSH).unwrap();
+    std::fs::set_permissions(&virsh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let name = "web".to_owned();
+    let monitor = Monitor::Libvirt(Domain { name, virsh });
+    let source =
+        qemu::source::open(&monitor, Vec::new(), plan).map_err(|error| error.to_string())?;
     Ok(of_fake(source, state, Some(folder)))
 }
 

@@ -22,7 +22,7 @@ import printed  # noqa: E402
 OUT = ROOT / "tests/out/qemu"
 GUESTS = ROOT / "tests/out/guests"
 PACKAGES = ["qemu-system-x86", "qemu-system-arm", "gcc", "make", "gcc-aarch64-linux-gnu",
-            "gdb-multiarch", "strace"]
+            "gdb-multiarch", "strace", "libvirt-daemon-system", "libvirt-clients"]
 
 
 class CannotRun(Exception):
@@ -47,7 +47,7 @@ def make_agent():
 def prepare():
     """Installs what is missing, builds the program and the guests."""
     needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
-              "gdb-multiarch", "strace"]
+              "gdb-multiarch", "strace", "libvirtd", "virsh"]
     if any(shutil.which(tool) is None for tool in needed):
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
         if os.geteuid() != 0 or shutil.which("apt-get") is None:

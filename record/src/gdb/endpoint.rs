@@ -39,10 +39,12 @@ impl Endpoint {
     pub fn is_taken(&self) -> bool {
         let rows = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         match self {
-            // Flags, type, state 3 (SS_CONNECTED), inode, path.
+            // Flags, type, state 3 (SS_CONNECTED), inode, path, in which there may be spaces.
             Endpoint::Unix(path) => rows("/proc/net/unix").lines().any(|row| {
-                let mut fields = row.split_ascii_whitespace().skip(5);
-                fields.next() == Some("03") && fields.nth(1).map(std::path::Path::new) == Some(path)
+                row.split_ascii_whitespace().nth(5) == Some("03")
+                    && row
+                        .strip_suffix(&*path.to_string_lossy())
+                        .is_some_and(|row| row.ends_with(' '))
             }),
             Endpoint::Tcp(address) => {
                 let mut all = address.to_socket_addrs().into_iter().flatten();

@@ -7,21 +7,27 @@ use super::ram::SharedRam;
 use crate::gdb::endpoint::Endpoint;
 use uprof::Arch;
 
-/// What to change about the machine, and why; empty if nothing would help.
-pub fn advice(machine: &Machine) -> Vec<String> {
+/// What to change about a machine that libvirt runs (`is_libvirt`) or someone else, and why; empty where nothing is
+/// left to gain.
+pub fn advice(machine: &Machine, is_libvirt: bool) -> Vec<String> {
     let mut all = Vec::new();
     let arch = match machine.arch.as_str() {
         "aarch64" => Arch::Aarch64,
         _ => Arch::X86_64,
     };
     if let Err(why) = SharedRam::open(machine, arch) {
+        let how = if is_libvirt {
+            "give the domain <memoryBacking><source type='file'/><access mode='shared'/></memoryBacking>"
+        } else {
+            "give QEMU -object memory-backend-file,id=mem,size=SIZE,mem-path=/dev/shm/NAME,share=on \
+             -machine memory-backend=mem"
+        };
         all.push(format!(
-            "guest memory is read through the gdb stub ({why}): give QEMU \
-             -object memory-backend-file,id=mem,size=SIZE,mem-path=/dev/shm/NAME,share=on \
-             -machine memory-backend=mem, and a sample needs one round trip instead of two"
+            "guest memory is read through the gdb stub ({why}): {how}, and a sample needs one round trip instead of two"
         ));
     }
     match &machine.stub {
+        Stub::None if is_libvirt => {} // `uniprof record` starts it
         Stub::None => all.push(
             "the gdb stub is not started: `uniprof record` starts it for the recording; \
              -gdb unix:PATH,server=on,wait=off does so from the start"
@@ -38,11 +44,14 @@ pub fn advice(machine: &Machine) -> Vec<String> {
         Stub::Listens(Endpoint::Unix(_)) => {}
     }
     if !machine.kvm {
-        all.push(
-            "the guest is emulated (TCG), so that its speed is not that of a processor: -accel kvm, \
-             where the host can"
-                .into(),
-        );
+        let how = if is_libvirt {
+            "<domain type='kvm'>"
+        } else {
+            "-accel kvm"
+        };
+        all.push(format!(
+            "the guest is emulated (TCG), so that its speed is not that of a processor: {how}, where the host can"
+        ));
     }
     all
 }
@@ -53,14 +62,17 @@ mod tests {
 
     #[test]
     fn each_lack_has_its_advice() {
-        let bare = advice(&Machine::default());
+        let bare = advice(&Machine::default(), false);
         assert_eq!(bare.len(), 3, "{bare:?}");
         assert!(bare[0].contains("memory-backend-file"));
+        let managed = advice(&Machine::default(), true);
+        assert_eq!(managed.len(), 2, "{managed:?}");
+        assert!(managed[0].contains("<memoryBacking>"));
         let unix = Machine {
             kvm: true,
             stub: Stub::Listens(Endpoint::Unix("/run/gdb".into())),
             ..Machine::default()
         };
-        assert_eq!(advice(&unix).len(), 1);
+        assert_eq!(advice(&unix, false).len(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::advice::advice;
 use super::machine::Machine;
-use super::qmp::Qmp;
+use super::qmp::Monitor;
 use super::source;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 /// Most guests that are listed.
 const GUESTS_MAX: usize = 32;
 
-/// Examines the guest whose monitor listens at `path`.
-pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
+/// Examines the guest of `monitor`.
+pub fn examine(monitor: &Monitor, elf: Option<&Path>) -> Report {
     let mut report = Report::default();
-    let machine = match ask(path) {
+    let machine = match ask(monitor) {
         Ok(machine) => machine,
         Err(error) => {
             report.say(Verdict::Bad, error.to_string());
@@ -29,10 +29,13 @@ pub fn examine(path: &Path, elf: Option<&Path>) -> Report {
     let known = machine.kernel.as_deref();
     let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
     let image = say_image(&mut report, elf);
-    let target = format!("qemu:{}", path.display());
-    let opened = source::open(path, Vec::new(), &Plan::default());
+    let target = match monitor {
+        Monitor::Socket(path) => format!("qemu:{}", path.display()),
+        Monitor::Libvirt(domain) => domain.to_string(),
+    };
+    let opened = source::open(monitor, Vec::new(), &Plan::default());
     examine_source(&mut report, opened, &target, image.as_ref(), elf);
-    for sentence in advice(&machine) {
+    for sentence in advice(&machine, matches!(monitor, Monitor::Libvirt(_))) {
         report.say(Verdict::Poor, sentence);
     }
     report
@@ -94,6 +97,14 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
         return Some(format!("qemu:{}", folder.join(first(path)).display()));
     }
+    // libvirt is connected to the monitor itself.
+    if words
+        .iter()
+        .any(|word| word.as_ref().starts_with("socket,id=charmonitor"))
+    {
+        let name = value("name")?.split(',').next()?;
+        return Some(format!("libvirt:{}", name.strip_prefix("guest=")?));
+    }
     if words.iter().any(|word| is_option(word.as_ref(), "s")) {
         return Some("gdb::1234".into());
     }
@@ -103,8 +114,8 @@ fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
     socket.or_else(|| Some(format!("gdb:{}", first(stub.strip_prefix("tcp:")?))))
 }
 
-fn ask(path: &Path) -> Result<Machine, SourceError> {
-    let mut qmp = Qmp::connect(path)?;
+fn ask(monitor: &Monitor) -> Result<Machine, SourceError> {
+    let mut qmp = monitor.connect()?;
     Ok(Machine::ask(&mut qmp)?)
 }
 
@@ -121,10 +132,13 @@ mod tests {
         assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
         assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
         assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
+        let managed = "qemu -name guest=web,debug-threads=on -chardev socket,id=charmonitor,fd=29";
+        assert_eq!(of(managed).as_deref(), Some("libvirt:web"));
         for other in [
             "qemu -S -nographic",
             "qemu -qmp stdio",
             "qemu -gdb",
+            "qemu -chardev socket,id=charmonitor,fd=3",
             "qemu -name qmp unix:/a",
         ] {
             assert_eq!(of(other), None, "{other}");

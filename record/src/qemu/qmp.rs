@@ -1,21 +1,27 @@
 //! A client of QEMU's machine protocol: JSON, one object per line.
 //!
-//! Input: commands. Output: their results. Events are skipped; replies are bounded in size and time. Source: QEMU
-//! documentation, "QEMU Machine Protocol Specification".
+//! Input: commands. Output: their results. Events are skipped; replies are bounded in size and time. A monitor serves
+//! one program: where that is libvirt, it passes commands on (`virsh`).
+//! Source: QEMU documentation, "QEMU Machine Protocol Specification".
 
+use super::virsh::{Domain, VirshError};
 use crate::gdb::endpoint::{Connection, Endpoint, deadline};
 use crate::gdb::error::GdbError;
 use crate::source::SourceError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest conversation: a monitor answers in milliseconds.
 const WHOLE: Duration = Duration::from_secs(3);
+/// The same where libvirt passes commands on: each takes a program, and libvirt's turn.
+const LIBVIRT_PATIENCE: Duration = Duration::from_secs(5);
+const LIBVIRT_WHOLE: Duration = Duration::from_secs(10);
 /// Longest reply; a machine with many devices has a long memory map. Parsed, it may take 32 times as much.
 const MOST_LINE_BYTES: usize = 2 << 20;
 /// Most events that may come before an answer.
@@ -50,6 +56,9 @@ pub enum QmpError {
         /// What is wrong.
         problem: String,
     },
+    /// libvirt doesn't pass the command on.
+    #[error(transparent)]
+    Libvirt(VirshError),
     /// QEMU refused a command.
     #[error("QEMU refused {command}: {reason}")]
     Refused {
@@ -77,38 +86,82 @@ impl From<QmpError> for SourceError {
     }
 }
 
-/// A connection to a monitor.
+/// Where a machine's monitor is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Monitor {
+    /// It listens at this socket.
+    Socket(PathBuf),
+    /// libvirt is connected to that of its domain.
+    Libvirt(Domain),
+}
+
+impl fmt::Display for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Monitor::Socket(path) => path.display().fmt(f),
+            Monitor::Libvirt(domain) => domain.fmt(f),
+        }
+    }
+}
+
+impl Monitor {
+    /// Begins a conversation.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn connect(&self) -> Result<Qmp, QmpError> {
+        match self {
+            Monitor::Socket(path) => {
+                let endpoint = Endpoint::Unix(path.clone());
+                let connection = endpoint.connect(PATIENCE).map_err(QmpError::Unreachable)?;
+                Qmp::over(connection, path)
+            }
+            Monitor::Libvirt(domain) => Ok(Qmp::new(self, Way::Libvirt(domain.clone()))),
+        }
+    }
+}
+
+/// A conversation with a monitor.
 pub struct Qmp {
-    path: String,
-    connection: Connection,
-    received: Vec<u8>,
-    /// When the whole conversation has to be over, however quick each reply is.
+    monitor: String,
+    way: Way,
+    /// Longest wait for an answer.
+    patience: Duration,
+    /// When the conversation has lasted too long, however quick each answer is.
     end_ns: u64,
 }
 
+/// How commands get to it.
+enum Way {
+    Socket(Lines),
+    Libvirt(Domain),
+}
+
 impl Qmp {
-    /// Connects to the monitor that listens at `path`, and negotiates capabilities.
-    ///
-    /// # Errors
-    /// Why there is no conversation.
-    pub fn connect(path: &Path) -> Result<Self, QmpError> {
-        let endpoint = Endpoint::Unix(path.to_owned());
-        let connection = endpoint.connect(PATIENCE).map_err(QmpError::Unreachable)?;
-        Qmp::over(connection, path)
+    fn new(monitor: &Monitor, way: Way) -> Self {
+        let (patience, whole) = match way {
+            Way::Socket(_) => (PATIENCE, WHOLE),
+            Way::Libvirt(_) => (LIBVIRT_PATIENCE, LIBVIRT_WHOLE),
+        };
+        Qmp {
+            monitor: monitor.to_string(),
+            way,
+            patience,
+            end_ns: deadline(whole),
+        }
     }
 
-    /// A client over an existing connection; `path` is its name in messages.
+    /// Talks over a connection that is there already, and ends the greeting; `path` is what messages call it.
     ///
     /// # Errors
-    /// As for [`Qmp::connect`].
+    /// As for [`Monitor::connect`].
     pub fn over(connection: Connection, path: &Path) -> Result<Self, QmpError> {
-        let mut qmp = Qmp {
-            path: path.display().to_string(),
+        let lines = Lines {
             connection,
             received: Vec::new(),
-            end_ns: deadline(WHOLE),
         };
-        let greeting = qmp.line("its greeting")?;
+        let mut qmp = Qmp::new(&Monitor::Socket(path.to_owned()), Way::Socket(lines));
+        let greeting = qmp.line("its greeting", None)?;
         if greeting.get("QMP").is_none() {
             return Err(qmp.nonsense("it greets otherwise"));
         }
@@ -121,14 +174,9 @@ impl Qmp {
     /// # Errors
     /// Why there is none.
     pub fn run(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
-        let line = format!(
-            "{}\n",
-            json!({ "execute": command, "arguments": arguments })
-        );
-        let sent = self.connection.send(line.as_bytes(), deadline(PATIENCE));
-        sent.map_err(|errno| self.silent(command, errno))?;
+        let mut question = Some(json!({ "execute": command, "arguments": arguments }).to_string());
         for _ in 0..MOST_EVENTS {
-            let mut answer = self.line(command)?;
+            let mut answer = self.line(command, question.take())?;
             if let Some(result) = answer.get_mut("return") {
                 return Ok(result.take());
             }
@@ -167,38 +215,31 @@ impl Qmp {
         }
     }
 
-    fn line(&mut self, command: &str) -> Result<Value, QmpError> {
-        let end_ns = deadline(PATIENCE).min(self.end_ns);
-        let mut searched = 0;
-        let mut bytes = [0; 16 << 10];
+    /// The next line, after the question if there is one.
+    fn line(&mut self, command: &str, question: Option<String>) -> Result<Value, QmpError> {
+        let end_ns = deadline(self.patience).min(self.end_ns);
         if monotonic_ns() > self.end_ns {
             // Events may keep coming, each in time.
             return Err(self.silent(command, Errno::ETIMEDOUT));
         }
-        loop {
-            let newline = self.received[searched..]
-                .iter()
-                .position(|&byte| byte == b'\n');
-            if let Some(at) = newline {
-                let line: Vec<u8> = self.received.drain(..=searched + at).collect();
-                return serde_json::from_slice(&line)
-                    .map_err(|error| self.nonsense(error.to_string()));
+        let line = match (&mut self.way, question) {
+            (Way::Socket(lines), question) => {
+                let line = lines.next(question, end_ns);
+                line.map_err(|errno| self.silent(command, errno))?
+                    .ok_or_else(|| self.nonsense("a line has no end"))?
             }
-            searched = self.received.len();
-            if searched > MOST_LINE_BYTES {
-                return Err(self.nonsense("a line has no end"));
+            (Way::Libvirt(domain), Some(question)) => {
+                let answer = domain.pass_on(&question, MOST_LINE_BYTES, end_ns);
+                answer.map_err(QmpError::Libvirt)?
             }
-            match self.connection.receive(&mut bytes, end_ns) {
-                Ok(0) => return Err(self.silent(command, Errno::ECONNRESET)),
-                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
-                Err(errno) => return Err(self.silent(command, errno)),
-            }
-        }
+            (Way::Libvirt(_), None) => return Err(self.nonsense("it answers with an event")),
+        };
+        serde_json::from_slice(&line).map_err(|error| self.nonsense(error.to_string()))
     }
 
     fn silent(&self, command: &str, errno: Errno) -> QmpError {
         QmpError::Silent {
-            path: self.path.clone(),
+            path: self.monitor.clone(),
             command: command.to_owned(),
             why: errno.desc(),
         }
@@ -207,8 +248,40 @@ impl Qmp {
     /// The error for an invalid reply.
     pub fn nonsense(&self, problem: impl Into<String>) -> QmpError {
         QmpError::Nonsense {
-            path: self.path.clone(),
+            path: self.monitor.clone(),
             problem: problem.into(),
+        }
+    }
+}
+
+/// A monitor's socket, line by line.
+struct Lines {
+    connection: Connection,
+    received: Vec<u8>,
+}
+
+impl Lines {
+    /// The next line, after the question if there is one; `None` if it is too long.
+    fn next(&mut self, question: Option<String>, end_ns: u64) -> Result<Option<Vec<u8>>, Errno> {
+        if let Some(question) = question {
+            let line = format!("{question}\n");
+            self.connection.send(line.as_bytes(), end_ns)?;
+        }
+        let mut searched = 0;
+        let mut bytes = [0; 16 << 10];
+        loop {
+            let mut rest = self.received[searched..].iter();
+            if let Some(at) = rest.position(|&byte| byte == b'\n') {
+                return Ok(Some(self.received.drain(..=searched + at).collect()));
+            }
+            searched = self.received.len();
+            if searched > MOST_LINE_BYTES {
+                return Ok(None);
+            }
+            match self.connection.receive(&mut bytes, end_ns)? {
+                0 => return Err(Errno::ECONNRESET),
+                count => self.received.extend_from_slice(&bytes[..count]),
+            }
         }
     }
 }
@@ -235,7 +308,7 @@ mod tests {
                 }
             }
         });
-        test(Qmp::connect(&path));
+        test(Monitor::Socket(path.clone()).connect());
         monitor.join().unwrap();
     }
 
@@ -268,7 +341,7 @@ mod tests {
         against(&[GREETING, refusal], |qmp| {
             assert!(message(qmp).contains("refused qmp_capabilities: no"));
         });
-        let absent = message(Qmp::connect(Path::new("/nowhere/qmp")));
+        let absent = message(Monitor::Socket("/nowhere/qmp".into()).connect());
         assert!(absent.contains("No such file"), "{absent}");
         assert!(
             absent.contains("-qmp unix:/nowhere/qmp,server=on,wait=off"),

@@ -1,7 +1,7 @@
 //! Opens a QEMU guest: facts and memory from the monitor, registers from the gdb stub.
 
 use super::machine::{Machine, Stub, ask_stub};
-use super::qmp::Qmp;
+use super::qmp::{Monitor, Qmp};
 use super::ram::SharedRam;
 use crate::elf::Image;
 use crate::gdb::endpoint::Endpoint;
@@ -10,38 +10,37 @@ use crate::gdb::open::{self as stub, Opening};
 use crate::gdb::source::Afterwards;
 use crate::plan::Plan;
 use crate::source::{Source, SourceError};
-use std::path::Path;
+use serde_json::json;
+use std::path::PathBuf;
 use uprof::Arch;
 use uprof::cold::TargetKind;
 
-/// Opens the guest whose monitor listens at `path`.
+/// Opens the guest of `monitor`.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
 /// Why the guest can't be sampled; it keeps running.
-pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
-    let mut qmp = Qmp::connect(path)?;
+pub fn open(monitor: &Monitor, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let mut qmp = monitor.connect()?;
     let machine = Machine::ask(&mut qmp)?;
     let arch = match machine.arch.as_str() {
         "x86_64" => Arch::X86_64,
         "aarch64" => Arch::Aarch64,
         other => {
             return Err(SourceError(format!(
-                "the guest of {} is {other}, and uniprof samples x86-64 and 64-bit Arm guests only",
-                path.display()
+                "the guest of {monitor} is {other}, and uniprof samples x86-64 and 64-bit Arm guests only"
             )));
         }
     };
     if machine.status != "running" {
         return Err(SourceError(format!(
-            "the guest of {} is not running (QEMU says: {}); let it run (`cont` in the monitor) and \
+            "the guest of {monitor} is not running (QEMU says: {}); let it run (`cont` in the monitor) and \
              record again",
-            path.display(),
             machine.status
         )));
     }
-    let (endpoint, started) = find_stub(&mut qmp, &machine, path)?;
+    let (endpoint, started) = find_stub(&mut qmp, &machine, monitor)?;
     let ram = SharedRam::open(&machine, arch);
     let mut notes = notes(&machine);
     if let Err(why) = &ram {
@@ -60,7 +59,7 @@ pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, 
         endpoint,
         kind: TargetKind::Qemu,
         name: if machine.name.is_empty() {
-            path.display().to_string()
+            monitor.to_string()
         } else {
             machine.name.clone()
         },
@@ -69,7 +68,7 @@ pub fn open(path: &Path, mut images: Vec<Image>, plan: &Plan) -> Result<Source, 
         warnings: Vec::new(),
         images: images.into(),
         afterwards: started.then(|| {
-            let monitor = path.to_owned();
+            let monitor = monitor.clone();
             Box::new(move || stop_stub(&monitor)) as Afterwards
         }),
     };
@@ -97,13 +96,12 @@ fn notes(machine: &Machine) -> Vec<(String, String)> {
 fn find_stub(
     qmp: &mut Qmp,
     machine: &Machine,
-    path: &Path,
+    monitor: &Monitor,
 ) -> Result<(Endpoint, bool), SourceError> {
     let taken = || {
         SourceError(format!(
-            "another debugger is connected to the gdb stub of {}, which serves one at a time; detach \
-             it first",
-            path.display()
+            "another debugger is connected to the gdb stub of {monitor}, which serves one at a time; detach \
+             it first"
         ))
     };
     match &machine.stub {
@@ -111,12 +109,17 @@ fn find_stub(
         Stub::Taken => return Err(taken()),
         Stub::None => {}
     }
-    // QEMU has a working directory of its own.
-    let monitor = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let beside = format!("unix:{}.gdb,server=on,wait=off", monitor.display());
+    let socket = match monitor {
+        // QEMU has a working directory of its own.
+        Monitor::Socket(path) => Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        Monitor::Libvirt(_) => socket_of_libvirt(qmp)?,
+    };
+    let beside = socket.map(|path| format!("unix:{}.gdb,server=on,wait=off", path.display()));
+    let devices = beside.into_iter().chain(["tcp:127.0.0.1:0".to_owned()]);
     let mut complaint = String::new();
-    for device in [beside.as_str(), "tcp:127.0.0.1:0"] {
-        complaint = qmp.human(&format!("gdbserver {device}"))?;
+    for device in devices {
+        let quoted = device.replace('\\', "\\\\").replace('"', "\\\"");
+        complaint = qmp.human(&format!("gdbserver \"{quoted}\""))?;
         match ask_stub(qmp)? {
             Stub::Listens(endpoint) => return Ok((endpoint, true)),
             Stub::Taken => return Err(taken()),
@@ -126,17 +129,27 @@ fn find_stub(
         qmp.human("gdbserver none")?;
     }
     Err(SourceError(format!(
-        "QEMU could not start its gdb stub for {} ({}); start QEMU with -gdb \
+        "QEMU could not start its gdb stub for {monitor} ({}); start QEMU with -gdb \
          unix:PATH,server=on,wait=off",
-        path.display(),
         complaint.split_whitespace().collect::<Vec<_>>().join(" ")
     )))
 }
 
+/// The socket of the monitor that libvirt is connected to: its folder is one that this QEMU may write to.
+fn socket_of_libvirt(qmp: &mut Qmp) -> Result<Option<PathBuf>, SourceError> {
+    let devices = qmp.run("query-chardev", json!({}))?;
+    let mut devices = devices.as_array().into_iter().flatten();
+    let socket = devices
+        .find(|device| device["label"] == "charmonitor")
+        .and_then(|device| device["filename"].as_str()?.strip_prefix("unix:"))
+        .and_then(|file| file.split(',').next());
+    Ok(socket.map(PathBuf::from))
+}
+
 /// Stops a stub that was started for the recording.
-fn stop_stub(monitor: &Path) {
-    // If the monitor is gone or busy, the stub remains, which does not affect the guest.
-    if let Ok(mut qmp) = Qmp::connect(monitor) {
+fn stop_stub(monitor: &Monitor) {
+    // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+    if let Ok(mut qmp) = monitor.connect() {
         let _ = qmp.human("gdbserver none");
     }
 }
