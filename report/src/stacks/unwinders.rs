@@ -100,7 +100,8 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let believed = self.believed(held, row, chain);
+        let view = self.view(row);
+        let believed = self.believed(held, row, view, chain);
         let cut = (believed < chain.len()).then_some(Stop::BadPointer);
         let chain = &chain[..believed];
         let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
@@ -125,7 +126,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         let (kernel, chain) = chain.split_at(kernel);
         let mut unwound = std::mem::take(&mut held.unwound);
         unwound.clear();
-        let (cache, unwinder) = self.held(held, row);
+        let (cache, unwinder) = self.held(held, row, view);
         let end = unwinder.unwind_to_end(cache, registers, &memory, self.options, &mut unwound);
         let (_, _, frame_pointer) = target.arch.special_registers();
         let recorded = Recorded {
@@ -144,8 +145,12 @@ impl<'a, 's> Unwinders<'a, 's> {
         if is_better { Some(stop) } else { cut }
     }
 
-    fn held<'h>(&self, held: &'h mut UnwindState, row: &Row<'_>) -> (&'h mut Cache, &'h Unwinder) {
-        let view = self.view(row);
+    fn held<'h>(
+        &self,
+        held: &'h mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+    ) -> (&'h mut Cache, &'h Unwinder) {
         let fits = held.unwinder.take().filter(|(known, _)| *known == view);
         let asked = || (view, self.unwinder(view, row.time_ns));
         let (_, unwinder) = held.unwinder.insert(fits.unwrap_or_else(asked));

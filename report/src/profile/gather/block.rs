@@ -151,10 +151,11 @@ impl BlockReader<'_, '_> {
                 return;
             }
         };
-        let unwound = self.unwind(row);
+        let view = self.unwinders.view(row);
+        let unwound = self.unwind(row, view);
         let node = match unwound {
-            Some(_) => self.local_unwound(row),
-            None => row.node.map(|node| self.local(row, node)),
+            Some(_) => self.local_unwound(row, view),
+            None => row.node.map(|node| self.local(row, view, node)),
         };
         let stop = unwound.unwrap_or(row.stop);
         let lacks_caller = self.lacks_caller(row, unwound);
@@ -187,8 +188,7 @@ impl BlockReader<'_, '_> {
     }
 
     /// The local node of a node of the block, as `row` sees it.
-    fn local(&mut self, row: &Row<'_>, leaf: u32) -> u32 {
-        let view = self.unwinders.view(row);
+    fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
         let known = self
             .known
@@ -254,9 +254,9 @@ impl BlockReader<'_, '_> {
     }
 
     /// Unwinds a sample with raw stack bytes into `self.frames`.
-    fn unwind(&mut self, row: &Row<'_>) -> Option<Stop> {
+    fn unwind(&mut self, row: &Row<'_>, view: View) -> Option<Stop> {
         // A chain that was believed once is so again, under the same mappings.
-        let chain = (self.unwinders.view(row), row.node, row.stop.number());
+        let chain = (view, row.node, row.stop.number());
         let may_add = self.unwinders.may_add_to(row);
         if !may_add && self.believed.contains_key(&chain) {
             return None;
@@ -278,8 +278,7 @@ impl BlockReader<'_, '_> {
     }
 
     /// The local node of the stack in `self.frames`.
-    fn local_unwound(&mut self, row: &Row<'_>) -> Option<u32> {
-        let view = self.unwinders.view(row);
+    fn local_unwound(&mut self, row: &Row<'_>, view: View) -> Option<u32> {
         // Taken out, since a new frame needs the rest of the reader.
         let (mut chains, frames) = (
             std::mem::take(&mut self.unwound),

@@ -12,13 +12,18 @@ use uprof::{Found, Frame, FrameKind, Row, Stop};
 const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
 impl Unwinders<'_, '_> {
-    /// How many frames of `chain`, recorded for `row`, are to be believed, from the innermost on.
-    pub(super) fn believed(&self, held: &mut UnwindState, row: &Row<'_>, chain: &[Frame]) -> usize {
+    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on.
+    pub(super) fn believed(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        chain: &[Frame],
+    ) -> usize {
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
             return chain.len();
         }
-        let view = self.view(row);
         let is_doubtful = |(index, frame): (usize, &Frame)| {
             if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
                 return false;
@@ -26,20 +31,20 @@ impl Unwinders<'_, '_> {
             let landing = match held.landings.get(&(view, frame.address)) {
                 Some(known) => *known,
                 None => {
-                    let found = self.landing(held, row, frame.address);
+                    let found = self.landing(held, row, view, frame.address);
                     held.landings.insert((view, frame.address), found);
                     found
                 }
             };
             let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
-            let (_, unwinder) = self.held(held, row);
+            let (_, unwinder) = self.held(held, row, view);
             !unwinder.accepts(landing, is_outermost)
         };
         let mut frames = chain.iter().enumerate();
         frames.position(is_doubtful).unwrap_or(chain.len())
     }
 
-    fn landing(&self, held: &mut UnwindState, row: &Row<'_>, address: u64) -> Landing {
+    fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {
         let is_process = self.recording.metadata().target.kind == TargetKind::Process;
         if is_process && is_kernel_address(address) {
             // The kernel knows its own callers.
@@ -48,7 +53,7 @@ impl Unwinders<'_, '_> {
                 false => Landing::Elsewhere,
             };
         }
-        let (_, unwinder) = self.held(held, row);
+        let (_, unwinder) = self.held(held, row, view);
         let landing = unwinder.landing(address);
         let spaces = self.recording.spaces();
         // The news of a mapping may come later than a sample in it.
