@@ -322,6 +322,18 @@ describe('page', { skip: MISSING }, () => {
     })
   }
 
+  test('flags for the form are how the page opens', async () => {
+    const path = join(OUT, 'reverse-page.html')
+    uniprof('report', `--html=${path}`, '--reverse', '--recursion', 'folded', ...RECORDINGS[0].args)
+    const { page } = await open(browser.context, path)
+    const set = name => page.locator(`[data-form=${name}]`).isChecked()
+    deepStrictEqual([await set('invert'), await set('fold'), await set('inlines')], [true, true, true])
+    await page.locator('#tab-calls').click()
+    const first = page.locator('[role=tree] > [role=treeitem] bdi').first()
+    strictEqual(await first.textContent(), 'steps')
+    await page.close()
+  })
+
   test('the picture of the README is of this page', async () => {
     const { page } = await open(browser.context, file('pack-stack'), '#tab=flame')
     // What the boxes are of, as the table has it.
