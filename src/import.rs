@@ -6,9 +6,11 @@ use crate::{Outcome, memory};
 use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use uniprof_report::import::{IMPORTS, Imported, import};
+use uniprof_report::import::{
+    IMPORTS, ImportError, Imported, RECOGNIZED_BYTES, import, import_folder, recognize,
+};
 
 /// Make a recording of another tool's output
 #[derive(Debug, clap::Args)]
@@ -16,14 +18,15 @@ use uniprof_report::import::{IMPORTS, Imported, import};
 Examples:
   uniprof import --format uniprof-text trace.txt -o old.uprof
   perf script | uniprof import --format perf-script - -o perf.uprof
-  zstdcat trace.txt.zst | uniprof import --format nanos-ftrace - -o trace.uprof")]
+  zstdcat trace.txt.zst | uniprof import --format nanos-ftrace - -o trace.uprof
+  trace-cmd report | uniprof import - -o trace.uprof")]
 pub struct Args {
-    /// What to read; `-` is standard input
+    /// What to read; `-` is standard input, a folder one that uftrace recorded
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Which format
+    /// Which format; without it the input's first lines tell
     #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
-    format: String,
+    format: Option<String>,
     /// Where to; `-` is standard output
     #[arg(long, short, value_name = "OUT", default_value = "run.uprof")]
     output: PathBuf,
@@ -38,32 +41,55 @@ fn formats() -> PossibleValuesParser {
 
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
-    let format = IMPORTS.iter().find(|format| format.name == args.format);
-    let format = format.ok_or_else(|| anyhow!("no format is called {}", args.format))?;
     keep(&args.input);
-    let describe = || format!("cannot import {}", args.input.display());
-    let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::new(
-            File::open(&args.input).with_context(describe)?,
-        )),
+    let imported = match args.input.is_dir() {
+        true => write(args, |uuid, out| import_folder(&args.input, uuid, out)),
+        false => import_file(args),
     };
-    let mut input = Counted(&mut *input);
-    let uuid = fastrand::u128(..).to_le_bytes();
-    let mut imported = None;
-    write_to(&args.output, |out| {
-        let name = args.input.display().to_string();
-        let done = import(format, &name, uuid, &mut input, out);
-        imported = Some(done.map_err(io::Error::other)?);
-        Ok(())
-    })
-    .with_context(describe)?;
-    let imported = imported.unwrap_or_default();
+    let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
     tell(&imported, &args.output);
     Ok(match imported.troubles {
         0 => Outcome::Done,
         _ => Outcome::Lossy,
     })
+}
+
+fn import_file(args: &Args) -> anyhow::Result<Imported> {
+    let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(File::open(&args.input)?)),
+    };
+    let mut input = Counted(&mut *input);
+    let mut head = Vec::new();
+    let format = match &args.format {
+        Some(name) => IMPORTS
+            .iter()
+            .find(|format| format.name == name)
+            .ok_or_else(|| anyhow!("no format is called {name}"))?,
+        None => {
+            (&mut input).take(RECOGNIZED_BYTES).read_to_end(&mut head)?;
+            recognize(&head).map_err(|said| anyhow!("it has no known format ({said})"))?
+        }
+    };
+    let mut input = (&head[..]).chain(input);
+    let name = args.input.display().to_string();
+    write(args, |uuid, out| {
+        import(format, &name, uuid, &mut input, out)
+    })
+}
+
+/// Writes a recording where it is wanted.
+fn write(
+    args: &Args,
+    mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<Imported, ImportError>,
+) -> anyhow::Result<Imported> {
+    let uuid = fastrand::u128(..).to_le_bytes();
+    let mut imported = None;
+    write_to(&args.output, |out| {
+        imported = Some(import(uuid, out).map_err(io::Error::other)?);
+        Ok(())
+    })?;
+    Ok(imported.unwrap_or_default())
 }
 
 /// Says what came of it, and what was wrong.
@@ -74,7 +100,12 @@ fn tell(imported: &Imported, output: &Path) {
     };
     let lines = imported.lines;
     inform(&format!(
-        "{what} of {lines} lines imported to {}",
+        "{what} of {lines} {} imported to {}",
+        if imported.is_binary {
+            "records"
+        } else {
+            "lines"
+        },
         output.display()
     ));
     if imported.without_end > 0 {
@@ -88,12 +119,16 @@ fn tell(imported: &Imported, output: &Path) {
         say(&format!("warning: {skipped} lines were not understood"));
     }
     for trouble in &imported.first_troubles {
-        say(&format!("warning: line {}: {}", trouble.line, trouble.what));
+        let place = if imported.is_binary { "byte" } else { "line" };
+        say(&format!(
+            "warning: {place} {}: {}",
+            trouble.line, trouble.what
+        ));
     }
     let told = imported.first_troubles.len() as u64;
     if imported.troubles > told {
         let more = imported.troubles - told;
-        say(&format!("warning: … and {more} more lines like these"));
+        say(&format!("warning: … and {more} more like these"));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::recording::UNTIMED;
 use calls::{CallImporter, Probe};
 use names::Names;
 use std::io::{self, BufRead, Read, Write};
+use std::path::Path;
 use trace::SpanSink;
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
 use uprof::{Frame, Sample, Stop, Task, Writer};
@@ -35,6 +36,8 @@ enum Reads {
     Stacks(fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>),
     /// Calls, which become spans; the number of lines read.
     Calls(fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>),
+    /// The same of a file that isn't text; the number of records read.
+    Records(fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>),
 }
 
 /// All formats.
@@ -63,6 +66,36 @@ pub const IMPORTS: &[Import] = &[
         name: "nanos-ftrace",
         about: "what Nanos's function_graph tracer prints",
         read: Reads::Calls(trace::function_graph::read),
+    },
+    Import {
+        name: "linux-ftrace",
+        about: "Linux's function_graph tracer: trace-cmd report, or tracefs's trace",
+        read: Reads::Calls(trace::linux_graph::read),
+    },
+    Import {
+        name: "function-tracer",
+        about: "the function tracer of Nanos or Linux: who called whom, without ends",
+        read: Reads::Calls(trace::function_tracer::read),
+    },
+    Import {
+        name: "uftrace",
+        about: "what uftrace dump prints; a folder that uftrace recorded needs no --format",
+        read: Reads::Calls(trace::uftrace::read),
+    },
+    Import {
+        name: "syscalls",
+        about: "Nanos's log of system calls (ops run -d), or strace's",
+        read: Reads::Calls(trace::syscall_log::read),
+    },
+    Import {
+        name: "chrome",
+        about: "JSON traces of Chrome, Perfetto and many others",
+        read: Reads::Calls(trace::chrome::read),
+    },
+    Import {
+        name: "osv",
+        about: "OSv's binary trace file",
+        read: Reads::Records(trace::osv::read),
     },
 ];
 
@@ -115,8 +148,10 @@ pub struct Imported {
     pub troubles: u64,
     /// The first ones.
     pub first_troubles: Vec<InputTrouble>,
-    /// Lines read.
+    /// Lines read, or records of what isn't text.
     pub lines: u64,
+    /// Whether it is no text: `lines` are records, and places of troubles are bytes.
+    pub is_binary: bool,
     /// Lines that were understood as nothing.
     pub skipped: u64,
 }
@@ -124,7 +159,7 @@ pub struct Imported {
 /// Something of a trace that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputTrouble {
-    /// The line, from 1.
+    /// The line, from 1; of what isn't text, the byte, from 0.
     pub line: u64,
     /// What is wrong.
     pub what: String,
@@ -150,18 +185,14 @@ pub fn import(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<Imported, ImportError> {
-    let mut metadata = Metadata::default();
-    metadata.recorder.program = concat!("uniprof ", env!("CARGO_PKG_VERSION")).to_owned();
-    metadata.target.kind = TargetKind::Imported;
-    metadata.target.name = input_name.to_owned();
-    metadata.sampling.on_cpu_only = true;
-    let note = ("imported from".to_owned(), format.name.to_owned());
-    metadata.notes.push(note);
+    let metadata = metadata(format.name, input_name);
     let read = match format.read {
         Reads::Stacks(read) => read,
-        Reads::Calls(read) => {
+        Reads::Calls(read) | Reads::Records(read) => {
             let importer = CallImporter::new(out, metadata, uuid);
-            return import_calls(format, read, input, importer);
+            let mut imported = import_calls(format, read, input, importer)?;
+            imported.is_binary = matches!(format.read, Reads::Records(_));
+            return Ok(imported);
         }
     };
     let mut importer = Importer {
@@ -179,6 +210,43 @@ pub fn import(
     };
     read(input, &mut importer)?;
     importer.finish(format)
+}
+
+/// Reads a folder that uftrace recorded, and writes a recording to `out`.
+///
+/// # Errors
+/// [`ImportError`]: it is none, there is no call in it, or reading or writing failed.
+pub fn import_folder(
+    folder: &Path,
+    uuid: [u8; 16],
+    out: &mut dyn Write,
+) -> Result<Imported, ImportError> {
+    let metadata = metadata("uftrace", &folder.display().to_string());
+    let mut importer = CallImporter::new(out, metadata, uuid);
+    let lines = trace::uftrace::read_folder(folder, &mut importer)?;
+    let mut imported = importer.finish(lines)?;
+    imported.is_binary = true;
+    if imported.spans == 0 {
+        return Err(ImportError::NoCall {
+            lines,
+            format: "uftrace",
+            why: "its threads have no records".to_owned(),
+            others: String::new(),
+        });
+    }
+    Ok(imported)
+}
+
+/// What a recording of such an input says of itself.
+fn metadata(format: &str, input_name: &str) -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.recorder.program = concat!("uniprof ", env!("CARGO_PKG_VERSION")).to_owned();
+    metadata.target.kind = TargetKind::Imported;
+    metadata.target.name = input_name.to_owned();
+    metadata.sampling.on_cpu_only = true;
+    let note = ("imported from".to_owned(), format.to_owned());
+    metadata.notes.push(note);
+    metadata
 }
 
 fn import_calls(
@@ -205,22 +273,66 @@ fn import_calls(
     })
 }
 
+/// Bytes by which [`recognize`] tells formats apart.
+pub const RECOGNIZED_BYTES: u64 = HEAD_BYTES;
+
+/// The format of an input that begins with these bytes: of traces the one that understands the most of it, else of
+/// stacks the first that understands all. In vain it returns what each says of it.
+///
+/// # Errors
+/// No format fits.
+pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
+    let mut best: Option<(u64, &Import)> = None;
+    let mut said = Vec::new();
+    for format in IMPORTS {
+        match format.read {
+            Reads::Calls(read) | Reads::Records(read) => {
+                let probe = Probe::of(head, read);
+                if probe.fits() {
+                    let score = probe.spans - probe.troubles;
+                    if best.is_none_or(|(most, _)| score > most) {
+                        best = Some((score, format));
+                    }
+                } else {
+                    said.push(format!("{}: {}", format.name, probe.reason()));
+                }
+            }
+            Reads::Stacks(_) => {
+                let whole = head.split_inclusive(|byte| *byte == b'\n');
+                let whole: Vec<u8> = whole
+                    .filter(|line| line.ends_with(b"\n"))
+                    .flatten()
+                    .copied()
+                    .collect();
+                let found = import(format, "", [0; 16], &mut &whole[..], &mut io::sink());
+                match found {
+                    Ok(found) if found.skipped == 0 => best = best.or(Some((0, format))),
+                    Ok(found) => said.push(format!(
+                        "{}: {} lines are no stack",
+                        format.name, found.skipped
+                    )),
+                    Err(_) => said.push(format!("{}: nothing is a stack", format.name)),
+                }
+            }
+        }
+    }
+    best.map(|(_, format)| format)
+        .ok_or_else(|| said.join("; "))
+}
+
 /// What other formats of traces say of an input that begins like this.
 fn others(format: &Import, head: &[u8]) -> String {
     let mut said = String::new();
     for other in IMPORTS.iter().filter(|other| other.name != format.name) {
-        let Reads::Calls(read) = other.read else {
+        let (Reads::Calls(read) | Reads::Records(read)) = other.read else {
             continue;
         };
-        let mut probe = Probe::default();
-        let is_read = read(&mut &head[..], &mut probe).is_ok();
+        let probe = Probe::of(head, read);
         let name = other.name;
-        if is_read && probe.spans > probe.troubles {
+        if probe.fits() {
             return format!("; it looks like {name}: try --format {name}");
         }
-        let why = probe
-            .first_trouble
-            .unwrap_or_else(|| "nothing is a call".to_owned());
+        let why = probe.reason();
         said.push_str(&format!("; nor {name} ({why})"));
     }
     said

@@ -6,7 +6,7 @@ use made::{open, small};
 use std::io::BufReader;
 use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
-use uniprof_report::import::{IMPORTS, ImportError, Imported, import};
+use uniprof_report::import::{IMPORTS, ImportError, Imported, import, recognize};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, survey};
 use uniprof_report::views::info;
@@ -151,7 +151,10 @@ fn nonsense_is_refused_and_bounded() {
         for text in ["", "\n\n", "hello\n", "\u{0}\u{1}\u{2}", "a b c d\ne f\n"] {
             let failed = imported(format.name, text).unwrap_err();
             assert!(
-                matches!(failed, ImportError::NoStack { .. }),
+                matches!(
+                    failed,
+                    ImportError::NoStack { .. } | ImportError::NoCall { .. }
+                ),
                 "{}: {text:?}",
                 format.name
             );
@@ -162,4 +165,53 @@ fn nonsense_is_refused_and_bounded() {
     let long = format!("{};main 1\nmain 2\n", "x".repeat(3 << 20));
     let (_, found) = imported("folded", &long).unwrap();
     assert_eq!((found.samples, found.skipped), (2, 1));
+}
+
+#[test]
+fn formats_are_told_by_their_first_lines() {
+    let inputs = [
+        ("uniprof-text", "0x401000\n0x402000\n1\n\n"),
+        (
+            "perf-script",
+            "a 7/7 100.000000: 1 cycles: \n\t401000 f+0x1 (/a)\n\n",
+        ),
+        ("folded", "main;work 3\nmain 2\n"),
+        (
+            "nanos-ftrace",
+            " 0)               |  a() {\n 0)   2.310 us    |    b();\n 0)   4.263 us    |  }\n",
+        ),
+        (
+            "linux-ftrace",
+            "cpus=2\n    ls-95    [001]     7.675210: funcgraph_entry:      ! 406.829 us |  mutex_unlock();\n",
+        ),
+        (
+            "function-tracer",
+            "             tid-2     [000]  123456789: kern_lock <-mcache_alloc\n",
+        ),
+        (
+            "uftrace",
+            "15600.521167480   4170: [entry] main(561badaba2ac) depth: 0\n",
+        ),
+        (
+            "syscalls",
+            "[2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT\n",
+        ),
+        (
+            "syscalls",
+            "4170 1700000000.123456 read(3, \"x\", 4096) = 1 <0.000017>\n",
+        ),
+        (
+            "chrome",
+            r#"{"traceEvents":[{"ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"name":"a"}]}"#,
+        ),
+    ];
+    for (name, text) in inputs {
+        let found = recognize(text.as_bytes());
+        assert_eq!(found.map(|format| format.name), Ok(name), "{text}");
+        assert!(imported(name, text).is_ok(), "{name}");
+    }
+    let said = recognize(b"hello, world (nothing)\n").err().unwrap();
+    for format in IMPORTS {
+        assert!(said.contains(&format!("{}: ", format.name)), "{said}");
+    }
 }

@@ -10,6 +10,7 @@ mod repair;
 mod take;
 mod seeds;
 mod recordings;
+mod traces;
 mod images;
 mod symbol_lists;
 mod made_code;
@@ -101,6 +102,48 @@ pub const TARGETS: &[Target] = &[
         what: "texts of other tools",
         run: recordings::imports,
         seeds: seeds::imports,
+    },
+    Target {
+        name: "trace_nanos",
+        what: "what Nanos's function_graph tracer prints",
+        run: traces::nanos,
+        seeds: seeds::trace_nanos,
+    },
+    Target {
+        name: "trace_linux",
+        what: "what trace-cmd report and tracefs print of calls",
+        run: traces::linux,
+        seeds: seeds::trace_linux,
+    },
+    Target {
+        name: "trace_functions",
+        what: "what function tracers print",
+        run: traces::functions,
+        seeds: seeds::trace_functions,
+    },
+    Target {
+        name: "trace_uftrace",
+        what: "what uftrace dump prints",
+        run: traces::uftrace,
+        seeds: seeds::trace_uftrace,
+    },
+    Target {
+        name: "trace_syscalls",
+        what: "logs of system calls",
+        run: traces::syscalls,
+        seeds: seeds::trace_syscalls,
+    },
+    Target {
+        name: "trace_chrome",
+        what: "JSON traces",
+        run: traces::chrome,
+        seeds: seeds::trace_chrome,
+    },
+    Target {
+        name: "trace_osv",
+        what: "OSv's trace files",
+        run: traces::osv,
+        seeds: seeds::trace_osv,
     },
     Target {
         name: "gdb",

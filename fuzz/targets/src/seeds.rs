@@ -207,6 +207,99 @@ pub fn imports() -> Vec<Vec<u8>> {
     ])
 }
 
+/// A few lines of Nanos's function_graph tracer.
+pub fn trace_nanos() -> Vec<Vec<u8>> {
+    texts(&[
+        "# tracer: function_graph\n#\n 0)               |  mcache_alloc() {\n 0) ! 207.666 us  |    copy();\n \
+         0) ! 208.173 us  |  } /* mcache_alloc */\n 1) + 12.500 us   |  } /* not_begun */\n",
+    ])
+}
+
+/// A few lines of trace-cmd's, and of tracefs with all columns.
+pub fn trace_linux() -> Vec<Vec<u8>> {
+    texts(&[
+        "cpus=2\n              ls-95    [001]     7.675210: funcgraph_entry:      ! 406.829 us |  mutex_unlock();\n\
+                       ls-95    [001]     7.675639: funcgraph_entry:                   |  __f_unlock_pos() {\n\
+                       ls-95    [001] d..1.     7.675646: funcgraph_exit:         7.288 us   |  } /* f = 0 */\n\
+         CPU:1 [18047 EVENTS DROPPED]\n",
+        "   29.336348 |   0)    <idle>-0    |               |  ktime_get() {\n   \
+            29.336350 |   0)    <idle>-0    |   4.263 us    |  } /* ktime_get */\n 0)    bash-1234   =>    ls-567\n \
+         0)   ==========> |\n 0)   1.000 us    |    irq();\n",
+    ])
+}
+
+/// A few lines of function tracers.
+pub fn trace_functions() -> Vec<Vec<u8>> {
+    texts(&[
+        "             tid-2     [000]  1000: a <-root\n             tid-2     [000]  1010: b <-a\n",
+        "            init-1       [001] d....    43.576740: exit_to_user_mode <-syscall_exit\n",
+        "   ls-107   [001]    36.296666: function:             mutex_unlock <-- rb_simple_write\n",
+    ])
+}
+
+/// A few lines of uftrace dump.
+pub fn trace_uftrace() -> Vec<Vec<u8>> {
+    texts(&[
+        "reading 4170.dat\n15600.521167480   4170: [entry] main(561badaba2ac) depth: 0\n\
+         15600.521206348   4170: [args ] length = 8\n  args[0] d64: 0x9\n\
+         15600.521206500   4170: [exit ] main(561badaba2ac) depth: 0\n",
+    ])
+}
+
+/// A few lines of logs of system calls.
+pub fn trace_syscalls() -> Vec<Vec<u8>> {
+    texts(&[
+        "[2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT\n[io] read(3, 0x7f, 1 <unfinished ...>\n\
+         [io] <... read resumed>) = 1\n[2] exit_group(0) = ?\n",
+        "4170 1700000000.000100 openat(-100, \"x\") = -1 ENOENT (No such file or directory) <0.000012>\n\
+         4170 1700000000.000200 mmap(NULL, 8192) = 0xffffffffffffff00 <0.000007>\n",
+    ])
+}
+
+/// A few events of a JSON trace.
+pub fn trace_chrome() -> Vec<Vec<u8>> {
+    texts(&[
+        "{\"traceEvents\":[{\"ph\":\"M\",\"pid\":1,\"tid\":7,\"name\":\"thread_name\",\
+         \"args\":{\"name\":\"w\\u0065\"}},{\"ph\":\"B\",\"ts\":1,\"pid\":1,\"tid\":7,\"name\":\"a\"},\
+         {\"ph\":\"X\",\"ts\":2,\"dur\":1.5,\"pid\":1,\"tid\":\"io\",\"name\":\"b\"},\n\
+         {\"ph\":\"E\",\"ts\":9,\"pid\":1,\"tid\":7}],\"displayTimeUnit\":\"ns\"}",
+    ])
+}
+
+/// A trace file of OSv with a call and a moment.
+pub fn trace_osv() -> Vec<Vec<u8>> {
+    let mut file = b"TVSO\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0".to_vec();
+    let mut dictionary = [10_u32.to_le_bytes(), 2_u32.to_le_bytes()].concat();
+    for (key, name) in [(11_u64, "read"), (12, "read_ret")] {
+        dictionary.resize(dictionary.len().next_multiple_of(8), 0);
+        dictionary.extend(key.to_le_bytes());
+        for text in [name, name, "OSv", ""] {
+            dictionary.resize(dictionary.len().next_multiple_of(2), 0);
+            dictionary.extend((text.len() as u16).to_le_bytes());
+            dictionary.extend(text.as_bytes());
+        }
+        dictionary.resize(dictionary.len().next_multiple_of(4), 0);
+        dictionary.extend(1_u32.to_le_bytes());
+        dictionary.extend(b"\x01\x000i");
+    }
+    let mut records = Vec::new();
+    for (key, time_ns) in [(11_u64, 100_u64), (11, 150), (12, 200)] {
+        records.extend(key.to_le_bytes());
+        records.extend(1_u64.to_le_bytes());
+        records.extend(b"thread\0\0\0\0\0\0\0\0\0\0");
+        records.extend(time_ns.to_le_bytes());
+        records.extend([0; 16]);
+    }
+    for (tag, content) in [(b"DCRT", dictionary), (b"SCRT", records)] {
+        file.resize(file.len().next_multiple_of(8), 0);
+        file.extend(tag);
+        file.extend([0; 4]);
+        file.extend((content.len() as u64).to_le_bytes());
+        file.extend(content);
+    }
+    vec![file]
+}
+
 const DESCRIPTION: &str = "l<?xml version=\"1.0\"?><target><architecture>i386:x86-64</architecture>\
     <feature name=\"core\"><reg name=\"rax\" bitsize=\"64\" regnum=\"0\"/><reg name=\"rbp\" \
     bitsize=\"64\"/><reg name=\"rsp\" bitsize=\"64\"/><reg name=\"rip\" bitsize=\"64\"/></feature>\

@@ -5,7 +5,7 @@ use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
 use crate::import::{ImportError, Imported, InputTrouble};
 use crate::recording::SPANS_UNTIMED;
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use uprof::cold::{End, EndReason, Metadata, TaskChange, TaskEvent};
 use uprof::{Task, Writer};
 
@@ -80,7 +80,8 @@ impl<'a> CallImporter<'a> {
             .collect();
         writer.tasks(&named)?;
         let mut totals = vec![("troubles".to_owned(), self.imported.troubles)];
-        if self.untimed > 0 {
+        // Where a trace has times, a call whose beginning it lacks is no sign that it has none.
+        if self.untimed == self.imported.spans {
             totals.push((SPANS_UNTIMED.to_owned(), self.untimed));
         }
         writer.finish(&End {
@@ -189,6 +190,32 @@ pub(super) struct Probe {
     pub(super) troubles: u64,
     pub(super) first_trouble: Option<String>,
     names: u32,
+}
+
+/// A reader of calls.
+pub(super) type ReadCalls = fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>;
+
+impl Probe {
+    /// What a reader makes of the first bytes of an input, the last line of which may be cut.
+    pub(super) fn of(head: &[u8], read: ReadCalls) -> Probe {
+        let mut probe = Probe::default();
+        if let Err(error) = read(&mut &head[..], &mut probe) {
+            probe.first_trouble.get_or_insert_with(|| error.to_string());
+            probe.spans = 0;
+        }
+        probe
+    }
+
+    /// Whether the reader understands most of it.
+    pub(super) fn fits(&self) -> bool {
+        self.spans > self.troubles
+    }
+
+    /// Why it doesn't fit.
+    pub(super) fn reason(self) -> String {
+        self.first_trouble
+            .unwrap_or_else(|| "nothing is a call".to_owned())
+    }
 }
 
 impl SpanSink for Probe {

@@ -4,12 +4,24 @@
 //! A reader keeps the calls that are open and nothing else, however long its input is: a span is told when it
 //! ends, so a call comes after the calls inside it, and depths tell the whole tree.
 
+mod decimal;
+mod errno;
+mod event_line;
+mod json_objects;
 mod lines;
 mod open_calls;
+mod tasks;
 pub(crate) mod function_graph;
+pub(crate) mod linux_graph;
+pub(crate) mod chrome;
+pub(crate) mod function_tracer;
+pub(crate) mod osv;
+pub(crate) mod syscall_log;
+pub(crate) mod uftrace;
 
 pub use lines::{Line, Lines};
 pub use open_calls::{Entry, Exit, OpenCalls};
+pub(crate) use tasks::Tasks;
 
 pub use uprof::SpanKind;
 

@@ -1,0 +1,183 @@
+//! Linux's errors by their names: a name goes in, its number comes out, as include/uapi/asm-generic/errno*.h have them.
+
+/// Names in the order of their numbers, from 1; empty where a number has none.
+const NAMES: &[&str] = &[
+    "EPERM",
+    "ENOENT",
+    "ESRCH",
+    "EINTR",
+    "EIO",
+    "ENXIO",
+    "E2BIG",
+    "ENOEXEC",
+    "EBADF",
+    "ECHILD",
+    "EAGAIN",
+    "ENOMEM",
+    "EACCES",
+    "EFAULT",
+    "ENOTBLK",
+    "EBUSY",
+    "EEXIST",
+    "EXDEV",
+    "ENODEV",
+    "ENOTDIR",
+    "EISDIR",
+    "EINVAL",
+    "ENFILE",
+    "EMFILE",
+    "ENOTTY",
+    "ETXTBSY",
+    "EFBIG",
+    "ENOSPC",
+    "ESPIPE",
+    "EROFS",
+    "EMLINK",
+    "EPIPE",
+    "EDOM",
+    "ERANGE",
+    "EDEADLK",
+    "ENAMETOOLONG",
+    "ENOLCK",
+    "ENOSYS",
+    "ENOTEMPTY",
+    "ELOOP",
+    "",
+    "ENOMSG",
+    "EIDRM",
+    "ECHRNG",
+    "EL2NSYNC",
+    "EL3HLT",
+    "EL3RST",
+    "ELNRNG",
+    "EUNATCH",
+    "ENOCSI",
+    "EL2HLT",
+    "EBADE",
+    "EBADR",
+    "EXFULL",
+    "ENOANO",
+    "EBADRQC",
+    "EBADSLT",
+    "",
+    "EBFONT",
+    "ENOSTR",
+    "ENODATA",
+    "ETIME",
+    "ENOSR",
+    "ENONET",
+    "ENOPKG",
+    "EREMOTE",
+    "ENOLINK",
+    "EADV",
+    "ESRMNT",
+    "ECOMM",
+    "EPROTO",
+    "EMULTIHOP",
+    "EDOTDOT",
+    "EBADMSG",
+    "EOVERFLOW",
+    "ENOTUNIQ",
+    "EBADFD",
+    "EREMCHG",
+    "ELIBACC",
+    "ELIBBAD",
+    "ELIBSCN",
+    "ELIBMAX",
+    "ELIBEXEC",
+    "EILSEQ",
+    "ERESTART",
+    "ESTRPIPE",
+    "EUSERS",
+    "ENOTSOCK",
+    "EDESTADDRREQ",
+    "EMSGSIZE",
+    "EPROTOTYPE",
+    "ENOPROTOOPT",
+    "EPROTONOSUPPORT",
+    "ESOCKTNOSUPPORT",
+    "EOPNOTSUPP",
+    "EPFNOSUPPORT",
+    "EAFNOSUPPORT",
+    "EADDRINUSE",
+    "EADDRNOTAVAIL",
+    "ENETDOWN",
+    "ENETUNREACH",
+    "ENETRESET",
+    "ECONNABORTED",
+    "ECONNRESET",
+    "ENOBUFS",
+    "EISCONN",
+    "ENOTCONN",
+    "ESHUTDOWN",
+    "ETOOMANYREFS",
+    "ETIMEDOUT",
+    "ECONNREFUSED",
+    "EHOSTDOWN",
+    "EHOSTUNREACH",
+    "EALREADY",
+    "EINPROGRESS",
+    "ESTALE",
+    "EUCLEAN",
+    "ENOTNAM",
+    "ENAVAIL",
+    "EISNAM",
+    "EREMOTEIO",
+    "EDQUOT",
+    "ENOMEDIUM",
+    "EMEDIUMTYPE",
+    "ECANCELED",
+    "ENOKEY",
+    "EKEYEXPIRED",
+    "EKEYREVOKED",
+    "EKEYREJECTED",
+    "EOWNERDEAD",
+    "ENOTRECOVERABLE",
+    "ERFKILL",
+    "EHWPOISON",
+];
+
+/// Errors by which the kernel has a call begun again; no program sees them, but tracers do.
+const RESTARTS: &[(&str, i64)] = &[
+    ("ERESTARTSYS", 512),
+    ("ERESTARTNOINTR", 513),
+    ("ERESTARTNOHAND", 514),
+    ("ERESTART_RESTARTBLOCK", 516),
+];
+
+/// An error's number; `None` where it isn't known.
+pub(crate) fn number(name: &[u8]) -> Option<i64> {
+    if name.is_empty() {
+        return None;
+    }
+    let restart = RESTARTS.iter().find(|(known, _)| known.as_bytes() == name);
+    let place = NAMES.iter().position(|known| known.as_bytes() == name);
+    restart
+        .map(|(_, number)| *number)
+        .or(place.map(|place| place as i64 + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_linuxs() {
+        let known = [
+            ("EPERM", libc::EPERM),
+            ("EAGAIN", libc::EAGAIN),
+            ("ENOSYS", libc::ENOSYS),
+            ("ENODATA", libc::ENODATA),
+            ("EBADFD", libc::EBADFD),
+            ("EISCONN", libc::EISCONN),
+            ("ECANCELED", libc::ECANCELED),
+            ("EHWPOISON", libc::EHWPOISON),
+        ];
+        for (name, expected) in known {
+            assert_eq!(number(name.as_bytes()), Some(i64::from(expected)), "{name}");
+        }
+        assert_eq!(number(b"ERESTARTSYS"), Some(512));
+        assert_eq!(number(b""), None);
+        assert_eq!(number(b"ENONSENSE"), None);
+    }
+}

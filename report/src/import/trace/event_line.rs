@@ -1,0 +1,133 @@
+//! The line of an event as ftrace, trace-cmd and Nanos write it: bytes go in, who ran where and when comes out, and the
+//! rest of the line.
+//!
+//! ```text
+//!               ls-95    [001] d..1.     7.675210: funcgraph_entry:      ! 406.829 us |  mutex_unlock();
+//! ```
+
+use super::TaskLabel;
+use super::decimal::{seconds_ns, unsigned};
+
+/// What stands before an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EventLine<'a> {
+    pub comm: &'a [u8],
+    pub pid: u32,
+    pub cpu: u32,
+    /// When, where the line's clock counts time: one that counts cycles writes no point.
+    pub time_ns: Option<u64>,
+    /// What happened.
+    pub event: &'a [u8],
+}
+
+/// A CPU has calls of its own: those of the thread that idles there, which has the number 0 on every CPU. They are
+/// told apart from threads by this.
+const SPACE_OF_CPUS: u32 = 1;
+
+impl<'a> EventLine<'a> {
+    /// Understands a line; `None` where it isn't such a line.
+    #[inline]
+    pub(crate) fn of(line: &'a [u8]) -> Option<EventLine<'a>> {
+        let (head, cpu, rest) = split_cpu(line)?;
+        let (comm, pid) = task(head)?;
+        let mut rest = rest.trim_ascii_start();
+        // Flags, where there are any, come before the time.
+        for _ in 0..3 {
+            let end = memchr::memchr2(b' ', b':', rest)?;
+            let (word, behind) = (&rest[..end], &rest[end + 1..]);
+            if rest[end] == b':' {
+                let time_ns = match word.contains(&b'.') {
+                    true => Some(seconds_ns(word)?),
+                    false => unsigned(word).map(|_| None)?,
+                };
+                return Some(EventLine {
+                    comm,
+                    pid,
+                    cpu,
+                    time_ns,
+                    event: behind.trim_ascii_start(),
+                });
+            }
+            rest = behind.trim_ascii_start();
+        }
+        None
+    }
+
+    /// Whose line it is.
+    #[inline]
+    pub(crate) fn label(&self) -> TaskLabel<'a> {
+        thread(self.comm, self.pid, self.cpu)
+    }
+}
+
+/// The task of a thread: its own, or its CPU's where it idles.
+#[inline]
+pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
+    match pid {
+        0 => TaskLabel {
+            space: SPACE_OF_CPUS,
+            number: cpu,
+            name: comm,
+        },
+        _ => TaskLabel {
+            space: 0,
+            number: pid,
+            name: comm,
+        },
+    }
+}
+
+/// `ls-95`: a thread's name, which may have a `-` of its own, and its number.
+pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
+    let text = text.trim_ascii();
+    // With the option record-tgid the process follows in brackets.
+    let text = match text.ends_with(b")") {
+        true => text[..memchr::memrchr(b'(', text)?].trim_ascii_end(),
+        false => text,
+    };
+    let dash = memchr::memrchr(b'-', text)?;
+    let pid = u32::try_from(unsigned(&text[dash + 1..])?).ok()?;
+    Some((&text[..dash], pid))
+}
+
+/// What is before and behind `[001]`. A thread's name may have brackets too.
+fn split_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
+    memchr::memchr_iter(b'[', line).find_map(|open| {
+        let end = open + 1 + memchr::memchr(b']', line.get(open + 1..)?)?;
+        let cpu = u32::try_from(unsigned(&line[open + 1..end])?).ok()?;
+        Some((&line[..open], cpu, &line[end + 1..]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_all_writers_are_understood() {
+        let of = |line: &'static str| EventLine::of(line.as_bytes());
+        let found =
+            of("    [my]-th-95   ( 12) [001] d..1.     7.675210: sys_exit: NR 3 = 0").unwrap();
+        assert_eq!((found.comm, found.pid, found.cpu), (&b"[my]-th"[..], 95, 1));
+        assert_eq!(found.time_ns, Some(7_675_210_000));
+        assert_eq!(found.event, b"sys_exit: NR 3 = 0");
+        // Nanos's, whose clock counts cycles.
+        let found =
+            of("             tid-2     [000]  123456789: kern_lock <-mcache_alloc").unwrap();
+        assert_eq!(
+            (found.comm, found.pid, found.time_ns),
+            (&b"tid"[..], 2, None)
+        );
+        assert_eq!(found.event, b"kern_lock <-mcache_alloc");
+        for line in [
+            "",
+            "CPU:1 [18047 EVENTS DROPPED]",
+            "cpus=2",
+            "ls-95 [001]",
+            "ls-95 [001] 7.x: a",
+            "[0] a b c d",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The function tracer of Nanos and of Linux (tracefs's own text and `trace-cmd report`): entries with their callers,
+//! and no ends. Spans without a length come out, inside the calls that the callers tell.
+//!
+//! ```text
+//!              tid-2     [000]  123456789: kern_lock <-mcache_alloc
+//! ```
+//!
+//! A caller whose own entry the trace lacks is a call that was there, and is told as one whose beginning isn't.
+//! Nanos's times are ticks of a processor's counter, whose rate the text doesn't have: its calls have an order and no
+//! times.
+
+use super::event_line::EventLine;
+use super::tasks::TASKS_MAX;
+use super::{DEPTHS_MAX, Lines, NameId, Span, SpanKind, SpanSink, TaskId};
+use crate::import::ImportError;
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// Reads the text.
+///
+/// # Errors
+/// Reading or writing failed.
+pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
+    let mut lines = Lines::new(input);
+    let mut stacks: HashMap<TaskId, Callers> = HashMap::new();
+    while let Some(line) = lines.next_line()? {
+        let number = line.number;
+        let bytes = line.bytes;
+        if bytes.is_empty() || bytes[0] == b'#' || bytes.starts_with(b"cpus=") {
+            continue;
+        }
+        if line.cut {
+            sink.trouble(number, "a line longer than 64 KiB was left out");
+            continue;
+        }
+        let Some(head) = EventLine::of(bytes) else {
+            sink.trouble(number, "a line that is not understood");
+            continue;
+        };
+        // Of another kind of event, as trace-cmd can have beside these.
+        let Some((function, caller)) = split_caller(head.event) else {
+            continue;
+        };
+        let task = sink.task(head.label());
+        if stacks.len() >= TASKS_MAX && !stacks.contains_key(&task) {
+            sink.trouble(number, "a call of a further task than 65,536 was left out");
+            continue;
+        }
+        let function = sink.name(function);
+        let caller = sink.name(caller);
+        let callers = stacks.entry(task).or_insert_with(|| Callers {
+            task,
+            open: Vec::new(),
+        });
+        callers.enter(&head, function, caller, number, sink)?;
+    }
+    let mut stacks: Vec<Callers> = stacks.into_values().collect();
+    stacks.sort_by_key(|callers| callers.task);
+    for callers in &mut stacks {
+        callers.leave_from(0, sink)?;
+    }
+    Ok(lines.count())
+}
+
+/// `function: kern_lock <-mcache_alloc`, with or without the event's name, and with one or two dashes.
+fn split_caller(event: &[u8]) -> Option<(&[u8], &[u8])> {
+    let event = match event.strip_prefix(b"function:") {
+        Some(rest) => rest.trim_ascii_start(),
+        None => event,
+    };
+    let arrow = memchr::memmem::find(event, b" <-")?;
+    let function = event[..arrow].trim_ascii();
+    let caller = &event[arrow + 3..];
+    let caller = caller.strip_prefix(b"-").unwrap_or(caller).trim_ascii();
+    (!function.is_empty() && !caller.is_empty()).then_some((function, caller))
+}
+
+/// The calls of a task that are open as far as callers tell, outermost first.
+struct Callers {
+    task: TaskId,
+    open: Vec<Open>,
+}
+
+struct Open {
+    name: NameId,
+    start_ns: Option<u64>,
+    cpu: u32,
+}
+
+impl Callers {
+    /// A function is called: what is deeper than its caller has ended.
+    fn enter(
+        &mut self,
+        head: &EventLine<'_>,
+        function: NameId,
+        caller: NameId,
+        line: u64,
+        sink: &mut dyn SpanSink,
+    ) -> Result<(), ImportError> {
+        match self.open.iter().rposition(|open| open.name == caller) {
+            Some(at) => self.leave_from(at + 1, sink)?,
+            None => {
+                self.leave_from(0, sink)?;
+                self.open.push(Open {
+                    name: caller,
+                    start_ns: None,
+                    cpu: head.cpu,
+                });
+            }
+        }
+        if self.open.len() >= usize::from(DEPTHS_MAX) {
+            sink.trouble(line, "a call deeper than 1,024 levels was left out");
+            return Ok(());
+        }
+        self.open.push(Open {
+            name: function,
+            start_ns: head.time_ns,
+            cpu: head.cpu,
+        });
+        Ok(())
+    }
+
+    fn leave_from(&mut self, from: usize, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        while self.open.len() > from {
+            let depth = self.open.len() - 1;
+            let Some(open) = self.open.pop() else { break };
+            sink.span(Span {
+                name: open.name,
+                task: self.task,
+                cpu: Some(open.cpu),
+                start_ns: open.start_ns,
+                length_ns: None,
+                depth: depth as u16,
+                complete: false,
+                kind: SpanKind::Function,
+                result: None,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::trace::collected::Collected;
+
+    fn spans(text: &str) -> Collected {
+        let mut sink = Collected::default();
+        read(&mut text.as_bytes(), &mut sink).unwrap();
+        sink
+    }
+
+    #[test]
+    fn callers_tell_who_is_inside_whom() {
+        // Written after src/unix/ftrace.c of Nanos, not by it.
+        let sink = spans(
+            "\
+# tracer: function
+#
+             tid-2     [000]  1000: a <-root
+             tid-2     [000]  1010: b <-a
+            work-3     [001]  1011: a <-other
+             tid-2     [000]  1020: c <-b
+             tid-2     [000]  1030: d <-a
+nonsense
+             tid-2     [000]  1040: e <-<< unknown symbol >>
+",
+        );
+        let expected = [
+            "0/2 c 3 ? cut",
+            "0/2 b 2 ? cut",
+            "0/2 d 2 ? cut",
+            "0/2 a 1 ? cut",
+            "0/2 root 0 ? cut",
+            "0/2 e 1 ? cut",
+            "0/2 << unknown symbol >> 0 ? cut",
+            "0/3 a 1 ? cut",
+            "0/3 other 0 ? cut",
+        ];
+        assert_eq!(sink.lines(), expected);
+        assert!(sink.spans.iter().all(|span| span.start_ns.is_none()));
+        assert_eq!(
+            sink.troubles,
+            [(8, "a line that is not understood".to_owned())]
+        );
+    }
+
+    #[test]
+    fn linuxs_times_are_kept() {
+        let lines = [
+            "            init-1       [001] d....    43.576740: exit_to_user_mode <-syscall_exit",
+            "              ls-107   [001]    36.296666: function:             mutex_unlock <-- rb_simple_write",
+        ];
+        for (line, name, start_ns) in [
+            (lines[0], "exit_to_user_mode", 43_576_740_000),
+            (lines[1], "mutex_unlock", 36_296_666_000),
+        ] {
+            let sink = spans(line);
+            assert_eq!(sink.spans.len(), 2);
+            assert_eq!(sink.names[sink.spans[0].name.0 as usize], name.as_bytes());
+            assert_eq!(sink.spans[0].start_ns, Some(start_ns));
+            assert_eq!((sink.spans[0].cpu, sink.spans[1].start_ns), (Some(1), None));
+            assert_eq!(sink.troubles, []);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Linux's function_graph tracer: the text of `trace-cmd report`, and that of tracefs's own files with any of its
+//! columns. Spans come out, with times where the text has them.
+//!
+//! ```text
+//!               ls-95    [001]     7.675639: funcgraph_entry:                   |  __f_unlock_pos() {
+//!    29.336345 |   0)    <idle>-0    |   4.263 us    |            } /* ktime_get */
+//! ```
+
+use super::decimal::{micros_ns, seconds_ns, unsigned};
+use super::event_line::{EventLine, task, thread};
+use super::open_calls::{Entry, Exit};
+use super::{Lines, OpenCalls, SpanKind, SpanSink, TaskLabel, Tasks};
+use crate::import::ImportError;
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// Until a CPU's text says which thread it runs, its calls are those of a task of this space.
+const SPACE_OF_UNKNOWN: u32 = 2;
+/// Linux's own limit.
+const CPUS_MAX: usize = 8192;
+
+/// Reads the text.
+///
+/// # Errors
+/// Reading or writing failed.
+pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
+    let mut lines = Lines::new(input);
+    let mut reader = Reader::default();
+    while let Some(line) = lines.next_line()? {
+        if line.cut {
+            sink.trouble(line.number, "a line longer than 64 KiB was left out");
+            continue;
+        }
+        reader.line(line.bytes, line.number, sink)?;
+    }
+    let count = lines.count();
+    reader.tasks.finish(sink)?;
+    Ok(count)
+}
+
+#[derive(Default)]
+struct Reader {
+    tasks: Tasks,
+    /// Which thread runs on a CPU, where lines only say when that changes.
+    running: HashMap<u32, (Vec<u8>, u32)>,
+}
+
+/// What a line is about.
+struct Graph<'a> {
+    cpu: Option<u32>,
+    thread: Option<(&'a [u8], u32)>,
+    time_ns: Option<u64>,
+    length: &'a [u8],
+    /// What was called, behind spaces that tell its depth.
+    body: &'a [u8],
+}
+
+impl Reader {
+    fn line(
+        &mut self,
+        line: &[u8],
+        number: u64,
+        sink: &mut dyn SpanSink,
+    ) -> Result<(), ImportError> {
+        if line.is_empty() || line[0] == b'#' || line.starts_with(b"cpus=") {
+            return Ok(());
+        }
+        let graph = match line.first() {
+            // trace-cmd's lines have a CPU in square brackets, those of tracefs a bar before anything of the code's.
+            _ if memchr::memmem::find(line, b": funcgraph_").is_some() => of_event(line),
+            _ => of_columns(line),
+        };
+        if let Some(graph) = graph {
+            return self.graph(&graph, number, sink);
+        }
+        if self.switched(line) || is_rule(line) {
+            return Ok(());
+        }
+        if EventLine::of(line).is_some() {
+            // Another event of Linux, which tells of no call.
+            return Ok(());
+        }
+        let lost = [&b"EVENTS DROPPED"[..], b"LOST", b"buffer"];
+        let what = match lost
+            .iter()
+            .any(|word| memchr::memmem::find(line, word).is_some())
+        {
+            true => "the tracer lost events",
+            false => "a line that is not understood",
+        };
+        sink.trouble(number, what);
+        Ok(())
+    }
+
+    fn graph(
+        &mut self,
+        graph: &Graph<'_>,
+        line: u64,
+        sink: &mut dyn SpanSink,
+    ) -> Result<(), ImportError> {
+        let spaces = graph.body.iter().take_while(|byte| **byte == b' ').count();
+        let text = graph.body[spaces..].trim_ascii_end();
+        let depth = (spaces as u64 / 2).saturating_sub(1);
+        let length = match duration(graph.length) {
+            Ok(length_ns) => length_ns,
+            Err(()) => {
+                sink.trouble(line, "a duration that is no number of microseconds");
+                None
+            }
+        };
+        if text.is_empty() || text.starts_with(b"/*") || is_arrow(text) {
+            // A comment is an event of another kind, an arrow says where an interrupt begins or ends.
+            return Ok(());
+        }
+        let call = Call { depth, line };
+        let Some(calls) = self.calls(graph, line, sink) else {
+            return Ok(());
+        };
+        call.take(calls, graph, text, length, sink)
+    }
+
+    /// The open calls of the thread of a line.
+    fn calls(
+        &mut self,
+        graph: &Graph<'_>,
+        line: u64,
+        sink: &mut dyn SpanSink,
+    ) -> Option<&mut OpenCalls> {
+        let cpu = graph.cpu.unwrap_or(0);
+        let label = match (graph.thread, self.running.get(&cpu)) {
+            (Some((comm, pid)), _) => thread(comm, pid, cpu),
+            (None, Some((comm, pid))) => thread(comm, *pid, cpu),
+            (None, None) => TaskLabel {
+                space: SPACE_OF_UNKNOWN,
+                number: cpu,
+                name: b"",
+            },
+        };
+        self.tasks.of(label, line, sink)
+    }
+
+    /// ` 0)  bash-1234   =>  ls-567`: from now on the CPU runs another thread.
+    fn switched(&mut self, line: &[u8]) -> bool {
+        let found = || -> Option<(u32, Vec<u8>, u32)> {
+            let (cpu, rest) = split_cpu(line.trim_ascii())?;
+            let arrow = memchr::memmem::find(rest, b"=>")?;
+            task(&rest[..arrow])?;
+            let (comm, pid) = task(&rest[arrow + 2..])?;
+            Some((cpu, comm.to_vec(), pid))
+        };
+        let Some((cpu, comm, pid)) = found() else {
+            return false;
+        };
+        if self.running.len() < CPUS_MAX || self.running.contains_key(&cpu) {
+            self.running.insert(cpu, (comm, pid));
+        }
+        true
+    }
+}
+
+/// Where a call stands.
+struct Call {
+    depth: u64,
+    line: u64,
+}
+
+impl Call {
+    fn take(
+        &self,
+        calls: &mut OpenCalls,
+        graph: &Graph<'_>,
+        text: &[u8],
+        length_ns: Option<u64>,
+        sink: &mut dyn SpanSink,
+    ) -> Result<(), ImportError> {
+        let entry = |name, line| Entry {
+            name,
+            start_ns: graph.time_ns,
+            cpu: graph.cpu,
+            kind: SpanKind::Function,
+            line,
+        };
+        if let Some(rest) = text.strip_prefix(b"}") {
+            let name = comment(rest).map(|name| sink.name(name));
+            let exit = Exit {
+                name,
+                end_ns: graph.time_ns,
+                length_ns,
+                result: None,
+                line: self.line,
+            };
+            return calls.leave_at(self.depth, exit, sink);
+        }
+        // Behind a call may stand what it returned.
+        let call = match memchr::memmem::find(text, b" /*") {
+            Some(at) => text[..at].trim_ascii_end(),
+            None => text,
+        };
+        let begins = call.ends_with(b"{");
+        let name = memchr::memchr(b'(', call).map(|end| call[..end].trim_ascii());
+        match name {
+            Some(name) if !name.is_empty() && (begins || call.ends_with(b";")) => {
+                let name = sink.name(name);
+                let entry = entry(name, self.line);
+                if begins {
+                    calls.enter_at(self.depth, entry, sink)
+                } else {
+                    calls.leaf_at(self.depth, entry, length_ns, sink)
+                }
+            }
+            _ => {
+                sink.trouble(self.line, "a line that is not understood");
+                Ok(())
+            }
+        }
+    }
+}
+
+/// `TASK-PID [CPU] TIME: funcgraph_entry: DURATION | BODY`.
+fn of_event(line: &[u8]) -> Option<Graph<'_>> {
+    let head = EventLine::of(line)?;
+    let rest = head.event.strip_prefix(b"funcgraph_")?;
+    let rest = &rest[memchr::memchr(b':', rest)? + 1..];
+    let bar = memchr::memchr(b'|', rest)?;
+    Some(Graph {
+        cpu: Some(head.cpu),
+        thread: Some((head.comm, head.pid)),
+        time_ns: head.time_ns,
+        length: &rest[..bar],
+        body: &rest[bar + 1..],
+    })
+}
+
+/// Columns of tracefs: a time, a CPU and a thread where they are asked for, a duration, and what was called.
+fn of_columns(line: &[u8]) -> Option<Graph<'_>> {
+    let mut graph = Graph {
+        cpu: None,
+        thread: None,
+        time_ns: None,
+        length: b"",
+        body: b"",
+    };
+    let mut rest = line;
+    for _ in 0..4 {
+        let bar = memchr::memchr(b'|', rest)?;
+        let mut column = rest[..bar].trim_ascii();
+        rest = &rest[bar + 1..];
+        let is_first = graph.time_ns.is_none() && graph.cpu.is_none();
+        let time_ns = seconds_ns(column).filter(|_| is_first && column.contains(&b'.'));
+        if time_ns.is_some() {
+            graph.time_ns = time_ns;
+            continue;
+        }
+        if let Some((cpu, behind)) = split_cpu(column).filter(|_| graph.cpu.is_none()) {
+            graph.cpu = Some(cpu);
+            column = behind.trim_ascii();
+        }
+        if column.is_empty() || column.ends_with(b"us") || is_arrow(column) {
+            graph.length = column;
+            graph.body = rest;
+            return Some(graph);
+        }
+        // Flags of interrupts may stand behind the thread, or in its place.
+        let thread = task(column).or_else(|| {
+            let end = column.iter().rposition(|byte| *byte == b' ')?;
+            task(&column[..end])
+        });
+        graph.thread = graph.thread.or(thread);
+    }
+    None
+}
+
+/// ` 0) `: a CPU, and what is behind it.
+fn split_cpu(column: &[u8]) -> Option<(u32, &[u8])> {
+    let end = column.iter().position(|byte| !byte.is_ascii_digit())?;
+    if column[end] != b')' {
+        return None;
+    }
+    let cpu = u32::try_from(unsigned(&column[..end])?).ok()?;
+    Some((cpu, &column[end + 1..]))
+}
+
+/// A duration, with a mark before it where it is long; nothing where a call only begins.
+fn duration(column: &[u8]) -> Result<Option<u64>, ()> {
+    let text = column.trim_ascii();
+    let text = match text.first() {
+        Some(b'+' | b'!' | b'#' | b'*' | b'@' | b'$') => text[1..].trim_ascii_start(),
+        _ => text,
+    };
+    if text.is_empty() || is_arrow(text) {
+        return Ok(None);
+    }
+    let number = text
+        .strip_suffix(b"us")
+        .map(|number| number.trim_ascii_end());
+    number.and_then(micros_ns).map(Some).ok_or(())
+}
+
+/// `==========>` and `<==========`: an interrupt begins or ends.
+fn is_arrow(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"=====").is_some()
+}
+
+/// A line that is drawn around a change of threads.
+fn is_rule(line: &[u8]) -> bool {
+    line.iter().all(|byte| matches!(byte, b'-' | b' '))
+}
+
+/// ` /* name */`: whose end it is. With the option funcgraph-retval what it returned follows.
+fn comment(rest: &[u8]) -> Option<&[u8]> {
+    let text = rest
+        .trim_ascii()
+        .strip_prefix(b"/*")?
+        .strip_suffix(b"*/")?
+        .trim_ascii();
+    let end = memchr::memmem::find(text, b" = ").unwrap_or(text.len());
+    let end = memchr::memmem::find(&text[..end], b" (ret=").unwrap_or(end);
+    Some(&text[..end]).filter(|name| !name.is_empty() && !name.starts_with(b"="))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! What tracepoints there are: the bytes of a dictionary go in; what a record of each means comes out.
+
+use crate::import::trace::{NameId, SpanSink};
+use std::collections::HashMap;
+
+/// Tracepoints of a file.
+const TRACEPOINTS_MAX: usize = 1 << 16;
+
+/// What a record is of the call that it tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Begins,
+    Ends,
+    /// It ends with an error.
+    Fails,
+    /// No call: a moment.
+    Alone,
+}
+
+/// A tracepoint.
+#[derive(Debug, Clone)]
+pub(super) struct Tracepoint {
+    name: Vec<u8>,
+    /// The types of its arguments, a letter each.
+    pub signature: Vec<u8>,
+    /// What is called, where its records tell a call.
+    call: Option<(NameId, Part)>,
+}
+
+/// All tracepoints.
+#[derive(Default)]
+pub(super) struct Dictionary {
+    tracepoints: HashMap<u64, Tracepoint>,
+    /// How many values a backtrace has.
+    pub backtrace: u32,
+}
+
+impl Dictionary {
+    pub(super) fn tracepoint(&self, key: u64) -> Option<&Tracepoint> {
+        self.tracepoints.get(&key)
+    }
+
+    /// Takes a chunk's content; `false` where it ends too soon or says too much.
+    pub(super) fn add(&mut self, content: &[u8], sink: &mut dyn SpanSink) -> bool {
+        let mut values = Values { content, at: 0 };
+        let is_whole = self.tracepoints_of(&mut values).is_some();
+        self.pair(sink);
+        is_whole
+    }
+
+    fn tracepoints_of(&mut self, values: &mut Values<'_>) -> Option<()> {
+        self.backtrace = values.u32()?;
+        if self.backtrace > 1024 {
+            return None;
+        }
+        for _ in 0..values.u32()? {
+            let key = values.u64()?;
+            values.string()?;
+            let name = values.string()?.to_vec();
+            values.string()?;
+            values.string()?;
+            let mut signature = Vec::new();
+            for _ in 0..values.u32()? {
+                values.string()?;
+                signature.push(values.byte()?);
+            }
+            if self.tracepoints.len() >= TRACEPOINTS_MAX {
+                return None;
+            }
+            self.tracepoints.insert(
+                key,
+                Tracepoint {
+                    name,
+                    signature,
+                    call: None,
+                },
+            );
+        }
+        Some(())
+    }
+
+    /// Finds which tracepoints begin what others end.
+    fn pair(&mut self, sink: &mut dyn SpanSink) {
+        let ended: Vec<Vec<u8>> = self
+            .tracepoints
+            .values()
+            .filter_map(|tracepoint| ended(&tracepoint.name).map(|(name, _)| name.to_vec()))
+            .collect();
+        let ended: std::collections::HashSet<Vec<u8>> = ended.into_iter().collect();
+        for tracepoint in self.tracepoints.values_mut() {
+            let name = &tracepoint.name[..];
+            tracepoint.call = match name {
+                // These are called what their first argument is.
+                b"function entry" | b"function exit" => None,
+                b"mutex_lock_wait" => Some((sink.name(b"mutex_lock_wait"), Part::Begins)),
+                b"mutex_lock_wake" => Some((sink.name(b"mutex_lock_wait"), Part::Ends)),
+                _ => Some(match ended_call(name, &ended) {
+                    Some((name, part)) => (sink.name(name), part),
+                    None if ended.contains(name) => (sink.name(name), Part::Begins),
+                    None => (sink.name(name), Part::Alone),
+                }),
+            };
+        }
+    }
+
+    /// What a record of a tracepoint tells; `pointer` is its first argument, where that is one.
+    pub(super) fn call(
+        &self,
+        tracepoint: u64,
+        pointer: Option<u64>,
+        sink: &mut dyn SpanSink,
+    ) -> (NameId, Part) {
+        let tracepoint = self.tracepoints.get(&tracepoint);
+        if let Some(call) = tracepoint.and_then(|tracepoint| tracepoint.call) {
+            return call;
+        }
+        let is_exit = tracepoint.is_some_and(|tracepoint| tracepoint.name == b"function exit");
+        let name = format!("0x{:x}", pointer.unwrap_or(0));
+        let part = if is_exit { Part::Ends } else { Part::Begins };
+        (sink.name(name.as_bytes()), part)
+    }
+}
+
+fn ended_call<'n>(
+    name: &'n [u8],
+    known: &std::collections::HashSet<Vec<u8>>,
+) -> Option<(&'n [u8], Part)> {
+    ended(name).filter(|(name, _)| known.contains(*name))
+}
+
+/// `vfs_read_ret` ends `vfs_read`, and so does `vfs_read_err`.
+fn ended(name: &[u8]) -> Option<(&[u8], Part)> {
+    let returned = name.strip_suffix(b"_ret").map(|name| (name, Part::Ends));
+    returned.or_else(|| name.strip_suffix(b"_err").map(|name| (name, Part::Fails)))
+}
+
+/// Values of a chunk, each aligned as its size is.
+struct Values<'a> {
+    content: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Values<'a> {
+    fn take(&mut self, count: usize, alignment: usize) -> Option<&'a [u8]> {
+        let from = self.at.next_multiple_of(alignment);
+        let end = from.checked_add(count)?;
+        let bytes = self.content.get(from..end)?;
+        self.at = end;
+        Some(bytes)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take(1, 1)?.first().copied()
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4, 4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8, 8)?.try_into().ok()?))
+    }
+
+    fn string(&mut self) -> Option<&'a [u8]> {
+        let length = u16::from_le_bytes(self.take(2, 2)?.try_into().ok()?);
+        self.take(usize::from(length), 1)
+    }
+}

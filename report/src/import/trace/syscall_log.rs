@@ -1,0 +1,320 @@
+//! Logs of system calls: Nanos's (`ops run -d`, its klib strace) and what strace writes with any of -f, -ttt and -T.
+//! Spans with results come out; with times and lengths where the log has them, which Nanos's has not.
+//!
+//! ```text
+//! [2] openat(-100, "/etc/hosts", 0x0, 0x0) = ENOENT
+//! 4170 1700000000.123456 read(3, "x", 4096) = 1 <0.000017>
+//! ```
+
+use super::decimal::{seconds_ns, signed, unsigned};
+use super::errno;
+use super::open_calls::{Entry, Exit};
+use super::tasks::TASKS_MAX;
+use super::{Lines, SpanKind, SpanSink, TaskLabel, Tasks};
+use crate::import::ImportError;
+use std::collections::HashMap;
+use std::io::BufRead;
+
+/// Threads that the log has by name only are tasks of this space.
+const SPACE_OF_NAMES: u32 = 1;
+
+/// Reads the text.
+///
+/// # Errors
+/// Reading or writing failed.
+pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
+    let mut lines = Lines::new(input);
+    let mut tasks = Tasks::default();
+    let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
+    while let Some(line) = lines.next_line()? {
+        // A long line has long arguments, of which nothing is kept, but its result is lost with its end.
+        let logged = Logged::of(line.bytes);
+        let Some(logged) = logged.filter(|_| !line.cut) else {
+            if line.cut {
+                sink.trouble(line.number, "a line longer than 64 KiB was left out");
+            } else if !is_aside(line.bytes) {
+                sink.trouble(line.number, "a line that is not understood");
+            }
+            continue;
+        };
+        let (space, number) = match logged.task {
+            Thread::Number(number) => (0, number),
+            Thread::Name(name) => {
+                let next = named.len() as u32;
+                let known = named.get(name).copied();
+                let number = known.unwrap_or(next);
+                if known.is_none() && named.len() < TASKS_MAX {
+                    named.insert(name.to_vec(), number);
+                }
+                (SPACE_OF_NAMES, number)
+            }
+        };
+        let name = match logged.task {
+            Thread::Number(_) => b"",
+            Thread::Name(name) => name,
+        };
+        let label = TaskLabel {
+            space,
+            number,
+            name,
+        };
+        let Some(calls) = tasks.of(label, line.number, sink) else {
+            continue;
+        };
+        let syscall = sink.name(logged.syscall);
+        if logged.begins {
+            let entry = Entry {
+                name: syscall,
+                start_ns: logged.time_ns,
+                cpu: None,
+                kind: SpanKind::Syscall,
+                line: line.number,
+            };
+            calls.enter_at(0, entry, sink)?;
+        }
+        if let Some(Returned { result, length_ns }) = logged.returned {
+            let exit = Exit {
+                name: Some(syscall),
+                end_ns: logged.time_ns.filter(|_| !logged.begins),
+                length_ns,
+                result,
+                line: line.number,
+            };
+            calls.leave_at(0, exit, sink)?;
+        }
+    }
+    let count = lines.count();
+    tasks.finish(sink)?;
+    Ok(count)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Thread<'a> {
+    Number(u32),
+    Name(&'a [u8]),
+}
+
+/// A line of a log.
+#[derive(Debug, PartialEq, Eq)]
+struct Logged<'a> {
+    task: Thread<'a>,
+    time_ns: Option<u64>,
+    syscall: &'a [u8],
+    /// Whether the call begins here; it may end here too.
+    begins: bool,
+    /// `None` where the call goes on, or never returns.
+    returned: Option<Returned>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Returned {
+    /// `None` where the log doesn't tell it as a number.
+    result: Option<i64>,
+    length_ns: Option<u64>,
+}
+
+impl<'a> Logged<'a> {
+    fn of(line: &'a [u8]) -> Option<Logged<'a>> {
+        let (task, rest) = split_task(line.trim_ascii_end());
+        let (time_ns, rest) = split_time(rest);
+        if let Some(rest) = rest.strip_prefix(b"<... ") {
+            let end = memchr::memchr(b' ', rest)?;
+            let returned = returned(rest);
+            return Some(Logged {
+                task,
+                time_ns,
+                syscall: &rest[..end],
+                begins: false,
+                returned,
+            });
+        }
+        let end = memchr::memchr(b'(', rest)?;
+        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        if end == 0 || !rest[..end].iter().all(is_name) {
+            return None;
+        }
+        let goes_on = rest.ends_with(b"<unfinished ...>");
+        let returned = returned(&rest[end..]);
+        if !goes_on && memchr::memmem::rfind(rest, b") ").is_none() {
+            return None;
+        }
+        Some(Logged {
+            task,
+            time_ns,
+            syscall: &rest[..end],
+            begins: true,
+            returned: returned.filter(|_| !goes_on),
+        })
+    }
+}
+
+/// `) = 3`, `) = ENOENT`, `) = -1 ENOENT (No such file or directory) <0.000012>`; `) = ?` is a call that never returns.
+fn returned(rest: &[u8]) -> Option<Returned> {
+    let at = memchr::memmem::rfind(rest, b" = ")?;
+    if !rest[..at].trim_ascii_end().ends_with(b")") && !rest[..at].ends_with(b">") {
+        return None;
+    }
+    let mut words = rest[at + 3..]
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty());
+    let value = words.next()?;
+    let error = words.next().and_then(errno::number);
+    let result = match (value, error) {
+        (b"-1" | b"?", Some(number)) => Some(-number),
+        (b"?", None) => return None,
+        _ => number(value).or_else(|| errno::number(value).map(|number| -number)),
+    };
+    let last = rest.rsplit(|byte| *byte == b' ').next()?;
+    let length = last
+        .strip_prefix(b"<")
+        .and_then(|length| length.strip_suffix(b">"));
+    Some(Returned {
+        result,
+        length_ns: length.and_then(seconds_ns),
+    })
+}
+
+fn number(value: &[u8]) -> Option<i64> {
+    if let Some(digits) = value.strip_prefix(b"0x") {
+        let digits = std::str::from_utf8(digits).ok()?;
+        return u64::from_str_radix(digits, 16).ok().map(u64::cast_signed);
+    }
+    // strace -y tells files behind their numbers.
+    let end = memchr::memchr(b'<', value).unwrap_or(value.len());
+    signed(&value[..end])
+}
+
+/// `[2] `, `[main] `, `[pid  4170] `, `4170  `: whose line it is, and the rest. A log of one thread says nothing.
+fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
+    let bracket = line.strip_prefix(b"[");
+    if let Some((rest, end)) =
+        bracket.and_then(|rest| Some((rest, memchr::memmem::find(rest, b"] ")?)))
+    {
+        let behind = rest[end + 2..].trim_ascii_start();
+        let name = &rest[..end];
+        let digits = name.strip_prefix(b"pid").unwrap_or(name).trim_ascii();
+        let number = unsigned(digits).and_then(|number| u32::try_from(number).ok());
+        return (number.map_or(Thread::Name(name), Thread::Number), behind);
+    }
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
+    let number = unsigned(&line[..end]).and_then(|number| u32::try_from(number).ok());
+    match number {
+        Some(number) => (Thread::Number(number), line[end..].trim_ascii_start()),
+        None => (Thread::Number(0), line),
+    }
+}
+
+/// Seconds since 1970, of -ttt. What -t and -r write is no time of one clock and is left out.
+fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
+    let end = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
+    let word = &line[..end];
+    if !word.first().is_some_and(u8::is_ascii_digit) {
+        return (None, line);
+    }
+    let behind = line[end..].trim_ascii_start();
+    let time_ns = seconds_ns(word).filter(|time_ns| *time_ns >= 100_000_000_000_000_000);
+    (time_ns, behind)
+}
+
+/// Lines of such logs that are no system calls: signals, exits, Nanos's table of counts, and what the program prints,
+/// which comes by the same console. Whatever has a name and a bracket where a call has them isn't taken for that.
+fn is_aside(line: &[u8]) -> bool {
+    let (_, rest) = split_task(line);
+    let (_, rest) = split_time(rest);
+    let name = rest
+        .iter()
+        .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
+        .count();
+    let is_call = name > 0 && rest.get(name) == Some(&b'(');
+    !is_call && !rest.starts_with(b"<... ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::trace::collected::Collected;
+
+    #[test]
+    fn nanoss_log_is_read_after_its_source() {
+        // Written after klib/strace.c of Nanos, not by it.
+        let text = "\
+en1: assigned 10.0.2.15
+[2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT
+[2] brk(0x0) = 0x4a3000
+[worker one] read(3, 0x7f0012, 100 <unfinished ...>
+[2] write(1, 0x4a31f0, 6) = 6
+hello (there)
+[worker one] <... read resumed>) = 100
+[worker one] syscall_999() = ENOSYS
+[2] ioctl(1, 0x5401) = -600
+[2] futex(0x4a3000
+[2] exit_group(0) = ?
+% time      seconds   usecs/call        calls       errors syscall
+";
+        let mut sink = Collected::default();
+        let lines = read(&mut text.as_bytes(), &mut sink).unwrap();
+        assert_eq!(lines, 12);
+        let found: Vec<_> = sink
+            .lines()
+            .into_iter()
+            .zip(sink.spans.iter().map(|span| span.result))
+            .collect();
+        let expected = [
+            ("0/2 openat 0 ?", Some(-2)),
+            ("0/2 brk 0 ?", Some(0x4a_3000)),
+            ("0/2 write 0 ?", Some(6)),
+            ("1/0 read 0 ?", Some(100)),
+            ("1/0 syscall_999 0 ?", Some(-38)),
+            ("0/2 ioctl 0 ?", Some(-600)),
+            ("0/2 exit_group 0 ? cut", None),
+        ];
+        let expected: Vec<_> = expected
+            .map(|(line, result)| (line.to_owned(), result))
+            .into();
+        assert_eq!(found, expected);
+        assert!(sink.spans.iter().all(|span| span.start_ns.is_none()));
+        assert_eq!(
+            sink.troubles,
+            [(10, "a line that is not understood".to_owned())]
+        );
+        assert_eq!(sink.tasks[1].2, b"worker one");
+    }
+
+    #[test]
+    fn straces_times_and_errors_are_kept() {
+        let text = "\
+4170  1700000000.000100 openat(AT_FDCWD, \"/x = 1\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.000012>
+4170  1700000000.000200 read(0</dev/pts/0>,  <unfinished ...>
+4171  1700000000.000250 futex(0x7f, FUTEX_WAIT, 2, NULL) = ? ERESTARTSYS (To be restarted if SA_RESTART is set)
+4170  1700000000.000300 <... read resumed>\"a\", 1) = 1
+4170  1700000000.000400 mmap(NULL, 8192) = 0xffffffffffffff00 <0.000007>
+4171  1700000000.000500 --- SIGCHLD {si_signo=SIGCHLD} ---
+4170  1700000000.000600 dup(3</tmp/a>) = 4</tmp/a> <0.000001>
+4170  1700000000.000700 exit_group(0)     = ?
+4170  1700000000.000800 +++ exited with 0 +++
+";
+        let mut sink = Collected::default();
+        read(&mut text.as_bytes(), &mut sink).unwrap();
+        assert_eq!(sink.troubles, []);
+        let found: Vec<_> = sink
+            .spans
+            .iter()
+            .map(|span| {
+                (
+                    span.start_ns.unwrap() - 1_700_000_000_000_000_000,
+                    span.length_ns,
+                    span.result,
+                )
+            })
+            .collect();
+        let expected = [
+            (100_000, Some(12_000), Some(-2)),
+            (250_000, None, Some(-512)),
+            (200_000, Some(100_000), Some(1)),
+            (400_000, Some(7_000), Some(-256)),
+            (600_000, Some(1_000), Some(4)),
+            (700_000, None, None),
+        ];
+        assert_eq!(found, expected);
+    }
+}
