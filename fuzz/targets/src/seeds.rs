@@ -6,6 +6,7 @@ use crate::take::{Take, put_piece};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uniprof_report::images::{Image, ImageAddress, Line, SymbolTable};
+use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::stacks::{Embedded, LineTable};
 use uniprof_report::unwind::RuleTable;
 use uprof::image::ImageIdentity;
@@ -32,9 +33,26 @@ pub fn files() -> Vec<Vec<u8>> {
         .iter()
         .filter_map(|path| std::fs::read(path).ok())
         .collect();
+    files.extend(traced());
     // Short ones first: they take the least time.
     files.sort_by_key(Vec::len);
     files
+}
+
+/// What Nanos's tracer prints, with all that a line may have.
+const TRACE: &[u8] = b"# tracer: function_graph\n 0)               |  main() {\n 0) ! 207.666 us  |    read();\n\
+    \x20 0)   0.07 us     |    walk();\n 0)               |    open() {\n 0) @ 208173.1 us |  } /* main */\n\
+    # CPU  DURATION\n128)   0.071 us    |  main.(*T).run();\n128)   0.071 us    |  } /* before */\n\
+    \x20 1)               |  <a as b>::c() {\n";
+
+/// A recording of calls.
+fn traced() -> Option<Vec<u8>> {
+    let format = IMPORTS
+        .iter()
+        .find(|format| format.name == "nanos-ftrace")?;
+    let mut out = Vec::new();
+    import(format, "trace.txt", [9; 16], &mut &TRACE[..], &mut out).ok()?;
+    Some(out)
 }
 
 /// Longer recordings take too long each, and are no richer.
@@ -196,7 +214,9 @@ pub fn symbol_lists() -> Vec<Vec<u8>> {
 
 /// What other tools print, a stack or two of each.
 pub fn imports() -> Vec<Vec<u8>> {
+    let trace = std::str::from_utf8(TRACE).unwrap_or_default();
     texts(&[
+        trace,
         "main;parse;hash 12\nmain;walk 3\nmain_[k];x_[i] 1\n",
         "bash 123/124 [001] 17.500000: 1 cycles:\n\t  401136 work+0x16 (/tmp/a out)\n\t\
          ffffffff81000010 do_idle+0x10 ([kernel.kallsyms])\n\n",
