@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The page of `report --html` with a million samples, in headless Chromium, beside speedscope: how long it takes to open,
-// to select, and how much memory it has then. Medians of nine, in milliseconds and MiB.
+// The page of `report --html` with a million samples, in headless Chromium: how long it takes to open, to select, and how much
+// memory it has then. Medians of nine, in milliseconds and MiB.
 //
 //     benches/page.mjs [SAMPLES [UNIPROF]]      1,000,000 takes some minutes
 //
@@ -16,11 +16,11 @@ import { pathToFileURL } from 'node:url'
 
 const ROOT = join(import.meta.dirname, '..')
 const CONSUMERS = join(ROOT, 'tests/consumers')
-const { launch, serve } = await import(join(CONSUMERS, 'browser.mjs'))
+const { launch } = await import(join(CONSUMERS, 'browser.mjs'))
 const [samples = '1000000', program = join(ROOT, 'target/release/uniprof')] = process.argv.slice(2)
 const ROUNDS = 9
 const folder = mkdtempSync(join(tmpdir(), 'uniprof-page-'))
-const [recording, html, json] = ['uprof', 'html', 'speedscope.json'].map(end => join(folder, `run.${end}`))
+const [recording, html] = ['uprof', 'html'].map(end => join(folder, `run.${end}`))
 
 /** Runs a command; status 1 is uniprof's way to say that samples were lost. */
 function quiet(command, ...args) {
@@ -74,10 +74,9 @@ try {
   execFileSync('cargo', ['build', '--quiet', '--locked', '-p', 'uniprof-report', '--example', 'synthetic'], { cwd: ROOT })
   quiet(join(ROOT, 'target/debug/examples/synthetic'), samples, recording)
   quiet(program, 'report', `--html=${html}`, recording)
-  quiet(program, 'export', '--format', 'speedscope', '--output', json, recording)
   const part = id => new RegExp(`<template id="${id}">([^<]*)`).exec(readFileSync(html, 'utf8'))[1].length
   const mib = file => (statSync(file).size / 2 ** 20).toFixed(1)
-  console.log(`${samples} samples: page ${mib(html)} MiB, speedscope's JSON ${mib(json)} MiB`)
+  console.log(`${samples} samples: page ${mib(html)} MiB`)
   console.log(`a sample: ${(part('samples') / Number(samples)).toFixed(2)} bytes of the page`)
   const browser = await launch()
   const alive = page => page.waitForSelector(':root.alive', { state: 'attached' })
@@ -91,13 +90,6 @@ try {
   const half = `#from=1&to=${Math.round((Number(samples) / 2 / 997 / 2) * 1e6)}`
   const address = pathToFileURL(html).href + half
   console.log(`page: ${await opened(browser.context, address, alive, selected)}`)
-  const server = await serve({ '/speedscope': join(CONSUMERS, 'node_modules/speedscope/dist/release'), '/out': folder })
-  const profile = encodeURIComponent(`${server.url}/out/run.speedscope.json`)
-  // With several threads it says which is shown.
-  const loaded = page => page.getByText(/^Export$|\(1\/\d+\)/u).first().waitFor()
-  const there = `${server.url}/speedscope/index.html#profileURL=${profile}`
-  console.log(`speedscope: ${await opened(browser.context, there, loaded)}`)
-  server.close()
   await browser.close()
 } finally {
   rmSync(folder, { recursive: true })
