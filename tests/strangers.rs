@@ -360,7 +360,7 @@ fn a_virsh_that_is_never_done_is_left() {
         ("echo '{\"event\": 1}'", "answers with an event"),
         (
             "printf 'error: \\033]0;gone\\007\\nerror: no such domain\\n' >&2; exit 1",
-            "gone\\x07; no such domain",
+            "gone\u{fffd}; no such domain",
         ),
     ] {
         let virsh = folder.path().join("virsh");

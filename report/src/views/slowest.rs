@@ -48,7 +48,8 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         write_tree(shown, profile, slow, screen, out)?;
     }
     if profile.slowest.is_empty() {
-        screen.write_prose("", "no call of a trace counts whose end was seen", 2, out)?;
+        let none = "no call counts whose end was seen; calls are in recordings that `uniprof import` makes of traces";
+        screen.write_prose("", none, 2, out)?;
     }
     Ok(true)
 }
