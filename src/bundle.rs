@@ -1,4 +1,4 @@
-//! `uniprof bundle`: makes a recording that needs no image, or tells no secrets.
+//! `uniprof bundle`: makes a recording that needs no images, or contains no private data.
 
 use crate::Outcome;
 use crate::candidates::recordings;
@@ -49,7 +49,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let library = args.images.library()?;
     if args.redact {
-        // What is taken out would be gone for good.
+        // What is taken out of the recording itself would be lost.
         keep(&args.file);
     }
     let mut recording = Recording::open(&args.file)?;
@@ -70,14 +70,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         after_bytes.div_ceil(1024),
         before_bytes.div_ceil(1024),
     ));
-    Ok(match bundled.missing.is_empty() {
-        true => Outcome::Done,
-        false => Outcome::Lossy,
-    })
+    Ok(Outcome::lossy_if(!bundled.missing.is_empty()))
 }
 
-/// Embeds into the recording at `path` what it needs of the images that were mapped, of which `held`
-/// are open, and of those found on this machine.
+/// Embeds into the recording at `path` what it needs of the images that were mapped: of those in `held`, which are
+/// open, and of those found on this machine.
 #[cfg(feature = "record")]
 pub fn embed(path: &Path, elf: &[Elf], held: &[HeldImage]) -> anyhow::Result<Bundled> {
     let mut library = Library::default();

@@ -1,4 +1,4 @@
-//! What may stand for a word on the command line: recordings, functions, targets.
+//! Completions of words on the command line: recordings, functions, targets.
 
 use crate::completions::is_plain;
 use crate::memory;
@@ -13,12 +13,12 @@ use uniprof_report::profile::functions::rows;
 use uniprof_report::profile::{Options, gather};
 use uniprof_report::recording::Recording;
 
-/// Nobody waits for the functions of a larger recording (bytes).
+/// Functions of larger recordings are not completed, since that would take too long (bytes).
 const RECORDING_BYTES_MAX: u64 = 16 << 20;
-/// More functions than these nobody reads; they have the most samples.
+/// Most functions listed: those with the most samples.
 const FUNCTIONS_MAX: usize = 200;
 
-/// Recordings, the last of several with commas between them.
+/// Recordings; of several separated by commas, the last.
 pub fn recordings() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
         let current = current.to_string_lossy();
@@ -35,8 +35,8 @@ fn is_recording(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "uprof") && path.is_file()
 }
 
-/// Functions of the recordings that the command line names, of `run.uprof` if it names none. Words that a
-/// shell would take for something else end where that begins: a part of a name will do.
+/// Functions of the recordings on the command line, or of `run.uprof`. A name ends before the first character that a
+/// shell would interpret, since a part of it is sufficient.
 pub fn functions() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         memory::limit();
@@ -61,7 +61,7 @@ pub fn functions() -> ArgValueCandidates {
     })
 }
 
-/// As much of a name as a shell takes as it stands.
+/// The part of a name that needs no quoting in a shell.
 fn plain_part(name: &str) -> Option<String> {
     if name.contains("+0x") {
         return None; // a place that has no name
@@ -71,7 +71,7 @@ fn plain_part(name: &str) -> Option<String> {
     (part.len() > 1).then(|| part.to_owned())
 }
 
-/// Targets: the forms that they have, and those of this machine that are there.
+/// Targets: their forms, and those present on this machine.
 #[cfg(feature = "record")]
 pub fn targets() -> ArgValueCompleter {
     use crate::target::{BACKENDS, guests, running};

@@ -1,5 +1,5 @@
-//! `uniprof completions`: what a shell needs to complete our words. Its script asks this program itself
-//! at each TAB, so that recordings, functions and targets are those that are there.
+//! `uniprof completions`: completion scripts for shells. A script runs this program at each TAB, so that existing
+//! recordings, functions and targets are offered.
 
 use crate::Outcome;
 use anyhow::Context;
@@ -21,7 +21,7 @@ pub struct Args {
     shell: clap_complete::Shell,
 }
 
-/// The variable by which a shell's script asks for words.
+/// The variable with which a shell's script requests completions.
 const ASKED: &str = "UNIPROF_COMPLETE";
 const SHELLS: Shells<'static> = Shells(&[&Bash, &Elvish, &Fish, &Powershell, &Zsh]);
 
@@ -38,10 +38,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Prints words and says so, if a shell's script asks.
+/// Prints completions if a shell's script requests them; returns whether it did.
 ///
 /// # Errors
-/// The script is none that we know.
+/// The shell is not known.
 pub fn answer<C: CommandFactory>() -> Result<bool> {
     let asked = env::CompleteEnv::with_factory(C::command);
     let folder = std::env::current_dir().ok();
@@ -51,8 +51,8 @@ pub fn answer<C: CommandFactory>() -> Result<bool> {
         .try_complete(std::env::args_os(), folder.as_deref())
 }
 
-/// Bash, which splits words at colons and equals signs, and takes candidates as they would be typed:
-/// names of files and functions come from strangers.
+/// Bash, which splits words at colons and equals signs, and inserts candidates as if they were typed: names of files
+/// and functions are not trusted.
 struct Bash;
 
 impl EnvCompleter for Bash {
@@ -75,7 +75,7 @@ impl EnvCompleter for Bash {
         write!(
             buf,
             r#"_{name}() {{
-    # Words are split at colons and equals signs, which stand within ours.
+    # Words are split at colons and equals signs, which are part of ours.
     local words=() word joins=0 at=$((COMP_CWORD + 1))
     for word in "${{COMP_WORDS[@]:0:at}}"; do
         if ((joins)) || [[ $word == [:=]* && ${{#words[@]}} -gt 1 ]]; then
@@ -89,7 +89,7 @@ impl EnvCompleter for Bash {
     words+=("${{COMP_WORDS[@]:at}}")
     mapfile -t COMPREPLY < <({var}=bash _CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$index \
         {completer} -- "${{words[@]}}" 2>/dev/null)
-    # What stands before the last of them stays.
+    # What precedes the last of them stays.
     COMPREPLY=("${{COMPREPLY[@]#"${{current%"${{current##*[:=]}}"}}"}}")
     [[ ${{COMPREPLY-}} == *[=/:,] ]] && compopt -o nospace
     return 0
@@ -116,7 +116,7 @@ complete -o bashdefault -o default -F _{name} {bin}
     }
 }
 
-/// Whether a shell takes a word as it stands.
+/// Whether a word needs no quoting in a shell.
 pub fn is_plain(word: &str) -> bool {
     let is_plain = |letter: char| letter.is_alphanumeric() || "_-./:=@,+%".contains(letter);
     !word.is_empty() && word.chars().all(is_plain)

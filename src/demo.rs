@@ -1,4 +1,4 @@
-//! `uniprof demo`: records the bundled workload and shows what there is to see.
+//! `uniprof demo`: records the bundled workload and shows the result.
 
 use crate::Outcome;
 use crate::record;
@@ -9,7 +9,7 @@ use clap::Parser;
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
-/// The flags of `record`, to fill from words.
+/// The flags of `record`, parsed from words.
 #[derive(Parser)]
 struct RecordFlags {
     #[command(flatten)]
@@ -57,7 +57,7 @@ fn show() -> anyhow::Result<()> {
     terminal::inform(format_args!(
         "\n$ uniprof report demo.uprof --flame --top --rows 15 --no-inlines"
     ));
-    // Inlined functions of a standard library say little to someone who sees this first.
+    // Inlined functions of the standard library would only confuse at first.
     let words = [
         "report",
         "demo.uprof",

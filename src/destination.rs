@@ -8,21 +8,21 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
-/// A place for a recording, looked at; of a file nothing is touched yet.
+/// A checked place for a recording; a file is not created yet.
 pub enum Place {
     /// Standard output.
     Stdout,
-    /// A file, there or not.
+    /// A file, existing or not.
     File(PathBuf),
     /// A device or a pipe with a name, open.
     Special(File),
 }
 
-/// The output, and what it takes to leave nothing half-made behind.
+/// The output, and how to undo it.
 pub enum Destination {
-    /// A pipe, or whatever standard output is.
+    /// Standard output.
     Stdout,
-    /// A file of ours, and where the one before it went.
+    /// A new file, and where the previous one was moved.
     File {
         file: File,
         path: PathBuf,
@@ -33,7 +33,7 @@ pub enum Destination {
 }
 
 impl Place {
-    /// Looks at it. Waits for the reader of a pipe with a name.
+    /// Checks the place. Waits for the reader of a named pipe.
     ///
     /// # Errors
     /// Why nothing can be written there.
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    /// Makes the file. A recording that is there goes out of the way.
+    /// Creates the file. An existing recording is renamed.
     ///
     /// # Errors
     /// Why nothing can be written there.
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-/// A new file at `path`, and where the recording went that was there.
+/// A new file at `path`, and the new name of the previous recording.
 fn create(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
     let known = std::fs::metadata(path).ok();
     let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
@@ -92,31 +92,31 @@ fn create(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
         _ => None,
     };
     let mut options = OpenOptions::new();
-    // A new file is really new: a link that someone has laid in its place is not followed.
+    // A new file must not exist: a link in its place is not followed.
     options.write(true).create_new(!is_empty).mode(0o600);
     let file = options.open(path)?;
     if is_empty {
-        // Made by someone else, perhaps for all to read.
+        // Created by someone else, perhaps readable by all.
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
     Ok((file, before))
 }
 
 impl Destination {
-    /// What to write into.
+    /// The output to write to.
     ///
     /// # Errors
-    /// That the file can't be opened a second time.
+    /// The file can't be opened a second time.
     pub fn writer(&self) -> anyhow::Result<Output> {
         let descriptor = match self {
-            // Not through the library's buffer, which would cut blocks at ends of lines.
+            // Not through the standard library's buffer, which would split blocks at line ends.
             Destination::Stdout => io::stdout().as_fd().try_clone_to_owned()?,
             Destination::File { file, .. } | Destination::Special(file) => file.try_clone()?.into(),
         };
         Ok(descriptor.into())
     }
 
-    /// Removes a recording without a sample, and puts back the one that was there.
+    /// Removes a recording without samples, and restores the previous one.
     pub fn discard(&self) {
         if let Destination::File { path, before, .. } = self {
             let _ = std::fs::remove_file(path);
@@ -127,7 +127,7 @@ impl Destination {
     }
 }
 
-/// Moves a recording out of the way, over an older one.
+/// Renames a recording to FILE.old, replacing an older one.
 fn keep_old(path: &Path) -> io::Result<PathBuf> {
     let mut old = path.as_os_str().to_owned();
     old.push(".old");

@@ -1,4 +1,4 @@
-//! `uniprof diff`: is B slower than A, where, and how sure is that?
+//! `uniprof diff`: is B slower than A, where, and how certain is that?
 
 use crate::Outcome;
 use crate::candidates::recordings;
@@ -52,9 +52,8 @@ pub struct Args {
     /// In which form to write the table
     #[arg(long, value_enum, default_value_t = FormFlag::Text, conflicts_with = "json")]
     format: FormFlag,
-    /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp';
-    /// may be repeated. A function that is named is asked about alone, so that smaller changes of it are
-    /// certain than in the table
+    /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp'; may be repeated. A
+    /// function that is named is asked about alone, so that smaller changes of it are certain than in the table
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     fail_if: Vec<Rule>,
     /// Let a rule pass whose function neither side has
@@ -110,10 +109,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     if let Some(path) = &args.flame {
         draw(&found, path)?;
     }
-    let mut outcome = match found.accounts.iter().any(|account| account.is_incomplete()) {
-        true => Outcome::Lossy,
-        false => Outcome::Done,
-    };
+    let mut outcome =
+        Outcome::lossy_if(found.accounts.iter().any(|account| account.is_incomplete()));
     let mut missing = None;
     for rule in &args.fail_if {
         match rule.verdict(&found) {
@@ -173,10 +170,10 @@ fn draw(found: &Diff, path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What fits on a side's half of the line under the title.
+/// Columns of a side's half of the line under the title.
 const SIDE_COLUMNS: usize = 76;
 
-/// A side in few words: how much it rests on, and which recordings these are.
+/// A side in a few words: number of samples and names of recordings.
 fn side(found: &Diff, number: usize) -> String {
     let (account, names) = (&found.accounts[number], &found.names[number]);
     let incomplete = match account.is_incomplete() {

@@ -1,4 +1,4 @@
-//! `uniprof doctor`: what stands in the way of a good recording, and what to type.
+//! `uniprof doctor`: what prevents a good recording, and which command to use.
 
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
 use crate::{Outcome, target, terminal};
@@ -16,12 +16,12 @@ Examples:
   uniprof doctor qemu:/run/qmp.sock  a QEMU guest, and which options would make it cheaper
   uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
 pub struct Args {
-    /// The image that the guest is said to run
+    /// The image that the guest should be running
     #[arg(long, value_name = "IMAGE")]
     elf: Option<PathBuf>,
 
-    /// Let guests run that a recorder left standing: it was killed in the middle of a sample, and its
-    /// guardian with it
+    /// Resume guests that were left paused by a recorder that was killed together with its guardian in the middle of
+    /// a sample
     #[arg(long, conflicts_with_all = ["target", "elf"])]
     resume: bool,
 
@@ -52,18 +52,15 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     if worst(Verdict::Bad) {
         anyhow::bail!("recording can't work as things are");
     }
-    Ok(match worst(Verdict::Poor) {
-        true => Outcome::Lossy,
-        false => Outcome::Done,
-    })
+    Ok(Outcome::lossy_if(worst(Verdict::Poor)))
 }
 
-/// Lets guests run; 1 if one doesn't.
+/// Resumes guests; status 1 if one doesn't run.
 fn resume() -> anyhow::Result<Outcome> {
     let mut outcome = Outcome::Done;
     let standing = target::left_paused();
     if standing.is_empty() {
-        terminal::inform(format_args!("uniprof: no guest was left standing"));
+        terminal::inform(format_args!("uniprof: no guest was left paused"));
     }
     for mut one in standing {
         let (runs, text) = one.resume();
@@ -89,14 +86,14 @@ fn write(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
         } else {
             mark.to_owned()
         };
-        // What a monitor, a stub or a guest said may be quoted in it.
+        // It may quote a monitor, a stub or a guest.
         let text = in_columns(&printable_lines(&finding.text), 6, columns());
         writeln!(out, "{mark}  {text}")?;
     }
     match &report.command {
         Some(command) => {
             let command = printable_lines(command);
-            // Broken as a shell reads it, unless something in it is quoted.
+            // Broken with backslashes, unless something in it is quoted.
             let room = columns().filter(|_| !command.contains(['\'', '"']));
             let lines = in_columns(&command, 5, room.map(|columns| columns.saturating_sub(2)));
             writeln!(out, "\nTry: {}", lines.replace('\n', " \\\n"))

@@ -47,11 +47,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         while let Some(item) = reader.next_item()? {
             sound &= dump::write_item(&item, options, out)?;
             if !options.samples_only {
-                // Someone may be watching a recording grow through a pipe.
+                // The reader may be following a growing recording through a pipe.
                 out.flush()?;
             }
         }
         Ok(())
     })?;
-    Ok(if sound { Outcome::Done } else { Outcome::Lossy })
+    Ok(Outcome::lossy_if(!sound))
 }

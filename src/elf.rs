@@ -1,4 +1,4 @@
-//! The value of `--elf`: an image of a guest, and where it is.
+//! The value of `--elf`: an image of a guest, and its address.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 pub struct Elf {
     /// The image.
     pub path: PathBuf,
-    /// Where its lowest page is loaded, if the user says so.
+    /// Where its lowest page is loaded, if given.
     pub address: Option<u64>,
 }
 
 impl Elf {
-    /// What `text` says.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// That the address is none.
+    /// Why the address is not valid.
     pub fn parse(text: &str) -> Result<Elf, String> {
         let whole = Elf {
             path: PathBuf::from(text),
@@ -24,15 +24,15 @@ impl Elf {
         let Some((path, address)) = text.rsplit_once('@') else {
             return Ok(whole);
         };
-        // A file may be called so.
+        // The name of a file may contain an @.
         if whole.path.exists() {
             return Ok(whole);
         }
         let digits = address.strip_prefix("0x").unwrap_or(address);
         let address = u64::from_str_radix(digits, 16)
-            .map_err(|_| "behind the @ stands a hexadecimal address".to_owned())?;
+            .map_err(|_| "the address after @ must be hexadecimal".to_owned())?;
         if address % 4096 != 0 {
-            return Err("an image is loaded at the start of a page of 4 KiB".to_owned());
+            return Err("the address must be a multiple of 4 KiB".to_owned());
         }
         Ok(Elf {
             path: PathBuf::from(path),

@@ -1,4 +1,4 @@
-//! `uniprof export`: a recording in the format of another program.
+//! `uniprof export`: writes a recording in the format of another program.
 
 use crate::Outcome;
 use crate::form::RecursionFlag;
@@ -77,8 +77,5 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     say_warnings(&recordings, &profile);
     say_account(&profile);
-    Ok(match profile.account.is_incomplete() {
-        true => Outcome::Lossy,
-        false => Outcome::Done,
-    })
+    Ok(Outcome::lossy_if(profile.account.is_incomplete()))
 }

@@ -1,8 +1,8 @@
-//! `--format` of tables: for a terminal, a pull request or a workflow; and `--recursion` of stacks.
+//! The flags `--format` of tables and `--recursion` of stacks.
 
 use uniprof_report::views::TableForm;
 
-/// In which form a table is written.
+/// The form of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum FormFlag {
     /// For a terminal
@@ -26,7 +26,7 @@ impl From<FormFlag> for TableForm {
 /// How recursion is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum RecursionFlag {
-    /// Calls that follow upon themselves are told once
+    /// A repeated chain of calls is shown once
     Folded,
     /// Every frame
     Whole,

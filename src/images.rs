@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use uniprof_report::images::Library;
 use uniprof_report::recording::Recording;
 
-/// Images and symbols, given by hand or looked for.
+/// Images and symbols, given or searched.
 #[derive(Debug, clap::Args)]
 pub struct Images {
     /// An image of the guest (an ELF file, or Linux's vmlinuz), and where it was loaded if the recording
@@ -30,7 +30,7 @@ pub struct Images {
 }
 
 impl Images {
-    /// What was given by hand, and where to look for more.
+    /// The given images and symbols, and where to search more.
     pub fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::default();
         library.only_given = self.no_search;
@@ -50,8 +50,7 @@ impl Images {
     }
 }
 
-/// Puts the images given by hand where they are in a guest, and says on standard error what was found
-/// and what was refused.
+/// Places the given images in a guest, and reports on standard error what was found and what was refused.
 pub fn place_given(recording: &mut Recording, library: &Library) {
     let said = recording.assume_images(library);
     said.iter()

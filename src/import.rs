@@ -1,4 +1,4 @@
-//! `uniprof import`: another tool's output becomes a recording.
+//! `uniprof import`: makes a recording from another tool's output.
 
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
@@ -132,7 +132,7 @@ fn tell(imported: &Imported, output: &Path) {
     }
 }
 
-/// Says how much was read, on which depends what memory may be taken.
+/// Counts what is read, on which the memory budget depends.
 struct Counted<'i>(&'i mut dyn BufRead);
 
 impl Read for Counted<'_> {

@@ -1,4 +1,4 @@
-//! `uniprof info`: what was recorded, where, when and how well.
+//! `uniprof info`: what was recorded, where, when, and what is missing.
 
 use crate::Outcome;
 use crate::candidates::recordings;
@@ -38,8 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     account.add_recording(&recording);
     let mut lost = account.lost.iter();
     let lost = lost.any(|(reason, count)| is_loss(*reason, *count, account.deadlines));
-    Ok(match damaged || lost || recording.end().is_none() {
-        true => Outcome::Lossy,
-        false => Outcome::Done,
-    })
+    Ok(Outcome::lossy_if(
+        damaged || lost || recording.end().is_none(),
+    ))
 }

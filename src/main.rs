@@ -1,7 +1,7 @@
 //! The command-line program: flags in, a library call, messages out.
 //!
-//! Each subcommand is one file with its `Args` and a `run`; this one names them and turns what
-//! they return into an exit status: 0 done, 1 done with loss, 2 failed.
+//! Each subcommand is one file with its `Args` and a `run`; this file lists them and maps their results to an exit
+//! status: 0 done, 1 done with loss, 2 failed.
 
 #[cfg(feature = "report")]
 mod output;
@@ -119,9 +119,19 @@ enum Command {
     Workload(workload::Args),
 }
 
+impl Outcome {
+    fn lossy_if(is_lossy: bool) -> Outcome {
+        if is_lossy {
+            Outcome::Lossy
+        } else {
+            Outcome::Done
+        }
+    }
+}
+
 #[cfg(feature = "report")]
 impl Command {
-    /// Whether it only reads what others may have made.
+    /// Whether it only reads files, which may be hostile.
     fn reads(&self) -> bool {
         match self {
             #[cfg(feature = "record")]
@@ -133,14 +143,14 @@ impl Command {
     }
 }
 
-/// How a subcommand ended, if it did not fail.
+/// The result of a subcommand that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// All there.
+    /// Complete.
     Done,
-    /// Done, but something was lost, truncated, or over a limit that was set.
+    /// Done, but something was lost, truncated, or over a requested limit.
     Lossy,
-    /// Done, and the status of the command that was recorded is asked for.
+    /// Done; exit with the status of the recorded command.
     #[cfg(feature = "record")]
     Status(u8),
 }
@@ -201,8 +211,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Ends with what clap says of the arguments; where only one half of the program was built, with a word on the
-/// other.
+/// Exits with clap's message, or, if a subcommand is not in this build, with a message about that.
 fn refuse(error: &clap::Error) -> ! {
     let Some(half) = missing_half(error) else {
         error.exit()
@@ -226,7 +235,7 @@ const REPORT: [&str; 10] = [
     "man",
 ];
 
-/// What to say of a subcommand that is not in this build.
+/// The message about a subcommand that is not in this build.
 fn missing_half(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -248,7 +257,7 @@ fn missing_half(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// The error and its causes, each told once: many name their cause themselves.
+/// The error and its causes, each once, since many messages include their cause.
 fn describe(error: &anyhow::Error) -> String {
     let mut whole = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -261,7 +270,7 @@ fn describe(error: &anyhow::Error) -> String {
     whole
 }
 
-/// Whoever read our output has seen enough: that is no error.
+/// Whether the reader of our output has closed it, which is not an error.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let cause = cause.downcast_ref::<std::io::Error>();

@@ -1,4 +1,4 @@
-//! `uniprof man`: manual pages, made from the same text as `--help`.
+//! `uniprof man`: manual pages, generated from the same text as `--help`.
 
 use crate::Outcome;
 use crate::output::write_to;
@@ -28,7 +28,7 @@ pub fn run(args: Args, command: clap::Command) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A page takes the place of what is there: a link that someone has laid is not followed.
+/// A page replaces an existing file; a link is not followed.
 fn write(command: clap::Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
         write(below.clone(), folder)?;

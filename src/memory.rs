@@ -1,40 +1,39 @@
-//! What a run may take of memory: an amount that does for any sound recording, and more for each byte of
-//! the files that are read. What asks for more was made to. What it may do is counted by the report
-//! (`uniprof_report::work`), and past it ends in the same way.
+//! The memory budget of a run: an amount that is sufficient for any sound recording, and more for each byte of the
+//! files that are read. Only damaged or hostile files exceed it. Work is limited likewise (`uniprof_report::work`).
 //!
-//! Every allocation goes through here. Where the budget is used up, or the system gives nothing more, the
-//! program ends with a message and status 2, instead of an abort or of swapping the machine to death. Files
-//! that are mapped and what zstd takes for itself are not counted; they have limits of their own.
+//! All allocations are counted here. When the budget is exceeded or the system is out of memory, the program exits
+//! with a message and status 2, rather than aborting or swapping. Mapped files and zstd's own memory are not counted;
+//! they have limits of their own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use uniprof_report::work;
 
-/// What any run may take (bytes).
+/// The budget of any run (bytes).
 const BASE_BYTES: usize = 224 << 20;
-/// What a byte that is read may cost in memory: a program of 67 MB with its DWARF takes less than 3.
+/// Bytes of memory for each byte read; a program of 67 MB with its DWARF takes less than 3.
 const PER_BYTE_READ: usize = 24;
 
-/// What is taken.
+/// Memory in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// What was taken when the budget began.
+/// Memory in use when the budget was set.
 static START: AtomicUsize = AtomicUsize::new(0);
-/// What may be taken as far as files were read when somebody last looked; without bound at first.
+/// The limit, by the files read when it was last updated; at first there is none.
 static BUDGET: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// What was read that is no file.
+/// Bytes read from elsewhere than files.
 static READ: AtomicUsize = AtomicUsize::new(0);
-/// Whether symbols are put into a recording that is whole.
+/// Whether symbols are being embedded into a complete recording.
 static EMBEDS: AtomicBool = AtomicBool::new(false);
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Counts what the system gives.
+/// Counts the system's allocations.
 pub struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: each call goes on to the system's allocator as it came; what is done besides touches atomics.
+// SAFETY: each call is forwarded unchanged to the system's allocator; everything else only touches atomics.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -80,7 +79,7 @@ fn given(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-/// What the files that were read so far justify.
+/// The budget for the files read so far.
 fn budget() -> usize {
     let read = READ.load(Ordering::Relaxed);
     let read = read.saturating_add(uniprof_report::mapped::opened_bytes() as usize);
@@ -103,17 +102,17 @@ fn over_steps() {
 
 /// Why the program ends.
 enum Why {
-    /// This was not enough (bytes).
+    /// This budget (bytes) was exceeded.
     Memory(usize),
-    /// The system gives nothing more.
+    /// The system is out of memory.
     System,
-    /// It asks for more work than is reasonable.
+    /// The work limit was exceeded.
     Steps,
 }
 
 #[cold]
 fn end(why: Why) {
-    // What ending takes is let pass, in this thread and others.
+    // Allocations while exiting are allowed, in all threads.
     if ENDING.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -154,7 +153,7 @@ fn end(why: Why) {
     std::process::exit(if embeds { 1 } else { 2 });
 }
 
-/// From now on the run has a budget, on top of what it has taken.
+/// From now on the run has a budget, in addition to the memory in use.
 pub fn limit() {
     let start = USED.load(Ordering::Relaxed);
     START.store(start, Ordering::Relaxed);
@@ -162,7 +161,7 @@ pub fn limit() {
     BUDGET.store(start.saturating_add(budget()), Ordering::Relaxed);
 }
 
-/// As [`limit`]: a recording is whole, and symbols are put into it.
+/// As [`limit`], while symbols are embedded into a complete recording.
 #[cfg(feature = "record")]
 pub fn limit_embedding() {
     EMBEDS.store(true, Ordering::Relaxed);
@@ -177,7 +176,7 @@ pub fn unlimit() {
     work::unlimit();
 }
 
-/// Takes note that so many bytes were read from elsewhere than a file.
+/// Counts bytes read from elsewhere than a file.
 pub fn add_read(bytes: usize) {
     READ.fetch_add(bytes, Ordering::Relaxed);
 }

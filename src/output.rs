@@ -1,4 +1,4 @@
-//! Where results go: a file that appears only when it is whole, or standard output.
+//! Output of results: to a file that appears only when it is complete, or to standard output.
 
 use anyhow::{Context, bail};
 use std::fs;
@@ -10,8 +10,8 @@ use uniprof_report::work;
 
 /// Runs `write` on the output at `path`, or on standard output for `-`.
 ///
-/// A file is written under another name beside its place and renamed when it is whole, so that a
-/// full disk leaves the old one.
+/// A file is written under another name in the same folder and renamed when it is complete, so that a full disk
+/// leaves the old one.
 pub fn write_to(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -19,7 +19,7 @@ pub fn write_to(
     write_with_mode(path, 0o666, write)
 }
 
-/// As [`write_to`], for what holds a guest's memory: only its owner may read a new file.
+/// As [`write_to`], for files with a guest's memory: only the owner may read a new file.
 pub fn write_private(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -27,12 +27,12 @@ pub fn write_private(
     write_with_mode(path, 0o600, write)
 }
 
-/// Device and inode of each file that is read for what is written.
+/// Device and inode of each input file.
 static READ: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// The file that is being written.
 static UNFINISHED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on no output replaces the file at `path`: it is read to make them.
+/// From now on no output replaces the file at `path`, since it is an input.
 pub fn keep(path: &Path) {
     if let Ok(found) = fs::metadata(path)
         && found.is_file()
@@ -45,9 +45,9 @@ fn is_read(found: &fs::Metadata) -> bool {
     lock(&READ).contains(&(found.dev(), found.ino()))
 }
 
-/// Removes what is written so far: the program ends.
+/// Removes the unfinished file, as the program ends.
 pub fn abandon() {
-    // Not waited for: whoever holds it may be waiting for us.
+    // Without waiting: the holder of the lock may be waiting for us.
     if let Ok(mut unfinished) = UNFINISHED.try_lock()
         && let Some(part) = unfinished.take()
     {
@@ -82,7 +82,7 @@ fn write_with_mode(
             .with_context(describe);
     }
     let part = part_path(path);
-    // What an earlier run left goes; a link that someone has laid there is not followed.
+    // Removes what an earlier run left; a link in its place is not followed.
     let _ = fs::remove_file(&part);
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true).mode(mode);
@@ -94,16 +94,16 @@ fn write_with_mode(
     let done = written.and_then(|()| fs::rename(&part, path));
     *lock(&UNFINISHED) = None;
     if done.is_err() {
-        // The error that brought us here is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_file(&part);
     }
     done.with_context(describe)
 }
 
-/// Counts what is written as work: a few kilobytes of samples can spell terabytes.
+/// Counts output as work: a few kilobytes of samples can expand to terabytes.
 struct Counted<W: Write>(W);
 
-/// What bytes of an output cost of what a run may do.
+/// Output bytes per step of work.
 const BYTES_PER_STEP: usize = 2;
 
 impl<W: Write> Write for Counted<W> {

@@ -1,5 +1,5 @@
-//! What is longer than the screen goes to a pager, as git's does: a text comes in piece by piece, and is kept until
-//! it turns out to be too long. A pager that isn't there, or is left early, is no error.
+//! Text longer than the screen goes to a pager, as with git: it is buffered until it is too long. A missing pager, or
+//! one that is left early, is not an error.
 
 use signal_hook::consts::SIGINT;
 use std::io::{self, ErrorKind, Write};
@@ -7,13 +7,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What `less` does unless LESS says otherwise: ends by itself where a screen does, shows colours, leaves the text
-/// on the screen.
+/// The default of LESS: exit if the text fits on the screen, show colours, leave the text on the screen.
 const LESS: &str = "FRX";
-/// The shell's status for a command that isn't there.
+/// The shell's status for a missing command.
 const NOT_FOUND: i32 = 127;
 
-/// The pager of this environment; `None` where there shall be none.
+/// The pager selected by the environment; `None` for none.
 pub fn chosen() -> Option<String> {
     let set = ["UNIPROF_PAGER", "PAGER"]
         .into_iter()
@@ -23,24 +22,24 @@ pub fn chosen() -> Option<String> {
     (!is_none).then_some(pager)
 }
 
-/// Standard output, with a pager as soon as a text has more lines than the screen.
+/// Standard output, with a pager if a text has more lines than the screen.
 pub struct Paged {
     command: String,
     lines_max: usize,
-    /// What came before the pager was started.
+    /// Text before the pager was started.
     kept: Vec<u8>,
     lines: usize,
     pager: Option<Child>,
-    /// Whether whoever reads has seen enough.
+    /// Whether the reader has left the pager.
     is_left: bool,
 }
 
 impl Paged {
-    /// `command` is a line for the shell, `rows` is how many lines the screen has.
+    /// `command` is a shell command, `rows` the number of lines of the screen.
     pub fn new(command: String, rows: usize) -> Paged {
         Paged {
             command,
-            // The shell's prompt stands below.
+            // A line for the shell's prompt.
             lines_max: rows.saturating_sub(1),
             kept: Vec::new(),
             lines: 0,
@@ -49,7 +48,7 @@ impl Paged {
         }
     }
 
-    /// Writes what was kept, or waits until the pager is left.
+    /// Writes the buffered text, or waits until the pager ends.
     ///
     /// # Errors
     /// What standard output returns.
@@ -59,14 +58,14 @@ impl Paged {
             return out.write_all(&self.kept).and_then(|()| out.flush());
         };
         drop(pager.stdin.take());
-        // How it ended is the reader's affair.
+        // Its status doesn't matter.
         let _ = pager.wait();
         Ok(())
     }
 
     fn start(&mut self) {
-        // Whoever interrupts a search in the pager doesn't mean this program, which has to outlive it: the shell
-        // would take the terminal away from the pager.
+        // An interrupt in the pager must not end this program first: the shell would take the terminal away from the
+        // pager.
         let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
         let line = format!("{}\n[ $? -ne {NOT_FOUND} ] || exec cat", self.command);
         let mut shell = Command::new("sh");

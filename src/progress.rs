@@ -5,18 +5,18 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-/// Shows how far a report has got.
+/// Shows the progress of a report.
 pub struct Progress {
     started: Instant,
     bar: OnceCell<ProgressBar>,
     is_terminal: bool,
 }
 
-/// Nobody needs a bar for less.
+/// Work shorter than this has no bar.
 const QUIET: Duration = Duration::from_secs(1);
 
 impl Progress {
-    /// Starts the clock.
+    /// Starts the timer.
     pub fn new() -> Self {
         Progress {
             started: Instant::now(),
@@ -25,7 +25,7 @@ impl Progress {
         }
     }
 
-    /// `done` of `total` samples are read.
+    /// Shows that `done` of `total` samples were read.
     pub fn tell(&self, done: u64, total: u64) {
         if !self.is_terminal || self.started.elapsed() < QUIET {
             return;

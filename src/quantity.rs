@@ -1,11 +1,11 @@
-//! Quantities in words: what people type as a time, a share or a size, and what they read.
+//! Parses and formats times, shares and sizes.
 
-// Each half of the program, built alone, uses some of these.
+// Each half of the program uses only some of these.
 #![cfg_attr(not(all(feature = "record", feature = "report")), allow(dead_code))]
 
 use std::time::Duration;
 
-/// Nanoseconds of `1.5`, `1.5s`, `200ms`, `30us` or `2m`; a bare number is in seconds.
+/// Parses `1.5`, `1.5s`, `200ms`, `30us` or `2m` to nanoseconds; a bare number is in seconds.
 pub fn parse_time(text: &str) -> Result<u64, String> {
     const MOST_NS: f64 = 1e18;
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
@@ -26,7 +26,7 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A time longer than nothing.
+/// Parses a time above 0.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match parse_time(text)? {
         0 => Err("a time longer than nothing, such as 500ms, 10s or 2m".into()),
@@ -34,7 +34,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A share between 0 and 1 of `0.5%` or `0.005`.
+/// Parses `0.5%` or `0.005` to a share between 0 and 1.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(number) => (number.trim(), 0.01),
@@ -46,7 +46,7 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Samples a second.
+/// Parses a number of samples per second.
 pub fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.01..=100_000.0).contains(&rate) => Ok(rate),
@@ -55,7 +55,7 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Bytes of raw stack: a multiple of 8, up to the format's limit; 0 for none.
+/// Parses a number of raw stack bytes, rounded up to a multiple of 8, up to the format's limit; 0 for none.
 pub fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     let most = uprof::layout::MAX_STACK_BYTES as u64;
     let (number, scale) = match text.strip_suffix(['K', 'k']) {
@@ -75,7 +75,7 @@ pub fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Bytes as a person reads them.
+/// Formats a number of bytes.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -94,7 +94,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// A duration as a person reads it.
+/// Formats a duration.
 pub fn duration(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),

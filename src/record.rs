@@ -23,7 +23,7 @@ use uprof::Due;
 use uprof::cold::TargetKind;
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
-/// Where recordings go, and come from, when nothing else is said.
+/// The default file of a recording.
 pub const DEFAULT_FILE: &str = "run.uprof";
 
 /// Sample a guest or process into a recording.
@@ -142,7 +142,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// What the flags ask for.
+    /// The plan according to the flags.
     pub fn plan(&self) -> Plan {
         Plan {
             rate_hz: self.frequency,
@@ -167,7 +167,7 @@ impl Args {
     }
 }
 
-/// Records, and says in a paragraph what came of it.
+/// Records, and prints a summary.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     for standing in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
@@ -203,14 +203,14 @@ fn outcome(summary: &Summary, rate_hz: f64) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Whether more is lost than a few deadlines.
+/// Whether more was lost than a few deadlines.
 fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
     let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
     let mut lost = summary.lost.iter();
     lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
 }
 
-/// Why there is no sample, as far as the kernel's count of processor time says.
+/// Why there is no sample, by the kernel's count of processor time.
 fn why_none(summary: &Summary) -> String {
     let longer = "record longer (-d) or faster (-F)";
     let Some(due) = summary.due else {
@@ -228,13 +228,13 @@ fn why_none(summary: &Summary) -> String {
     }
 }
 
-/// What to tell where the samples don't stand for the processor time that the kernel counted.
+/// A message if the samples don't account for the processor time that the kernel counted.
 fn gap(summary: &Summary) -> Option<String> {
     let due = summary.due.filter(Due::has_gap)?;
     let share = due.share()? * 100.0;
     let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
     if share > 100.0 && !summary.freezes {
-        // Of processes that end, the kernel's count may be lost: it is the least that there was.
+        // The kernel's count of ended processes may be missing: it is a lower bound.
         return None;
     }
     let why = if share > 100.0 {
@@ -254,8 +254,8 @@ fn gap(summary: &Summary) -> Option<String> {
     ))
 }
 
-/// Puts into the recording what a report elsewhere needs of the images. A recording without it is
-/// whole, so that a failure is only told.
+/// Embeds what a report elsewhere needs of the images. The recording is complete without it, so that a failure is
+/// only reported.
 #[cfg(feature = "report")]
 fn embed(args: &Args, summary: &Summary) {
     let is_file = std::fs::metadata(&args.output).is_ok_and(|found| found.is_file());
@@ -263,17 +263,17 @@ fn embed(args: &Args, summary: &Summary) {
         return;
     }
     let mut elf = args.elf.clone();
-    // A kernel that was found without being given may be elsewhere than linked, too.
+    // A kernel that was not given with --elf may be at another address than linked, too.
     for path in summary.unplaced.iter().filter(|_| args.elf.is_empty()) {
         let (path, address) = (path.clone(), None);
         elf.push(Elf { path, address });
     }
     let done = Arc::new(AtomicBool::new(false));
-    // What ended the recording has done so; another signal ends this too.
+    // The signal that ended the recording was handled; another one ends this, too.
     signal::forget_stop();
     let watched = Arc::clone(&done);
     let watcher = std::thread::Builder::new().name("uniprof-signals".into());
-    // Without it a signal waits for the end.
+    // Without the thread, a signal waits for the end.
     let _ = watcher.spawn(move || give_up_when_stopped(&watched));
     memory::limit_embedding();
     let bundled = crate::bundle::embed(&args.output, &elf, &summary.images);
@@ -297,7 +297,7 @@ fn embed(args: &Args, summary: &Summary) {
     }
 }
 
-/// Ends the program when a signal asks to, while images are read: that may take long.
+/// Ends the program on a signal while images are read, which may take long.
 #[cfg(feature = "report")]
 fn give_up_when_stopped(done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
@@ -312,11 +312,11 @@ fn give_up_when_stopped(done: &AtomicBool) {
     }
 }
 
-/// Records as the flags say; the status of a command that was started goes into `status`.
+/// Records according to the flags; `status` is set to the status of the recorded command.
 pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
     let plan = args.plan();
-    // The output first: to find a folder missing after the guest was looked at would be too late.
+    // The output is checked first, before the guest is touched.
     let place = Place::find(&args.output)?;
     let wanted = Wanted {
         target: args.target.as_deref().unwrap_or_default(),
@@ -339,7 +339,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
              or under ptrace a guest must stand still; --freeze-budget and --max-overhead say for how long"
         );
     }
-    // Up to here a signal ends the program, whatever it waits for, and leaves nothing behind.
+    // Up to here a signal ends the program at once, and leaves nothing behind.
     signal::hold_stops();
     let output = place.create()?;
     let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
@@ -391,7 +391,7 @@ fn show_progress(counters: Arc<Counters>, plan: &Plan) -> Watcher {
     (done, thread)
 }
 
-/// The paragraph at the end.
+/// Prints the summary.
 fn say_summary(summary: &Summary, args: &Args) {
     let seconds = summary.passed_ns as f64 / 1e9;
     let output = match args.output.to_str() {

@@ -1,4 +1,4 @@
-//! `uniprof recover`: what is sound of a damaged recording, as a new one.
+//! `uniprof recover`: copies the sound parts of a damaged recording into a new one.
 
 use crate::Outcome;
 use crate::candidates::recordings;
@@ -10,7 +10,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use uprof::{Recovered, StreamReader};
 
-/// Most damages that are told one by one.
+/// Most damages that are listed.
 const TOLD: usize = 20;
 
 /// Copy what is sound of a damaged recording into a new one that says what is missing
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     };
     let reader = StreamReader::open(BufReader::new(input))
         .with_context(|| format!("cannot recover anything from {shown}"))?;
-    // What is left of a recording keeps its name; a damaged preamble leaves none.
+    // The new recording keeps the UUID, unless the preamble is damaged.
     let uuid = reader.uuid().unwrap_or_default();
     let mut recovered = Recovered::default();
     write_private(&args.output, |out| {
@@ -48,10 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         Ok(())
     })?;
     tell(&recovered, args);
-    Ok(match recovered.is_whole() {
-        true => Outcome::Done,
-        false => Outcome::Lossy,
-    })
+    Ok(Outcome::lossy_if(!recovered.is_whole()))
 }
 
 fn tell(recovered: &Recovered, args: &Args) {

@@ -1,4 +1,4 @@
-//! `uniprof report`: what is in a recording, for people.
+//! `uniprof report`: shows what is in a recording.
 
 use crate::Outcome;
 use crate::form::{FormFlag, RecursionFlag};
@@ -108,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             inform(&format!("{} written", path.display()));
         }
     }
-    // The table of functions comes last, next to the prompt.
+    // The table of functions is last, next to the prompt.
     texts.sort_by_key(|(asked, _)| asked.is_default());
     let mut missing = Vec::new();
     if !texts.is_empty() {
@@ -127,12 +127,9 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "warning: no sample has {function} in its stack; see --top for names"
         ));
     }
-    Ok(
-        match !missing.is_empty() || profile.account.is_incomplete() {
-            true => Outcome::Lossy,
-            false => Outcome::Done,
-        },
-    )
+    Ok(Outcome::lossy_if(
+        !missing.is_empty() || profile.account.is_incomplete(),
+    ))
 }
 
 impl Args {
@@ -155,7 +152,7 @@ impl Args {
         }
     }
 
-    /// The flags that change what a page shows, as they might be typed.
+    /// The flags that change what a page shows, as on the command line.
     fn chosen(&self) -> String {
         let mut flags = self.selection.selecting.flags();
         if self.reverse {
@@ -174,7 +171,7 @@ impl Args {
         flags.join(" ")
     }
 
-    /// Where a view goes that is a file: where it was asked to, or beside the first recording.
+    /// The path of a view that is a file: the given one, or beside the first recording.
     fn path_of(&self, asked: &AskedView) -> PathBuf {
         let Output::File { ending, .. } = asked.view.output else {
             return PathBuf::from("-");

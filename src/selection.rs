@@ -15,7 +15,7 @@ use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uprof::State;
 
-/// How fine frames are.
+/// What a frame is.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum ByFlag {
     /// Functions
@@ -28,7 +28,7 @@ pub enum ByFlag {
     Address,
 }
 
-/// vCPU states that can be asked for.
+/// vCPU states that can be selected.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum StateFlag {
     /// Executing (the default)
@@ -45,7 +45,7 @@ pub enum StateFlag {
     All,
 }
 
-/// Whether processes are told apart.
+/// Whether processes are distinguished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProcessesFlag {
     /// Each stack begins with the name and number of its process
@@ -168,7 +168,7 @@ impl Selection {
         opened.collect()
     }
 
-    /// Gathers, with a progress bar, and says on standard error what was odd.
+    /// Gathers a profile, with a progress bar and warnings on standard error.
     pub fn gather(
         &self,
         recordings: &[Recording],
@@ -186,7 +186,7 @@ impl Selection {
 }
 
 impl Selecting {
-    /// What differs from the defaults in which samples and frames are shown, as it might be typed.
+    /// The selected samples and frames, if not the default, as on the command line.
     pub fn flags(&self) -> Vec<String> {
         let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);
         let value =
@@ -237,7 +237,7 @@ impl Selecting {
         flags
     }
 
-    /// What is asked to be counted; `None`: whatever there is.
+    /// What is to be counted; `None` for whatever there is.
     fn unit(&self) -> Option<Unit> {
         let time = self.off_cpu || self.min_wait.is_some() || self.max_wait.is_some();
         match (time, self.on_cpu) {
@@ -247,7 +247,7 @@ impl Selecting {
         }
     }
 
-    /// What to gather.
+    /// Options for [`gather`].
     pub fn options(&self, recordings: usize) -> Options {
         let states = self.state.iter().flat_map(|state| match state {
             StateFlag::Running => vec![State::Running],
@@ -293,10 +293,10 @@ impl Selecting {
     }
 }
 
-/// A file in which everything is wrong says so often enough.
+/// Most warnings printed.
 const WARNINGS_SHOWN: usize = 10;
 
-/// Says on standard error what was odd about recordings.
+/// Prints warnings about recordings on standard error.
 pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
     for warning in profile.warnings.iter().take(WARNINGS_SHOWN) {
         say(&format!("warning: {warning}"));
@@ -313,17 +313,17 @@ pub fn say_warnings(recordings: &[&Recording], profile: &Profile) {
     }
 }
 
-/// A line on standard error.
+/// Prints a line on standard error.
 pub fn say(line: &str) {
     terminal::say(format_args!("uniprof: {line}"));
 }
 
-/// A line on standard error that nothing depends on.
+/// Prints a line on standard error, unless `--quiet`.
 pub fn inform(line: &str) {
     terminal::inform(format_args!("uniprof: {line}"));
 }
 
-/// Says on standard error what an output without room for it can't: what the counts rest on.
+/// Prints on standard error what the counts rest on, for outputs that can't contain it.
 pub fn say_account(profile: &Profile) {
     let lines = profile.account.lines();
     let Some((counted, missing)) = lines.split_first() else {

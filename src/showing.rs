@@ -1,4 +1,4 @@
-//! Flags of what is shown to people: how wide, in colours or not, through a pager or not.
+//! Flags for the display of texts: width, colours, pager.
 
 use crate::output::write_to_stdout;
 use crate::pager::{self, Paged};
@@ -7,7 +7,7 @@ use anyhow::Context;
 use std::io::{self, BufWriter, Write};
 use uniprof_report::text::Screen;
 
-/// When there are colours.
+/// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ColorFlag {
     /// On a terminal, unless NO_COLOR is set
@@ -16,7 +16,7 @@ pub enum ColorFlag {
     Never,
 }
 
-/// How texts are shown.
+/// How texts are displayed.
 #[derive(Debug, clap::Args)]
 pub struct Showing {
     /// Columns of tables, 0 for whole names (default: those of the terminal; whole names where there is none)
@@ -36,7 +36,7 @@ pub struct Showing {
 }
 
 impl Showing {
-    /// What is written on.
+    /// The screen that is written to.
     pub fn screen(&self) -> Screen {
         let columns = match self.width {
             None => terminal::columns(),

@@ -1,9 +1,9 @@
-//! What the exit status of each subcommand means, for its manual page.
+//! The meanings of each subcommand's exit status, for its manual page.
 
-/// Of every subcommand.
+/// Status 2 of every subcommand.
 const FAILED: &str = "failed, or not understood: a message says what, why and what to do";
 
-/// What status 1 means for a subcommand; `None` where there is none.
+/// The meaning of status 1 of a subcommand; `None` if it has none.
 fn in_part(subcommand: &str) -> Option<&'static str> {
     Some(match subcommand {
         "record" | "demo" => {

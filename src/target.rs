@@ -1,7 +1,6 @@
-//! From the text of a target to a source: one row for each kind of guest.
+//! Opens a target as a source: one table row for each kind of guest.
 //!
-//! A new backend is one row of [`BACKENDS`], which is all that the program knows of it; help and error messages are
-//! made of the table.
+//! A new backend is one row of [`BACKENDS`], from which help and error messages are generated.
 
 use crate::elf::Elf;
 use anyhow::{Context, bail};
@@ -21,13 +20,13 @@ pub use uniprof_record::process::ExitStatus;
 #[cfg(feature = "report")]
 pub use uniprof_record::process::running;
 
-/// What is to be sampled, and what was said of how.
+/// What to sample, and how.
 pub struct Wanted<'a> {
-    /// As it is written on the command line; empty where a command or the machine is wanted.
+    /// The target on the command line; empty for a command or the machine.
     pub target: &'a str,
-    /// A command to start, with its arguments; none if empty.
+    /// A command to start, with its arguments; empty for none.
     pub command: &'a [String],
-    /// Whether what the command writes goes to standard error, because the recording has our standard output.
+    /// Whether the command's standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
     /// The whole machine.
     pub all: bool,
@@ -39,35 +38,35 @@ pub struct Wanted<'a> {
 
 /// A kind of guest.
 pub struct Backend {
-    /// How its targets begin; empty for the kind that has no prefix, which stands last.
+    /// Prefix of its targets; empty for the last row.
     pub prefix: &'static str,
-    /// How its targets are written.
+    /// Form of its targets, for help.
     pub form: &'static str,
-    /// What they are, for people.
+    /// What they are, for help.
     pub what: &'static str,
-    /// Most time that a guest of the kind may stand still for a sample, if nothing else is said.
+    /// Default of the longest freeze for a sample.
     pub budget: Duration,
-    /// Raw stack bytes that `--stack` keeps of a sample, if no number is given.
+    /// Default number of raw stack bytes of `--stack`.
     pub stack_bytes: u32,
-    /// Opens the target whose text behind the prefix is the first argument.
+    /// Opens the target; the first argument is its text after the prefix.
     open: fn(&str, &Wanted<'_>, &Plan) -> anyhow::Result<Source>,
-    /// Looks at the target for `uniprof doctor`, given the image.
+    /// Examines the target for `uniprof doctor`, given the image.
     examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
-    /// Looks for guests of the kind on this machine, and for what recording them takes.
+    /// Lists guests of the kind on this machine, and what recording them requires.
     examine_host: Option<fn(&mut Report)>,
-    /// Reads what is left of a recorder that was killed while a guest of the kind stood still.
+    /// Reads the mark of a recorder that was killed while it had paused a guest of the kind.
     read_mark: Option<ReadMark>,
 }
 
-/// The time in which a hypercall or a signal has long been answered.
+/// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
-/// The time that a stub under emulation may take for a deep stack.
+/// Time for a deep stack through a stub under emulation.
 const STUB_BUDGET: Duration = Duration::from_millis(50);
 
-/// All that the kernel gives of a process's stack. Compilers are deeper than 16 KiB; of a stack that
-/// isn't, no more is there.
+/// The most that the kernel copies of a process's stack. Some programs, such as compilers, need more than 16 KiB; of
+/// a shorter stack only the bytes in use are copied.
 const PROCESS_STACK_BYTES: u32 = 64 << 10;
-/// A kernel's stack. The guest stands still while it is copied.
+/// The size of a kernel's stack. The guest is frozen while it is copied.
 const GUEST_STACK_BYTES: u32 = 16 << 10;
 
 /// All kinds of guests.
@@ -111,7 +110,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a guest behind a gdb stub",
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: open_gdb,
+        open: |address, wanted, plan| Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?),
         examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
         examine_host: None,
         read_mark: Some(gdb::release::paused_guest),
@@ -155,7 +154,7 @@ pub const BACKENDS: &[Backend] = &[
         what: "a Xen domain",
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: open_domain,
+        open: |target, wanted, plan| Ok(xen::open(target, images_of(wanted)?, plan)?),
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
         examine_host: Some(xen::doctor::examine_host),
         read_mark: Some(xen::paused_guest),
@@ -168,7 +167,7 @@ fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
         .find_map(|backend| Some((backend, target.strip_prefix(backend.prefix)?)))
 }
 
-/// The forms of all targets, in a sentence.
+/// The forms of all targets, for help.
 pub fn help() -> String {
     let forms = BACKENDS
         .iter()
@@ -176,34 +175,34 @@ pub fn help() -> String {
     forms.collect::<Vec<_>>().join("; ")
 }
 
-/// Most time that the target may stand still for a sample, if nothing else is said.
+/// Default of the longest freeze for a sample of the target.
 pub fn usual_budget(target: Option<&str>) -> Duration {
     target
         .and_then(backend_of)
         .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
 }
 
-/// Raw stack bytes that `--stack` keeps of a sample of the target, if no number is given.
+/// Default number of raw stack bytes of `--stack` for the target.
 pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
     target
         .and_then(backend_of)
         .map_or(PROCESS_STACK_BYTES, |(backend, _)| backend.stack_bytes)
 }
 
-/// Looks at a target for `uniprof doctor`.
+/// Examines a target for `uniprof doctor`.
 pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
     let (backend, rest) = backend_of(target).context("there is no such target")?;
     (backend.examine)(rest, elf)
 }
 
-/// Looks at this machine: what can be recorded here, and how to go on.
+/// Examines this machine: what can be recorded here, and how to continue.
 pub fn examine_host() -> Report {
     let mut report = look_at_host(BACKENDS.iter());
     report.command = Some("uniprof doctor TARGET, for what will work there".into());
     report
 }
 
-/// Guests of this machine that can be recorded, as `uniprof record` takes them; processes are too many.
+/// Guests of this machine that can be recorded, in the form of targets; without processes.
 #[cfg(feature = "report")]
 pub fn guests() -> Vec<String> {
     look_at_host(BACKENDS.iter().filter(|backend| backend.prefix != "pid:")).targets
@@ -216,7 +215,7 @@ fn look_at_host<'a>(kinds: impl Iterator<Item = &'a Backend>) -> Report {
     report
 }
 
-/// Guests that were left standing.
+/// Guests that were left paused.
 pub fn left_paused() -> Vec<LeftPaused> {
     let kinds = BACKENDS.iter().filter_map(|backend| backend.read_mark);
     LeftPaused::all(&kinds.collect::<Vec<_>>())
@@ -229,8 +228,8 @@ fn examine_processes(scope: Scope, elf: Option<&Path>) -> anyhow::Result<Report>
     Ok(process::doctor::examine(scope))
 }
 
-/// Opens what the arguments name; the status of a command that it starts goes into `status`. May fork, so
-/// that no thread may run yet.
+/// Opens the target or command; `status` will be set to the status of the command. May fork, so that no thread may
+/// run yet.
 pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
     if !wanted.command.is_empty() {
         let command = Process::Started(Command {
@@ -280,10 +279,6 @@ fn images_of(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Image>> {
     images.map_err(anyhow::Error::msg)
 }
 
-fn open_gdb(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?)
-}
-
 fn open_qemu(monitor: &Monitor, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
     Ok(qemu::source::open(monitor, images_of(wanted)?, plan)?)
 }
@@ -299,10 +294,6 @@ fn open_agent(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result
     let images = wanted.elf.iter();
     let images: Vec<_> = images.map(|elf| (elf.path.clone(), elf.address)).collect();
     Ok(agent::open::open(address, &images, plan)?)
-}
-
-fn open_domain(target: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
-    Ok(xen::open(target, images_of(wanted)?, plan)?)
 }
 
 #[cfg(test)]

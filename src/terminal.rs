@@ -1,37 +1,37 @@
-//! Messages to the person at the terminal: always on stderr, so that stdout stays data.
+//! Messages to the user: always on stderr, so that stdout contains only data.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on, only what is wrong is said.
+/// From now on, only errors and warnings are printed.
 pub fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Writes a message that nothing depends on, unless only what is wrong is to be said.
+/// Writes a message, unless only errors and warnings are to be printed.
 pub fn inform(message: std::fmt::Arguments<'_>) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         say(message);
     }
 }
 
-/// Writes a message; a stderr that is gone is nobody's error. Messages quote guests, stubs and
-/// recordings: what could steer the terminal or turn a line's direction is replaced.
+/// Writes a message; a closed stderr is ignored. Messages quote guests, stubs and recordings: control characters are
+/// replaced.
 pub fn say(message: std::fmt::Arguments<'_>) {
     let text = printable_lines(&message.to_string());
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// `text`, which may have several lines and tabs, without what could steer a terminal.
+/// `text`, which may have several lines and tabs, without control characters.
 pub fn printable_lines(text: &str) -> String {
     let steers = |letter| uprof::is_steering(letter) && !matches!(letter, '\n' | '\t');
     text.replace(steers, "\u{fffd}")
 }
 
-/// `text` broken at spaces, where lines have so many columns and each but the first stands `indent` to the right; the
-/// first one begins there already. Letters count, which is what our own words need.
+/// Wraps `text` at spaces to `columns`, with all lines but the first indented by `indent`; the first one begins there
+/// already. Every character counts as one column.
 #[cfg(feature = "record")]
 pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
     let room = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(20));
@@ -58,7 +58,7 @@ pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
     broken
 }
 
-/// Columns of the terminal that standard output is; COLUMNS says otherwise, as in a shell.
+/// Columns of the terminal on standard output; COLUMNS overrides it, as in a shell.
 pub fn columns() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
     let told = std::env::var("COLUMNS").ok();
@@ -76,14 +76,14 @@ pub fn rows() -> Option<usize> {
     Some(usize::from(height.0))
 }
 
-/// Whether standard output has colours, and they are wanted (no-color.org).
+/// Whether standard output supports colours and they are enabled (no-color.org).
 pub fn has_colors() -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
-/// Whether someone watches stderr: only then is there progress to show.
+/// Whether progress is shown: only if stderr is a terminal.
 pub fn is_watched() -> bool {
     std::io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed)
 }

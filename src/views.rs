@@ -1,4 +1,4 @@
-//! The flags of `uniprof report` that ask for views: one for each row of [`VIEWS`].
+//! The flags of `uniprof report` that select views: one for each row of [`VIEWS`].
 
 use crate::candidates::functions;
 use clap::builder::ValueParser;
@@ -7,17 +7,17 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::path::PathBuf;
 use uniprof_report::views::{Needs, Output, VIEWS, View};
 
-/// The view of a report that asks for none.
+/// The default view.
 const DEFAULT: &str = "top";
 
-/// A view with what its flag was given.
+/// A selected view with the value of its flag.
 #[derive(Debug, Clone)]
 pub struct AskedView {
     /// The row.
     pub view: &'static View,
-    /// The function that it is about, or how many things it shows; empty where it is about all.
+    /// The function that it is about, or how many things it shows; empty for all.
     pub function: String,
-    /// Where it was asked to go.
+    /// Its output file, if given.
     pub path: Option<PathBuf>,
 }
 
@@ -30,13 +30,13 @@ impl AskedView {
         }
     }
 
-    /// Whether it is shown where none is asked for.
+    /// Whether it is the default view.
     pub fn is_default(&self) -> bool {
         self.view.name == DEFAULT
     }
 }
 
-/// The views asked for, in the order of the table.
+/// The selected views, in the order of the table.
 #[derive(Debug)]
 pub struct Asked(Vec<AskedView>);
 

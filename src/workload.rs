@@ -1,5 +1,5 @@
-//! The workload that `demo` records: a loop that serves made-up requests, with a call tree worth
-//! looking at. It parses, hashes, compresses, recurses and waits.
+//! The workload that `demo` records: a loop that serves synthetic requests, with an interesting call tree. It parses,
+//! hashes, compresses, recurses and waits.
 
 use crate::Outcome;
 use std::hint::black_box;
@@ -90,8 +90,7 @@ fn is_valid(name: &str, value: &str) -> bool {
 
 const HASH_ROUNDS: u64 = 10;
 
-/// Rounds of hashing for a request: some requests get one more, so many that on average `slower`
-/// percent are added.
+/// Rounds of hashing for a request: some requests get one more, so that on average `slower` percent are added.
 fn hash_rounds(request: u64, slower: u64) -> u64 {
     let added = |requests: u64| requests * HASH_ROUNDS * slower / 100;
     HASH_ROUNDS + added(request + 1) - added(request)

@@ -424,7 +424,7 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
     );
     assert!(running.load(Ordering::SeqCst));
     let (_, after) = said(&["--resume"]);
-    assert!(after.contains("no guest was left standing"), "{after}");
+    assert!(after.contains("no guest was left paused"), "{after}");
 }
 
 #[test]
