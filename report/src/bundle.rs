@@ -1,7 +1,7 @@
-//! Bundling: a recording and the images it needs go in; a recording comes out that needs no image.
-//! Every sample is unwound and named once, and what that took of each image is embedded: segments,
-//! symbols, lines and unwind rules of the addresses that samples have, and of no other. Redacted,
-//! it holds the stacks that were unwound instead of the memory they were unwound from.
+//! Bundling. Input: a recording and the images it needs. Output: a recording that needs no image. Every sample is
+//! unwound and symbolized once, and what that needed of each image is embedded: segments, symbols, lines and unwind
+//! rules of the sampled addresses only. A redacted bundle holds the unwound stacks instead of the memory they were
+//! unwound from.
 
 mod needs;
 mod redact;
@@ -19,7 +19,7 @@ use uprof::cold::{End, EndReason};
 use uprof::image::ImagePart;
 use uprof::{Block, BlockType, Item, Payload, Writer};
 
-/// What embedded tables made here say of their origin.
+/// The origin that embedded tables made here are marked with.
 pub(crate) const ORIGIN: &str = "bundle";
 
 /// What a bundle has of one image.
@@ -33,31 +33,31 @@ pub struct BundledImage {
     pub lines: usize,
     /// Address ranges with an unwind rule.
     pub rules: usize,
-    /// What it takes before compression (bytes).
+    /// Its size before compression (bytes).
     pub size_bytes: usize,
 }
 
-/// What bundling came to.
+/// The result of bundling.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundled {
-    /// Images, in order of path.
+    /// Images, by path.
     pub images: Vec<BundledImage>,
-    /// Modules that samples are in, and of which there is neither an image nor anything embedded.
+    /// Sampled modules without an image or embedded tables.
     pub missing: Vec<String>,
-    /// Redacted: what was taken out, a line each.
+    /// Redacted: what was removed, a line each.
     pub removed: Vec<String>,
-    /// Redacted: what is left that may tell something, a line each.
+    /// Redacted: what is left that may identify someone, a line each.
     pub left: Vec<String>,
-    /// Things to tell the user: images refused, blocks that can't be decoded.
+    /// Warnings: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
-    /// What to do where the recording says little.
+    /// Advice for recordings with few or poor stacks.
     pub advice: Vec<String>,
 }
 
 /// Why a recording can't be bundled.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// Some of it can't be read.
+    /// It can't be read completely.
     #[error("cannot bundle {name}: it is damaged ({what}); run `uniprof recover` on it first")]
     Damaged {
         /// The recording.
@@ -70,8 +70,8 @@ pub enum BundleError {
     Write(#[from] io::Error),
 }
 
-/// Writes `recording` to `out` with what it needs of its images, which `library` finds; with
-/// `redact` without raw memory, registers, paths, host and user names.
+/// Writes `recording` to `out` with what it needs of its images, which `library` finds. With `redact`, raw memory,
+/// registers, paths, host and user names are left out.
 ///
 /// # Errors
 /// [`BundleError`]: the recording is damaged, or `out` returns an error.
@@ -149,11 +149,11 @@ pub fn bundle(
     Ok(bundled)
 }
 
-/// What is to be done with a block.
+/// What to do with a block.
 enum Kind {
-    /// A bundle's own table, which is made anew.
+    /// A bundle's own table: written anew.
     Made,
-    /// The end, which is written last.
+    /// The end: written last.
     Last,
     /// Anything else.
     Other,

@@ -1,11 +1,11 @@
-//! Diff: two sets of recordings go in; which functions and call paths take a larger or smaller
-//! share of the on-CPU samples, and how sure that is, come out.
+//! Diff. Input: two sets of recordings. Output: which functions and call paths take a larger or smaller share of the
+//! on-CPU samples, and how certain that is.
 //!
-//! Shares, not counts, are compared, so that a longer recording is no slower one. How far a share is
-//! from the truth is measured within runs (`spread`) and between them (`runs`, `load`), and both are
-//! one distribution (`estimate`). Of the many functions asked about (`questions`, `overlap`), the
-//! false discoveries are held down, and what only makes room for another function's change is not
-//! called a change (`verdict`, `tally`). What to do where that is not enough, `plan` says.
+//! Shares are compared, not counts, so that a longer recording doesn't look slower. The error of a share is measured
+//! within runs (`spread`) and between them (`runs`, `load`), and combined into one distribution (`estimate`). Because
+//! many functions are tested (`questions`, `overlap`), the rate of false discoveries is limited, and a share that
+//! changes only because another function's did is not called a change (`verdict`, `tally`). `plan` says how many
+//! recordings it takes to see more.
 
 mod modules;
 mod matching;
@@ -43,21 +43,20 @@ use crate::recording::Recording;
 use crate::recording::account::Account;
 use std::collections::HashSet;
 
-/// What to compare, and how sure to be.
+/// What to compare, and how certain to be.
 #[derive(Debug, Clone)]
 pub struct DiffOptions {
-    /// Which samples and frames; always by function.
+    /// Filters of samples and frames; grouping is always by function.
     pub gather: Options,
     /// Confidence of intervals, such as 0.95.
     pub confidence: f64,
-    /// Most false discoveries among the changes called certain, as a share.
+    /// The largest share of false discoveries among the changes called certain.
     pub false_discoveries: f64,
-    /// Least change of a share, 0 to 1, that is worth telling: one is certain only if it is certainly
-    /// larger.
+    /// The smallest change of a share, 0 to 1, that is reported: a change is certain only if it is certainly larger.
     pub least_change: f64,
-    /// Least share, 0 to 1, of both sides together that a function must have to be asked about.
+    /// The smallest share, 0 to 1, of both sides together at which a function is tested.
     pub least_share: f64,
-    /// Whether to tell hosts and folders of recordings.
+    /// Whether to show hosts and folders of recordings.
     pub identify: bool,
 }
 
@@ -84,18 +83,18 @@ pub struct Diff {
     pub series: Series,
     /// What changed.
     pub verdicts: Verdicts,
-    /// What each side's counts rest on.
+    /// The samples and losses of each side.
     pub accounts: [Account; 2],
-    /// Which recordings are compared, in words: A's, then B's.
+    /// Descriptions of the compared recordings: A's, then B's.
     pub names: [Vec<String>; 2],
-    /// What makes the comparison weaker than it looks.
+    /// Warnings: what makes the comparison weaker than it looks.
     pub warnings: Vec<String>,
-    /// The options it was made with.
+    /// Its options.
     pub options: DiffOptions,
 }
 
 impl Diff {
-    /// The changes that outputs list, those that are certain first; of call paths only if `paths` says so.
+    /// The changes to list, certain ones first; those of call paths only with `paths`.
     pub(crate) fn listed(&self, paths: bool) -> impl Iterator<Item = &Change> {
         let counted = |change: &Change| self.series.items[change.item].counted;
         let changes = self.verdicts.changes.iter();
@@ -115,7 +114,7 @@ pub fn diff(
     let verdicts = judge(&series, options);
     warnings.extend(notes::warnings(a, b, &accounts, options.identify));
     warnings.extend(notes::unmatched(&series));
-    // Each recording has its own, and they may be the same.
+    // Each recording has its own, and they may be equal.
     let mut told = HashSet::new();
     warnings.retain(|warning| told.insert(warning.clone()));
     let describe = |one: &&Recording| notes::describe(one, options.identify);

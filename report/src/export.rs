@@ -22,11 +22,11 @@ use uprof::{State, Task};
 pub struct Format {
     /// What `--format` calls it.
     pub name: &'static str,
-    /// Who reads it.
+    /// What reads it.
     pub about: &'static str,
-    /// Whether it shouldn't be put on a terminal.
+    /// Whether it is binary, so not for a terminal.
     pub is_binary: bool,
-    /// Writes it; what was gathered for it comes back.
+    /// Writes it and returns the profile that it was written from.
     pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
 }
 
@@ -90,13 +90,13 @@ pub struct Request<'a> {
     pub library: &'a Library,
     /// Which samples and frames.
     pub options: &'a Options,
-    /// Told how far the work is.
+    /// Receives the progress.
     pub progress: &'a OnProgress<'a>,
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]`, where the format allows.
     pub marks: bool,
-    /// Tell recursion once, in folded stacks.
+    /// Collapse recursion, in folded stacks.
     pub fold: bool,
-    /// Tell the command line's and the host's names too.
+    /// Also write the command line and the host's name.
     pub identify: bool,
 }
 
@@ -110,21 +110,21 @@ pub(crate) struct Moment {
     pub since_ns: u64,
     /// The stack.
     pub node: NodeId,
-    /// What the vCPU or thread was doing.
+    /// The state of the vCPU or thread.
     pub state: State,
     /// In the profile's unit.
     pub weight: u64,
 }
 
 impl Request<'_> {
-    /// Gathers as the request says.
+    /// Gathers samples as the request says.
     pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
         let (recordings, library) = (self.recordings, self.library);
         gather::gather(recordings, library, options, self.progress, each)
     }
 
-    /// Gathers for a format with a thread for each vCPU or thread of each recording: their samples
-    /// in the order of time, which a reader of a running stream can't be sure of.
+    /// Gathers for a format with one thread for each vCPU or thread of each recording: their samples in order of
+    /// time, which a stream doesn't guarantee.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
         let mut take = |sampled: &Sampled, _: &Profile| {
@@ -143,14 +143,13 @@ impl Request<'_> {
         options.by_process = false;
         let profile = self.gather(&options, Some(&mut take));
         for samples in threads.values_mut() {
-            // Stable: samples of one moment stay in the order in which they were taken.
+            // Stable: samples with equal times stay in recorded order.
             samples.sort_by_key(|sample| sample.since_ns);
         }
         (profile, threads)
     }
 
-    /// Options for formats that have places for function, line and address of their own, and for
-    /// threads and recordings too.
+    /// Options for formats with separate fields for function, line and address, and with threads and recordings.
     pub(crate) fn placed(&self) -> Options {
         Options {
             by: By::Place,

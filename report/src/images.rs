@@ -1,6 +1,5 @@
-//! Images: the ELF files a guest was running. A path or bytes go in; identity, segments, sections
-//! and load bias come out. Nothing here unwinds or names an address; every offset and length that
-//! the file claims is checked before it is used.
+//! Images: the ELF files that a guest was running. Input: a path or bytes. Output: identity, segments, sections and
+//! load bias. Nothing here unwinds or symbolizes; every offset and length in the file is checked before it is used.
 
 mod error;
 mod segments;
@@ -37,10 +36,10 @@ use uprof::Arch;
 
 /// No section of a sane image is larger when unpacked (bytes).
 const SECTION_BYTES_MAX: u64 = 4 << 30;
-/// Debug sections pack 3:1 to 20:1. What packs far better is a bomb: zlib alone allows 1032:1.
+/// Debug sections pack 3:1 to 20:1. A much higher ratio means a decompression bomb: zlib allows 1032:1.
 const UNPACK_RATIO_MAX: u64 = 128;
 
-/// What `packed` may unpack to at the most (bytes), where nothing of its kind is larger than `limit`.
+/// The largest size (bytes) that `packed` may unpack to; no more than `limit`.
 fn unpacked_max(packed: &[u8], limit: u64) -> u64 {
     (packed.len() as u64)
         .saturating_mul(UNPACK_RATIO_MAX)
@@ -49,8 +48,8 @@ fn unpacked_max(packed: &[u8], limit: u64) -> u64 {
 
 /// Linkers write around ten segments; this bounds what a hostile header can make us keep.
 const SEGMENTS_MAX: usize = 4096;
-/// Sections that list places in the code to be written over: Linux's and Xen's alternatives, entries
-/// of functions for tracers, LLVM's XRay.
+/// Sections that list code to be patched at run time: Linux's and Xen's alternatives, entries of functions for
+/// tracers, LLVM's XRay.
 const PATCHES: [&str; 4] = [
     ".altinstructions",
     "__mcount_loc",
@@ -75,13 +74,13 @@ impl fmt::Display for BuildId {
 /// One loadable piece of an image (`PT_LOAD`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where the image wants it.
+    /// Its address by the image's headers.
     pub address: ImageAddress,
     /// Where its bytes start in the file.
     pub file_offset: u64,
-    /// How many bytes the file has of it.
+    /// Its size in the file.
     pub file_bytes: u64,
-    /// How many bytes it has in memory; the rest is zero.
+    /// Its size in memory; the rest is zero.
     pub memory_bytes: u64,
     /// Holds code.
     pub executable: bool,
@@ -118,18 +117,17 @@ impl Image {
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
     }
 
-    /// As [`Image::open`], at a path that a recording or another image names: a stranger may have
-    /// chosen it.
+    /// As [`Image::open`], at a path from a recording or another image, which isn't trusted.
     ///
     /// # Errors
-    /// As for [`Image::open`], and that the path leads to the system's own files.
+    /// As for [`Image::open`], and if the path is of one of the system's pseudo-files.
     pub(crate) fn open_named(path: &Path) -> Result<Image, ImageError> {
         let mapped = map_named(path)?;
         let name = path.display().to_string();
         Image::parse(name, Some(path.to_owned()), Bytes::Mapped(Arc::new(mapped)))
     }
 
-    /// Takes an ELF file that is open already, and that had `path` where it was mapped.
+    /// Takes an open ELF file, which had the path `path` where it was mapped.
     ///
     /// # Errors
     /// As for [`Image::open`].
@@ -151,7 +149,7 @@ impl Image {
             Bytes::Mapped(mapped) => mapped,
             Bytes::Owned(owned) => owned,
         };
-        // What is packed in a kernel is an ELF file, never another bzImage.
+        // The payload of a bzImage is an ELF file, never another bzImage.
         if let Some(kernel) = vmlinuz::unpack(data) {
             let kernel = kernel.and_then(|kernel| {
                 let is_elf = kernel.starts_with(&elf::ELFMAG);
@@ -206,7 +204,7 @@ impl Image {
             .collect();
         let elf = ElfFile64::<LittleEndian>::parse(data)
             .map_err(|source| broken("its section headers", source))?;
-        // An image whose notes are damaged is still an image; it only can't be identified.
+        // An image with damaged notes is still an image, but can't be identified.
         let build_id = elf.build_id().ok().flatten().map(|id| BuildId(id.to_vec()));
         Ok(Image {
             name,
@@ -221,8 +219,8 @@ impl Image {
         })
     }
 
-    /// Whether the file tells which instructions ran: not where it is a debug file without code, nor
-    /// where it says that its code is written over when it runs, as kernels do.
+    /// Whether the file has the instructions that ran: not if it is a debug file without code, or if it says that its
+    /// code is patched at run time, as a kernel's is.
     pub(crate) fn tells_code(&self) -> bool {
         *self.tells_code.get_or_init(|| {
             let Some(elf) = self.elf() else {
@@ -240,13 +238,13 @@ impl Image {
         })
     }
 
-    /// Whether the file says that its byte at `address` is written over when it runs, as kernels do.
+    /// Whether the file says that its byte at `address` is patched at run time, as in a kernel.
     pub(crate) fn is_written_over(&self, address: ImageAddress) -> bool {
         let places = self.written_over.get_or_init(|| WrittenOver::of(self));
         places.contains(address.0)
     }
 
-    /// What messages call this image: its path, or the name it was given.
+    /// Its name for messages: its path, or the name it was given.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -284,7 +282,7 @@ impl Image {
         }
     }
 
-    /// The file, parsed again; cheap, since only its headers are touched.
+    /// The file, parsed again; cheap, since only its headers are read.
     pub(crate) fn elf(&self) -> Option<ElfFile64<'_, LittleEndian>> {
         // `parse` has accepted the same bytes; a mapping that changed since then gives `None`.
         ElfFile64::parse(self.bytes()).ok()
@@ -306,7 +304,7 @@ impl Image {
         packed.decompress().ok()
     }
 
-    /// Where the section called `name` wants to be loaded, and how long it is there (bytes).
+    /// The address and the length (bytes) of the section called `name`, as loaded.
     pub fn section_range(&self, name: &str) -> Option<(ImageAddress, u64)> {
         let elf = self.elf()?;
         let section = elf.section_by_name(name)?;
@@ -327,10 +325,10 @@ impl Image {
             .get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
     }
 
-    /// The code in the file from `address` on: `most_bytes`, or what its section has of them; in a
-    /// file without sections, its segment.
+    /// The code in the file from `address` on: at most `most_bytes`, up to the end of its section, or, in a file
+    /// without sections, of its segment.
     ///
-    /// `None` where there is none: the headers of a debug file claim code, its sections are empty.
+    /// `None` if there is none: in a debug file the headers claim code, but the sections are empty.
     pub fn code_at(&self, address: ImageAddress, most_bytes: u64) -> Option<&[u8]> {
         let elf = self.elf()?;
         let into = |start: u64| address.0.wrapping_sub(start);

@@ -1,6 +1,5 @@
-//! Everything that can wait until a recording exists: from recorded registers, stack bytes and
-//! instruction pointers to frames, names, a stack tree and its views. Makes no hypercall and needs
-//! no guest; same input, same bytes out.
+//! Everything that can wait until a recording exists: from recorded registers, stack bytes and instruction pointers
+//! to frames, names, a stack tree and its views. Makes no hypercall and needs no guest; same input, same bytes out.
 //!
 //! ```
 //! use uniprof_report::images::Library;

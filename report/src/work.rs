@@ -32,8 +32,7 @@ thread_local! {
     static UNTOLD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on a run has a limit, on top of what it has done; past it `used_up` is called, which ends the
-/// run.
+/// From now on a run has a limit, on top of what it has done; past it `used_up` is called, which ends the run.
 pub fn limit(used_up: fn()) {
     let _ = USED_UP.set(used_up);
     DONE.store(0, Ordering::Relaxed);

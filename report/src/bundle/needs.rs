@@ -1,5 +1,5 @@
-//! What a recording needs of its images: all samples go in, whatever filters a report may set;
-//! their places come out, and of each image what is known at those places.
+//! What a recording needs of its images. Input: all samples, unfiltered. Output: their places, and what each image's
+//! symbols, lines and unwind rules say of those places.
 
 use super::ORIGIN;
 use crate::images::symbols::SymbolTable;
@@ -19,10 +19,10 @@ use uprof::cold::TargetKind;
 use uprof::image::ImageIdentity;
 use uprof::{Frame, FrameKind, SampleBlock, State, Stop};
 
-/// What a frame costs of what a run may do.
+/// A frame's cost, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 8;
 
-/// How a table of guest addresses that belong to no module is called.
+/// The name of a table of guest addresses that belong to no module.
 const LIST_NAME: &str = "[symbols]";
 
 /// The frames of `node`'s chain, innermost first, into `chain`.
@@ -36,25 +36,25 @@ pub(super) fn chain_of(block: &SampleBlock, node: Option<u32>, chain: &mut Vec<F
     }
 }
 
-/// What all samples come to.
+/// What all samples need.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
-    /// Every place that a report can ask about: those of recorded chains and of unwound stacks.
+    /// Every place that a report can look up: those of recorded chains and of unwound stacks.
     pub places: BTreeSet<Place>,
-    /// Innermost places of samples, and of how many.
+    /// Innermost places of samples, with their numbers of samples.
     innermost: BTreeMap<Place, u64>,
     counts: Counts,
 }
 
 impl Stacks {
-    /// What the samples say, and what keeps them from saying more.
+    /// The quality of the samples, and what to do about it.
     pub(super) fn counts(&self, symbolizer: &Symbolizer<'_>, stack_bytes: u32) -> Counts {
         let nameless = |place: &Place| symbolizer.find(*place).is_none();
         let unnamed = self.innermost.iter().filter(|(place, _)| nameless(place));
         let unnamed = unnamed.map(|(_, count)| count).sum();
         Counts {
             unnamed,
-            // Only now, as the search for names finds out what to tell.
+            // Only now, as the search for names produces warnings.
             tells_unnamed: symbolizer.tells_unnamed(),
             stack_bytes,
             ..self.counts.clone()
@@ -93,7 +93,7 @@ fn stacks_of_block(
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
         let space = recording.guest_spaces().of_row(&row);
         chain_of(&block, row.node, &mut chain);
-        // Also a stack that turns out worse than the chain: it has to turn out so again.
+        // Also a stack that is worse than the chain, so that a report comes to the same result.
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
@@ -117,7 +117,7 @@ fn stacks_of_block(
     Ok(stacks)
 }
 
-/// One sample, as it counts in a report if it does.
+/// One sample, as a report counts it.
 fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Counts {
     if !counts {
         return Counts {
@@ -137,7 +137,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
     }
 }
 
-/// What there is of each image at `places`.
+/// What each image has at `places`.
 pub(super) fn images(
     recording: &Recording,
     symbolizer: &Symbolizer<'_>,
@@ -229,7 +229,7 @@ fn image(
     })
 }
 
-/// Modules that samples are in and of which nothing is known, by path.
+/// Sampled modules of which nothing is known, by path.
 pub(super) fn missing(
     recording: &Recording,
     symbolizer: &Symbolizer<'_>,

@@ -1,7 +1,6 @@
-//! Redaction: blocks of a recording go in; blocks made anew come out, of the fields that
-//! format-spec.md, section 14, lists. What is not listed is gone by construction: each record is built
-//! field by field, a text is kept only where the list says so, and blocks of types that this version
-//! doesn't know are dropped.
+//! Redaction. Input: blocks of a recording. Output: new blocks with the fields that format-spec.md, section 14,
+//! lists. Nothing else can get through: each record is built field by field, text is kept only where the list says
+//! so, and blocks of unknown types are dropped.
 
 use super::needs::chain_of;
 use crate::recording::{Recording, first_word, last_part};
@@ -16,11 +15,11 @@ use uprof::cold::{
 use uprof::image::{ImageIdentity, Symbol};
 use uprof::{Block, Details, Payload, Sample, SampleBlock, Span, SpanBlock, Writer};
 
-/// Stands for what was taken out where something has to stand.
+/// Replaces removed text where a field must not be empty.
 const GONE: &str = "[redacted]";
-/// Linux keeps so many bytes of a thread's name. A longer one is no name: it may be a command line.
+/// Bytes that Linux keeps of a thread's name. What is longer may be a command line.
 const THREAD_NAME_BYTES: usize = 15;
-/// Triggers of samples that are kept; another's name is a stranger's text.
+/// Triggers of samples that are kept; other names may be private.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
 const TOTALS: [&str; 20] = [
@@ -52,9 +51,9 @@ const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
 pub(super) struct Redactor<'a> {
     unwinders: &'a Unwinders<'a, 'a>,
     held: UnwindState,
-    /// What each path became.
+    /// New paths by old ones.
     names: HashMap<String, String>,
-    /// What the target was called: a task of that name is called by its command line.
+    /// The target's old name: a task with this name was named by its command line.
     target: Target,
     stacks: u64,
     code: bool,
@@ -68,7 +67,7 @@ impl<'a> Redactor<'a> {
         for module in recording.spaces().modules() {
             let short = last_part(&module.path);
             let mut name = short.to_owned();
-            // Two images of one name stay two images.
+            // Two images with the same file name stay two images.
             let mut number = 1;
             while !names.contains_key(&module.path) && !taken.insert(name.clone()) {
                 number += 1;
@@ -87,7 +86,7 @@ impl<'a> Redactor<'a> {
         }
     }
 
-    /// Writes what may be kept of `block`.
+    /// Writes the part of `block` that may be kept.
     pub(super) fn write<W: Write>(
         &mut self,
         block: &Block<'_>,
@@ -117,7 +116,7 @@ impl<'a> Redactor<'a> {
                 writer.spaces(&events)
             }
             Payload::Image(part) => {
-                // A runtime names what it makes by the path of its source.
+                // Runtimes name generated code by the path of its source.
                 let names: Vec<String> =
                     part.symbols().map(|it| without_folders(it.name)).collect();
                 let symbols = part.symbols().zip(&names);
@@ -125,7 +124,7 @@ impl<'a> Redactor<'a> {
                 let identity = self.identity(part.identity.clone());
                 writer.symbols(&identity, symbols, block.first_ns)
             }
-            // What an address held is the guest's own; the mappings say what it showed.
+            // The memory's content is private; the mappings say what it was needed for.
             Payload::Code(_) => {
                 self.code = true;
                 Ok(())
@@ -170,7 +169,7 @@ impl<'a> Redactor<'a> {
         let what = match event.what {
             ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
                 path: self.name(&mapping.path),
-                // Device and inode say something of the machine; that there was a file stays known.
+                // Device and inode could identify the machine; only whether there was a file is kept.
                 file: mapping.file.map(|file| MappedFile::anywhere(file.contents)),
                 ..mapping
             }),
@@ -187,7 +186,7 @@ impl<'a> Redactor<'a> {
             .unwrap_or_else(|| last_part(path).to_owned())
     }
 
-    /// `embedded` with the last parts of its paths only, and without rules: the stacks are unwound.
+    /// `embedded` with the last part of each path, and without unwind rules: the stacks are already unwound.
     pub(super) fn embedded(&self, embedded: Embedded) -> Embedded {
         let mut lines = LineTable::default();
         embedded.lines.iter().for_each(|(address, mut found)| {
@@ -258,7 +257,7 @@ impl<'a> Redactor<'a> {
         TaskEvent { what, ..event }
     }
 
-    /// The end record without its words: they name the command or the guest.
+    /// The end record without its text, which names the command or the guest.
     pub(super) fn end(&self, end: &End) -> End {
         let totals = end.totals.iter();
         End {
@@ -272,7 +271,7 @@ impl<'a> Redactor<'a> {
         }
     }
 
-    /// What was taken out, a line each.
+    /// What was removed, a line each.
     pub(super) fn removed(&self) -> Vec<String> {
         let mut removed = vec![
             format!(
@@ -293,7 +292,7 @@ impl<'a> Redactor<'a> {
         removed
     }
 
-    /// What is left that may tell something, a line each.
+    /// What is left that may identify someone, a line each.
     pub(super) fn left(&self, recording: &Recording) -> Vec<String> {
         let metadata = self.metadata(recording.metadata());
         let host = metadata.host;
@@ -350,7 +349,7 @@ fn subject(target: &Target) -> &str {
     }
 }
 
-/// A name as the system keeps it. One that is longer, or begins with a path, is a command line.
+/// A name as the system keeps it. What is longer or begins with a path is a command line.
 fn thread_name(name: &str) -> &str {
     let is_command = name.len() > THREAD_NAME_BYTES || name.starts_with(['/', '.', '~']);
     let name = if is_command {
@@ -365,7 +364,7 @@ fn thread_name(name: &str) -> &str {
     &name[..end.unwrap_or(0)]
 }
 
-/// `uniprof 0.1.0` as it is; of another text nothing.
+/// `uniprof 0.1.0` unchanged; any other text is dropped.
 fn program_and_version(program: &str) -> String {
     let version = program.strip_prefix("uniprof ");
     match version.filter(|version| is_number(version)) {
@@ -374,7 +373,7 @@ fn program_and_version(program: &str) -> String {
     }
 }
 
-/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: who built a kernel may say so in its name.
+/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: the suffix may name who built the kernel.
 fn system_and_version(system: &str) -> String {
     let version = system.strip_prefix("Linux ").unwrap_or("");
     let version = version.split(['-', '+', ' ', '_']).next().unwrap_or("");
@@ -412,7 +411,7 @@ fn space(event: SpaceEvent) -> SpaceEvent {
     SpaceEvent { what, ..event }
 }
 
-/// Of a sample's numbers, those that format-spec.md names; of one that is new somebody has to say it here.
+/// Of a sample's attributes, those that format-spec.md lists; new ones must be added here.
 fn kept(details: Details) -> Details {
     Details {
         cost_ns: details.cost_ns,

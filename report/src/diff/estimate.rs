@@ -1,6 +1,6 @@
-//! What changed, item by item: the difference of two shares and how far it may be from the truth. Its
-//! distribution is a mixture, since it is not known which of several spreads an item's runs have
-//! (`runs`); probabilities and intervals are of that one mixture, so that they can't be at odds.
+//! What changed, item by item: the difference of two shares and its error. The distribution is a mixture, since it is
+//! not known which of several spreads an item's runs have (`runs`); probabilities and intervals are of the same
+//! mixture, so that they can't contradict each other.
 
 use super::load::SPREADS;
 use super::runs::{Known, Runs};
@@ -11,36 +11,36 @@ use super::tally::{Of, Tally};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
-/// A difference of shares, and how sure it is.
+/// A difference of shares, and how certain it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// Share in A, 0 to 1.
     pub a: f64,
     /// Share in B.
     pub b: f64,
-    /// The part of `b - a` that goes with how many samples the runs have: what the machine did.
+    /// The part of `b - a` that is explained by the runs' numbers of samples: the machine's load.
     pub shift: f64,
     /// Samples of A and of B.
     pub samples: [f64; 2],
-    /// Standard errors of `b - a` that are possible.
+    /// Possible standard errors of `b - a`.
     pub errors: [f64; 9],
-    /// How likely each is; together 1.
+    /// Their probabilities; the sum is 1.
     pub chances: [f64; 9],
-    /// Degrees of freedom of each.
+    /// Their degrees of freedom.
     pub df: f64,
-    /// The probability of a difference at least as large where the true one is too small to tell.
+    /// The probability of a difference at least this large if the true one is too small to report.
     pub p: f64,
-    /// How many times the variance within runs is that of independent samples.
+    /// The variance within runs, as a multiple of that of independent samples.
     pub design_effect: f64,
 }
 
 impl Estimate {
-    /// The difference of shares, without what goes with the runs' samples.
+    /// The difference of shares, without the part explained by the runs' numbers of samples.
     pub fn change(&self) -> f64 {
         self.b - self.a - self.shift
     }
 
-    /// Shares of A and of B that differ by the change alone; each has half of the rest.
+    /// Shares of A and B that differ by the change alone; the rest is split evenly between them.
     fn alike(&self) -> [f64; 2] {
         [self.a + self.shift / 2.0, self.b - self.shift / 2.0]
     }
@@ -54,7 +54,7 @@ impl Estimate {
         (self.a > 0.0).then(|| b / a - 1.0)
     }
 
-    /// The standard error, of all that are possible together.
+    /// The standard error of the mixture.
     pub(crate) fn error(&self) -> f64 {
         let squares = self.chances.iter().zip(&self.errors);
         squares
@@ -63,7 +63,7 @@ impl Estimate {
             .sqrt()
     }
 
-    /// The probability of being at least so far from the truth, either way.
+    /// The probability of an error of at least this size, in either direction.
     fn beyond(&self, distance: f64) -> f64 {
         let parts = self.chances.iter().zip(&self.errors);
         let parts = parts.filter(|(chance, _)| **chance > 0.0);
@@ -75,7 +75,7 @@ impl Estimate {
         parts.map(beyond).sum::<f64>().clamp(0.0, 1.0)
     }
 
-    /// How far the interval with this confidence reaches from the difference.
+    /// Half the width of the interval with this confidence.
     pub(super) fn half(&self, confidence: f64) -> f64 {
         let alpha = 1.0 - confidence;
         let (mut low, mut high) = (0.0, self.error().max(1e-12));
@@ -98,14 +98,13 @@ impl Estimate {
         (self.change() - half, self.change() + half)
     }
 
-    /// The interval of the relative change, by the logarithm's error; `None` where a side has no
-    /// sample.
+    /// The interval of the relative change, from the error of its logarithm; `None` where a side has no sample.
     pub(crate) fn relative_interval(&self, confidence: f64) -> Option<(f64, f64)> {
         let [a, b] = self.alike();
         if self.a <= 0.0 || self.b <= 0.0 || a <= 0.0 || b <= 0.0 {
             return None;
         }
-        // Each side has its half of the variance.
+        // Each side has half of the variance.
         let by_side = |share: f64| 0.5 / (share * share);
         let half = self.half(confidence) * (by_side(a) + by_side(b)).sqrt();
         let middle = (b / a).ln();
@@ -113,7 +112,7 @@ impl Estimate {
     }
 }
 
-/// What all estimates of a comparison rest on.
+/// What all estimates of a comparison share.
 pub(super) struct Whole {
     pub known: Vec<Known>,
     /// Samples of each run.
@@ -122,7 +121,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// Looks at all samples of `series`; a true change of up to `least_change` is too small to tell.
+    /// Reads all samples of `series`; a true change of up to `least_change` is too small to report.
     pub(crate) fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
         let known = series.items.iter().enumerate().map(|(item, what)| Known {
             leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
@@ -139,12 +138,12 @@ impl Whole {
         }
     }
 
-    /// All items' changes as parts of all samples.
+    /// All items' changes, as shares of all samples.
     pub(crate) fn estimates(&self, tally: &Tally) -> (Vec<Estimate>, Runs) {
         self.compare(tally, 1.0)
     }
 
-    /// All items' changes against what is outside of `apart`; `None` where next to nothing is.
+    /// All items' changes, as shares of the samples outside `apart`; `None` if there are hardly any.
     pub(crate) fn against(
         &self,
         series: &Series,
@@ -177,7 +176,7 @@ impl Whole {
             .samples
             .each_ref()
             .map(|runs| runs.iter().sum::<f64>().max(1.0));
-        // A side without a single sample of the item could have had one.
+        // A side without samples of the item might as well have had one.
         let missed: f64 = [0, 1]
             .map(|side| match samples[side] > 0.0 {
                 true => 0.0,
@@ -211,10 +210,10 @@ impl Whole {
     }
 }
 
-/// With fewer samples outside of what changed there is no measure left.
+/// The smallest number of samples, outside of what changed, to measure against.
 const LEAST_OUTSIDE: f64 = 100.0;
 
-/// The variance of a sample's being of something with this share.
+/// The variance of whether one sample belongs to an item with this share.
 pub(super) fn variance(share: f64) -> f64 {
     share * (1.0 - share)
 }

@@ -1,12 +1,12 @@
-//! Differential flame graphs: the widths of one side, coloured by what changed; red grew, blue
-//! shrank. Drawn both ways, since what is gone has no width in B, and what is new has none in A.
+//! Differential flame graphs: the widths of one side, coloured by what changed (red: grew, blue: shrank). Both sides
+//! are drawn, since what is gone has no width in B, and what is new has none in A.
 
 use super::Diff;
 use crate::views::flame::{FlameOptions, draw, inferno_options};
 use inferno::flamegraph;
 use std::io::{self, Write};
 
-/// Whose widths a picture has.
+/// Which side gives the widths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Widths {
     /// A's: shows what is gone.
@@ -15,7 +15,7 @@ pub enum Widths {
     B,
 }
 
-/// Draws the comparison. The side that doesn't give the widths is scaled to as much.
+/// Draws the comparison. The other side is scaled to the same total.
 ///
 /// # Errors
 /// What `out` returns.
@@ -27,7 +27,7 @@ pub fn write(
 ) -> io::Result<()> {
     let lines = lines(diff, widths);
     let mut drawing = inferno_options(options, &lines);
-    // Only red, white and blue mean something here.
+    // Only red, white and blue have a meaning here.
     drawing.colors = flamegraph::Palette::default();
     drawing.count_name = diff.series.unit.width_name().to_owned();
     drawing.negate_differentials = widths == Widths::A;
@@ -57,7 +57,7 @@ fn lines(diff: &Diff, widths: Widths) -> Vec<String> {
             .collect();
         path.reverse();
         let compared = unit.width((ends[other] as f64 * scale).round() as u64);
-        // The second number is the width, the first what it is compared with.
+        // The second number is the width, the first the one it is compared with.
         lines.push(format!(
             "{} {compared} {}",
             path.join(";"),

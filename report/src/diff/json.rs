@@ -6,11 +6,11 @@ use crate::text::json_writer::JsonWriter;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Counts up when the meaning of a field changes.
+/// Incremented when the meaning of a field changes.
 const VERSION: u32 = 4;
 
-/// Writes the object, with call paths only if `paths` says so: the list is that of the table. Shares and changes are
-/// between 0 and 1.
+/// Writes the object, with the same list as the table; call paths only with `paths`. Shares and changes are between 0
+/// and 1.
 ///
 /// # Errors
 /// What `out` returns.

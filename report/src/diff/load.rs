@@ -1,16 +1,15 @@
-//! What the machine does meanwhile makes a run's work longer, the parts that wait for memory more than
-//! those that compute. So a function's share goes with the samples that the whole run has, up or
-//! down, by a slope of its own: its share's change, relative, for each e-fold of samples. The slope is
-//! estimated from the runs of each side (analysis of covariance; Cochran, Biometrics 13, 1957), drawn
-//! to what all functions' slopes are like (`runs`), and what the sides differ by for that reason is
-//! taken out. Only as far as runs of one side differ: beyond that, a side that has more samples has
-//! more to do.
+//! The influence of the machine's load. Other work on the machine makes a run take longer, the parts that wait for
+//! memory more than those that compute. So a function's share depends on how many samples the whole run has, by a
+//! slope of its own: the relative change of its share for each e-fold of samples. The slope is estimated from the
+//! runs of each side (analysis of covariance; Cochran, Biometrics 13, 1957) and shrunk towards those of all functions
+//! (`runs`); the difference of the sides that it explains is removed. Only within the range by which runs of one side
+//! differ: beyond that, a side with more samples has more to do.
 
-/// Spreads of a function's time from run to run, as parts of it.
+/// Relative spreads of a function's time from run to run.
 pub(super) const SPREADS: [f64; 9] = [0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64];
-/// Standard deviations that slopes may have.
+/// Possible standard deviations of slopes.
 const SLOPES: [f64; 5] = [0.0, 0.1, 0.2, 0.4, 0.8];
-/// By how many standard errors that runs of one side have, sides may differ by what the machine does.
+/// By how many standard errors (of one side's runs) load may make the sides differ.
 const LOAD_MAX: f64 = 3.0;
 
 /// A part of a difference of shares.
@@ -21,14 +20,14 @@ pub(super) struct Shift {
     pub variances: [f64; 9],
 }
 
-/// A value for each spread and slope.
+/// One value for each spread and slope.
 pub(super) type Grid = [[f64; 5]; 9];
 
-/// How runs differ in the samples of all their functions.
+/// How runs differ in their total samples.
 pub(super) struct Load {
-    /// Logarithms of the runs' samples, less the mean of their side.
+    /// Logarithms of the runs' samples, minus the mean of their side.
     logs: [Vec<f64>; 2],
-    /// The sum of their squares.
+    /// Their sum of squares.
     squares: f64,
     /// How much more B has than A.
     between: f64,
@@ -61,11 +60,11 @@ impl Load {
 
 /// What the runs of an item show.
 pub(super) struct Seen {
-    /// The variance of a run's share that its blocks show.
+    /// The variance of a run's share, from its blocks.
     within: f64,
-    /// The slope that the runs have, of the share itself.
+    /// The slope of the share itself over the runs.
     slope: f64,
-    /// Squares of what the runs differ by that go with their samples, and of the rest.
+    /// Sums of squares of the runs' differences: explained by their samples, and the rest.
     along: f64,
     rest: f64,
     leeway: f64,
@@ -91,12 +90,12 @@ impl Seen {
         }
     }
 
-    /// The variance of a run's share beside its slope.
+    /// The variance of a run's share around its slope.
     fn variance(&self, spread: usize) -> f64 {
         self.within + (SPREADS[spread] * self.leeway).powi(2)
     }
 
-    /// How likely these squares are with each of the spreads and slopes, but for a common factor.
+    /// The likelihood of these squares with each spread and slope, up to a common factor.
     pub(crate) fn likelihoods(&self, degrees: f64, load: &Load) -> Grid {
         let mut logs = [[0.0; 5]; 9];
         for (spread, row) in logs.iter_mut().enumerate() {
@@ -130,13 +129,13 @@ impl Seen {
         (SLOPES[slope] * self.leeway).powi(2)
     }
 
-    /// What of the sides' difference goes with their samples.
+    /// The part of the sides' difference that their samples explain.
     pub(crate) fn shift(&self, grid: &Grid, load: &Load) -> Shift {
         let mut shift = Shift::default();
         if load.squares <= 0.0 {
             return shift;
         }
-        // For each spread, how likely it is, the mean, and the mean square about zero.
+        // For each spread: its probability, the mean, and the mean square.
         let mut moments = [[0.0; 3]; 9];
         for (spread, row) in grid.iter().enumerate() {
             let variance = self.variance(spread);
@@ -164,7 +163,7 @@ impl Seen {
     }
 }
 
-/// The values less their mean.
+/// The values minus their mean.
 fn centred(values: &[f64]) -> Vec<f64> {
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
     values.iter().map(|value| value - mean).collect()

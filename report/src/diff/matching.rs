@@ -1,8 +1,7 @@
-//! Which function of B is which function of A. Functions are matched by name, since addresses
-//! change with every build; what a compiler adds to a name doesn't make it another function. In an
-//! image of one build on both sides an offset is as good as a name. The other code without a name
-//! is taken together, image by image: nobody can tell its functions apart, and whether it is new
-//! or gone can't be told where only one side has it.
+//! Which function of B is which function of A. Functions are matched by name without the compiler's suffixes, since
+//! addresses change with every build. In an image with the same build on both sides, an offset is as good as a name.
+//! Other code without names is merged, image by image: its functions can't be told apart, and where only one side has
+//! it, it may be new, gone or neither.
 
 use super::modules::{Images, MatchedImage, Modules};
 use crate::profile::labels::{LabelId, Labels};
@@ -23,8 +22,8 @@ pub enum Kind {
     Gone,
     /// All code without a name of an image that both sides have, in different builds.
     Pooled,
-    /// On one side only, where the other has code without names that it may be among; or code
-    /// without names of an image, or of none, that only one side has.
+    /// On one side only, but possibly among the other side's code without names; or code without names of an image
+    /// (or of none) that only one side has.
     Unmatched,
 }
 
@@ -54,7 +53,7 @@ pub struct Match {
     pub kind: Kind,
 }
 
-/// Which function each label is.
+/// The function of each label.
 #[derive(Debug, Default)]
 pub(super) struct Matching {
     pub functions: Vec<Match>,
@@ -74,7 +73,7 @@ const SUFFIXES: [&str; 8] = [
     ".localalias",
 ];
 
-/// `name` without what a compiler added.
+/// `name` without the compiler's suffixes.
 fn bare(name: &str) -> &str {
     let cut = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
     match cut {
@@ -83,16 +82,15 @@ fn bare(name: &str) -> &str {
     }
 }
 
-/// What the functions without a name are called that can't be told apart.
+/// The name of merged functions without names.
 const UNKNOWN: &str = "[unknown";
-/// A function may be among the other side's code without names if that has so many times its
-/// samples or more.
+/// A function may be among the other side's code without names if that has at least this many times its samples.
 const MAY_HOLD: f64 = 0.5;
 
-/// The labels of one function in one image: on A's side and on B's.
+/// The labels of one function in one image: A's and B's.
 type Sides = [BTreeSet<LabelId>; 2];
 
-/// The images of a function's name, each with its labels.
+/// The images that have a function's name, each with its labels.
 type ByImage = BTreeMap<String, Sides>;
 
 impl Matching {
@@ -102,7 +100,7 @@ impl Matching {
         let modules = Modules::new(images);
         let mut named: BTreeMap<String, ByImage> = BTreeMap::new();
         let mut pooled: BTreeMap<String, ByImage> = BTreeMap::new();
-        // By image: what both sides' code without names has.
+        // By image: the shares of both sides' code without names.
         let mut without_names: BTreeMap<String, [f64; 2]> = BTreeMap::new();
         for (number, sides) in shares.iter().enumerate() {
             let label = number as LabelId;
@@ -168,7 +166,7 @@ impl Matching {
         let moved = gone.len() == 1 && new.len() == 1;
         for (module, sides) in &images {
             let kind = match (only(sides, 0), only(sides, 1)) {
-                // Told with the image that it went to.
+                // Shown with the image that it moved to.
                 (true, _) if moved => continue,
                 (_, true) if moved => Kind::Moved,
                 (true, _) | (_, true) if is_hidden(sides, module) => Kind::Unmatched,
@@ -204,7 +202,7 @@ impl Matching {
     }
 }
 
-/// What a function is found again by in its image; `None` if by nothing.
+/// What identifies a function in its image; `None` if nothing does.
 fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Option<String> {
     let name = labels.name(label);
     if !labels.get(label).unknown {
@@ -215,8 +213,8 @@ fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Opt
     Some(format!("{}+{offset}", image.name))
 }
 
-/// Whether a function that one side alone has can be among the other side's code without names,
-/// `hidden` of whose image are in the stacks of this part of the samples.
+/// Whether a function that only one side has can be among the other side's code without names; `hidden` is the share
+/// of samples with such code of the same image in their stacks.
 fn may_be_hidden(sides: &Sides, shares: &[[f64; 2]], hidden: [f64; 2]) -> bool {
     let side = usize::from(sides[0].is_empty());
     let own = sides[side]

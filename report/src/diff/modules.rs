@@ -1,10 +1,9 @@
-//! Which image of B is which image of A: the paths of both sides' images go in, with build-ids and
-//! the name of the program; for each path, the image's name for both sides comes out, and whether
-//! it is the same build.
+//! Which image of B is which image of A. Input: the paths of both sides' images, with build-ids and the program's
+//! name. Output: for each path, the image's name for both sides, and whether it is the same build.
 //!
-//! An image is found again by its file's name; a library's without its version; else by its
-//! build-id; else by its name without digits that are a version; else by its part: the program
-//! itself, whatever its file is called. What is left over is of one side alone.
+//! Images are matched by file name (a library's without its version); else by build-id; else by name without digits
+//! that are a version; else by role: the program itself, whatever its file's name. What is left belongs to one side
+//! only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +15,14 @@ pub(super) struct Images {
     pub programs: BTreeSet<String>,
 }
 
-/// What an image is, on both sides.
+/// An image, as both sides have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MatchedImage {
     /// The file's name, as B has it where B has it.
     pub name: String,
     /// Whether both sides have it.
     pub is_found: bool,
-    /// Whether it is one and the same build everywhere: then an offset in it is a function.
+    /// Whether all are the same build: then an offset in it identifies a function.
     pub is_one_build: bool,
 }
 
@@ -33,9 +32,9 @@ pub(super) struct Modules {
     by_path: BTreeMap<String, MatchedImage>,
 }
 
-/// The name of memory that no file is mapped in.
+/// The name of anonymous memory.
 const ANONYMOUS: &str = "[anon]";
-/// The name of code that a program makes while it runs.
+/// The name of code generated at run time.
 const JIT: &str = "[jit]";
 
 impl Modules {
@@ -89,7 +88,7 @@ impl Modules {
         self.by_path.get(path)
     }
 
-    /// Joins what is left over of A and of B with the same key, where that is one image on each side.
+    /// Joins unmatched images of A and B with the same key, where each side has one.
     fn join_by<Key: Ord>(
         &mut self,
         key: &dyn Fn(usize, &str, &Paths) -> Option<Key>,
@@ -131,7 +130,7 @@ impl Modules {
 type Paths = BTreeSet<String>;
 type ByName = BTreeMap<String, Paths>;
 
-/// The paths of a side by the name that both sides may have in common.
+/// The paths of a side, by the name that both sides may share.
 fn by_name(side: &Images) -> ByName {
     let mut names = ByName::new();
     for path in side.builds.keys() {
@@ -146,8 +145,8 @@ fn builds(paths: &Paths, side: &Images) -> BTreeSet<Vec<u8>> {
     builds.flatten().cloned().collect()
 }
 
-/// The file's name, a library's without its version; one name for all memory without a file, and
-/// one for all code that was made at run time.
+/// The file's name, a library's without its version; one name for all anonymous memory, and one for all code
+/// generated at run time.
 fn name_of(path: &str) -> String {
     let path = path.trim_end_matches(" (deleted)");
     let name = match path.rsplit_once('/') {
@@ -169,12 +168,12 @@ fn name_of(path: &str) -> String {
     }
 }
 
-/// Whether a name stands for code of any origin.
+/// Whether a name may belong to code of any origin.
 fn is_code_at_large(name: &str) -> bool {
     name.is_empty() || name == ANONYMOUS || name == JIT
 }
 
-/// Whether a name can be that of a program: of no library and of nothing that isn't a file.
+/// Whether a name can be a program's: a file, and not a library.
 fn is_program(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('[') && !name.contains(".so") && !name.ends_with(".ko")
 }
@@ -192,7 +191,7 @@ fn without_version(name: &str) -> String {
             break;
         }
         let signs = digits.trim_end_matches(['.', '-', '_', '+', '~']);
-        // The `v` of `-v2` is a version's only behind a sign.
+        // The `v` of `-v2` belongs to a version only after punctuation.
         let bare = digits.strip_suffix(['v', 'V', 'r']).unwrap_or(digits);
         let unmarked = bare.trim_end_matches(['.', '-', '_']);
         stem = match bare.len() < digits.len() && unmarked.len() < bare.len() {

@@ -1,4 +1,4 @@
-//! What is compared with what, and what makes a comparison weaker than it looks.
+//! What is compared, and what makes the comparison weaker than it looks.
 
 use super::matching::Kind;
 use super::series::{Counted, Series};
@@ -9,7 +9,7 @@ use crate::text::calendar::calendar;
 use std::collections::BTreeSet;
 use uprof::cold::Metadata;
 
-/// A recording in a line: name, target, build-id, date; with `identify` its whole path and the host.
+/// A recording in a line: name, target, build-id, date; with `identify` also its path and the host.
 pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     let metadata = recording.metadata();
     let name = match identify {
@@ -36,7 +36,7 @@ pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     parts.join(", ")
 }
 
-/// The build-id of the program itself: of the first image that is no kernel and no library.
+/// The build-id of the program itself: the first image that is neither a kernel nor a library.
 fn build_id(recording: &Recording) -> Option<String> {
     let modules = recording.spaces().modules().iter();
     let mut programs = modules.filter(|module| {
@@ -47,7 +47,7 @@ fn build_id(recording: &Recording) -> Option<String> {
     Some(id.take(6).map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What differs between the sides besides the program.
+/// Differences between the sides other than the program.
 pub(super) fn warnings(
     a: &[&Recording],
     b: &[&Recording],
@@ -143,10 +143,10 @@ pub(super) fn warnings(
     warnings
 }
 
-/// Less of a side than this needs no word.
+/// A smaller share of a side is not mentioned.
 const LEAST_UNMATCHED: f64 = 0.01;
 
-/// How much of each side can't be matched.
+/// The share of each side that can't be matched.
 pub(super) fn unmatched(series: &Series) -> Option<String> {
     let parts = [0, 1].map(|side| {
         let own = |stack: &Vec<usize>| {

@@ -1,26 +1,25 @@
-//! How many questions the many really are. A caller and what it calls have mostly the same samples, and
-//! are wrong together if at all: the probabilities of an accident of both don't add up. What they have
-//! in common is taken off along a tree in which each question hangs on one that it shares much with,
-//! which leaves an upper bound for the probability of any accident (Hunter, Journal of Applied
-//! Probability 13, 1976; Worsley, Biometrika 69, 1982). How two shares vary together is known from
-//! how many samples they have in common.
+//! Correction for tests that aren't independent. A caller and its callees have mostly the same samples, so their
+//! probabilities of a false positive don't add up. What they have in common is subtracted along a tree that links
+//! each question to one that it is strongly correlated with, which leaves an upper bound for the probability of any
+//! false positive (Hunter, Journal of Applied Probability 13, 1976; Worsley, Biometrika 69, 1982). The correlation of
+//! two shares follows from the samples that they have in common.
 
-/// Questions with a smaller part of the probability than this many others are no part of the tree,
-/// which bounds time and only makes the bound larger.
+/// Only this many questions, those with the largest probabilities, are part of the tree. That limits time and only
+/// makes the bound larger.
 const IN_TREE_MAX: usize = 256;
-/// Shares that vary together more than this are taken to do so as much as this.
+/// The largest correlation that is used.
 const TOGETHER_MAX: f64 = 0.99;
-/// The probability of any accident may be divided at most by so many times itself.
+/// The most that the probability to divide may grow, as a multiple of the error rate.
 const LEVEL_MAX: f64 = 20.0;
 
-/// A stack's samples and the questions that they are of.
+/// A stack's samples and the questions that they belong to.
 pub(super) struct Stack {
     pub samples: f64,
     pub questions: Vec<usize>,
 }
 
-/// The probability that may be divided by `parts`, which sum up to one, so that no more than
-/// `error_rate` is that of any accident: at least `error_rate`.
+/// The probability to divide by `parts` (whose sum is 1) so that any false positive has a probability of at most
+/// `error_rate`. At least `error_rate`.
 pub(super) fn level(parts: &[f64], stacks: &[Stack], error_rate: f64) -> f64 {
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by(|x, y| parts[*y].total_cmp(&parts[*x]).then(x.cmp(y)));
@@ -46,7 +45,7 @@ pub(super) fn level(parts: &[f64], stacks: &[Stack], error_rate: f64) -> f64 {
     low
 }
 
-/// How much the shares of each two of `chosen` vary together: their correlation, without its sign.
+/// The absolute correlation of the shares of each two of `chosen`.
 fn together(chosen: &[usize], questions: usize, stacks: &[Stack]) -> Vec<Vec<f64>> {
     let mut places = vec![None; questions];
     for (place, question) in chosen.iter().enumerate() {
@@ -80,7 +79,7 @@ fn together(chosen: &[usize], questions: usize, stacks: &[Stack]) -> Vec<Vec<f64
     common
 }
 
-/// The tree with the most in common: pairs, and how much they vary together (Prim's algorithm).
+/// The maximum spanning tree: pairs, and their correlations (Prim's algorithm).
 fn tree(together: &[Vec<f64>]) -> Vec<(usize, usize, f64)> {
     let mut edges = Vec::new();
     let mut open: Vec<(usize, usize)> = (1..together.len()).map(|it| (it, 0)).collect();
@@ -99,8 +98,8 @@ fn tree(together: &[Vec<f64>]) -> Vec<(usize, usize, f64)> {
     edges
 }
 
-/// The probability that two normal numbers with this correlation both lie beyond these bounds, on
-/// either side: by Simpson's rule over the first.
+/// The probability that two normal variables with this correlation are both beyond these bounds, on either side; by
+/// Simpson's rule over the first.
 fn both(one: f64, other: f64, together: f64) -> f64 {
     const STEPS: usize = 96;
     const REACH: f64 = 6.0;
@@ -120,7 +119,7 @@ fn both(one: f64, other: f64, together: f64) -> f64 {
     2.0 * (0..=STEPS).map(term).sum::<f64>() * width / 3.0
 }
 
-/// The probability of a larger normal number, to 1e-7 (Abramowitz and Stegun, 26.2.17).
+/// The upper tail of the normal distribution, to 1e-7 (Abramowitz and Stegun, 26.2.17).
 fn above(at: f64) -> f64 {
     let part = 1.0 / (1.0 + 0.231_641_9 * at.abs());
     let series = [
@@ -138,8 +137,7 @@ fn above(at: f64) -> f64 {
     if at < 0.0 { 1.0 - tail } else { tail }
 }
 
-/// The normal number that is exceeded with this probability, at most a half, to 5e-4 (Abramowitz and
-/// Stegun, 26.2.23).
+/// The normal quantile with this upper tail (at most 0.5), to 5e-4 (Abramowitz and Stegun, 26.2.23).
 fn quantile(chance: f64) -> f64 {
     let t = (-2.0 * chance.clamp(1e-300, 0.5).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);

@@ -1,5 +1,5 @@
-//! What to do next: how many recordings of each side would show a change of some size, as far as the
-//! recordings at hand tell how much runs of this program differ.
+//! What to do next: how many recordings of each side would show a change of some size, judged by how much the
+//! existing runs of this program differ.
 
 use super::estimate::Estimate;
 use super::load::SPREADS;
@@ -7,28 +7,28 @@ use super::runs::Runs;
 use super::series::{Counted, Series};
 use super::student;
 
-/// How many recordings would show a change.
+/// The number of recordings that would show a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Plan {
-    /// The part of the samples that a function has.
+    /// The function's share of the samples.
     pub share: f64,
-    /// How much slower it is.
+    /// Its slowdown.
     pub slower: f64,
-    /// Recordings on each side, as long as those at hand, that would show it with a probability of
-    /// 80 %; `None` if more than `RECORDINGS_MAX`.
+    /// Recordings on each side, as long as the existing ones, that would show it with a probability of 80 %; `None`
+    /// if more than `RECORDINGS_MAX`.
     pub recordings: Option<usize>,
 }
 
-/// Shares that there is a plan for.
+/// Shares to plan for.
 const SHARES: [f64; 3] = [0.1, 0.25, 0.5];
-/// The slowdown that there is a plan for.
+/// The slowdown to plan for.
 const SLOWER: f64 = 0.05;
 /// The normal quantile of a power of 80 %.
 pub(super) const POWER: f64 = 0.841_621;
-/// More recordings than this nobody makes.
+/// The most recordings to suggest.
 pub(crate) const RECORDINGS_MAX: usize = 100;
 
-/// What functions of this comparison have in common.
+/// What the functions of this comparison have in common.
 pub(super) struct Typical {
     parts: [f64; 9],
     /// Variance within runs, as a multiple of independent samples'.
@@ -58,8 +58,8 @@ impl Typical {
         }
     }
 
-    /// The change beyond the least one that these recordings would have shown with a probability of
-    /// 80 %, of a share that can change so much, with this probability of an accident.
+    /// The change beyond the smallest reported one that these recordings would have shown with a probability of 80 %,
+    /// for a share with this leeway and this probability of a false positive.
     pub(crate) fn detectable(&self, leeway: f64, allowed: f64) -> f64 {
         let within = leeway * self.effect * (1.0 / self.totals[0] + 1.0 / self.totals[1]);
         let spread = |spread: f64| (within + (spread * leeway).powi(2) * self.leverage).sqrt();
@@ -77,7 +77,7 @@ impl Typical {
         typical.half(1.0 - allowed) + POWER * typical.error()
     }
 
-    /// The spread that half of the functions don't exceed.
+    /// The median of the functions' spreads.
     fn middle_spread(&self) -> f64 {
         let mut reached = 0.0;
         let steps = self.parts.iter().zip(SPREADS);
@@ -88,7 +88,7 @@ impl Typical {
         within.next().map_or(0.0, |(_, spread)| spread)
     }
 
-    /// What shows a slowdown of 5 % of functions of some shares, were they like most.
+    /// How many recordings would show a slowdown of 5 % of typical functions of some shares.
     pub(crate) fn plans(&self, least_change: f64, allowed: impl Fn(f64) -> f64) -> Vec<Plan> {
         let plan = |share: f64| {
             let leeway = share * (1.0 - share);
@@ -100,7 +100,7 @@ impl Typical {
             let of_run = leeway * self.effect / samples + spread * leeway * leeway;
             let is_enough = |recordings: &usize| {
                 let count = *recordings as f64;
-                // What the runs at hand say of all functions, and those of one of itself.
+                // What the existing runs say of all functions, and a function's own runs of it.
                 let df = 2.0 * count + 4.0;
                 let error = (2.0 * of_run / count).sqrt();
                 change >= (student::critical(allowed(leeway), df) + POWER) * error

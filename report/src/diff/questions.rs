@@ -1,9 +1,8 @@
-//! What is asked, and with what part of the probability of error.
+//! Which hypotheses are tested, and each one's part of the error rate.
 //!
-//! The more a share can change, the more of the probability of error it is given: weights for a
-//! slowdown that would just be seen in the largest function (Roeder and Wasserman, Statistical
-//! Science 24, 2009), so that hundreds of small functions don't hide the large one; a tenth is kept
-//! for all.
+//! The more a share can change, the larger its part of the error rate: weights for a slowdown that would just be seen
+//! in the largest function (Roeder and Wasserman, Statistical Science 24, 2009), so that hundreds of small functions
+//! don't hide the large one. A tenth is divided evenly.
 
 use super::overlap::{self, Stack};
 use super::series::Series;
@@ -11,27 +10,27 @@ use super::student;
 use super::tally::Tally;
 use std::collections::HashMap;
 
-/// Standard errors that the largest function's change is thought to have.
+/// The assumed change of the largest function, in standard errors.
 const LARGEST: f64 = 3.0;
-/// The part of the probability of error that is given out. The rest is kept for what no model of runs
-/// knows: variances are themselves learned from a few, and some functions take turns.
+/// The part of the error rate that is used. The rest is reserved for what the model of runs leaves out: variances are
+/// estimated from a few runs, and some functions alternate.
 const GIVEN: f64 = 0.6;
 /// The part of the probability of error that all have by how much they can change.
 const FOR_ALL: f64 = 0.1;
 
-/// Questions that are judged together.
+/// Questions that are tested together.
 pub(super) struct Questions {
-    /// The items of each; the first is asked about, and answers for all.
+    /// The items of each; the first is tested, and its result is for all.
     pub items: Vec<Vec<usize>>,
     weights: Weights,
     error_rate: f64,
-    /// The probability that may be divided among the questions.
+    /// The probability to divide among the questions.
     level: f64,
 }
 
 impl Questions {
-    /// Asks about `members`, whose shares can change by `leeway` of them, so that any accident has a
-    /// probability of at most `error_rate`.
+    /// Questions about `members`, whose shares can change by `leeway`, so that any false positive has a probability
+    /// of at most `error_rate`.
     pub(crate) fn new(
         series: &Series,
         tally: &Tally,
@@ -53,14 +52,14 @@ impl Questions {
         }
     }
 
-    /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
+    /// The probability of a false positive that a share with this leeway is allowed at a step, counted from 1.
     pub(crate) fn allowed(&self, leeway: f64, step: usize) -> f64 {
         let level = self.level.max(self.error_rate * step.max(1) as f64);
         (level * self.weights.of(leeway)).min(self.error_rate)
     }
 }
 
-/// All samples, by the questions that they are of.
+/// All samples, by the questions that they belong to.
 fn stacks(series: &Series, questions: &[Vec<usize>]) -> Vec<Stack> {
     let mut numbers = vec![None; series.items.len()];
     for (number, items) in questions.iter().enumerate() {
@@ -81,12 +80,12 @@ fn stacks(series: &Series, questions: &[Vec<usize>]) -> Vec<Stack> {
     stacks
 }
 
-/// What part of the probability of error a share is given, by how much it can change.
+/// A share's part of the error rate, by how much it can change.
 struct Weights {
     largest: f64,
     /// How strict they are: the c of Roeder and Wasserman.
     strict: f64,
-    /// What the parts sum up to before they are divided by it.
+    /// The sum of the parts before they are normalized.
     sum: f64,
     leeways: f64,
 }
@@ -124,8 +123,8 @@ impl Weights {
     }
 }
 
-/// The items of `members`, those together that have the same counts everywhere: a wrapper and what it
-/// wraps are one question, asked once.
+/// The items of `members`, merged where they have the same counts everywhere: a wrapper and what it wraps are one
+/// question.
 fn questions(tally: &Tally, members: &[usize]) -> Vec<Vec<usize>> {
     let mut questions: Vec<Vec<usize>> = Vec::new();
     let mut numbers: HashMap<Vec<u64>, usize> = HashMap::new();

@@ -11,7 +11,7 @@ pub struct Rule {
     function: Option<String>,
     /// Whether growing fails, or shrinking.
     grows: bool,
-    /// By how much: a share of A's share, or of all samples.
+    /// By how much: relative to A's share, or of all samples.
     by: f64,
     unit: Unit,
     text: String,
@@ -25,18 +25,18 @@ enum Unit {
     Points,
 }
 
-/// What comes of a rule, in words.
+/// The result of a rule, with its description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// No change breaks it for certain.
     Passed(String),
-    /// A change does.
+    /// A change breaks it.
     Broken(String),
-    /// It names a function that neither side has: nothing was judged.
+    /// It names a function that neither side has.
     Missing(String),
 }
 
-/// What is wrong with a rule.
+/// Why a rule can't be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot read the rule '{0}': write FUNCTION>+5% (of its share before), FUNCTION>+0.5pp (of all \
@@ -48,7 +48,7 @@ impl Rule {
     /// Reads a rule.
     ///
     /// # Errors
-    /// That it isn't one.
+    /// [`RuleError`] if it isn't one.
     pub fn parse(text: &str) -> Result<Rule, RuleError> {
         Rule::read(text).ok_or_else(|| RuleError(text.to_owned()))
     }
@@ -77,7 +77,7 @@ impl Rule {
         })
     }
 
-    /// What comes of the rule.
+    /// The result of the rule.
     pub fn verdict(&self, diff: &Diff) -> RuleVerdict {
         if let Some(wanted) = &self.function
             && !diff.series.functions.iter().any(|it| it.name == *wanted)
@@ -92,7 +92,7 @@ impl Rule {
             let told = self.tell(diff, broken);
             return RuleVerdict::Broken(format!("{} is broken by {told}", self.text));
         }
-        // Of many functions none is worth naming.
+        // Where many functions are checked, the closest one is of no interest.
         let judged = self.function.as_ref();
         let judged = judged.and_then(|_| changes.find(|change| self.is_asked(diff, change)));
         let told = judged.map(|change| format!(": {}", self.tell(diff, change)));
@@ -116,7 +116,7 @@ impl Rule {
         )
     }
 
-    /// Whether a change is that of the function that the rule names.
+    /// Whether a change is of the function that the rule names.
     fn is_asked(&self, diff: &Diff, change: &Change) -> bool {
         let series = &diff.series;
         let item = &series.items[change.item];
@@ -124,8 +124,8 @@ impl Rule {
         self.function.as_ref() == Some(name) && item.counted == counted_of(diff, item.function)
     }
 
-    /// The intervals of a change and of the relative change: of a function that was picked beforehand
-    /// at the confidence asked for, of others at that of being among many.
+    /// The intervals of a change and of the relative change: at the requested confidence for a function that was
+    /// named beforehand, and corrected for many tests otherwise.
     fn intervals(&self, diff: &Diff, change: &Change) -> ((f64, f64), Option<(f64, f64)>) {
         let confidence = match self.function {
             Some(_) => diff.options.confidence,
@@ -140,10 +140,10 @@ impl Rule {
         let series = &diff.series;
         let item = &series.items[change.item];
         match &self.function {
-            // One function was picked beforehand: its own test says how sure it is.
+            // A function named beforehand: its own test decides.
             Some(_) if !self.is_asked(diff, change) || !series.is_matched(item) => return false,
             Some(_) => {}
-            // Any of many: it must have passed among all of them.
+            // Any of many: it must have passed the test among all of them.
             None if !change.certain || item.counted == Counted::Path => return false,
             None => {}
         }
@@ -167,7 +167,7 @@ impl Rule {
     }
 }
 
-/// A function is judged with what it calls, where it calls anything.
+/// A function is judged with its callees, if it has any.
 fn counted_of(diff: &Diff, function: u32) -> Counted {
     let items = diff.series.items.iter();
     let mut mine = items.filter(|item| item.function == function);

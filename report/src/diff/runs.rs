@@ -1,68 +1,64 @@
-//! How much runs of one program differ, beyond what chance makes of the samples of each: where the
-//! system puts heap and stack, what else the machine does. In each run, a function takes its time
-//! multiplied by a factor of its own, which spreads by some percent. By how much is not known of a
-//! single function: two or three runs say little. All functions together say how often which spread
-//! occurs, and the runs of a function, which of these is likely its own: a mixture of a few spreads,
-//! whose parts are estimated by expectation and maximisation (the empirical Bayes method for
-//! variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed grid). What goes with how
-//! many samples the runs have is apart (`load`).
+//! How much runs of one program differ beyond sampling error, because of memory layout and other load on the machine.
+//! In each run, a function's time is multiplied by a random factor, which spreads by some percent. A single
+//! function's two or three runs say little of its spread. All functions together give the distribution of spreads,
+//! and a function's own runs, which of them is likely: a mixture of a few spreads, estimated by expectation
+//! maximisation (the empirical Bayes method for variances of Lu and Stephens, Bioinformatics 32, 2016, with a fixed
+//! grid). Differences explained by the runs' numbers of samples are separate (`load`).
 //!
-//! Before any run is seen, the parts are those of [`BEFORE`]. With one recording a side that is all
-//! there is, and it must do for programs and machines that nobody has looked at: so it is wide.
+//! The prior is [`BEFORE`]. With one recording on each side nothing else is known, and it has to be right for any
+//! program and machine, so it is wide.
 
 use super::load::{Grid, Load, Seen, Shift};
 use super::spread;
 use super::tally::{Run, Tally};
 
-/// How many of a hundred functions had which spread, before any run is seen: about what twelve runs or more
-/// of each of five programs showed on a busy machine (`benches/diff.py`), large functions only.
+/// The prior of spreads, for a hundred functions: about what at least twelve runs of each of five programs showed on
+/// a busy machine (`benches/diff.py`), for large functions.
 pub(super) const BEFORE: [f64; 9] = [0.6, 0.14, 0.12, 0.08, 0.035, 0.015, 0.006, 0.003, 0.001];
-/// So many functions' worth that is.
+/// The weight of the prior, in functions.
 const BEFORE_COUNTS: f64 = 1.0;
-/// How many of a hundred functions have which slope, before any run is seen; from the same recordings.
+/// The prior of slopes, for a hundred functions; from the same recordings.
 const SLOPES_BEFORE: [f64; 5] = [0.3, 0.2, 0.2, 0.2, 0.1];
-/// Functions call each other and are not independent witnesses: all together count no more than so
-/// many.
+/// The most that all functions together count as, since functions that call each other aren't independent.
 const WITNESSES_MAX: f64 = 15.0;
-/// Functions whose share can change less than this (the variance of a sample's being of it) say
-/// less about runs, since their samples are few.
+/// Functions with a smaller leeway (the variance of whether a sample belongs to one) say less about runs, since they
+/// have few samples.
 const TELLING: f64 = 0.02;
 const ROUNDS: usize = 30;
-/// Degrees of freedom that say next to nothing of what lies longer apart within a run: those of two
-/// recordings a side.
+/// With no more degrees of freedom than this (two recordings a side), blocks say almost nothing about slow changes
+/// within a run.
 const FEW: usize = 2;
 
-/// What the runs of both sides say.
+/// The differences between the runs of both sides.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Runs {
-    /// How many parts of a hundred each of the spreads has among all functions.
+    /// The distribution of spreads among all functions, in percent.
     pub parts: [f64; 9],
-    /// How many blocks of time were joined.
+    /// The number of time blocks that were joined.
     pub length: usize,
-    /// For each item, how likely each of the spreads is.
+    /// For each item, the probability of each spread.
     pub chances: Vec<[f64; 9]>,
-    /// For each item, the variance of the difference of its shares that blocks within runs show.
+    /// For each item, the variance of the difference of its shares, from the blocks within runs.
     pub within: Vec<f64>,
-    /// For each item, what of the difference goes with the samples of the runs.
+    /// For each item, the part of the difference that the runs' numbers of samples explain.
     pub shifts: Vec<Shift>,
-    /// The variance of the difference for each unit of a run's own: one over each side's runs.
+    /// The variance of the difference, as a multiple of a run's: one over each side's runs.
     pub leverage: f64,
-    /// Whether what runs differ by was measured.
+    /// Whether differences between runs were measured.
     pub is_measured: bool,
 }
 
-/// What is known of an item before its runs are looked at.
+/// What is known of an item before its runs are compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
-    /// The variance of a sample's being of it.
+    /// The variance of whether a sample belongs to it.
     pub leeway: f64,
-    /// Whether it says something about all functions.
+    /// Whether it counts for the distribution of all functions.
     pub is_witness: bool,
 }
 
 impl Runs {
-    /// Compares the runs of `tally`, with so many samples in all of each of them; shares are
-    /// multiplied by `scale`.
+    /// Compares the runs of `tally`, whose recordings have `samples` in all; shares are multiplied by `scale`.
     pub(crate) fn of(tally: &Tally, known: &[Known], samples: &[Vec<f64>; 2], scale: f64) -> Runs {
         let counts = [0, 1].map(|side| tally.sides[side].len());
         let weights = [0, 1].map(|side| weights(&samples[side]));
@@ -70,7 +66,7 @@ impl Runs {
         let load = Load::new(samples, &weights);
         let length = match degrees {
             0..=FEW => spread::block_length(tally),
-            // What lies longer apart, the runs say.
+            // Slower changes show between the runs.
             _ => 1,
         };
         let mut within = Vec::with_capacity(known.len());
@@ -176,7 +172,7 @@ fn shares(tally: &Tally, item: usize, scale: f64) -> [Vec<f64>; 2] {
         .map(|runs| runs.iter().map(share).collect())
 }
 
-/// What part each run has in a side's share.
+/// Each run's weight in its side's share.
 fn weights(samples: &[f64]) -> Vec<f64> {
     let whole: f64 = samples.iter().sum();
     samples.iter().map(|one| one / whole.max(1.0)).collect()

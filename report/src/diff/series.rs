@@ -1,5 +1,4 @@
-//! Counts over time: how many samples each function and call path had in each block of time of
-//! each recording.
+//! Counts over time: the samples of each function and call path in each block of time of each recording.
 
 use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
@@ -16,9 +15,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use uprof::{State, WordMap};
 
-/// Blocks of time that a recording is cut into at first; they may be joined later.
+/// Blocks of time that a recording is divided into; they may be joined later.
 pub const BLOCKS: usize = 120;
-/// Most call paths that are asked about.
+/// Most call paths that are tested.
 const PATHS_MAX: usize = 400;
 
 /// What is counted.
@@ -26,7 +25,7 @@ const PATHS_MAX: usize = 400;
 pub enum Counted {
     /// Samples whose innermost frame is the function.
     Own,
-    /// Samples in whose stack the function is.
+    /// Samples with the function in their stack.
     Total,
     /// Samples whose stack begins with the path.
     Path,
@@ -50,7 +49,7 @@ pub struct Item {
     pub counted: Counted,
     /// Function, as an index; of a path, the last.
     pub function: u32,
-    /// Node of a path in [`Series::tree`]; [`ROOT`] for functions.
+    /// The path's node in [`Series::tree`]; [`ROOT`] for functions.
     pub node: NodeId,
 }
 
@@ -61,7 +60,7 @@ pub struct Cell {
     pub block: usize,
     /// The stack, as an index into [`Series::stacks`].
     pub stack: usize,
-    /// How many.
+    /// Their number.
     pub count: f64,
 }
 
@@ -92,8 +91,8 @@ impl Side {
 pub struct Series {
     /// What is counted.
     pub unit: Unit,
-    /// Counts of the sides are in samples, or in waits of the mean length: as many of this unit. What
-    /// rests on how many there are is then said of waits, not of nanoseconds.
+    /// A count of 1, in the profile's unit: a sample, or a wait of mean length. Statistics depend on the number of
+    /// waits, not of nanoseconds.
     pub one: f64,
     /// Functions of both sides.
     pub functions: Vec<Match>,
@@ -103,15 +102,15 @@ pub struct Series {
     pub ends: Vec<[u64; 2]>,
     /// What is compared.
     pub items: Vec<Item>,
-    /// For each kind of stack, the items that its samples are of, as indices.
+    /// For each kind of stack, the items (as indices) that its samples belong to.
     pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
-    /// Whether recordings were made in turns: one of A, one of B, and so on.
+    /// Whether recordings were made alternately: one of A, one of B, and so on.
     pub in_turns: bool,
 }
 
-/// What is counted, in the profile's unit, by recording, block of time and node.
+/// Counts in the profile's unit, by recording, block of time and node.
 type Cells = BTreeMap<(usize, usize, NodeId), u64>;
 
 /// Counts both sides.
@@ -188,7 +187,7 @@ fn account_of(
     account
 }
 
-/// What a sample weighs, or a wait on average.
+/// The weight of a sample, or the mean weight of a wait.
 fn mean(accounts: &[Account; 2]) -> f64 {
     let amount: u64 = accounts.iter().map(|account| account.counted).sum();
     let counts = accounts.iter().map(|account| account.read);
@@ -204,7 +203,7 @@ fn images(side: &[&Recording]) -> Images {
     let mut images = Images::default();
     for recording in side {
         for module in recording.spaces().modules() {
-            // As it stands in the labels.
+            // As the labels have it.
             let path = crate::text::printable(&module.path).into_owned();
             let builds = images.builds.entry(path).or_default();
             builds.insert(module.build_id.clone());
@@ -217,7 +216,7 @@ fn images(side: &[&Recording]) -> Images {
     images
 }
 
-/// For each label, the parts of both sides' samples in whose stacks it is.
+/// For each label, the shares of both sides' samples with it in their stacks.
 fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) -> Vec<[f64; 2]> {
     let mut by_node: BTreeMap<NodeId, [u64; 2]> = BTreeMap::new();
     let mut totals = [0; 2];
@@ -276,7 +275,7 @@ fn build(
     count_items(series, cells, &nodes, sizes, least_share);
 }
 
-/// What a node's samples add to.
+/// What a node's samples count for.
 struct Chosen {
     own: WordMap<u32, usize>,
     total: WordMap<u32, usize>,
@@ -341,12 +340,11 @@ fn items_of(series: &Series, chosen: &Chosen, node: NodeId) -> Vec<usize> {
     items
 }
 
-/// Chooses what has enough samples on both sides together. That choice doesn't look at the
-/// difference, so it doesn't bias what is found (independent filtering: Bourgon, Gentleman and
-/// Huber, PNAS 107, 2010).
+/// Chooses what has enough samples on both sides together. The choice is independent of the difference, so it doesn't
+/// bias the result (independent filtering: Bourgon, Gentleman and Huber, PNAS 107, 2010).
 fn choose(series: &mut Series, least_share: f64) -> Chosen {
     let whole: u64 = series.ends.iter().flatten().sum();
-    // Below so many samples or waits nothing could be certain.
+    // With fewer samples or waits nothing could be certain.
     let least = ((whole as f64 * least_share).ceil() as u64).max((16.0 * series.one) as u64);
     let mut own: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total: BTreeMap<u32, u64> = BTreeMap::new();
@@ -384,8 +382,8 @@ fn choose(series: &mut Series, least_share: f64) -> Chosen {
             .own
             .insert(function, add(Counted::Own, function, ROOT));
     }
-    // What is in every stack can't change its share, and a function that calls nothing has been
-    // asked about already.
+    // What is in every stack can't change its share, and a function that calls nothing is already tested by its own
+    // samples.
     let varies = |count: u64| count >= least && whole - count >= least;
     for (function, count) in total.into_iter().filter(|(_, count)| varies(*count)) {
         if owned.get(&function) != Some(&count) {
@@ -408,8 +406,8 @@ fn choose(series: &mut Series, least_share: f64) -> Chosen {
 }
 
 impl Series {
-    /// Whether both sides' samples of an item can be compared: none of its functions is of code that
-    /// was not found again on the other side.
+    /// Whether both sides' samples of an item can be compared: none of its functions is code that could not be
+    /// matched.
     pub(crate) fn is_matched(&self, item: &Item) -> bool {
         let is_matched = |function: u32| {
             let kind = self.functions.get(function as usize).map(|it| it.kind);
@@ -421,7 +419,7 @@ impl Series {
         }
     }
 
-    /// What an item is called: a function, or a path with `;` between its functions.
+    /// An item's name: a function, or a path with `;` between its functions.
     pub fn item_name(&self, item: &Item) -> String {
         let name = |function: u32| self.functions[function as usize].name.as_str();
         if item.counted != Counted::Path {

@@ -1,25 +1,23 @@
-//! How far an item's share would spread if a recording were made again by the same run: from the
-//! blocks of time of that recording, by the differences of each with the next (von Neumann, Annals
-//! of Mathematical Statistics 12, 1941). What changes slowly, such as the phases of a program, which
-//! are the same ones in each run, hardly counts so; what happens at random does. Residuals are those
-//! of a ratio's linear form (Cochran, Sampling Techniques, 1977, section 6.3). Blocks are joined
-//! until one says little about the next.
+//! The variance of an item's share within a run: from the differences between successive blocks of time (von Neumann,
+//! Annals of Mathematical Statistics 12, 1941). So slow changes, such as the phases of a program, which are the same
+//! in each run, hardly count; random ones do. Residuals are those of a ratio's linear form (Cochran, Sampling
+//! Techniques, 1977, section 6.3). Blocks are joined until they are hardly correlated.
 //!
-//! What runs differ by beyond that, `runs` says.
+//! Further differences between runs are estimated in `runs`.
 
 use super::series::BLOCKS;
 use super::tally::{Run, Tally};
 
-/// Lengths of blocks that are tried, in blocks of the series.
+/// Lengths of blocks to try, in blocks of the series.
 const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
-/// Shares looked at for the length: those of the largest functions.
+/// The number of shares that determine the length: those of the largest functions.
 const LOOKED_AT: usize = 12;
-/// Samples that are taken in turns over parts that follow each other spread less than independent
-/// ones would. The least part of those' variance that is believed.
+/// The smallest variance that is used, as a part of that of independent samples. Regular samples of parts that follow
+/// each other vary less than independent ones.
 const LEAST_EFFECT: f64 = 0.3;
 
-/// The variance of an item's count in a run as a part of the square of the run's measure: of
-/// `run.count(item) / run.total()`. `independent` is what it were if samples were independent.
+/// The variance of an item's share of a run: of `run.count(item) / run.total()`. `independent` is what it would be
+/// with independent samples.
 pub(super) fn within(run: &Run, item: usize, length: usize, independent: f64) -> f64 {
     let total = run.total().max(1.0);
     let share = run.count(item) / total;
@@ -34,14 +32,13 @@ pub(super) fn within(run: &Run, item: usize, length: usize, independent: f64) ->
     (variance / (total * total)).max(LEAST_EFFECT * independent)
 }
 
-/// Degrees of freedom that a recording's blocks of this length give: differences of neighbours tell
-/// two thirds of what the blocks would.
+/// Degrees of freedom of a recording's blocks of this length: differences of neighbours have two thirds of those of
+/// the blocks.
 pub(super) fn degrees(length: usize) -> f64 {
     2.0 / 3.0 * (BLOCKS as f64 / length as f64 - 1.0)
 }
 
-/// How many blocks to join: the least number for which neighbouring blocks' shares are no longer
-/// correlated.
+/// How many blocks to join: the smallest number at which neighbouring blocks' shares are no longer correlated.
 pub(super) fn block_length(tally: &Tally) -> usize {
     let items = tally.sides[0].first().map_or(0, |run| run.items.len());
     let mut largest: Vec<(f64, usize)> = (0..items).map(|item| (tally.share(item), item)).collect();
@@ -55,7 +52,7 @@ pub(super) fn block_length(tally: &Tally) -> usize {
             }
         }
         let mean = correlations.iter().sum::<f64>() / correlations.len().max(1) as f64;
-        // Half a standard error of one correlation of independent blocks, as many are looked at.
+        // Half the standard error of one correlation of independent blocks, since many are averaged.
         if mean < (length as f64 / BLOCKS as f64).sqrt() / 2.0 {
             return length;
         }
@@ -74,7 +71,7 @@ fn joined_shares(run: &Run, item: usize, length: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The correlation of each value with the next; `None` where nothing varies.
+/// The correlation of each value with the next; `None` if the values are constant.
 fn neighbours(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

@@ -1,7 +1,7 @@
 //! Student's t distribution: probabilities and quantiles, by the regularised incomplete beta
 //! function (NIST Digital Library of Mathematical Functions, 8.17, continued fraction 8.17.22).
 
-/// The probability that |t| is at least so large, with `df` degrees of freedom.
+/// The probability of a larger |t|, with `df` degrees of freedom.
 pub(crate) fn two_sided(t: f64, df: f64) -> f64 {
     if !t.is_finite() {
         return if t.is_nan() { 1.0 } else { 0.0 };
@@ -9,7 +9,7 @@ pub(crate) fn two_sided(t: f64, df: f64) -> f64 {
     incomplete_beta(df / (df + t * t), df / 2.0, 0.5).clamp(0.0, 1.0)
 }
 
-/// The probability that t is larger, with `df` degrees of freedom.
+/// The probability of a larger t, with `df` degrees of freedom.
 pub(crate) fn above(t: f64, df: f64) -> f64 {
     let tail = two_sided(t, df) / 2.0;
     if t < 0.0 { 1.0 - tail } else { tail }
@@ -35,7 +35,7 @@ fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);
     }
-    // The fraction converges quickly on one side of the mean only.
+    // The fraction converges quickly only on one side of the mean.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - incomplete_beta(1.0 - x, b, a);
     }

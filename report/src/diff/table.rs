@@ -16,7 +16,7 @@ pub struct TableOptions {
     pub rows: usize,
     /// Call paths too.
     pub paths: bool,
-    /// What the table is written on.
+    /// The terminal.
     pub screen: Screen,
 }
 
@@ -30,13 +30,13 @@ impl TableOptions {
     }
 }
 
-/// The letters of both sides, with their recordings and what these rest on.
+/// The letters of both sides, with their recordings and samples.
 pub(crate) fn sides(diff: &Diff) -> impl Iterator<Item = (&'static str, &[String], &Account)> {
     let sides = ["A", "B"].into_iter().zip(&diff.names).zip(&diff.accounts);
     sides.map(|((letter, names), account)| (letter, &names[..], account))
 }
 
-/// Writes the table: certain changes first, by how much of them is certain.
+/// Writes the table: certain changes first, by the size that is certain.
 ///
 /// # Errors
 /// What `out` returns.
@@ -94,7 +94,7 @@ pub(crate) fn verdict(certain: usize) -> String {
     }
 }
 
-/// What the numbers of a table are.
+/// What the numbers of a table mean.
 pub(crate) fn legend(diff: &Diff) -> String {
     format!(
         "Shares of {} in percent, changes in points. Certain: false discoveries \
@@ -109,7 +109,7 @@ pub(crate) fn legend(diff: &Diff) -> String {
     )
 }
 
-/// What the recordings could have shown, and what would show more.
+/// The sensitivity of the comparison, and what would increase it.
 pub(crate) fn advice(diff: &Diff) -> Vec<String> {
     [Some(could_have_shown(diff)), what_next(diff)]
         .into_iter()
@@ -171,7 +171,7 @@ fn what_next(diff: &Diff) -> Option<String> {
     ))
 }
 
-/// What is to be said of a function that has no counterpart.
+/// A remark on a function without a counterpart.
 const UNMATCHED: &str = "unmatched: it can't be told whether the other side has it";
 
 /// A change in words and numbers: shares in percent, changes in points.
@@ -184,7 +184,7 @@ pub(crate) struct Cells {
     /// What is counted of the function.
     pub(crate) of: &'static str,
     pub(crate) function: String,
-    /// The image in brackets, and what else is to be said, or nothing.
+    /// The image in brackets and other remarks, or nothing.
     pub(crate) notes: String,
 }
 
@@ -229,7 +229,7 @@ impl Cells {
     /// The function with its notes, behind `used` columns.
     pub(crate) fn named(&self, screen: Screen, used: usize) -> String {
         let apart = if self.notes.is_empty() { "" } else { "  " };
-        // The word does where there is little room.
+        // In little room, only the word is shown.
         let text = match screen.columns {
             Some(_) => self.notes.replace(UNMATCHED, Kind::Unmatched.name()),
             None => self.notes.clone(),
@@ -241,7 +241,7 @@ impl Cells {
         screen.name(&self.function, &notes, used)
     }
 
-    /// What stands in front of it.
+    /// What is shown before it.
     fn numbers(&self) -> [&str; 6] {
         let [a, b] = &self.shares;
         [&self.change, &self.interval, a, b, &self.relative, self.of]
@@ -249,16 +249,16 @@ impl Cells {
 }
 
 const HEADINGS: [&str; 6] = ["change", "interval", "A", "B", "relative", "of"];
-/// How wide the columns are where there is room for everything.
+/// The columns' widths where there is room for everything.
 const WIDTHS: [usize; 6] = [8, 17, 7, 7, 8, 5];
-/// What a narrow screen goes without, the first one first: the change and B tell both.
+/// Columns that a narrow screen omits, in this order; the change and B imply both.
 const LEFT_OUT: [usize; 2] = [4, 2];
-/// What names need at least, or columns are left out.
+/// The least width for names; with less, columns are omitted.
 const NAME_COLUMNS: usize = 32;
 
 /// The columns in front of functions.
 struct Columns {
-    /// Those that are left out have no width.
+    /// Omitted columns have no width.
     widths: [Option<usize>; 6],
     screen: Screen,
 }
@@ -284,13 +284,13 @@ impl Columns {
         columns
     }
 
-    /// Where functions stand in a line.
+    /// The column where functions begin.
     fn used(&self) -> usize {
         let widths = self.widths.iter().flatten();
         2 + widths.map(|width| width + 2).sum::<usize>()
     }
 
-    /// `cells` in their columns, the first one in a colour.
+    /// `cells` in their columns, the first one coloured.
     fn row(&self, cells: [&str; 6], color: Option<Color>) -> String {
         let mut row = String::new();
         for (index, cell) in cells.into_iter().enumerate() {

@@ -1,11 +1,9 @@
-//! Samples of each item by recording and block of time, as they are compared: of all samples, or of
-//! those outside some items.
+//! Samples of each item by recording and block of time, as compared: of all samples, or of those outside some items.
 //!
-//! Shares sum to one: where one function takes more, all others take a smaller part of the whole
-//! though they do what they did. What is outside the functions that changed is the measure that
-//! doesn't change with them, as in the normalisation of counts of genes (Robinson and Oshlack,
-//! Genome Biology 11, 2010; found by taking out what changed, step by step: Kadota, Nishiyama and
-//! Shimizu, Algorithms for Molecular Biology 7, 2012).
+//! Shares sum to one: where one function takes more, all others have a smaller share though they do the same work.
+//! The samples outside the functions that changed are a reference that doesn't change with them, as in the
+//! normalisation of gene counts (Robinson and Oshlack, Genome Biology 11, 2010; found by removing what changed step
+//! by step: Kadota, Nishiyama and Shimizu, Algorithms for Molecular Biology 7, 2012).
 
 use super::series::{BLOCKS, Series};
 use std::collections::BTreeSet;
@@ -13,7 +11,7 @@ use std::collections::BTreeSet;
 /// One recording's samples.
 #[derive(Debug, Clone)]
 pub(super) struct Run {
-    /// Samples that are the measure, by block.
+    /// Samples of the reference, by block.
     pub totals: Vec<f64>,
     /// For each item, its samples, by block.
     pub items: Vec<Vec<f64>>,
@@ -30,12 +28,12 @@ pub(super) struct Tally {
 pub(super) enum Of {
     /// All of them.
     Item,
-    /// Those that are outside, like the measure.
+    /// Those outside, like the reference.
     Outside,
 }
 
 impl Tally {
-    /// Counts the samples; those in an item of `apart` are not of the measure.
+    /// Counts the samples; those in an item of `apart` don't belong to the reference.
     pub(crate) fn new(series: &Series, apart: &BTreeSet<usize>, of: Of) -> Tally {
         let is_outside: Vec<bool> = series
             .stacks
@@ -66,7 +64,7 @@ impl Tally {
         Tally { sides }
     }
 
-    /// Samples of the measure on a side.
+    /// Samples of the reference on a side.
     pub(crate) fn total(&self, side: usize) -> f64 {
         self.sides[side].iter().map(Run::total).sum()
     }
@@ -76,7 +74,7 @@ impl Tally {
         self.sides[side].iter().map(|run| run.count(item)).sum()
     }
 
-    /// The part of both sides' samples that an item has.
+    /// An item's share of both sides' samples.
     pub(crate) fn share(&self, item: usize) -> f64 {
         let whole = self.total(0) + self.total(1);
         (self.count(0, item) + self.count(1, item)) / whole.max(1.0)
@@ -84,7 +82,7 @@ impl Tally {
 }
 
 impl Run {
-    /// All samples of the measure.
+    /// All samples of the reference.
     pub(crate) fn total(&self) -> f64 {
         self.totals.iter().sum()
     }

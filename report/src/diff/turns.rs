@@ -1,10 +1,9 @@
-//! Whether recordings were made in turns, A B A B, so that what the machine does for a while disturbs
-//! both sides alike.
+//! Whether recordings were made alternately, A B A B, so that load on the machine affects both sides alike.
 
 use crate::recording::Recording;
 use std::ops::Range;
 
-/// Whether the recordings were made in turns; not so where one doesn't know its time.
+/// Whether the recordings were made alternately; false if one has no time.
 pub(super) fn in_turns(a: &[&Recording], b: &[&Recording]) -> bool {
     let times = [a, b].map(|side| {
         let times = side.iter().map(|one| {

@@ -1,20 +1,18 @@
-//! Which changes are certain: of all that were asked about, those that are too large for an accident.
-//! What is asked is not whether a share changed at all, which between two runs it always does a
-//! little, but whether by more than the least change worth telling.
+//! Which changes are certain: of all that were tested, those that are too large for chance. The test is not whether a
+//! share changed at all, which it always does a little between two runs, but whether it changed by more than the
+//! smallest change to report.
 //!
-//! Each question has its part of the probability of error (`questions`), and those that have mostly the
-//! same samples share theirs (`overlap`). Then step by step, the likeliest first, the n-th with n
-//! times the probability, as in the procedure of Benjamini and Hochberg (Journal of the Royal
-//! Statistical Society B 57, 1995).
+//! Each question has its part of the error rate (`questions`), and those with mostly the same samples share theirs
+//! (`overlap`). They are accepted step by step, the most significant first, the n-th at n times its part, as in the
+//! procedure of Benjamini and Hochberg (Journal of the Royal Statistical Society B 57, 1995).
 //!
-//! Shares sum to one, so where one function grows all others shrink. So each step asks among the
-//! samples outside the changes that were found, and at the end a change is certain if it is one
-//! among all samples and, measured by what is outside of all found ones, still is (`tally`). What
-//! only makes room is `pushed`. A caller or callee of what changed is certain too: its time did
-//! change.
+//! Shares sum to one, so where one function grows all others shrink. So each step tests among the samples outside the
+//! changes found so far, and a change is certain if it is one among all samples and also among those outside all
+//! found changes (`tally`). What only makes room is `pushed`. A caller or callee of what changed is certain too: its
+//! time did change.
 //!
-//! An interval has the confidence of its item's own test, so that those of certain changes leave out
-//! zero, and others may not.
+//! An interval has the confidence of its item's own test, so that those of certain changes exclude zero; others may
+//! not.
 
 use super::DiffOptions;
 use super::estimate::{Estimate, Whole, variance};
@@ -29,14 +27,13 @@ use std::collections::BTreeSet;
 pub struct Change {
     /// Index into [`Series::items`].
     pub item: usize,
-    /// What was found.
+    /// Its change.
     pub estimate: Estimate,
-    /// It is no accident that it looks larger than the least change worth telling, and it is not
-    /// pushed.
+    /// The change is certainly larger than the smallest one to report, and not `pushed`.
     pub certain: bool,
-    /// Its share changed no more than other functions' changes make it.
+    /// Its share changed only because those of other functions did.
     pub pushed: bool,
-    /// Interval of the change of the share, at the confidence below.
+    /// Interval of the change of the share, with the confidence below.
     pub interval: (f64, f64),
     /// Interval of the relative change; `None` where a side has no sample.
     pub relative: Option<(f64, f64)>,
@@ -46,12 +43,12 @@ pub struct Change {
     pub detectable: f64,
 }
 
-/// All comparisons, certain ones first, then by how much is certain of the change.
+/// All comparisons, certain ones first, then by the size that is certain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Verdicts {
     /// One for each item.
     pub changes: Vec<Change>,
-    /// Whether what runs differ by was measured.
+    /// Whether differences between runs were measured.
     pub runs_measured: bool,
     /// For shares of 1 %, 10 % and 50 %: the change that these recordings could have shown.
     pub detectable: [f64; 3],
@@ -59,9 +56,9 @@ pub struct Verdicts {
     pub plans: Vec<Plan>,
 }
 
-/// Shares for which it is said what could have been found.
+/// Shares for which the sensitivity is shown.
 pub(crate) const DETECTABLE_AT: [f64; 3] = [0.01, 0.1, 0.5];
-/// Most changes that are taken apart one after the other.
+/// Most changes that are found step by step.
 const STEPS_MAX: usize = 64;
 
 /// Judges all items of `series`.
@@ -124,14 +121,14 @@ fn sort(changes: &mut [Change], series: &Series) {
     });
 }
 
-/// Questions that are judged together: those about functions, or those about call paths. The many
-/// paths must not make it harder to be certain of a function.
+/// Questions that are tested together: those about functions, or those about call paths. The many paths must not make
+/// it harder to be certain of a function.
 struct Family {
-    /// Items whose change is no accident.
+    /// Items whose change is significant.
     passed: BTreeSet<usize>,
-    /// Items whose change is that of others.
+    /// Items whose change is due to others.
     pushed: BTreeSet<usize>,
-    /// How many were found one after the other.
+    /// How many were found step by step.
     steps: usize,
     questions: Questions,
 }
@@ -146,7 +143,7 @@ impl Family {
         }
     }
 
-    /// The probability of an accident that a share with this leeway is allowed at a step, from 1.
+    /// The probability of a false positive that a share with this leeway is allowed at a step, counted from 1.
     fn allowed(&self, leeway: f64, step: usize) -> f64 {
         self.questions.allowed(leeway, step)
     }
@@ -159,7 +156,7 @@ impl Family {
         let mut outside = Some(estimates.to_vec());
         while let Some(found) = outside.as_ref().filter(|_| apart.len() < STEPS_MAX) {
             let step = apart.len() + 1;
-            // The first item of a question is asked about, and answers for all.
+            // The first item of a question is tested, and its result is for all.
             let ratio = |item: usize| {
                 let p = found[item].p.max(estimates[item].p);
                 p / allowed(self, item, step).max(f64::MIN_POSITIVE)
@@ -167,7 +164,7 @@ impl Family {
             let open = self.questions.items.iter().map(|items| items[0]);
             let open = open.filter(|item| !apart.contains(item));
             let best = open.map(|item| (ratio(item), item)).min_by(|x, y| {
-                // Of a whole's two parts the one that grew.
+                // Of two parts of a whole, the one that grew.
                 let grew = |item: usize| estimates[item].change() > 0.0;
                 let grown = grew(y.1).cmp(&grew(x.1));
                 x.0.total_cmp(&y.0).then(grown).then(x.1.cmp(&y.1))

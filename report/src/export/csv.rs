@@ -6,7 +6,7 @@ use crate::profile::functions::rows;
 use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
-/// Writes one line a function, in the order of `--top`.
+/// Writes a line for each function, in the order of `--top`.
 ///
 /// # Errors
 /// What `out` returns.
@@ -32,7 +32,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 }
 
 fn field(text: &str) -> String {
-    // A spreadsheet would take these for a formula.
+    // A spreadsheet would evaluate these as a formula.
     let is_formula = text.starts_with(['=', '+', '-', '@']);
     let guarded = if is_formula {
         format!("'{text}")

@@ -48,7 +48,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
                 made.set_thread_name(thread, &printable(&name));
                 if profile.unit().is_time() {
                     made.set_thread_samples_weight_type(thread, fx::WeightType::TracingMs);
-                    // It would hide a thread that used no processor.
+                    // The profiler would hide a thread without CPU time.
                     made.add_initial_visible_thread(thread);
                 }
                 add_samples(&mut made, thread, &profile, samples, categories, period_ns);
@@ -100,8 +100,8 @@ fn add_samples(
     }
 }
 
-/// Weights as the format has them: samples, or whole milliseconds. What is below one goes to the next
-/// sample of the same stack, so that a stack's sum is right to a millisecond.
+/// Weights in the format's unit: samples, or whole milliseconds. The fraction is carried to the next sample of the
+/// same stack, so that a stack's sum is exact to a millisecond.
 #[derive(Default)]
 struct Weights {
     left_ns: WordMap<NodeId, u64>,
@@ -120,8 +120,8 @@ impl Weights {
     }
 }
 
-/// How long the thread ran since its sample before, as far as one sample tells: the profiler draws
-/// its tracks by it, and leaves a thread that never ran out of sight.
+/// The estimated CPU time since the thread's previous sample: the profiler draws its tracks with it, and hides a
+/// thread without any.
 fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
     let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
     match sample.state {

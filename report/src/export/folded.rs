@@ -1,5 +1,5 @@
-//! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a
-//! space, and the number of samples, or microseconds of time. What flamegraph.pl, inferno and speedscope read.
+//! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a space, and the number of
+//! samples, or microseconds of time. flamegraph.pl, inferno and speedscope read them.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -44,13 +44,13 @@ pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks whose frames have the same names
-/// though different modules are one.
+/// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks with equal names but different
+/// modules are merged.
 pub(crate) fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
     named_lines(tree, &frame_names(&profile.labels, options), profile.unit())
 }
 
-/// As [`lines`], with what each label is called, by label number.
+/// As [`lines`], with the labels' names, by label number.
 pub(crate) fn named_lines(tree: &StackTree, names: &[String], unit: Unit) -> Vec<String> {
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
@@ -72,7 +72,7 @@ pub(crate) fn named_lines(tree: &StackTree, names: &[String], unit: Unit) -> Vec
     lines.collect()
 }
 
-/// What each label is called in a folded stack, by label number.
+/// The labels' names in folded stacks, by label number.
 pub(crate) fn frame_names(labels: &Labels, options: FoldedOptions) -> Vec<String> {
     let numbers = 0..labels.len() as LabelId;
     numbers

@@ -1,5 +1,4 @@
-//! Everything about a profile as one JSON object, for scripts: what it rests on, every label, every
-//! stack with its count.
+//! A whole profile as one JSON object, for scripts: its account, every label, every stack with its count.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -10,7 +9,7 @@ use crate::text::json_writer::JsonWriter;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Counts up when the meaning of a field changes.
+/// Incremented when the meaning of a field changes.
 const VERSION: u32 = 1;
 
 /// Writes the object: `format`, `version`, `recordings`, `account`, `labels` (by number) and
@@ -32,7 +31,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         "recordings": recordings,
         "account": account(&profile),
     });
-    // Written piece by piece: a million stacks need not be in memory twice.
+    // Written piece by piece, to avoid a second copy of millions of stacks in memory.
     let head = head.to_string();
     let open = head.strip_suffix('}').unwrap_or(&head);
     write!(out, "{open},\"labels\":[")?;
@@ -78,7 +77,7 @@ pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
     })
 }
 
-/// What the counts rest on.
+/// The profile's account.
 pub(crate) fn account(profile: &Profile) -> Value {
     let account = &profile.account;
     let by_state = account.by_state.iter();

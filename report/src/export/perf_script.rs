@@ -1,6 +1,6 @@
-//! What `perf script` prints (tools/perf/Documentation/perf-script.txt, fields comm, tid, time,
-//! event, ip, sym, symoff, dso): one paragraph a sample, innermost frame first. The
-//! number before the event is the sample's weight: 1, or nanoseconds off the processor.
+//! The output of `perf script` (tools/perf/Documentation/perf-script.txt, fields comm, tid, time, event, ip, sym,
+//! symoff, dso): one paragraph for each sample, innermost frame first. The number before the event is the sample's
+//! weight: 1, or nanoseconds off-CPU.
 
 use crate::export::Request;
 use crate::profile::Profile;
@@ -40,7 +40,7 @@ fn put_sample(line: &mut String, recording: &Recording, sampled: &Sampled, profi
     let pid = processes::pid_at(recording, sampled.space, time_ns);
     let (seconds, micros) = (time_ns / 1_000_000_000, time_ns / 1_000 % 1_000_000);
     let event = match (sampled.unit, recording.metadata().sampling.trigger.as_str()) {
-        // What perf calls it.
+        // perf's name of it.
         (Unit::OffCpu, _) => "offcpu-time",
         (Unit::Calls, _) => "call-time",
         (Unit::Samples, "") => "samples",

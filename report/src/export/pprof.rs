@@ -73,7 +73,7 @@ impl<'a> Builder<'a> {
             locations: HashMap::new(),
             mappings: HashMap::new(),
         };
-        // The first text is the empty one, as the format wants.
+        // The format requires that the first string is empty.
         builder.text("");
         builder
     }
@@ -123,7 +123,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The mapping of the program, before all others: pprof takes the first for the main binary.
+    /// The program's mapping, before all others: pprof takes the first one as the main binary.
     fn program(&mut self) {
         let recordings = self.request.recordings.iter();
         if let Some(path) = recordings.filter_map(|one| program_of(one)).next() {
@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The stack at `node`, innermost first, with inlined functions beside their place.
+    /// The stack at `node`, innermost first, with inlined functions at their place.
     fn groups(&self, node: NodeId) -> Vec<Group> {
         let mut groups = Vec::new();
         let mut inner: Vec<LabelId> = Vec::new();
@@ -194,7 +194,7 @@ impl<'a> Builder<'a> {
             }
         }
         if let Some(&last) = inner.last() {
-            // The function itself was hidden: its inlined ones stand for it.
+            // The function itself was hidden: its inlined ones replace it.
             let label = self.profile.labels.get(last);
             groups.push((label.module, label.offset, label.is_return, inner));
         }
@@ -220,7 +220,7 @@ impl<'a> Builder<'a> {
         let mapping = mapping_id.checked_sub(1);
         let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
         let own = offset.wrapping_add(u64::from(*is_return));
-        // Places are offsets in their file; pprof wants addresses as they were mapped.
+        // Places are offsets in their file; pprof needs mapped addresses.
         let address = match mapping {
             Some(mapping) if own < mapping.memory_start => own
                 .wrapping_sub(mapping.file_offset)
@@ -246,14 +246,13 @@ impl<'a> Builder<'a> {
             self.made.function.push(pb::Function {
                 id: number,
                 name,
-                // With a second name that is the same, pprof takes ours for one to demangle, and leaves out what
-                // is between angle brackets.
+                // With a system name equal to the name, pprof would demangle it, and drop what is in angle brackets.
                 system_name: 0,
                 filename: file,
                 start_line: 0,
             });
         }
-        // Not each of its places may tell.
+        // Not all of its places may know it.
         let function = self.made.function.get_mut(number as usize - 1);
         if let Some(function) = function.filter(|function| function.start_line == 0) {
             function.start_line = i64::from(label.start_line);
@@ -306,8 +305,8 @@ fn find_region(
     Some((region, build_id))
 }
 
-/// `text` as it can stand in what pprof has Graphviz draw: pprof quotes names of functions, but no labels and
-/// no names of files, and one quotation mark in these ends the whole picture.
+/// `text` for the graphs that pprof draws with Graphviz: pprof quotes names of functions but not labels and file
+/// names, and a quotation mark in those breaks the graph.
 fn drawable(text: &str) -> Cow<'_, str> {
     match text.contains(['"', '\\']) {
         true => Cow::Owned(text.replace('"', "'").replace('\\', "_")),
@@ -315,8 +314,8 @@ fn drawable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The path of the program that was recorded: of the target's name, or what is mapped lowest in the target's
-/// process. `None` where there are many, or where only the kernel is known.
+/// The path of the recorded program: from the target's name, or the image at the lowest address of the target's
+/// process. `None` if there are several, or only the kernel is known.
 fn program_of(recording: &Recording) -> Option<&str> {
     let spaces = recording.spaces();
     let target = &recording.metadata().target;

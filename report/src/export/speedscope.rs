@@ -1,6 +1,5 @@
-//! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled
-//! profile for each vCPU or thread, its samples in time order, each of weight 1, or of the time
-//! that it waited.
+//! speedscope's own format (<https://www.speedscope.app/file-format-schema.json>): one sampled profile for each vCPU
+//! or thread, its samples in order of time, weighted with 1 or with the time waited.
 
 use crate::export::{Moment, Request};
 use crate::profile::Profile;

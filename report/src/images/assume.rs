@@ -1,6 +1,6 @@
-//! Where the images given by hand are in a guest: at the address given, where the guest's code is
-//! theirs ([`crate::images::locate`]), where a symbol that is in the image and in a list of the guest's own
-//! symbols tells, or, in a recording without code, where they were linked.
+//! Where the images given by hand are in a guest: at the given address; where the guest's code matches theirs
+//! ([`crate::images::locate`]); by a symbol that both the image and a list of the guest's symbols have; or, in a
+//! recording without code, where they were linked.
 
 use super::Image;
 use crate::images::library::{Given, Library};
@@ -11,16 +11,15 @@ use crate::recording::{LIVES_MAX, Recording};
 use std::collections::{BTreeSet, HashSet};
 use uprof::cold::{Code, Contents, FIRST_ROOT_SPACE, MappedFile, Mapping, TargetKind};
 
-/// Symbols that tell the bias: at fixed places in kernels and unikernels.
+/// Symbols that give the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
 
-/// Places of one image that are searched for, one for each life in which it is elsewhere.
+/// Most places of one image to search for: one for each life in which it moved.
 const SEARCHES_MAX: usize = 16;
 
 impl Recording {
-    /// Adds mappings of the images in `library` that were given by hand, if this is a guest's
-    /// recording and doesn't tell where they are. Returns what was found and what was refused, a
-    /// sentence each.
+    /// Adds mappings of the images in `library` that were given by hand, if this is a guest's recording and doesn't
+    /// say where they are. Returns what was found and what was refused, a sentence each.
     pub fn assume_images(&mut self, library: &Library) -> Vec<String> {
         if self.metadata().target.kind == TargetKind::Process {
             return Vec::new();
@@ -46,13 +45,13 @@ impl Recording {
                 }
             }
         }
-        // Lives are mostly alike.
+        // Lives are usually alike.
         let mut before = HashSet::new();
         said.retain(|text| before.insert(text.clone()));
         said
     }
 
-    /// The address spaces in which images are looked for: a guest's lives.
+    /// The address spaces to search for images: a guest's lives.
     fn lives(&self) -> BTreeSet<u32> {
         let told = self.code().iter().map(|code| code.space);
         let named = self.tasks().iter().map(|task| task.space);
@@ -64,14 +63,14 @@ impl Recording {
         }
     }
 
-    /// The code that was read in an address space.
+    /// The code that was recorded in an address space.
     fn code_of(&self, space: u32) -> Vec<Code> {
         let code = self.code().iter().filter(|code| code.space == space);
         code.cloned().collect()
     }
 
-    /// Adds mappings of a program to those address spaces of a guest in which its code is. That another
-    /// space has no code of it, or none that was recorded, is as it should be.
+    /// Adds mappings of a program to the guest's address spaces that have its code. It is normal that other spaces
+    /// don't.
     fn assume_in_spaces(&mut self, given: &Given) -> BTreeSet<String> {
         let image = &*given.image;
         let (mut said, mut is_there) = (BTreeSet::new(), false);
@@ -121,14 +120,14 @@ impl Recording {
         });
         match there {
             Some(&bias) => Ok(Some((bias, None))),
-            // Where each search finds something else, that takes long.
+            // Many searches with different results would take too long.
             None if found.len() >= SEARCHES_MAX => Ok(None),
             None => self.place_of(given, library, life, &code),
         }
     }
 
-    /// How far a given image was moved, and how that was found out; `None` where the recording tells
-    /// itself, or where nothing does.
+    /// The bias of a given image, and how it was found; `None` if the recording has its mappings, or if nothing gives
+    /// a bias.
     fn place_of(
         &self,
         given: &Given,
@@ -179,7 +178,7 @@ impl Recording {
                     )
                 }),
             ))),
-            // Nothing but padding was seen.
+            // Only padding was recorded.
             Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
             Err(why) => match landmark() {
                 Some(place) => Ok(place),
@@ -189,7 +188,7 @@ impl Recording {
         }
     }
 
-    /// Whether a mapping of the recording is of this very image.
+    /// Whether a mapping of the recording is of this image.
     fn tells_place_of(&self, image: &Image, life: u32) -> bool {
         let id = image.build_id().map(|id| &id.0[..]);
         let regions = self.spaces().regions();
@@ -220,7 +219,7 @@ impl Recording {
         objection_at(image, bias, &self.code_of(*life))
     }
 
-    /// Adds the mappings of an image that was moved by `bias` to a space: a life, or a process's.
+    /// Adds the mappings of an image with `bias` to a space: a life, or a process's.
     fn assume(&mut self, image: &Image, bias: u64, own: u32) -> Result<(), String> {
         let file = mapping(image);
         let module = Module::of(&file);
@@ -247,7 +246,7 @@ impl Recording {
                     || !module.build_id.is_empty() && there.build_id == module.build_id
                     || there.short_name() == module.short_name();
                 if is_same && region.start == mapping.start {
-                    // The recording tells it already.
+                    // The recording has it already.
                     return Ok(());
                 }
                 return Err(format!(
@@ -274,7 +273,7 @@ fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
     })
 }
 
-/// Whether an image lies in the half of addresses that kernels keep for themselves.
+/// Whether an image is in the kernel's half of the address space.
 fn is_in_upper_half(image: &Image) -> bool {
     let page = image.segments().lowest_page();
     page.is_some_and(is_kernel_address)
@@ -284,7 +283,7 @@ fn refused(image: &Image, why: &str) -> String {
     format!("{} is not used: {why}", image.name())
 }
 
-/// What a mapping says of `image` as a file.
+/// The mapping's description of `image` as a file.
 fn mapping(image: &Image) -> Mapping {
     let build_id = image.build_id().map(|id| id.0.clone()).unwrap_or_default();
     let bytes = image.bytes();
@@ -301,7 +300,7 @@ fn mapping(image: &Image) -> Mapping {
     }
 }
 
-/// How far `image` was moved, by a list of the guest's symbols.
+/// The bias of `image`, by a list of the guest's symbols.
 fn landmark(image: &Image, library: &Library) -> Option<u64> {
     if library.texts().is_empty() {
         return None;

@@ -1,6 +1,5 @@
-//! Call frame information as it is in an image: .eh_frame and .debug_frame go in; which functions they describe,
-//! and where, comes out, and the entries that many functions have in common, each of which is read once.
-//! Damaged entries are counted and left out.
+//! Call frame information of an image. Input: .eh_frame and .debug_frame. Output: the functions that they describe,
+//! and the entries common to many functions (CIEs), each read once. Damaged entries are counted and left out.
 
 use super::{Image, ImageAddress};
 use gimli::{
@@ -13,8 +12,8 @@ use uprof::Arch;
 
 pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Real entries common to many functions have some 30 bytes. Every function that refers to one
-/// carries out all of it, so that a long one would make compiling quadratic.
+/// Real CIEs have about 30 bytes. Every function that refers to one executes all of it, so that a long one would make
+/// compiling quadratic.
 const CIE_BYTES_MAX: usize = 256;
 
 /// Functions described by one image beyond this many are ignored; librustc_driver has 107,000.
@@ -30,7 +29,7 @@ pub struct Skipped {
     pub empty: u32,
     /// Functions described twice, in both sections or by a linker's leftovers.
     pub repeated: u32,
-    /// Functions whose description is damaged, wholly or from some row on.
+    /// Functions whose description is damaged, completely or from some row on.
     pub broken: u32,
 }
 
@@ -41,19 +40,19 @@ pub(crate) struct Frames<'a> {
     pub(crate) bases: BaseAddresses,
 }
 
-/// A function that the image describes: where it is, and where its description is.
+/// A function that the image describes.
 pub(crate) struct Function {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Of its description, from the start of its section.
+    /// Of its description (FDE), from the start of its section.
     pub(crate) offset: usize,
     pub(crate) is_debug_frame: bool,
 }
 
-/// Entries common to many functions, by their offset; `None` is one that is damaged.
+/// CIEs by their offset; `None` for a damaged one.
 pub(crate) type Cies<'a> = HashMap<usize, Option<CommonInformationEntry<Bytes<'a>>>>;
 
-/// Reads the common entry at `offset` of `section`, or finds it among those read before.
+/// Reads the CIE at `offset` of `section`, or finds it among those read before.
 pub(crate) fn common_entry<'a, S>(
     cies: &mut Cies<'a>,
     section: &S,
@@ -70,8 +69,8 @@ where
     known.clone().ok_or(gimli::Error::NoEntryAtGivenOffset(0))
 }
 
-/// Where the functions are that `image` says how to unwind: first address and the one after the
-/// last, ascending. A stripped image has these even though it has lost their names.
+/// The ranges of the functions with unwind rules in `image`, ascending. A stripped image has these though it has lost
+/// their names.
 pub(crate) fn function_ranges(image: &Image) -> Vec<(u64, u64)> {
     let functions = |frames: &Frames<'_>| frames.functions(image, &mut Skipped::default());
     let functions = with_frames(image, None, functions);
@@ -139,7 +138,7 @@ impl Frames<'_> {
         let before = functions.len();
         functions.dedup_by_key(|function| function.start);
         skipped.repeated += (before - functions.len()) as u32;
-        // Where two overlap, the one that starts later is the more exact.
+        // Where two overlap, the one that starts later is more exact.
         for index in 1..functions.len() {
             let next = functions[index].start;
             functions[index - 1].end = functions[index - 1].end.min(next);
@@ -148,8 +147,8 @@ impl Frames<'_> {
     }
 }
 
-/// GNU ld's --gc-sections sets the start of what it dropped to 0. Where an image really has code
-/// at 0 (Mini-OS), such leftovers lie over its first functions: they overlap or repeat.
+/// GNU ld's --gc-sections sets the start of what it dropped to 0. In an image with code at 0 (Mini-OS), such
+/// leftovers overlap or repeat its first functions.
 fn drop_leftovers_at_zero(functions: &mut Vec<Function>, skipped: &mut Skipped) {
     let at_zero = functions.partition_point(|function| function.start == 0);
     let overlaps = match functions.get(at_zero) {
@@ -181,7 +180,7 @@ fn list<'a, S>(
             Ok(Some(CieOrFde::Fde(partial))) => partial,
             Ok(Some(CieOrFde::Cie(_))) => continue,
             Ok(None) => break,
-            // The length of an entry is damaged: where the next one starts is unknown.
+            // The length of an entry is damaged, so the start of the next one is unknown.
             Err(_) => {
                 skipped.broken += 1;
                 break;

@@ -1,20 +1,20 @@
-//! MiniDebugInfo: the section .gnu_debugdata of an image goes in, an image with the symbols that
-//! were split off it comes out (GDB manual, "Debugging information in a special section"). The
-//! section is an ELF file packed by xz; a hostile one is given up, never trusted for its size.
+//! MiniDebugInfo. Input: the section .gnu_debugdata of an image. Output: an image with the symbols that were split
+//! off it (GDB manual, "Debugging information in a special section"). The section is an ELF file packed by xz; its
+//! stated size is not trusted.
 
 use super::{Image, unpacked_max};
 use xz4rust::XzDecoder;
 
-/// No symbols of one image take more (bytes, unpacked).
+/// The largest size of an image's symbols (bytes, unpacked).
 const DEBUGDATA_BYTES_MAX: u64 = 256 << 20;
-/// What unpacking may look back to (bytes): that of `xz -9`.
+/// The largest dictionary (bytes): that of `xz -9`.
 const DICTIONARY_BYTES_MAX: usize = 64 << 20;
-/// Unpacked at a time (bytes).
+/// Size of the pieces to unpack (bytes).
 const STEP_BYTES: usize = 64 << 10;
 
 impl Image {
-    /// The image in .gnu_debugdata. `None` if there is none, if it is damaged, or if it grows more
-    /// than symbols do.
+    /// The image in .gnu_debugdata. `None` if there is none, if it is damaged, or if its compression ratio is
+    /// implausible.
     pub(crate) fn debugdata(&self) -> Option<Image> {
         let packed = self.section(".gnu_debugdata")?;
         let most_bytes = unpacked_max(&packed, DEBUGDATA_BYTES_MAX);
@@ -23,7 +23,7 @@ impl Image {
     }
 }
 
-/// What xz packed, if it is sound, at most `most_bytes`, and looks back to no more than `dictionary_bytes`.
+/// Unpacks xz data, if it is intact, has at most `most_bytes`, and its dictionary at most `dictionary_bytes`.
 pub(super) fn unpack_xz(
     packed: &[u8],
     most_bytes: u64,

@@ -1,13 +1,12 @@
-//! Machine code as text: bytes of a function go in, instructions come out, in the syntax that
-//! objdump and perf show by default. Bytes that are no instruction become `(bad)`; any bytes at
-//! all give some text, and each step moves on. Nothing here reads an image or knows a name.
+//! Disassembly. Input: a function's bytes. Output: its instructions, in the default syntax of objdump and perf. Bytes
+//! that are no instruction become `(bad)`; any bytes give some text, and each step consumes at least one.
 
 mod x86_64;
 mod aarch64;
 
 use uprof::Arch;
 
-/// What bytes that are no instruction are called.
+/// The text for bytes that are no instruction.
 const BAD: &str = "(bad)";
 
 /// One instruction.
@@ -15,9 +14,9 @@ const BAD: &str = "(bad)";
 pub struct Instruction {
     /// Its mnemonic and operands; addresses are those of the image.
     pub text: String,
-    /// How long it is (bytes); at least 1.
+    /// Its length (bytes); at least 1.
     pub length_bytes: usize,
-    /// Where it jumps to or calls, if it says so itself.
+    /// The target of a direct jump or call.
     pub target: Option<u64>,
 }
 
@@ -31,7 +30,7 @@ impl Instruction {
     }
 }
 
-/// The syntax that instructions of `arch` are shown in, where there are several.
+/// The name of the syntax for `arch`, where there are several.
 pub(crate) fn syntax(arch: Arch) -> Option<&'static str> {
     match arch {
         Arch::X86_64 => Some("AT&T syntax"),
@@ -54,7 +53,7 @@ pub fn starts(arch: Arch, code: &[u8]) -> Vec<usize> {
     starts
 }
 
-/// The first instruction of `code`, which lies at `address`. Of no bytes it is `(bad)`.
+/// The first instruction of `code`, which is at `address`; `(bad)` if `code` is empty.
 pub fn instruction(arch: Arch, address: u64, code: &[u8]) -> Instruction {
     match arch {
         Arch::X86_64 => x86_64::instruction(address, code),

@@ -1,4 +1,4 @@
-//! What can be wrong with an image, in words that say what to do.
+//! Why an image can't be used, and what to do.
 
 use crate::mapped::MapError;
 
@@ -6,7 +6,7 @@ use crate::mapped::MapError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// The file can't be read at all.
+    /// The file can't be read.
     #[error(transparent)]
     Map(#[from] MapError),
     /// Its first bytes aren't ELF's.
@@ -15,7 +15,7 @@ pub enum ImageError {
         /// The file.
         name: String,
     },
-    /// A compressed kernel that can't be unpacked.
+    /// It is a compressed kernel that can't be unpacked.
     #[error("cannot use {name} as an image: a compressed kernel (bzImage), but {what}")]
     Packed {
         /// The file.

@@ -1,6 +1,6 @@
-//! Xen's hypercall page: a page of a guest's code that Xen fills when the guest starts, with a stub of 32
-//! bytes for each hypercall. The image has one symbol for it and no instruction. What each stub is called and
-//! where the stack pointer is in it comes out.
+//! Xen's hypercall page: a page of a guest's code that Xen fills when the guest starts, with a stub of 32 bytes for
+//! each hypercall. The image has one symbol for it and no instructions. Output: the name of each stub, and the depth
+//! of the stack in it.
 //!
 //! Sources: Xen's public headers `xen.h` (`__HYPERVISOR_*`) and `elfnote.h` (`XEN_ELFNOTE_HYPERCALL_PAGE`); the
 //! stubs as Xen writes them (`hypercall_page_initialise` of `arch/x86`); names as Linux has them.
@@ -12,14 +12,14 @@ use uprof::Arch;
 
 type Symbol = elf::Sym64<LittleEndian>;
 
-/// What Mini-OS, Unikraft, Linux and others call the page.
+/// The page's symbol in Mini-OS, Unikraft, Linux and others.
 pub(crate) const SYMBOL: &str = "hypercall_page";
-/// Bytes of the page, which begins at a multiple of them.
+/// Size and alignment of the page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Bytes of a stub.
+/// Size of a stub.
 pub(crate) const STUB_BYTES: u64 = 32;
 
-/// By their numbers; empty where there is none.
+/// Names by number; empty where there is none.
 const NAMES: [&str; 50] = [
     "set_trap_table",
     "mmu_update",
@@ -73,11 +73,11 @@ const NAMES: [&str; 50] = [
     "paging_domctl_cont",
 ];
 
-/// How far the return address of a stub's caller is above the stack pointer, and past it (bytes), from which
-/// instruction on. A stub of a PV guest pushes rcx and r11, then `mov eax`, `syscall` (up to byte 10), and pops them;
-/// that of an HVM guest is `mov eax` (up to byte 5), `vmcall` (up to byte 8), `ret`. Where one kind has an
-/// instruction and the other has none, it is the one's. Both have one at byte 8: a PV guest is seen there only while
-/// Xen goes on with a long call, an HVM guest whenever it waits.
+/// The depth of the stack including the return address (bytes), and the offset in the stub from which it is so. A
+/// stub of a PV guest pushes rcx and r11, then `mov eax`, `syscall` (up to byte 10), and pops them; that of an HVM
+/// guest is `mov eax` (up to byte 5), `vmcall` (up to byte 8), `ret`. An offset where only one kind has an
+/// instruction belongs to that kind. Both have one at byte 8: a PV guest is sampled there only while Xen continues a
+/// long call, an HVM guest whenever it waits.
 const DEPTHS: [(u64, i32); 7] = [
     (0, 8),
     (1, 16),
@@ -108,7 +108,7 @@ pub(crate) fn depths(page: u64) -> Vec<(u64, i32)> {
 /// Where the page is in `image`, by its symbol.
 pub(crate) fn page(image: &Image) -> Option<u64> {
     let elf = image.elf().filter(|_| image.arch() == Arch::X86_64)?;
-    // Kernels link with nobody; libraries have more symbols than anyone wants to search.
+    // Kernels aren't dynamically linked, and libraries have too many symbols to search.
     if elf.dynamic_symbols().next().is_some() {
         return None;
     }

@@ -1,16 +1,16 @@
-//! What a Linux kernel's image says of its code in tables of its own, beside what every ELF file may have: an image
-//! goes in, its kallsyms and its ORC come out, and where its code is written over when it starts.
+//! The tables that only a Linux kernel's image has. Input: an image. Output: its kallsyms, its ORC, and where its
+//! code is patched when it starts.
 
 use super::{Image, ImageAddress};
 use std::borrow::Cow;
 use uprof::linux::{KERNEL_HALF, Kallsyms, Kernel, KernelMemory, Orc, find};
 
-/// Of an image that is searched for kallsyms (bytes); Debian's kernel has 40 MiB of code and data.
+/// The part of an image to search for kallsyms (bytes); Debian's kernel has 40 MiB of code and data.
 const SEARCHED_BYTES_MAX: u64 = 512 << 20;
-/// Places that look like its beginning.
+/// Most candidates for the start of kallsyms.
 const LOOKS_MAX: usize = 16;
 
-/// A kernel's memory as its image has it.
+/// A kernel's memory, read from its image.
 struct Loaded<'i>(&'i Image);
 
 impl KernelMemory for Loaded<'_> {
@@ -32,9 +32,9 @@ impl KernelMemory for Loaded<'_> {
 }
 
 impl Image {
-    /// The symbols that a kernel has of itself, which are left when its ELF symbols are gone.
+    /// The kernel's own symbol table, which `strip` leaves.
     pub(crate) fn kallsyms(&self) -> Option<Kallsyms> {
-        // Only a kernel has a table of what it exports to modules.
+        // Only a kernel has a table of its exports to modules.
         self.section_range("__ksymtab")?;
         let mut memory = Loaded(self);
         let (mut left_bytes, mut left_looks) = (SEARCHED_BYTES_MAX, LOOKS_MAX);
@@ -66,37 +66,37 @@ impl Image {
     }
 }
 
-/// Tables of a kernel for x86 that list where its code is written over when it starts: the section's name, bytes from
-/// one entry to the next, bytes that are written over. Each begins with the place, as an i32 that is to be added to
-/// its own address (arch/x86/kernel/alternative.c, include/linux/jump_label.h and static_call_types.h of Linux).
+/// An x86 kernel's tables of code that is patched at boot: the section's name, the size of an entry, the number of
+/// patched bytes. Each entry begins with the place, as an i32 relative to its own address
+/// (arch/x86/kernel/alternative.c, include/linux/jump_label.h and static_call_types.h of Linux).
 const SITES: [(&str, usize, u64); 6] = [
     (".return_sites", 4, 5),
-    // A branch on a condition takes a byte more.
+    // A conditional branch takes one more byte.
     (".retpoline_sites", 4, 6),
     (".call_sites", 4, 5),
     (".smp_locks", 4, 1),
     ("__jump_table", 16, 5),
     (".static_call_sites", 8, 5),
 ];
-/// `struct paravirt_patch_site` of Linux up to 6.7: its place is a whole address, the number of bytes stands in it.
+/// `struct paravirt_patch_site` of Linux up to 6.7: has an absolute address and the number of bytes.
 const PARAVIRT: (&str, usize, usize) = (".parainstructions", 16, 9);
-/// `struct alt_instr` of Linux up to 5.12, up to 6.2, and later: its size, and where the number of bytes stands in it.
+/// `struct alt_instr` of Linux up to 5.12, up to 6.2, and later: its size, and the offset of the number of bytes.
 const ALTERNATIVES: (&str, [(usize, usize); 3]) =
     (".altinstructions", [(13, 10), (12, 10), (14, 12)]);
-/// Entries that tell a layout.
+/// Entries that determine a layout.
 const LOOKED_AT: usize = 1000;
-/// Of one table; Debian's kernel has 60,000 of returns.
+/// Most entries of one table; Debian's kernel has 60,000 of returns.
 const PLACES_MAX: usize = 1 << 20;
 
-/// Where a kernel's code is written over when it starts: ranges of addresses, ascending by their start.
+/// Code that a kernel patches when it starts: ranges of addresses, ascending by start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WrittenOver(Vec<(u64, u64)>);
 
 impl WrittenOver {
-    /// Whether `address` lies in one of them.
+    /// Whether one of them contains `address`.
     pub(super) fn contains(&self, address: u64) -> bool {
         let behind = self.0.partition_point(|&(start, _)| start <= address);
-        // None is longer than 255 bytes, and most are 5: of those that lie over one another a few are looked at.
+        // None is longer than 255 bytes, and most are 5: of overlapping ones a few are checked.
         let near = self.0[..behind].iter().rev().take(4);
         near.into_iter()
             .any(|&(start, bytes)| address - start < bytes)
@@ -143,8 +143,7 @@ fn table<'i>(image: &'i Image, name: &str) -> Option<(Cow<'i, [u8]>, u64)> {
     Some((image.section(name)?, at.0))
 }
 
-/// The places that entries begin with, which take `each` bytes, the first of them at address `at`: no more than
-/// [`PLACES_MAX`].
+/// The places that entries of `each` bytes begin with, the first entry at address `at`; at most [`PLACES_MAX`].
 fn relative(section: &[u8], at: u64, each: usize) -> impl Iterator<Item = u64> + '_ {
     let entries = section.chunks_exact(each).enumerate();
     entries.take(PLACES_MAX).filter_map(move |(index, entry)| {

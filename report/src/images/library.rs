@@ -1,5 +1,5 @@
-//! Finds the image of a module: among those given by hand, where the recorder saw it, and in the
-//! folders of separate debug files. An image whose build-id is another one is refused, and named.
+//! Finds the image of a module: among those given by hand, where the recorder saw it, and in the folders of separate
+//! debug files. An image with another build-id is refused with a warning.
 
 mod held;
 mod search;
@@ -14,19 +14,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uprof::cold::Contents;
 
-/// No list of symbols is longer (bytes): that of Linux with all modules has 20 MB.
+/// The largest symbol list (bytes): that of Linux with all modules has 20 MB.
 const SYMBOL_LIST_BYTES_MAX: u64 = 512 << 20;
 
-/// Images and symbol lists to look in.
+/// Images and symbol lists to search.
 #[derive(Debug, Default)]
 pub struct Library {
     given: Vec<Given>,
     held: held::HeldFiles,
     texts: Vec<SymbolTable>,
     lines: LineStore,
-    /// Folders with images and debug files, looked in first.
+    /// Folders with images and debug files, searched first.
     pub folders: Vec<PathBuf>,
-    /// Don't look at files that the user didn't name.
+    /// Don't open files that the user didn't name.
     pub only_given: bool,
     /// Take an image in spite of another build-id.
     pub force: bool,
@@ -37,7 +37,7 @@ pub struct Library {
 pub(crate) struct Given {
     /// The image.
     pub image: Arc<Image>,
-    /// Where its lowest page was loaded, if the user says so.
+    /// Where its lowest page was loaded, if the user gave it.
     pub address: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct ImageFound {
     pub image: Option<Arc<Image>>,
     /// The debug file that was split off it.
     pub debug: Option<Arc<Image>>,
-    /// Why an image that was there isn't used, or is used in spite of it.
+    /// Objections to an image, which was refused or, by request, used anyway.
     pub mismatch: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub enum SymbolsError {
     Read {
         /// The file asked for.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It names no function.
@@ -111,8 +111,7 @@ impl Library {
         Ok(())
     }
 
-    /// Adds a file that was opened while a process had it mapped, under what the recording says of
-    /// it.
+    /// Adds a file that was opened while a process had it mapped, with its module in the recording.
     pub fn hold(&mut self, module: Module, file: Arc<File>) {
         self.held.add(module, file);
     }
@@ -122,7 +121,7 @@ impl Library {
         &self.given
     }
 
-    /// Keeps what is unpacked to name source lines.
+    /// Holds unpacked sections for source lines.
     pub(crate) fn line_store(&self) -> &LineStore {
         &self.lines
     }
@@ -132,9 +131,8 @@ impl Library {
         &self.texts
     }
 
-    /// The image of `module`. `alone`: the guest has no other module, so that any image given by
-    /// hand is meant for it. `objection`: why an image isn't what the guest ran there, as far as the
-    /// recording tells.
+    /// The image of `module`. `alone`: the guest has no other module, so that any image given by hand is meant for
+    /// it. `objection`: why, according to the recording, an image isn't what the guest ran there.
     pub(crate) fn find(
         &self,
         module: &Module,
@@ -199,7 +197,7 @@ impl Library {
         by_id.or_else(linked).map(Arc::new)
     }
 
-    /// Whether `image` may be taken for `module`; what is wrong goes into `found`.
+    /// Whether `image` may be used for `module`; objections go into `found`.
     fn accept(
         &self,
         image: &Image,
@@ -209,7 +207,7 @@ impl Library {
         found: &mut ImageFound,
     ) -> bool {
         let Some(objection) = objection(image, module, by).or_else(|| foreign(image)) else {
-            // Another one may have been refused before.
+            // Another image may have been refused before.
             found.mismatch = None;
             return true;
         };
@@ -219,16 +217,16 @@ impl Library {
     }
 }
 
-/// How an image was come by.
+/// How an image was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
-    /// The user named it, and vouches for what can't be checked.
+    /// The user named it; what can't be checked is trusted.
     Hand,
-    /// It lies at a path where the module's image may lie. So may anything else.
+    /// It is at a path where the module's image may be; but it may be any file.
     Path,
 }
 
-/// Why `image` is not the image of `module`, or isn't known to be.
+/// Why `image` is not, or may not be, the image of `module`.
 fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
     let wanted = BuildId(module.build_id.clone());
     match image.build_id() {

@@ -1,11 +1,10 @@
-//! Where an image is in a guest: code that the recorder read from the guest's memory and an image go
-//! in; by how much the image was moved comes out, or why that can't be said.
+//! Where an image is in a guest. Input: an image, and code that the recorder read from the guest's memory. Output:
+//! the image's bias, or why it can't be determined.
 //!
-//! A piece of code is looked for in the image's text, at addresses with the same place in a page, since
-//! images are moved by whole pages. Each find is a vote for a distance; the distances with most votes
-//! are checked with all pieces that then lie in the image. What the loader writes into code
-//! (relocations) differs by just the distance, and is no difference; nor is what the image says that is written over
-//! when it runs.
+//! Each piece of code is searched for in the image's text, at the same offset in a page, since images are moved by
+//! whole pages. Each match is a vote for a bias; those with most votes are checked with all pieces that are then in
+//! the image. Relocated addresses in the code differ by exactly the bias, and match; so does what the image says is
+//! patched at run time.
 
 use crate::images::{Image, ImageAddress};
 use std::collections::HashMap;
@@ -13,15 +12,15 @@ use uprof::cold::Code;
 
 /// Images are moved by whole pages.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Records of code that are looked at.
+/// Most records of code to search for.
 const CODES_MAX: usize = 128;
-/// Text of an image that is searched.
+/// The part of an image's text to search (bytes).
 const TEXT_BYTES_MAX: u64 = 128 << 20;
-/// A piece that is in the image more often than this (functions that are the same) has no vote.
+/// A piece that is in the image more often than this (identical functions) has no vote.
 const PLACES_MAX: usize = 8;
-/// Distances that are checked.
+/// Most biases to check.
 const CHECKED_MAX: usize = 8;
-/// Pieces that must be the same: one alone may be so by chance, or stand in another build too.
+/// Pieces that must match: a single one may match by chance, or be in another build too.
 const SAME_MIN: usize = 2;
 
 /// Where an image is.
@@ -29,16 +28,16 @@ const SAME_MIN: usize = 2;
 pub(crate) struct Located {
     /// What to add (wrapping) to its own addresses.
     pub bias: u64,
-    /// How its code compares there.
+    /// How well its code matches there.
     pub agreement: Agreement,
 }
 
-/// How code of a guest compares with an image.
+/// How well code of a guest matches an image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
-    /// Pieces that are the same.
+    /// Pieces that match.
     pub same: usize,
-    /// Pieces that are not.
+    /// Pieces that don't.
     pub other: usize,
 }
 
@@ -49,7 +48,7 @@ impl Agreement {
     }
 }
 
-/// Why it can't be said where an image is.
+/// Why an image's place can't be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotLocated {
     /// No piece is in it.
@@ -58,7 +57,7 @@ pub(crate) enum NotLocated {
          none of it ran"
     )]
     Foreign {
-        /// Pieces that were looked for.
+        /// Pieces that were searched for.
         pieces: usize,
     },
     /// Too few pieces agree.
@@ -69,13 +68,13 @@ pub(crate) enum NotLocated {
     Doubtful {
         /// First address there.
         start: u64,
-        /// How the code compares there.
+        /// How well the code matches there.
         agreement: Agreement,
     },
     /// It may be at several places.
     #[error("it may be at {first:#x} or at {second:#x}: give the right one as FILE@ADDRESS")]
     Ambiguous {
-        /// First address at the likeliest place.
+        /// First address at the most likely place.
         first: u64,
         /// First address at another one.
         second: u64,
@@ -98,7 +97,7 @@ fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
 /// Finds `image` among `code`.
 ///
 /// # Errors
-/// [`NotLocated`]: it isn't there, or that isn't sure.
+/// [`NotLocated`] if it isn't there, or that isn't certain.
 pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
     let (mut votes, mut looked_for) = (HashMap::<u64, usize>::new(), 0);
     for piece in pieces(code) {
@@ -121,7 +120,7 @@ pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated
     let Some(&best) = checked.first() else {
         return Err(NotLocated::Foreign { pieces: looked_for });
     };
-    // Where it was linked nothing is guessed.
+    // At the linked address nothing is guessed.
     let least = if best.bias == 0 { 1 } else { SAME_MIN };
     if best.agreement.same < least || contradicts(image, best.agreement) {
         return Err(NotLocated::Doubtful {
@@ -129,7 +128,7 @@ pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated
             agreement: best.agreement,
         });
     }
-    // Functions that are the same twice may give another place a few votes.
+    // Identical functions may give another place a few votes.
     if let Some(second) = checked.get(1)
         && second.agreement.same * 2 > best.agreement.same
     {
@@ -141,7 +140,7 @@ pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated
     Ok(best)
 }
 
-/// How `code` compares with `image` moved by `bias`.
+/// How well `code` matches `image` moved by `bias`.
 pub(crate) fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
     let mut found = Agreement::default();
     for piece in pieces(code) {
@@ -164,8 +163,7 @@ pub(crate) fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
     found
 }
 
-/// Whether that says that the image isn't the guest's, or not there. Kernels write over some of their
-/// code.
+/// Whether the image isn't the guest's, or not there. Kernels patch some of their code.
 pub(crate) fn contradicts(image: &Image, agreement: Agreement) -> bool {
     let allowed = match image.tells_code() {
         true => agreement.same / 4,
@@ -180,7 +178,7 @@ pub(crate) fn start(image: &Image, bias: u64) -> u64 {
     lowest.wrapping_add(bias)
 }
 
-/// The distances at which `piece` is in `image`; none if these are many.
+/// The biases at which `piece` is in `image`; none if there are many.
 fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
     let mut found = Vec::new();
     let mut left_bytes = TEXT_BYTES_MAX;
@@ -209,14 +207,14 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
     found
 }
 
-/// What Linux puts over calls that only tracing needs, and such a call's first byte.
+/// Linux's replacement of calls that only tracing needs, and such a call's first byte.
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 const CALL: u8 = 0xe8;
 
-/// Whether code is the same, or differs by what a loader adds to addresses in code that it moves by
-/// `bias`, in bytes that aren't kept when it runs, or in a call that tracing may put there.
+/// Whether code matches: it may differ by relocation by `bias`, in bytes patched at run time, and in calls for
+/// tracing.
 fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) -> bool {
-    // Most places are nothing like it, which takes no closer look.
+    // Most places are rejected without comparing everything.
     let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
     if equal.count() < Code::PIECE_BYTES / 2 {
         return false;
@@ -237,7 +235,7 @@ fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) 
     true
 }
 
-/// Where an address that the loader changed ends, if `at` is in one.
+/// The end of the relocated address that `at` is in, if it is in one.
 fn relocated(own: &[u8], seen: &[u8], at: usize, bias: u64) -> Option<usize> {
     let number = |bytes: &[u8]| {
         let bytes = bytes.iter().rev();
@@ -252,7 +250,7 @@ fn relocated(own: &[u8], seen: &[u8], at: usize, bias: u64) -> Option<usize> {
                 seen.get(start..start + length)?,
             );
             let added = number(seen).wrapping_sub(number(own)) & mask;
-            // Addresses relative to something that stays where it is are taken from.
+            // Addresses relative to something that isn't moved decrease.
             (added == bias & mask || added == bias.wrapping_neg() & mask).then_some(start + length)
         })
     })

@@ -1,12 +1,11 @@
-//! Loadable segments: where the parts of an image's file go. Guest addresses, file offsets and the
-//! addresses that the image's headers state are turned into one another here, also for images of
-//! which nothing but the segments is at hand.
+//! Loadable segments. Converts between guest addresses, file offsets and the addresses in the image's headers, also
+//! for images of which only the segments are known.
 
 use super::{ImageAddress, Segment};
 use std::ops::Deref;
 use uprof::image::lowest_page;
 
-/// Mappings start at page borders; the smallest page, and the largest base page in use (aarch64).
+/// Mappings start at page boundaries: the smallest page, and the largest base page in use (aarch64).
 const PAGE_BYTES: [u64; 2] = [4 << 10, 64 << 10];
 
 /// The segments of one image, in file order.
@@ -86,7 +85,7 @@ impl Segments {
         lowest_page(segments.map(|segment| (segment.address.0, segment.executable)))
     }
 
-    /// The address that byte `file_offset` of the file is meant for, if a segment has it.
+    /// The address of byte `file_offset` of the file, if a segment has it.
     pub fn address_of_offset(&self, file_offset: u64) -> Option<ImageAddress> {
         self.iter().find_map(|segment| {
             let into = file_offset.checked_sub(segment.file_offset)?;
@@ -94,7 +93,7 @@ impl Segments {
         })
     }
 
-    /// The byte of the file that is meant for `address`, if a segment has it.
+    /// The file offset of `address`, if a segment has it.
     pub(crate) fn offset_of_address(&self, address: ImageAddress) -> Option<u64> {
         self.iter().find_map(|segment| {
             let into = address.0.wrapping_sub(segment.address.0);
@@ -102,7 +101,7 @@ impl Segments {
         })
     }
 
-    /// Whether `address` lies in a segment that holds code.
+    /// Whether `address` is in a segment that holds code.
     pub(crate) fn is_code(&self, address: ImageAddress) -> bool {
         self.iter().any(|segment| {
             segment.executable && address.0.wrapping_sub(segment.address.0) < segment.memory_bytes

@@ -1,5 +1,5 @@
-//! Stubs of the procedure linkage table: an address in an image goes in, the function comes out,
-//! mostly another image's, that the stub there jumps to. Stubs have no symbols of their own.
+//! Stubs of the procedure linkage table. Input: an address in an image. Output: the function, usually another
+//! image's, that the stub there jumps to. Stubs have no symbols of their own.
 
 use super::{Image, ImageAddress};
 use object::elf;
@@ -8,25 +8,23 @@ use object::{LittleEndian, Object, ObjectSection, SymbolIndex};
 use std::collections::BTreeMap;
 use uprof::Arch;
 
-/// Relocations of functions of an image beyond this many are ignored; libLLVM has 30,000 functions
-/// to find.
+/// Most relocations of functions of an image that are read; libLLVM has 30,000.
 const RELOCATIONS_MAX: usize = 1 << 17;
-/// Names of the functions together are no longer than the file this many times; many relocations may name one.
+/// The largest total length of the functions' names, in lengths of the file; many relocations may share one.
 const NAMES_PER_FILE: usize = 64;
-/// What is looked at to know a stub (bytes).
+/// Bytes that are decoded to recognize a stub.
 const STUB_BYTES: u64 = 16;
-/// No stub is longer (bytes): those of aarch64 with branch protection.
+/// The longest stub (bytes): that of aarch64 with branch protection.
 const STUB_BYTES_MAX: u64 = 24;
-/// Bytes of sections with stubs beyond this many are ignored; a stub takes 16.
+/// Most bytes of all sections that are searched for stubs, of 16 bytes each.
 const SECTION_BYTES_MAX: u64 = RELOCATIONS_MAX as u64 * 16;
 
-/// What a stub jumps to.
+/// The target of a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'i> {
-    /// A function that the loader looks for by this name.
+    /// A function that the loader finds by this name.
     Named(&'i str),
-    /// What the function at this address of the same image chooses at the start: an indirect
-    /// function, such as `memcpy` in the C library.
+    /// The choice of the indirect function at this address of the same image, such as `memcpy` in the C library.
     Chosen(ImageAddress),
 }
 
@@ -41,7 +39,7 @@ pub struct Stub<'i> {
     pub target: Target<'i>,
 }
 
-/// How many relocations a file of so many bytes has room for.
+/// The most relocations that fit into a file of so many bytes.
 pub(crate) fn relocations_of(file_bytes: usize) -> usize {
     file_bytes / size_of::<elf::Rela64<LittleEndian>>()
 }
@@ -50,12 +48,12 @@ pub(crate) fn relocations_of(file_bytes: usize) -> usize {
 #[derive(Debug, Clone)]
 pub struct Stubs<'i> {
     image: &'i Image,
-    /// By the address of the word that the loader writes the function's address to.
+    /// By the address of the GOT slot.
     slots: BTreeMap<u64, Target<'i>>,
 }
 
 impl<'i> Stubs<'i> {
-    /// The stubs of `image`; none where nothing is left to the loader.
+    /// The stubs of `image`; none if it is statically linked.
     pub fn of(image: &'i Image) -> Stubs<'i> {
         let mut stubs = Stubs {
             image,
@@ -65,11 +63,11 @@ impl<'i> Stubs<'i> {
         let symbols = elf.elf_dynamic_symbol_table();
         let file_bytes = image.bytes().len();
         let mut left_bytes = file_bytes.saturating_mul(NAMES_PER_FILE);
-        // Sections may lie over one another.
+        // Sections may overlap.
         let mut left = relocations_of(file_bytes);
         for section in elf.elf_section_table().iter() {
             let flags = section.sh_flags.get(LittleEndian);
-            // Those of a static program are for its own functions, and name another table.
+            // Those of a static program are of its own functions, and refer to another table.
             let relocations = section.rela(LittleEndian, image.bytes());
             let Ok(Some((relocations, _))) = relocations else {
                 continue;
@@ -108,7 +106,7 @@ impl<'i> Stubs<'i> {
         stubs
     }
 
-    /// What the stub at `address` jumps to, if there is a stub.
+    /// The target of the stub at `address`, if there is one.
     pub fn target(&self, address: ImageAddress) -> Option<Target<'i>> {
         self.target_of(address, self.image.code_at(address, STUB_BYTES)?)
     }
@@ -121,7 +119,7 @@ impl<'i> Stubs<'i> {
         self.slots.get(&slot?).copied()
     }
 
-    /// All stubs in the sections that linkers keep for them, ascending in each.
+    /// All stubs in the sections for them, ascending in each.
     pub fn all(&self) -> Vec<Stub<'i>> {
         let mut found = Vec::new();
         let Some(elf) = self.image.elf().filter(|_| !self.slots.is_empty()) else {
@@ -147,7 +145,7 @@ impl<'i> Stubs<'i> {
     }
 
     fn find_in(&self, start: u64, code: &[u8], found: &mut Vec<Stub<'i>>) {
-        // The shortest stubs, and what all are aligned to.
+        // The size of the shortest stubs, and the alignment of all.
         let step_bytes = match self.image.arch() {
             Arch::X86_64 => 8,
             Arch::Aarch64 => 4,

@@ -1,6 +1,6 @@
-//! Symbols: which function an address belongs to. An image, or the text that `nm`, kallsyms or
-//! Xen's build print, goes in; a sorted table comes out that answers with a name and an offset.
-//! Names stay as the linker wrote them until someone asks for [`demangle`].
+//! Symbols: which function an address belongs to. Input: an image, or the output of `nm`, kallsyms or Xen's build.
+//! Output: a sorted table that gives a name and an offset for an address. Names stay as the linker wrote them;
+//! [`demangle`] makes them readable.
 
 pub(crate) mod arena;
 mod ghc;
@@ -30,23 +30,22 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use uprof::alias::{Alias, Binding, Kind};
 
-/// A function without a size that nothing follows can't go on for ever: it is given the rest of
-/// its page and one page more (bytes), as perf does.
+/// A function without a size and without a successor gets the rest of its page and one more page (bytes), as in perf.
 const PAGE_BYTES: u64 = 4096;
-/// How many symbols that start before an address are asked whether they reach it. Symbols nest a
-/// few deep at most: a label within a function, a cold part within a section symbol.
+/// How many symbols that start before an address are checked for containing it. Symbols nest only a few deep: a label
+/// within a function, a cold part within a section symbol.
 const NESTED_MAX: usize = 8;
 
 /// A name for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundSymbol<'a> {
-    /// As the linker wrote it; empty where only the unwind rules tell of the function.
+    /// As the linker wrote it; empty where the function is known only from unwind rules.
     pub name: &'a str,
     /// Where the function starts.
     pub start: ImageAddress,
-    /// How far into it the address is (bytes).
+    /// Offset of the address in it (bytes).
     pub offset_bytes: u64,
-    /// How long it is (bytes).
+    /// Its size.
     pub size_bytes: u64,
 }
 
@@ -54,13 +53,13 @@ pub struct FoundSymbol<'a> {
 #[derive(Clone, Debug)]
 struct Candidate<'a> {
     address: u64,
-    /// 0 if nobody said.
+    /// 0 if unknown.
     size_bytes: u64,
-    /// Where it ends at the latest, if the size is unknown and no symbol follows.
+    /// The limit of its end, if the size is unknown and no symbol follows.
     limit: u64,
     kind: Kind,
     binding: Binding,
-    /// Empty where only the unwind rules tell of it.
+    /// Empty where it is known only from unwind rules.
     name: Cow<'a, str>,
 }
 
@@ -74,7 +73,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Whether it may be a label that an assembler keeps to its file.
+    /// Whether it may be a local label of an assembler.
     fn may_be_local_label(&self) -> bool {
         let is_label = match self.kind {
             Kind::Label => true,
@@ -101,8 +100,7 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Takes symbols that travelled with a recording: address, size in bytes (0 if nobody said)
-    /// and name.
+    /// Builds a table from symbols embedded in a recording: address, size in bytes (0 if unknown) and name.
     pub(crate) fn from_symbols<'a>(
         symbols: impl Iterator<Item = (u64, u64, &'a str)>,
     ) -> SymbolTable {
@@ -159,17 +157,16 @@ impl SymbolTable {
         &self.names[start..start + entry.name_bytes as usize]
     }
 
-    /// Sorts, settles which of several names an address gets, and ends what has no size.
-    /// `borders` are addresses at which a function without a size ends even though no function
-    /// starts there (data symbols).
+    /// Sorts, chooses one of several names of an address, and ends functions without a size. `borders` are addresses
+    /// at which such a function ends even though no function starts there (data symbols).
     fn build(candidates: Vec<Candidate<'_>>, mut borders: Vec<u64>) -> SymbolTable {
         let candidates = one_for_each_address(with_hypercalls(candidates));
         borders.sort_unstable();
         let mut table = SymbolTable::default();
         let mut sized_until = 0;
         for (index, candidate) in candidates.iter().enumerate() {
-            // A label inside a function that has a size is not a function, nor is a part of it
-            // that is only unwound by rules of its own.
+            // A label inside a function with a size is not a function, nor is a part that only has unwind rules of
+            // its own.
             let is_minor = candidate.size_bytes == 0 || candidate.name.is_empty();
             if is_minor && candidate.address < sized_until {
                 continue;
@@ -217,7 +214,7 @@ impl SymbolTable {
     }
 }
 
-/// Names the stubs of Xen's hypercall page, if there is one, that have no names of their own.
+/// Names the stubs of Xen's hypercall page, if there is one, that have no symbols of their own.
 fn with_hypercalls(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>> {
     let mut all = candidates.iter();
     let page = all.find(|one| one.name == hypercalls::SYMBOL && hypercalls::is_page(one.address));
@@ -247,7 +244,7 @@ fn one_for_each_address(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>
         a.address.cmp(&b.address).then_with(then)
     });
     let mut best: Vec<Candidate<'_>> = Vec::new();
-    // Names of the last address that is not a local label's.
+    // Names of the last address that isn't a local label.
     let mut owners: Vec<Cow<'_, str>> = Vec::new();
     let mut last = None;
     for candidate in candidates {
@@ -256,7 +253,7 @@ fn one_for_each_address(mut candidates: Vec<Candidate<'_>>) -> Vec<Candidate<'_>
                 .last_mut()
                 .filter(|kept| kept.address == candidate.address);
             let Some(kept) = kept else { continue };
-            // What has no size still ends where the rules that unwind it end.
+            // A function without a size ends where its unwind rules end.
             if candidate.name.is_empty() && candidate.size_bytes != 0 {
                 kept.limit = kept.limit.min(candidate.limit);
             }

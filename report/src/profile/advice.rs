@@ -1,6 +1,5 @@
-//! What to do where a profile says little: counts of what is in it go in, a line comes out for each
-//! thing that keeps it from saying more, with the remedy. The same for reports and for the end of a
-//! recording.
+//! What to do where a profile says little: counts of what is in it go in, a line comes out for each thing that keeps
+//! it from saying more, with the remedy. The same for reports and for the end of a recording.
 
 use crate::profile::Profile;
 use crate::recording::account::share;
@@ -11,8 +10,7 @@ const KERNEL_STACK_BYTES: u32 = 65_528;
 /// Fewer samples than this are no reason for advice.
 const LEAST: u64 = 20;
 
-/// What is known of a profile, in samples; those of the other counts are among `counted`, but for
-/// `waiting`.
+/// What is known of a profile, in samples; those of the other counts are among `counted`, but for `waiting`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// What counts.

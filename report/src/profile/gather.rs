@@ -464,8 +464,7 @@ const SCHEDULER: [&str; 14] = [
     "__cond_resched",
 ];
 
-/// What recordings are called in a view that has several: file names, numbered where they don't
-/// tell them apart.
+/// What recordings are called in a view that has several: file names, numbered where they don't tell them apart.
 pub(crate) fn names(recordings: &[&Recording]) -> Vec<String> {
     let short = |recording: &Recording| {
         let name = recording.name();

@@ -168,8 +168,7 @@ pub(crate) fn is_kernel_address(address: u64) -> bool {
 }
 
 impl Spaces {
-    /// Sorts the module events of a recording. `whole_guest`: space 0 holds all addresses, not
-    /// only the kernel's.
+    /// Sorts the module events of a recording. `whole_guest`: space 0 holds all addresses, not only the kernel's.
     pub(crate) fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut spaces = Spaces {
@@ -320,8 +319,7 @@ impl Spaces {
         }
     }
 
-    /// The mappings of `space` at `time_ns`, those of the kernel included; a later one may lie
-    /// over an earlier one.
+    /// The mappings of `space` at `time_ns`, those of the kernel included; a later one may lie over an earlier one.
     pub fn regions_at(&self, space: u32, time_ns: u64) -> Vec<Region> {
         let mut found = Vec::new();
         let shared = self.shared_of(space);
@@ -352,8 +350,7 @@ impl Spaces {
         for _ in 0..COPIES_MAX {
             let generations = &self.spaces.get(&space)?.generations;
             let after = generations.partition_point(|found| found.since_ns <= time_ns);
-            // A sample may bear an earlier time than the event that explains it, when both come
-            // from different CPUs.
+            // A sample may bear an earlier time than the event that explains it, when both come from different CPUs.
             let generation = generations.get(after.saturating_sub(1))?;
             if let Some(region) = generation.find(time_ns, address) {
                 return Some(region);
@@ -427,8 +424,7 @@ impl Generation {
         self.reach = ends.collect();
     }
 
-    /// The latest mapping over `address` that was there at `time_ns`; where none was, the first
-    /// that came.
+    /// The latest mapping over `address` that was there at `time_ns`; where none was, the first that came.
     fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
         let after = self
             .regions

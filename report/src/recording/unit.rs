@@ -103,8 +103,7 @@ impl Unit {
         }
     }
 
-    /// A number as boxes and folded stacks have it: time in whole microseconds, nothing that there is
-    /// as none.
+    /// A number as boxes and folded stacks have it: time in whole microseconds, nothing that there is as none.
     pub(crate) fn width(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,

@@ -16,8 +16,7 @@ use uprof::Arch;
 /// No function is larger (bytes); the rest of one that claims to be is not looked at.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a sample was, as a label of a profile gathered by
-/// [`By::Place`](crate::profile::gather::By::Place) says it.
+/// Where a sample was, as a label of a profile gathered by [`By::Place`](crate::profile::gather::By::Place) says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Where<'p> {
     /// Path of the image, made printable.

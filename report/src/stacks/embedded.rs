@@ -1,7 +1,6 @@
-//! Tables that travel with a recording instead of the image: parts of
-//! an image go in, and what a report needs of it comes out: segments, symbols, lines and unwind
-//! rules. `bundle` writes them, for the addresses that samples have; any report reads them. Their bytes are the
-//! format's business (`uprof::image`).
+//! Tables that travel with a recording instead of the image: parts of an image go in, and what a report needs of it
+//! comes out: segments, symbols, lines and unwind rules. `bundle` writes them, for the addresses that samples have;
+//! any report reads them. Their bytes are the format's business (`uprof::image`).
 
 mod lines;
 

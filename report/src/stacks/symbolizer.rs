@@ -139,8 +139,7 @@ impl<'a> Symbolizer<'a> {
             }];
         }
         let named = lines.into_iter().enumerate().map(|(number, line)| {
-            // The linker knows the parts of a function that a compiler has split; DWARF knows
-            // what was inlined.
+            // The linker knows the parts of a function that a compiler has split; DWARF knows what was inlined.
             let outermost = symbol.filter(|_| number == 0).map(|symbol| symbol.name);
             let function = outermost.or(line.function.as_deref());
             Named {
@@ -274,8 +273,7 @@ impl<'a> Symbolizer<'a> {
             }
             At::File { offset, .. } => offset,
         };
-        // Without segments nobody says where its file offsets go; text mostly lies at its own
-        // offset.
+        // Without segments nobody says where its file offsets go; text mostly lies at its own offset.
         let image = self.image(place);
         let stated = image.and_then(|image| image.segments().address_of_offset(offset));
         stated.or(Some(ImageAddress(offset)))
@@ -346,8 +344,7 @@ impl<'a> Symbolizer<'a> {
             .count() as u64
     }
 
-    /// What is odd about images and embedded tables, in words; only of modules that were asked
-    /// for.
+    /// What is odd about images and embedded tables, in words; only of modules that were asked for.
     pub(crate) fn warnings(&self) -> Vec<String> {
         // What is refused matters where nothing else names the module.
         let matters = |symbols: &&ModuleSymbols<'_>| {

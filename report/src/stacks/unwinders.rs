@@ -1,6 +1,5 @@
-//! Unwinders for a whole recording: samples with registers, stack bytes and chains go in, stacks come
-//! out. There is one unwinder for each state of an address space, made when first
-//! asked for.
+//! Unwinders for a whole recording: samples with registers, stack bytes and chains go in, stacks come out. There is
+//! one unwinder for each state of an address space, made when first asked for.
 
 mod believed;
 

@@ -20,8 +20,7 @@ pub(super) enum Action {
     Plain(Plain),
 }
 
-/// A rule that fits in a cache entry: CFA is a register plus a number, and what was saved lies
-/// near it.
+/// A rule that fits in a cache entry: CFA is a register plus a number, and what was saved lies near it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     pub(super) cfa_offset: i32,

@@ -1,7 +1,6 @@
-//! Compiles call frame information to a table: an image's .eh_frame and .debug_frame go in, one
-//! [`RuleTable`] comes out. Both sections are read, since a unikernel may have either or both; stubs
-//! that neither describes get rules of their own.
-//! Damaged entries are counted and left out; work and memory grow with the sections' bytes only.
+//! Compiles call frame information to a table: an image's .eh_frame and .debug_frame go in, one [`RuleTable`] comes
+//! out. Both sections are read, since a unikernel may have either or both; stubs that neither describes get rules of
+//! their own. Damaged entries are counted and left out; work and memory grow with the sections' bytes only.
 
 use super::linkage::{self, Stubs};
 use super::rows::Rows;

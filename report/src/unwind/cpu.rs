@@ -7,8 +7,7 @@ pub(super) trait Cpu {
     const STACK_POINTER: u8;
     /// The frame pointer. It points to the caller's, behind which the return address lies.
     const FRAME_POINTER: u8;
-    /// The register in which a call leaves the return address; the program counter where calls
-    /// push it.
+    /// The register in which a call leaves the return address; the program counter where calls push it.
     const RETURN_ADDRESS: u8;
     /// The slot of the program counter.
     const PROGRAM_COUNTER: u8;

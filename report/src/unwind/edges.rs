@@ -1,8 +1,7 @@
-//! The first and last instructions of functions of aarch64, where call frame information holds at
-//! calls only, as clang 14's does: it says that a frame is there from the prologue's end on, and
-//! still there at the return. gcc's says so too where the frame pointer is loaded before the stack
-//! pointer moves. A function's code and what is stated of it go in; the stack at the instructions of
-//! which something else is true comes out.
+//! The first and last instructions of functions of aarch64, where call frame information holds at calls only, as
+//! clang 14's does: it says that a frame is there from the prologue's end on, and still there at the return. gcc's
+//! says so too where the frame pointer is loaded before the stack pointer moves. A function's code and what is stated
+//! of it go in; the stack at the instructions of which something else is true comes out.
 //!
 //! Nothing is guessed: instructions are followed backwards from where the truth is known (a return,
 //! or the row behind a prologue) to where what they add up to is stated. Where it isn't, what was
@@ -252,8 +251,7 @@ impl Depth {
         is_there && is_same(FRAME_POINTER) && is_same(RETURN_ADDRESS)
     }
 
-    /// Whether `stated` puts the CFA elsewhere. What was loaded back may still be said to be saved: there
-    /// it is.
+    /// Whether `stated` puts the CFA elsewhere. What was loaded back may still be said to be saved: there it is.
     fn contradicts(&self, (cfa, _): Stated<'_>) -> bool {
         match cfa {
             Cfa::Register {
@@ -269,8 +267,7 @@ impl Depth {
     }
 }
 
-/// The instructions before `at` in the function with `code` at `start`, nearest first, with their
-/// addresses.
+/// The instructions before `at` in the function with `code` at `start`, nearest first, with their addresses.
 fn instructions_before(start: u64, code: &[u8], at: u64) -> impl Iterator<Item = (u64, Effect)> {
     let here = usize::try_from(at.wrapping_sub(start)).unwrap_or(0);
     let code = code.get(..here).unwrap_or_default();

@@ -1,7 +1,6 @@
-//! DWARF expressions, as far as unwind rules use them (DWARF 5 section 2.5): operations,
-//! registers and memory go in, one value comes out. Bounded in steps and depth, because a branch
-//! may go backwards; needs no allocation. Operations that make no sense in a frame (pieces,
-//! calls, objects, threads) are refused.
+//! DWARF expressions, as far as unwind rules use them (DWARF 5 section 2.5): operations, registers and memory go in,
+//! one value comes out. Bounded in steps and depth, because a branch may go backwards; needs no allocation.
+//! Operations that make no sense in a frame (pieces, calls, objects, threads) are refused.
 
 use super::memory::Memory;
 use super::registers::Registers;

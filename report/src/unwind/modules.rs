@@ -1,5 +1,4 @@
-//! Which image is where in the guest: an address goes in, a module and the address within its
-//! image come out.
+//! Which image is where in the guest: an address goes in, a module and the address within its image come out.
 
 use super::table::RuleTable;
 use crate::images::{Image, ImageAddress};

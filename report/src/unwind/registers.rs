@@ -1,5 +1,4 @@
-//! The registers of one frame, by DWARF number. Says which values are known: a missing register
-//! is not zero.
+//! The registers of one frame, by DWARF number. Says which values are known: a missing register is not zero.
 
 use uprof::image::REGISTERS_MAX;
 

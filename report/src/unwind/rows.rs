@@ -52,8 +52,7 @@ impl Rows {
         }
     }
 
-    /// Reads the rows of `function`. `None` if its description is damaged; rows before the damage
-    /// stay.
+    /// Reads the rows of `function`. `None` if its description is damaged; rows before the damage stay.
     pub(super) fn expand<'a, S>(
         &mut self,
         section: &S,

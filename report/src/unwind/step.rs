@@ -98,8 +98,7 @@ pub(super) fn is_given_back(at: u64, cfa: u64, floor: u64) -> bool {
     at < floor && floor <= cfa
 }
 
-/// Carries out the rule `number` with everything it says. `floor` is a lower bound of the stack
-/// pointer.
+/// Carries out the rule `number` with everything it says. `floor` is a lower bound of the stack pointer.
 pub(super) fn full<C: Cpu>(
     table: &RuleTable,
     number: u32,

@@ -1,7 +1,6 @@
-//! The loop: registers, memory and modules go in, frames come out, one step after the other, and
-//! the reason why there were no more. Each step tries call frame information, then a trap frame's
-//! shape, then the frame pointer, then, only if asked, a scan. Bounded in depth, whatever the
-//! stack holds.
+//! The loop: registers, memory and modules go in, frames come out, one step after the other, and the reason why there
+//! were no more. Each step tries call frame information, then a trap frame's shape, then the frame pointer, then,
+//! only if asked, a scan. Bounded in depth, whatever the stack holds.
 
 use super::aarch64::Aarch64;
 use super::cache::{Action, Cache, Plain, Slot};
@@ -127,8 +126,7 @@ impl Unwinder {
         self.arch.can_be_code(address) && self.accepts(self.landing(address), is_outermost)
     }
 
-    /// Whether what is at an address lets it be a return address; the outermost need not follow a
-    /// call.
+    /// Whether what is at an address lets it be a return address; the outermost need not follow a call.
     pub(crate) fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
         match landing {
             Landing::Return | Landing::Unread => true,
@@ -194,8 +192,7 @@ impl Unwinder {
         };
         let found = match kind {
             FrameKind::Exact => at(address),
-            // A signal trampoline is "returned" to at its first byte, before which there need not
-            // be anything.
+            // A signal trampoline is "returned" to at its first byte, before which there need not be anything.
             FrameKind::Return => at(address.wrapping_sub(1)).or_else(|| {
                 at(address).filter(|(_, module, rule)| {
                     module
@@ -453,8 +450,7 @@ fn special<C: Cpu>() -> u64 {
     1 << C::STACK_POINTER | 1 << C::FRAME_POINTER | 1 << C::RETURN_ADDRESS | 1 << C::PROGRAM_COUNTER
 }
 
-/// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the CFA is
-/// none.
+/// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the CFA is none.
 fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
     match cfa {
         Some(cfa) if cfa >= floor => Stop::Window,

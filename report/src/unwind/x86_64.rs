@@ -64,11 +64,10 @@ const FLAGS_ZERO: u64 = !0 << 22 | 1 << 15 | 1 << 5 | 1 << 3;
 /// The bit of RFLAGS that is always one.
 const FLAGS_ONE: u64 = 1 << 1;
 
-/// The registers that a trap interrupted, if the processor's own frame for it (RIP, CS, RFLAGS,
-/// RSP, SS; Intel SDM volume 3A, 6.14.2) lies above the stack pointer of an entry stub without
-/// call frame information. The stub is taken to have left the frame pointer alone, or to have
-/// pushed it next to the processor's frame (or to its error code) and made it point there. A frame
-/// further up than that belongs to an outer trap and is not taken.
+/// The registers that a trap interrupted, if the processor's own frame for it (RIP, CS, RFLAGS, RSP, SS; Intel SDM
+/// volume 3A, 6.14.2) lies above the stack pointer of an entry stub without call frame information. The stub is taken
+/// to have left the frame pointer alone, or to have pushed it next to the processor's frame (or to its error code)
+/// and made it point there. A frame further up than that belongs to an outer trap and is not taken.
 pub(super) fn trap_frame(
     registers: &Registers,
     memory: &(impl Memory + ?Sized),

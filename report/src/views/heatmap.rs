@@ -249,8 +249,7 @@ mod tests {
     use super::*;
     use uprof::{State, Stop, Task};
 
-    /// A hostile recording's sample may claim any time; there must not be a column for each second
-    /// up to it.
+    /// A hostile recording's sample may claim any time; there must not be a column for each second up to it.
     #[test]
     fn samples_long_after_the_end_are_counted_not_drawn() {
         let mut heatmap = Heatmap::new(3 * SECOND_NS);

@@ -28,9 +28,8 @@ pub fn write(
     lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<15} "), value, 18, out))
 }
 
-/// The same as names and values, both printable; a line without a name belongs to the one before.
-/// Command line, host name and folders only with `identify`: they may be secrets, and an output
-/// may go to anybody.
+/// The same as names and values, both printable; a line without a name belongs to the one before. Command line, host
+/// name and folders only with `identify`: they may be secrets, and an output may go to anybody.
 pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(String, String)> {
     let mut page = Page {
         lines: Vec::new(),

@@ -1,4 +1,4 @@
-//! The messages of pprof's proto/profile.proto that are written, with its field numbers.
+//! The messages of pprof's proto/profile.proto that are written, with their field numbers.
 
 /// The file.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -27,7 +27,7 @@ pub struct Profile {
     pub comment: Vec<i64>,
 }
 
-/// What a value counts, as numbers of texts.
+/// The type and unit of a value, as indices of strings.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub(crate) struct ValueType {
     #[prost(int64, tag = "1")]
@@ -47,7 +47,7 @@ pub struct Sample {
     pub label: Vec<Label>,
 }
 
-/// A fact about a sample: a text or a number.
+/// A label of a sample: a string or a number.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Label {
     #[prost(int64, tag = "1")]
@@ -83,7 +83,7 @@ pub struct Mapping {
     pub has_inline_frames: bool,
 }
 
-/// An instruction, with the functions that it belongs to, innermost first.
+/// A location: an instruction, with the functions that it belongs to, innermost first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Location {
     #[prost(uint64, tag = "1")]

@@ -7,7 +7,7 @@ use fARM64::{Decoder, DecoderOptions};
 
 const WORD_BYTES: usize = 4;
 
-/// How long the first instruction is (bytes); what a cut word leaves counts as one.
+/// The length of the first instruction (bytes); the rest of a truncated word counts as one.
 pub(super) fn length_bytes(code: &[u8]) -> usize {
     code.len().min(WORD_BYTES)
 }
@@ -23,7 +23,7 @@ pub(super) fn instruction(address: u64, code: &[u8]) -> Instruction {
     }
     let mut text = String::new();
     FmtFormatter::new().format(&decoded, &mut text);
-    // The formatter's columns are one wider than ours.
+    // The formatter's columns are one wider than objdump's.
     let text = match text.split_once(' ') {
         Some((mnemonic, operands)) => format!("{mnemonic:<6} {}", operands.trim_start()),
         None => text,
@@ -39,9 +39,8 @@ pub(super) fn instruction(address: u64, code: &[u8]) -> Instruction {
     }
 }
 
-/// How far the branches that say so go, from their own address (bytes). Encodings: Arm
-/// Architecture Reference Manual for A-profile, "Branches, Exception Generating and System
-/// instructions".
+/// The distance of a direct branch from its own address (bytes). Encodings: Arm Architecture Reference Manual for
+/// A-profile, "Branches, Exception Generating and System instructions".
 fn branch_offset(word: u32) -> Option<i64> {
     // The sign is the field's highest bit; it counts words.
     let field = |low: u32, bits: u32| {

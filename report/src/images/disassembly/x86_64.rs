@@ -10,8 +10,7 @@ fn decode(address: u64, code: &[u8]) -> Option<iced_x86::Instruction> {
     (!decoded.is_invalid()).then_some(decoded)
 }
 
-/// How long the first instruction is (bytes). As in objdump, the byte after one that begins no
-/// instruction may begin one.
+/// The length of the first instruction (bytes). As in objdump, an invalid instruction has one byte.
 pub(super) fn length_bytes(code: &[u8]) -> usize {
     decode(0, code).map_or(1, |decoded| decoded.len())
 }

@@ -1,5 +1,5 @@
-//! Files that a recorder held on to: what the recording says of a module goes in, the image that was
-//! mapped comes out, whatever lies at its path by now.
+//! Files that a recorder kept open. Input: a module of the recording. Output: the image that was mapped, whatever is
+//! at its path now.
 
 use crate::images::Image;
 use crate::recording::spaces::Module;
@@ -17,7 +17,7 @@ impl HeldFiles {
         self.0.push((module, file));
     }
 
-    /// The image of `module`: the same build, if its file has not been written to meanwhile.
+    /// The image of `module`: the same build, if its file has not been written to since.
     pub(crate) fn find(&self, module: &Module) -> Option<Arc<Image>> {
         let id = module.id();
         let same = self.0.iter().filter(|(held, _)| match id.is_empty() {

@@ -1,5 +1,5 @@
-//! Where images and the debug files split off them may lie: a module goes in, paths to try come
-//! out. Nothing here decides whether what lies there is the right file.
+//! Where to search for images and their debug files. Input: a module. Output: paths to try. Whether a file there is
+//! the right one is decided elsewhere.
 
 use crate::images::{BuildId, Image};
 use crate::recording::spaces::Module;
@@ -8,11 +8,11 @@ use std::path::{Component, Path, PathBuf};
 /// Where distributions put debug files.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 
-/// Paths at which the image of `module` may lie: in the folders given by hand, by build-id, by its
-/// whole path or by its name; then, unless only named files may be looked at, where it was recorded.
+/// Where the image of `module` may be: in the folders given by hand, by build-id, whole path or file name; then,
+/// unless only named files may be opened, where it was recorded.
 pub(super) fn images(module: &Module, folders: &[PathBuf], only_given: bool) -> Vec<PathBuf> {
     let recorded = Path::new(&module.path);
-    // A path with `..` in it would lead out of a folder that it is looked for in.
+    // A path with `..` could lead out of the folder.
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
     let is_path = recorded.is_absolute()
         && recorded.components().all(plain)
@@ -37,7 +37,7 @@ pub(super) fn images(module: &Module, folders: &[PathBuf], only_given: bool) -> 
     paths
 }
 
-/// Paths at which the debug file split off an image with `build_id` may lie.
+/// Where the debug file of an image with `build_id` may be.
 pub(super) fn debug_files(build_id: &[u8], folders: &[PathBuf], only_given: bool) -> Vec<PathBuf> {
     let usual = (!only_given).then(|| PathBuf::from(DEBUG_FOLDER));
     let folders = folders.iter().cloned().chain(usual);

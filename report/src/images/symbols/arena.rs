@@ -1,6 +1,5 @@
-//! Keeps things for as long as it lives itself: a value goes in, a reference with the arena's
-//! lifetime comes out. Debug sections are unpacked when first needed and then referred to from
-//! everywhere; this is what owns them.
+//! An arena: owns values and gives out references with its own lifetime. It holds debug sections, which are unpacked
+//! when first needed and then referred to from everywhere.
 
 use std::sync::OnceLock;
 
@@ -33,7 +32,7 @@ impl<T> Arena<T> {
             next: OnceLock::new(),
         });
         loop {
-            // Another thread may take the place first; then the one behind it is tried.
+            // Another thread may fill the place first; then the next one is tried.
             match at.set(kept) {
                 Ok(()) => break,
                 Err(refused) => kept = refused,
@@ -51,7 +50,7 @@ impl<T> Arena<T> {
 }
 
 impl<T> Drop for Arena<T> {
-    /// One after the other: dropped as they are linked, a long list would overflow the stack.
+    /// Iterative, because recursive drops of a long list would overflow the stack.
     fn drop(&mut self) {
         let mut next = self.first.take();
         while let Some(mut kept) = next {

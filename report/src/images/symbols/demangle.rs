@@ -1,15 +1,14 @@
-//! Names as people wrote them: a linker's name goes in, a Rust, C++, OCaml or Haskell name comes
-//! out, or the same name if it is none of these (D's and Swift's are left as they are). Output is
-//! bounded: a few hundred hostile bytes can spell a name of gigabytes.
+//! Demangling. Input: a linker's name. Output: a readable Rust, C++, OCaml or Haskell name, or else the same name
+//! (D's and Swift's too). Its size is limited: a few hundred hostile bytes can encode a name of gigabytes.
 
 use super::{ghc, ocaml};
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// No readable name is longer (bytes); beyond it the linker's name is kept.
+/// The longest readable name (bytes); otherwise the linker's name is kept.
 const NAME_BYTES_MAX: usize = 16 << 10;
 
-/// What the stub of a function in the procedure linkage table has behind its name, as in gdb.
+/// The suffix of the name of a stub in the procedure linkage table, as in gdb.
 pub(super) const STUB_ENDING: &str = "@plt";
 
 struct Bounded(String);

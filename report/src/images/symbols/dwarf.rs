@@ -1,6 +1,6 @@
-//! Source lines and inlined functions: an address of an image goes in, the functions there come
-//! out with file and line, from the image's DWARF (addr2line). Split DWARF is followed to .dwo and
-//! .dwp files, shared DWARF to the file that dwz made, unless only named files may be looked at.
+//! Source lines and inlined functions from DWARF (addr2line). Input: an address of an image. Output: the functions
+//! there, with file and line. Split DWARF is followed to .dwo and .dwp files, shared DWARF to dwz's file, unless only
+//! named files may be opened.
 
 use super::line::Line;
 use super::paths::Paths;
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where distributions put debug files.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Split files that are missing are counted up to here.
+/// Most missing split files that are counted.
 const MISSING_MAX: usize = 100_000;
-/// Functions inlined into one another at one address beyond this many are left out.
+/// Most functions inlined into one another at one address; others are left out.
 const INLINED_MAX: usize = 256;
 
 /// The DWARF of one image.
 pub(super) struct DwarfLines<'a> {
-    /// What messages call the image.
+    /// The image's name in messages.
     name: String,
     store: &'a LineStore,
     dwarf: Arc<Dwarf<Bytes<'a>>>,
     package: Option<DwarfPackage<Bytes<'a>>>,
-    /// `None` if they can't be believed.
+    /// `None` if they are implausible.
     units: Option<Units>,
-    /// Where split files may be besides where the compiler put them; `None`: don't look.
+    /// A folder to search for split files besides the compiler's; `None`: don't search.
     folder: Option<PathBuf>,
-    /// Not shared between threads; each takes one and puts it back.
+    /// Not shared between threads: each takes one and puts it back.
     contexts: Mutex<Vec<Context<Bytes<'a>>>>,
     paths: Paths<'a>,
-    /// The file that the DWARF shares with others, if it isn't here.
+    /// The file that the DWARF shares with others, if it is missing.
     shared_missing: Option<String>,
-    /// Split files that are not here.
+    /// Missing split files.
     split_missing: Mutex<BTreeSet<String>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> DwarfLines<'a> {
         let holder: &Image = store.images.keep(Arc::clone(holder));
         let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(holder, id.name()));
         let mut dwarf = Dwarf::load(load).ok()?;
-        // Units say their addresses themselves; a second table could lead to one that isn't looked at.
+        // Units have their own addresses; this second table could lead to a unit that wasn't checked.
         dwarf.debug_aranges = Default::default();
         let shared_missing = share(store, holder, search, &mut dwarf).err();
         let path = image.path().filter(|_| search);
@@ -78,7 +78,7 @@ impl<'a> DwarfLines<'a> {
             .flatten()
             .all(units::have_sane_abbreviations)
         {
-            // Units are read more than once: by us, and by the addr2line of each thread.
+            // Units are read more than once: here, and by the addr2line of each thread.
             dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::All);
             units = Units::of(&dwarf);
         }
@@ -96,10 +96,10 @@ impl<'a> DwarfLines<'a> {
         })
     }
 
-    /// The functions at `address`, outermost first; empty if DWARF says nothing. `declared`: with the lines
-    /// that they begin on, for which whole units are read.
+    /// The functions at `address`, outermost first; empty if DWARF has none. `declared`: with the lines that they
+    /// begin on, for which whole units are read.
     pub(crate) fn find(&self, address: ImageAddress, declared: bool) -> Vec<Line> {
-        // addr2line looks for the range up to the next address, and here there is none.
+        // addr2line needs the next address too, and the last one has none.
         if address.0 == u64::MAX {
             return Vec::new();
         }
@@ -164,7 +164,7 @@ impl<'a> DwarfLines<'a> {
         Some(lines)
     }
 
-    /// The line on which the function is declared; 0 if that isn't said.
+    /// The line on which the function is declared; 0 if unknown.
     fn start_line(
         &self,
         context: &Context<Bytes<'a>>,
@@ -191,16 +191,16 @@ impl<'a> DwarfLines<'a> {
             return Some(name.into_owned());
         }
         let whole = frame.dw_die_offset.and_then(|offset| {
-            // The lookup before has loaded what there is.
+            // The lookup before has loaded all files.
             let unit = context.find_dwarf_and_unit(address.0).skip_all_loads()?;
             self.paths.name(unit, offset)
         });
-        // Of another unit at the same address the entry would be another's.
+        // In another unit at the same address the offset would be of another entry.
         let whole = whole.filter(|whole| whole.ends_with(&*name) || whole.starts_with('_'));
         Some(whole.map_or_else(|| name.into_owned(), |whole| whole.to_string()))
     }
 
-    /// What isn't here of the DWARF, in words; of split files only those that were asked for.
+    /// Descriptions of missing parts of the DWARF; of split files, only those that were needed.
     pub(crate) fn missing(&self) -> Vec<String> {
         let split = self
             .split_missing
@@ -240,7 +240,7 @@ impl<'a> DwarfLines<'a> {
         missing.chain(bare).collect()
     }
 
-    /// The part of the DWARF that the compiler put into a file of its own.
+    /// The part of the DWARF that is in a split file.
     fn split(&self, load: &SplitDwarfLoad<Bytes<'a>>) -> Option<Arc<Dwarf<Bytes<'a>>>> {
         if let Some(package) = &self.package
             && let Ok(Some(found)) = package.find_cu(load.dwo_id, &load.parent)
@@ -337,7 +337,7 @@ fn has_paths(language: Option<gimli::DwLang>) -> bool {
 /// its build-id (dwz -m; Debian's packages of debug files).
 ///
 /// # Errors
-/// Says in words that the file isn't here.
+/// The name of the file, if it is missing.
 fn share<'a>(
     store: &'a LineStore,
     holder: &Image,
@@ -377,7 +377,7 @@ fn share<'a>(
     };
     let image: &'a Image = store.images.keep(Arc::new(image));
     let load = |id: SectionId| Ok::<_, gimli::Error>(store.section(image, id.name()));
-    // What can't be read names nothing.
+    // What can't be read refers to no file.
     let _ = dwarf.load_sup(load);
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! Function symbols of an ELF image: `.symtab`, `.dynsym`, the packed `.gnu_debugdata`, Go's table, a kernel's
-//! kallsyms and the procedure linkage table go in, a table comes out. Says nothing about data, and skips the
-//! assembler's own marks.
+//! Function symbols of an ELF image. Input: `.symtab`, `.dynsym`, the packed `.gnu_debugdata`, Go's table, a kernel's
+//! kallsyms and the procedure linkage table. Output: a table, without data symbols and assemblers' mapping symbols.
 
 use super::demangle::STUB_ENDING;
 use super::go::GoFunctions;
@@ -17,32 +16,29 @@ use uprof::alias::{Alias, Binding, Kind, unversioned};
 
 type Header = elf::FileHeader64<LittleEndian>;
 
-/// Symbols of one image beyond this many are ignored; Chromium has 1.5 million.
+/// Most symbols of one image that are read; Chromium has 1.5 million.
 const SYMBOLS_MAX: usize = 16_000_000;
 
-/// Names of an image's symbols together are no longer than its file this many times: linkers write each once, or
-/// as the end of another. More is not read.
+/// The largest total length of an image's names, in lengths of its file: linkers write each once, or as the end of
+/// another. More is not read.
 const NAMES_PER_FILE: usize = 4;
 
-/// The last function that gcc's crtbegin.o puts before the program's own, a jump on x86 and a branch on Arm. It
-/// has no size: what the program's linker left without a name must not be called so (GHC's code, 45 % of a
-/// program's samples).
+/// The last function of gcc's crtbegin.o, before the program's own: a jump on x86 and a branch on Arm. It has no
+/// size, and the code without names after it must not get its name (GHC's code, 45 % of a program's samples).
 const LAST_OF_CRTSTUFF: &str = "frame_dummy";
 const LAST_BYTES: u64 = 16;
 
 impl SymbolTable {
-    /// The functions that `image` names: `.symtab` where it has one, `.dynsym` besides.
-    /// A damaged or missing table gives fewer symbols, never an error: the report then shows
-    /// module and offset.
+    /// The functions that `image` names, in `.symtab` and `.dynsym`. A damaged or missing table gives fewer symbols,
+    /// never an error: the report then shows module and offset.
     pub fn from_image(image: &Image) -> SymbolTable {
         SymbolTable::from_images(&[image])
     }
 
-    /// The functions that several files of one build name together: an image, and the debug file
-    /// that was split off it.
+    /// The functions that several files of one build name: an image, and its debug file.
     pub fn from_images(images: &[&Image]) -> SymbolTable {
         let has_all = |image: &&Image| image.section_range(".symtab").is_some();
-        // What is left in the image says nothing more than the whole table.
+        // The rest in the image has nothing that the whole table doesn't.
         let stripped = images.first().filter(|_| !images.iter().any(has_all));
         let packed = stripped.and_then(|image| image.debugdata());
         let files = images.iter().copied().chain(&packed);
@@ -87,7 +83,7 @@ fn of_go((start, end, name): (u64, u64, &str)) -> Candidate<'_> {
     }
 }
 
-/// What the stubs of the procedure linkage table are called: `read@plt`.
+/// The names of stubs of the procedure linkage table: `read@plt`.
 fn stubs<'a>(stubs: &[Stub<'_>], named: &[Candidate<'_>]) -> Vec<Candidate<'a>> {
     let chosen = stubs.iter().filter_map(|stub| match stub.target {
         Target::Chosen(address) => Some((address.0, None)),
@@ -118,7 +114,7 @@ fn stubs<'a>(stubs: &[Stub<'_>], named: &[Candidate<'_>]) -> Vec<Candidate<'a>> 
     candidates.collect()
 }
 
-/// The functions that a stripped image only says how to unwind: their names are empty.
+/// The functions that are known only from unwind rules, with empty names.
 fn unnamed<'a>(image: &Image) -> impl Iterator<Item = Candidate<'a>> + use<'a> {
     let ranges = crate::images::call_frames::function_ranges(image).into_iter();
     ranges.take(SYMBOLS_MAX).map(|(start, end)| Candidate {
@@ -144,7 +140,7 @@ fn collect<'data>(
         }
         let kind = match symbol.st_type() {
             elf::STT_FUNC | elf::STT_GNU_IFUNC => Kind::Function,
-            // The tables of GHC are what its code begins with.
+            // GHC's code begins with its tables.
             elf::STT_OBJECT => Kind::Object,
             elf::STT_NOTYPE => Kind::Label,
             _ => continue,
@@ -165,7 +161,7 @@ fn collect<'data>(
                 let start = section.sh_addr.get(LittleEndian);
                 start.saturating_add(section.sh_size.get(LittleEndian))
             }
-            // An absolute address can be code only if it says that it is a function.
+            // An absolute symbol can be code only if its type is a function.
             None if kind != Kind::Function => continue,
             None => u64::MAX,
         };
@@ -188,7 +184,7 @@ fn collect<'data>(
             }
             _ => limit,
         };
-        // Linkers put marks such as `_end` behind the last section.
+        // Linkers put symbols such as `_end` after the last section.
         if symbol.st_value.get(LittleEndian) >= limit {
             continue;
         }

@@ -1,8 +1,8 @@
-//! GHC's names: `base_GHCziBase_map_info` goes in, `base:GHC.Base.map_info` comes out. GHC writes
-//! package (not of the program itself), module, function and kind of code, joined by `_`, each
-//! z-encoded so that an assembler takes it (GHC's module GHC.Utils.Encoding).
+//! GHC's names: `base_GHCziBase_map_info` becomes `base:GHC.Base.map_info`. GHC writes package (except the program's
+//! own), module, function and kind of code, joined by `_`, each z-encoded for assemblers (GHC's module
+//! GHC.Utils.Encoding).
 
-/// What GHC calls the kinds of code and data that a function has; the longest ending first.
+/// GHC's suffixes for the kinds of code and data of a function; the longest first.
 const KINDS: [&str; 9] = [
     "_con_info",
     "_info",
@@ -15,8 +15,8 @@ const KINDS: [&str; 9] = [
     "_srt",
 ];
 
-/// The readable form, or `None` if this isn't GHC's, or if there is nothing to decode in it: what
-/// tells `Gtk_init_info` of C from Haskell's are its escapes.
+/// The readable form, or `None` if this isn't GHC's, or if it has no escapes, which distinguish Haskell's names from
+/// C's such as `Gtk_init_info`.
 pub(super) fn demangle(name: &str) -> Option<String> {
     let kind = KINDS.iter().find(|kind| name.ends_with(**kind))?;
     let path = name.strip_suffix(kind)?;
@@ -47,7 +47,7 @@ fn is_module(name: &str) -> bool {
     })
 }
 
-/// An identifier or an operator; what GHC makes up begins with `$` and may be both.
+/// An identifier or an operator; generated names begin with `$` and may be both.
 fn is_function(name: &str) -> bool {
     let is_word = |letter: char| letter.is_alphanumeric() || "'_#".contains(letter);
     let operators = name.chars().filter(|letter| !is_word(*letter)).count();
@@ -56,7 +56,7 @@ fn is_function(name: &str) -> bool {
         || name.starts_with("(,")
 }
 
-/// Undoes the z-encoding; `None` if it is none.
+/// Decodes the z-encoding; `None` if it isn't valid.
 fn decoded(part: &str) -> Option<String> {
     let mut readable = String::with_capacity(part.len());
     let mut rest = part.chars();
@@ -110,7 +110,7 @@ fn decoded(part: &str) -> Option<String> {
     Some(readable)
 }
 
-/// `z3bbU` is the character of that hexadecimal number.
+/// `z3bbU` is the character with that hexadecimal number.
 fn numbered(rest: &mut std::str::Chars<'_>) -> Option<char> {
     let text = rest.as_str();
     let (digits, _) = text

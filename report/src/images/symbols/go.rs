@@ -1,7 +1,7 @@
-//! Go's own function table, which `go build -ldflags=-s` and `strip` leave in a program: an image
-//! goes in, functions come out, and for an address the functions inlined there with file and line.
-//! Source: Go's packages debug/gosym and internal/abi, and runtime/symtab.go, for the layouts of
-//! Go 1.2, 1.16, 1.18 and 1.20. Every offset in it is a claim: what leads outside names nothing.
+//! Go's function table, which `go build -ldflags=-s` and `strip` keep. Input: an image. Output: its functions, and
+//! for an address the functions inlined there with file and line. Source: Go's packages debug/gosym and internal/abi,
+//! and runtime/symtab.go, for the layouts of Go 1.2, 1.16, 1.18 and 1.20. Offsets are not trusted: those outside the
+//! table give no name.
 
 mod tables;
 mod inlined;
@@ -12,11 +12,11 @@ use inlined::Calls;
 use std::borrow::Cow;
 use tables::{Tables, Version, u32_at};
 
-/// Functions inlined into one another at one address beyond this many are left out.
+/// Most functions inlined into one another at one address; others are left out.
 const INLINED_MAX: usize = 256;
-/// No function's name or file's path is longer (bytes); what is has none.
+/// The longest name or path (bytes); longer ones are dropped.
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// All names together are no longer than the table this many times: the linker writes each once.
+/// The largest total length of all names, in lengths of the table: the linker writes each once.
 const NAMES_PER_TABLE: usize = 4;
 
 /// The function table of one image.
@@ -31,15 +31,15 @@ pub(super) struct GoFunctions<'i> {
 struct Function {
     start: u64,
     end: u64,
-    /// Where it is described, in the table.
+    /// Offset of its description in the table.
     at: usize,
 }
 
-/// The section that has the table, by what the linker was asked for.
+/// The section with the table, by the linker's mode.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
 impl<'i> GoFunctions<'i> {
-    /// The table of `image`; `None` if it has none, or one of a layout that isn't known.
+    /// The table of `image`; `None` if it has none, or one of an unknown layout.
     pub(crate) fn of(image: &'i Image) -> Option<GoFunctions<'i>> {
         let name = SECTIONS
             .into_iter()
@@ -62,7 +62,7 @@ impl<'i> GoFunctions<'i> {
         let functions = (0..self.tables.functions).filter_map(|number| self.function(number));
         let named = functions.map_while(move |function| {
             let name = self.name(function);
-            // One that doesn't end was looked through all the same.
+            // One without an end has been searched too.
             left_bytes = left_bytes.checked_sub(name.map_or(TEXT_BYTES_MAX, str::len))?;
             Some((function.start, function.end, name.unwrap_or("")))
         });

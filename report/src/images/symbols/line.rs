@@ -1,10 +1,9 @@
-//! One function at an address: its name, its file and its lines, as far as they are known.
+//! One function at an address: its name, file and lines, if known.
 
 /// What is known of one function at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// As the linker would write it, or its name with its path where no linker has seen it; `None`
-    /// if only the line is known.
+    /// The linker's name, or the name with its path if there is none; `None` if only the line is known.
     pub function: Option<String>,
     /// Source file.
     pub file: Option<String>,
@@ -14,12 +13,12 @@ pub struct Line {
     pub start_line: u32,
 }
 
-/// Whether it isn't known of all functions where they begin.
+/// Whether the first line of some function isn't known.
 pub(crate) fn has_undeclared(lines: &[Line]) -> bool {
     lines.iter().any(|line| line.start_line == 0)
 }
 
-/// Takes from `known`, functions of the same address, where those of `lines` begin.
+/// Copies the first lines from `known`, functions of the same address, to `lines`.
 pub(crate) fn declare(lines: &mut [Line], known: &[Line]) {
     for line in lines.iter_mut().filter(|line| line.start_line == 0) {
         let mut same = known.iter().filter(|one| one.function == line.function);

@@ -1,6 +1,5 @@
-//! Source lines and inlined functions: an address of an image goes in, the functions there come
-//! out with file and line, from the image's DWARF, or from the table that Go leaves in a stripped
-//! program.
+//! Source lines and inlined functions, from DWARF or from Go's table in a stripped program. Input: an address of an
+//! image. Output: the functions there, with file and line.
 
 use super::dwarf::DwarfLines;
 use super::go::GoFunctions;
@@ -14,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 pub struct Lines<'a> {
     source: Source<'a>,
     image: &'a Image,
-    /// Go's own table beside DWARF, which up to 1.20 doesn't say where Go's functions begin; read when asked for.
+    /// Go's table beside DWARF, which up to Go 1.20 lacks the first lines of functions; read when needed.
     go: OnceLock<Option<GoFunctions<'a>>>,
 }
 
@@ -51,8 +50,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The functions at `address` as [`Lines::find`] gives them, with the lines on which they are declared,
-    /// as far as that is known. It takes longer.
+    /// As [`Lines::find`], with the lines on which the functions are declared, if known. It takes longer.
     pub(crate) fn find_declared(&self, address: ImageAddress) -> Vec<Line> {
         let mut lines = match &self.source {
             Source::Dwarf(dwarf) => dwarf.find(address, true),
@@ -66,7 +64,7 @@ impl<'a> Lines<'a> {
         lines
     }
 
-    /// What isn't here of the lines, in words; of split files only those that were asked for.
+    /// Descriptions of missing parts of the lines; of split files, only those that were needed.
     pub fn missing(&self) -> Vec<String> {
         match &self.source {
             Source::Dwarf(dwarf) => dwarf.missing(),

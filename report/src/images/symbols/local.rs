@@ -1,8 +1,8 @@
-//! Labels that are no functions: what an assembler or a compiler marks within one. A name and
-//! those of the symbol before it go in.
+//! Labels that aren't functions: marks of an assembler or a compiler within one. Input: a name, and those of the
+//! symbol before it.
 
-/// What compilers put behind the name of a function that they split off another: in a list that
-/// doesn't tell functions from labels, these are functions.
+/// Suffixes of functions that compilers split off others. In a list that doesn't distinguish functions from labels,
+/// these are functions.
 const SPLIT_OFF: [&str; 13] = [
     "cold",
     "part",
@@ -37,8 +37,8 @@ pub(super) fn is_below(name: &str, owner: &str) -> bool {
     !owner.is_empty() && rest.is_some_and(|rest| !rest.is_empty())
 }
 
-/// Whether a compiler may have called a function so that it split off another: `f.cold`,
-/// `f.part.0`, `f.constprop.0.isra.1`, `f.avx2.0`, `f.1234`.
+/// Whether this may be the name of a function that a compiler split off another: `f.cold`, `f.part.0`,
+/// `f.constprop.0.isra.1`, `f.avx2.0`, `f.1234`.
 pub(super) fn is_split_off(name: &str) -> bool {
     let mut parts = name.split('.').skip(1);
     parts.any(|part| SPLIT_OFF.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit()))

@@ -1,12 +1,11 @@
-//! OCaml's names: `camlStdlib__List__map_350` goes in, `Stdlib.List.map_350` comes out.
-//! ocamlopt writes `caml`, the module path, a separator, the function and a stamp. Which
-//! separator depends on the version: `__` up to 5.0, `.` since 5.1, `$` where an assembler
-//! dislikes dots. A `$` with two hexadecimal digits is an escaped character (`$2b` is `+`).
+//! OCaml's names: `camlStdlib__List__map_350` becomes `Stdlib.List.map_350`. ocamlopt writes `caml`, the module path,
+//! a separator, the function and a stamp. The separator depends on the version: `__` up to 5.0, `.` since 5.1, `$`
+//! for assemblers that don't accept dots. A `$` with two hexadecimal digits is an escaped character (`$2b` is `+`).
 
 /// The readable form, or `None` if this isn't OCaml's.
 pub(super) fn demangle(name: &str) -> Option<String> {
     let path = name.strip_prefix("caml")?;
-    // The C runtime is called caml_alloc and the like: only modules are capitalised.
+    // The C runtime has names such as caml_alloc: only modules are capitalised.
     if !path.starts_with(|first: char| first.is_ascii_uppercase()) {
         return None;
     }
@@ -27,7 +26,7 @@ pub(super) fn demangle(name: &str) -> Option<String> {
     Some(readable)
 }
 
-/// `$hh`, if it stands for a character that an assembler wouldn't take.
+/// `$hh`, if it encodes a character that an assembler wouldn't accept.
 fn escaped(rest: &str) -> Option<(char, &str)> {
     let digits = rest.strip_prefix('$')?.get(..2)?;
     let code = u8::from_str_radix(digits, 16).ok()?;
@@ -36,7 +35,7 @@ fn escaped(rest: &str) -> Option<(char, &str)> {
         .then(|| (character, &rest[3..]))
 }
 
-/// What follows a separator, if `rest` begins with one that joins two names.
+/// The rest after a separator, if `rest` begins with one that joins two names.
 fn separator<'a>(rest: &'a str, before: &str) -> Option<&'a str> {
     let after = ["__", ".", "$"]
         .into_iter()

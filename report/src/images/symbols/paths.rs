@@ -1,7 +1,6 @@
-//! Whole names of functions that DWARF describes: the entry of a function goes in; its linkage
-//! name comes out, or, where the compiler wrote none, its name behind those of the namespaces,
-//! classes and functions around it. DWARF links entries to what they are inside of only downwards,
-//! so that a unit is read once from its start when its first function is asked for.
+//! Qualified names of functions in DWARF. Input: a function's entry. Output: its linkage name, or, where the compiler
+//! wrote none, its name with those of the namespaces, classes and functions around it. DWARF entries don't refer to
+//! their parents, so a unit is read once from its start when its first function is needed.
 
 use crate::work;
 use gimli::constants as dw;
@@ -15,46 +14,45 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// An entry that leads to another one that leads on, this many times, leads nowhere.
+/// Most references to follow from one entry to another.
 const HOPS_MAX: usize = 16;
-/// Names around a function beyond this many are left out.
+/// Most names around a function; others are left out.
 const LEVELS_MAX: usize = 64;
-/// Entries before a nameless one beyond this many are not looked at to number it.
+/// Most entries before a nameless one that are counted to number it.
 const SIBLINGS_MAX: usize = 4096;
-/// What looking at one costs of what a run may do.
+/// The cost of counting one, of a run's budget of steps.
 const STEPS_PER_ENTRY: u64 = 32;
-/// No name with its path is longer (bytes): what is around it is left out.
+/// The longest qualified name (bytes); a longer one is not qualified.
 const PATH_BYTES_MAX: usize = 16 << 10;
 
-/// Which part of the DWARF a unit is of.
+/// The part of the DWARF that a unit belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Part {
-    /// The image's own, or its debug file's.
+    /// The image's, or its debug file's.
     Main,
-    /// What several files share (dwz).
+    /// The part that several files share (dwz).
     Shared,
     /// The split file with this identifier.
     Split(u64),
 }
 
-/// A unit, and what its entries are inside of.
+/// A unit, and the parents of its entries.
 #[derive(Debug)]
 struct Scopes<'a> {
     unit: Arc<Unit<Bytes<'a>>>,
     part: Part,
-    /// Entries that others can be inside of, and functions, by offset; the number of the one
-    /// around, or `u32::MAX`.
+    /// Entries that can have children, and functions, by offset; with the number of the parent, or `u32::MAX`.
     entries: Vec<(UnitOffset, u32)>,
 }
 
 /// The functions of one image's DWARF.
 #[derive(Debug, Default)]
 pub(super) struct Paths<'a> {
-    /// Where the units of the own and of the shared DWARF start, ascending.
+    /// The starts of the units of the own and of the shared DWARF, ascending.
     starts: OnceLock<[Vec<usize>; 2]>,
     units: Mutex<HashMap<(Part, usize), Read<'a>>>,
     names: Mutex<HashMap<Entry, Option<Arc<str>>>>,
-    /// Whether a function came with nothing but its name: there are line tables only.
+    /// Whether a function had only a name: there are only line tables.
     bare: AtomicBool,
 }
 
@@ -64,19 +62,19 @@ type Entry = (Part, usize, UnitOffset);
 /// A unit, once it is read; `None` if it is damaged.
 type Read<'a> = Arc<OnceLock<Option<Arc<Scopes<'a>>>>>;
 
-/// What an entry says of its function.
+/// An entry's attributes of its function.
 struct Said<'a> {
     linkage_name: Option<Bytes<'a>>,
     name: Option<Bytes<'a>>,
-    /// The entry that says more.
+    /// The entry with further attributes.
     origin: Option<AttributeValue<Bytes<'a>>>,
-    /// The line of the source on which the function is.
+    /// The source line of the function.
     line: Option<u32>,
 }
 
 impl<'a> Paths<'a> {
-    /// The whole name of the function whose entry is at `offset` of `unit`. `None` if there is
-    /// none, or if the DWARF is damaged.
+    /// The qualified name of the function whose entry is at `offset` of `unit`. `None` if there is none, or if the
+    /// DWARF is damaged.
     pub(crate) fn name(
         &self,
         unit: UnitRef<'_, Bytes<'a>>,
@@ -96,8 +94,8 @@ impl<'a> Paths<'a> {
         found
     }
 
-    /// The line on which the function whose entry is at `offset` of `unit` is declared, as the entry nearest
-    /// to its code says: that of a definition, before that of the declaration in its class.
+    /// The line on which the function whose entry is at `offset` of `unit` is declared: that of its definition rather
+    /// than that of the declaration in its class.
     pub(crate) fn start_line(
         &self,
         unit: UnitRef<'_, Bytes<'a>>,
@@ -116,7 +114,7 @@ impl<'a> Paths<'a> {
         None
     }
 
-    /// Whether functions that were asked for have no path because there are line tables only.
+    /// Whether some functions had no qualified name because there are only line tables.
     pub(crate) fn are_bare(&self) -> bool {
         self.bare.load(Ordering::Relaxed)
     }
@@ -186,7 +184,7 @@ impl<'a> Paths<'a> {
         Some((scopes, offset))
     }
 
-    /// The unit that starts at `start` of `part`; `dwarf` is the one that `part` is seen from.
+    /// The unit that starts at `start` of `part`; `dwarf` is the one that `part` is relative to.
     fn scopes(
         &self,
         dwarf: &Dwarf<Bytes<'a>>,
@@ -195,14 +193,14 @@ impl<'a> Paths<'a> {
     ) -> Option<Arc<Scopes<'a>>> {
         let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
         let unit = Arc::clone(units.entry((part, start)).or_default());
-        // Others need not wait for this one.
+        // Other threads need not wait for this one.
         drop(units);
         let read = || Scopes::read(dwarf_of(dwarf, part)?, part, start).map(Arc::new);
         unit.get_or_init(read).clone()
     }
 }
 
-/// The part that a unit is of, and where it starts there.
+/// The part that a unit belongs to, and its start there.
 fn key(unit: &UnitRef<'_, Bytes<'_>>) -> (Part, usize) {
     match (unit.dwo_id, unit.header.offset()) {
         (Some(id), start) if unit.dwarf.file_type == gimli::DwarfFileType::Dwo => {
@@ -225,7 +223,7 @@ impl<'a> Scopes<'a> {
         debug_assert_eq!(header.offset(), UnitSectionOffset(start));
         let unit = Arc::new(dwarf.unit(header).ok()?);
         let mut entries: Vec<(UnitOffset, u32)> = Vec::new();
-        // Depth and number of the entries around.
+        // Depth and number of the enclosing entries.
         let mut around: Vec<(isize, u32)> = Vec::new();
         let mut raw = unit.entries_raw(None).ok()?;
         while !raw.is_empty() {
@@ -290,7 +288,7 @@ impl<'a> Scopes<'a> {
         Some(said)
     }
 
-    /// `name`, which the entry at `offset` has, behind the names of what is around it.
+    /// `name`, which the entry at `offset` has, after the names of its parents.
     fn with_path(&self, dwarf: &Dwarf<Bytes<'a>>, offset: UnitOffset, name: String) -> String {
         let mut at = self.around(offset);
         let is_call = name.starts_with("operator()");
@@ -299,8 +297,7 @@ impl<'a> Scopes<'a> {
             let Some((offset, outer)) = self.entries.get(at as usize) else {
                 break;
             };
-            // What is described elsewhere has its name and its surroundings there; of the same
-            // unit it is found.
+            // An entry that refers to another has its name and parents there; only those of the same unit are found.
             let (name, outer) = self.name_of(dwarf, *offset, *outer);
             let unnamed = || self.unnamed(dwarf, at, is_call && level == 0);
             let around = name.unwrap_or_else(unnamed);
@@ -313,7 +310,7 @@ impl<'a> Scopes<'a> {
         path
     }
 
-    /// The number of what is around the entry at `offset`.
+    /// The number of the parent of the entry at `offset`.
     fn around(&self, offset: UnitOffset) -> u32 {
         let entry = self
             .entries
@@ -321,7 +318,7 @@ impl<'a> Scopes<'a> {
         entry.map_or(u32::MAX, |number| self.entries[number].1)
     }
 
-    /// The name of an entry, and the number of what is around it.
+    /// The name of an entry, and the number of its parent.
     fn name_of(
         &self,
         dwarf: &Dwarf<Bytes<'a>>,
@@ -344,8 +341,8 @@ impl<'a> Scopes<'a> {
         (None, outer)
     }
 
-    /// What to call entry `number`, which has no name. gcc gives none to a lambda: it is told from
-    /// others by its place among the nameless of its function, which holds while lines move.
+    /// A name for entry `number`, which has none. gcc gives none to lambdas: they are numbered among the nameless
+    /// entries of their function, which doesn't change when lines move.
     fn unnamed(&self, dwarf: &Dwarf<Bytes<'a>>, number: u32, is_lambda: bool) -> String {
         let tag = |offset| self.unit.entry(offset).map(|entry| entry.tag());
         let (offset, outer) = self.entries[number as usize];
@@ -364,7 +361,7 @@ impl<'a> Scopes<'a> {
     }
 }
 
-/// Whether functions can be inside of it.
+/// Whether functions can be inside it.
 fn is_scope(tag: gimli::DwTag) -> bool {
     matches!(
         tag,

@@ -1,4 +1,4 @@
-//! Sections of images, unpacked: an image and a section's name go in, bytes come out that stay as long as the store.
+//! Unpacked sections of images, which live as long as the store.
 
 use crate::images::Image;
 use crate::images::symbols::arena::Arena;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Owns images and unpacked sections for as long as lines are asked for.
+/// Owns images and unpacked sections.
 #[derive(Debug, Default)]
 pub struct LineStore {
     pub(super) images: Arena<Arc<Image>>,

@@ -1,16 +1,16 @@
-//! Function symbols from text: the lines of `nm -n`, `nm -S`, /proc/kallsyms and Xen's
-//! xen-syms.map go in, a table comes out. All four are `address [size] kind name`; the
-//! differences are a `0x` prefix, a `[module]` at the end and a `file.c#` before static names.
+//! Function symbols from text: the output of `nm -n`, `nm -S`, /proc/kallsyms and Xen's xen-syms.map. All four have
+//! lines `address [size] kind name`; the differences are a `0x` prefix, a `[module]` at the end and a `file.c#`
+//! before static names.
 
 use super::local::is_mark;
 use super::{Candidate, SymbolTable};
 use std::borrow::Cow;
 use uprof::alias::{Binding, Kind, unversioned};
 
-/// Why a text gives no symbols.
+/// Why a text has no usable symbols.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// Every address is zero: the kernel hides them from whoever read kallsyms.
+    /// Every address is zero: the kernel hid them when kallsyms was read.
     #[error(
         "cannot use {name}: every address in it is zero, because the kernel hides them; \
          read /proc/kallsyms as root (and with kernel.kptr_restrict below 2)"
@@ -30,10 +30,10 @@ pub enum TextError {
     },
 }
 
-/// A symbol as `nm` and kallsyms have it.
+/// A symbol of `nm` or kallsyms.
 pub(super) struct Line<'a> {
     pub(super) address: u64,
-    /// 0 where that is not said.
+    /// 0 if unknown.
     pub(super) size_bytes: u64,
     /// A letter, as in the manual of `nm`.
     pub(super) kind: u8,
@@ -66,7 +66,7 @@ impl<'a> Line<'a> {
                     },
                 });
             }
-            // Absolute symbols are numbers more often than places.
+            // Absolute symbols are more often numbers than addresses.
             b'A' | b'a' | b'U' => {}
             _ => borders.push(self.address),
         }

@@ -1,6 +1,6 @@
-//! Looks at units of DWARF before addr2line reads them: it follows inlined functions by recursion, and
-//! keeps each range, row and file name as often as a unit says it. What a compiler writes is small beside
-//! its sections; what nests or repeats itself beyond that is not read.
+//! Checks units of DWARF before addr2line reads them: it follows inlined functions recursively, and stores each
+//! range, row and file name as often as it occurs. A compiler's units are small in relation to their sections; those
+//! with more nesting or repetition are refused.
 
 use crate::work;
 use gimli::constants as dw;
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Functions inlined into one another; compilers stop far below.
+/// Most functions inlined into one another; compilers stop far below.
 const NESTED_MAX: usize = 512;
-/// Units that have the same address; of a sound image it is one, and some that the linker dropped.
+/// Most units with the same address; in an intact image it is one, and some that the linker dropped.
 const SHARED_MAX: u64 = 64;
-/// What looking into a unit costs of what a run may do.
+/// The cost of checking a unit, of a run's budget of steps.
 const STEPS_PER_UNIT: u64 = 64;
-/// Attributes of an abbreviation; compilers write up to 30.
+/// Most attributes of an abbreviation; compilers write up to 30.
 const ATTRIBUTES_MAX: usize = 100;
-/// What tables of small files may have beside what their sections justify: ranges, and bytes of lines.
+/// What small files may have beyond the limits for their sections: ranges, and bytes of lines.
 const SLACK: usize = 1 << 16;
-/// Names of the files of a unit, with their folders, may be so much longer than the table they are from.
+/// The largest length of all file names of a unit, with their folders, in lengths of their table.
 const NAMES_PER_BYTE: usize = 64;
 
-/// The units of one image's DWARF, by the addresses that they say are theirs.
+/// The units of one image's DWARF, by their addresses.
 #[derive(Debug)]
 pub(super) struct Units {
     /// Ascending by start: start, end, the largest end up to here, number of the unit.
@@ -34,7 +34,7 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// Reads where units are. `None`: there are more ranges than the sections have room for.
+    /// Reads the addresses of units. `None`: there are more ranges than fit into the sections.
     pub(crate) fn of(dwarf: &Dwarf<Bytes<'_>>) -> Option<Units> {
         let mut found = Units {
             ranges: Vec::new(),
@@ -67,7 +67,7 @@ impl Units {
             left.take_lines(&unit)?;
             found.units.push((offset, OnceLock::new()));
         }
-        // Units stand mostly in order, which the stable sort makes use of.
+        // Units are mostly in order, for which the stable sort is fast.
         found.ranges.sort_by_key(|range| range.0);
         let mut largest = 0;
         for range in &mut found.ranges {
@@ -77,7 +77,7 @@ impl Units {
         Some(found)
     }
 
-    /// Whether all units that have `address` may be read.
+    /// Whether all units with `address` may be read.
     pub(crate) fn may_read(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= address);
         let before = self.ranges[..after].iter().rev();
@@ -111,9 +111,9 @@ impl Units {
     }
 }
 
-/// Whether no table of abbreviations lies over another: of a section of a megabyte, each of 50,000 units could
-/// name all but the first few bytes, and every one is read and kept. Nor has an abbreviation attributes without
-/// end: there are some that take no byte of an entry, and each entry is read with all of them.
+/// Whether tables of abbreviations don't overlap: each of 50,000 units could refer to almost all of a section of 1
+/// MB, and all these tables are read and kept. Also checks the number of attributes of an abbreviation: some take no
+/// bytes in an entry, but every entry is read with all of them.
 pub(super) fn have_sane_abbreviations(dwarf: &Dwarf<Bytes<'_>>) -> bool {
     let mut starts = Vec::new();
     let mut headers = dwarf.units();
@@ -133,8 +133,8 @@ pub(super) fn have_sane_abbreviations(dwarf: &Dwarf<Bytes<'_>>) -> bool {
     })
 }
 
-/// Bytes of the table of abbreviations that `section` begins with; where it is damaged, those before (DWARF 5,
-/// 7.5.3). `None` if one has more attributes than any compiler gives.
+/// The size of the table of abbreviations at the start of `section` (bytes), up to the first damage (DWARF 5, 7.5.3).
+/// `None` if one has more than [`ATTRIBUTES_MAX`].
 fn abbreviations_bytes(section: &[u8]) -> Option<usize> {
     let mut rest = Bytes::new(section, LittleEndian);
     let mut is_sane = true;
@@ -163,7 +163,7 @@ fn abbreviations_bytes(section: &[u8]) -> Option<usize> {
     is_sane.then(|| section.len() - rest.len())
 }
 
-/// What the sections of an image have room for.
+/// How much fits into the sections of an image.
 struct Left {
     ranges: usize,
     line_bytes: usize,
@@ -171,7 +171,7 @@ struct Left {
 
 impl Left {
     fn of(dwarf: &Dwarf<Bytes<'_>>) -> Left {
-        // A range takes two bytes at the least; lists are shared now and then.
+        // A range takes at least two bytes; lists are sometimes shared.
         let lists = dwarf.ranges.debug_ranges().reader().len()
             + dwarf.ranges.debug_rnglists().reader().len();
         let info = dwarf.debug_info.reader().len();
@@ -186,7 +186,7 @@ impl Left {
         Some(())
     }
 
-    /// Each unit has a table of lines of its own, but that several may name one.
+    /// Counts a unit's table of lines; several units may refer to the same one.
     fn take_lines(&mut self, unit: &Unit<Bytes<'_>>) -> Option<()> {
         let Some(program) = &unit.line_program else {
             return Some(());
@@ -198,12 +198,12 @@ impl Left {
     }
 }
 
-/// Whether a unit neither nests without end nor repeats itself.
+/// Whether a unit's nesting and repetition are within limits.
 pub(super) fn is_tame(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
     has_sane_names(dwarf, unit) && has_sane_functions(dwarf, unit).is_some()
 }
 
-/// Whether the names of files, each with its folder, are no longer than the sections justify.
+/// Whether the file names, each with its folder, are within the limits for the sections.
 fn has_sane_names(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
     let Some(program) = &unit.line_program else {
         return true;
@@ -231,12 +231,12 @@ fn has_sane_names(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> bool {
     sum <= most
 }
 
-/// `None` if inlined functions nest too deep, or say more ranges than there is room for.
+/// `None` if inlined functions nest too deep, or have more ranges than fit into the sections.
 fn has_sane_functions(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> Option<()> {
     let mut left = Left::of(dwarf);
-    // Depths of the inlined functions around.
+    // Depths of the enclosing inlined functions.
     let mut around: Vec<isize> = Vec::new();
-    // Where an entry is damaged addr2line stops as we do.
+    // addr2line also stops at a damaged entry.
     let Ok(mut raw) = unit.entries_raw(None) else {
         return Some(());
     };
@@ -264,7 +264,7 @@ fn has_sane_functions(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> Optio
             }
         }
         let attributes = abbreviation.attributes();
-        // Most have none, and to skip is quicker than to read.
+        // Most have none, and skipping is faster than reading.
         if attributes.iter().all(|it| it.name() != dw::DW_AT_ranges) {
             if raw.skip_attributes(attributes).is_err() {
                 return Some(());

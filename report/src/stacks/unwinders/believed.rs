@@ -1,6 +1,5 @@
-//! How much of a recorded chain is to be believed. Who walks frame pointers takes what lies beside
-//! them for return addresses; where a frame pointer held data, they are none, and neither is
-//! anything after them.
+//! How much of a recorded chain is to be believed. Who walks frame pointers takes what lies beside them for return
+//! addresses; where a frame pointer held data, they are none, and neither is anything after them.
 
 use super::{UnwindState, Unwinders, View};
 use crate::recording::spaces::is_kernel_address;

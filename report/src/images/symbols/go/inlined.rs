@@ -1,6 +1,6 @@
-//! Calls that Go's compiler inlined. They are described outside of the function table, behind a
-//! pointer in the runtime's record of the program (`runtime.moduledata`), which has no symbol when
-//! the program is stripped: it is known by its first words, which point to parts of the table.
+//! Calls that Go's compiler inlined. They are described outside the function table, behind a pointer in
+//! `runtime.moduledata`, which has no symbol in a stripped program: it is found by its first words, which point to
+//! parts of the table.
 
 use super::tables::{Tables, Version, u32_at, u64_at};
 use crate::images::{Image, ImageAddress, relocations_of};
@@ -9,16 +9,15 @@ use object::read::elf::SectionHeader;
 use object::{LittleEndian, Object, ObjectSection};
 use std::collections::BTreeMap;
 
-/// Words of a position-independent program that the loader fills in beyond this many are not
-/// known; kubelet has 600,000.
+/// Most relocated words of a position-independent program that are read; kubelet has 600,000.
 const FILLED_MAX: usize = 4 << 20;
 
-/// Number of the table of values that says which call an instruction is of, and of the data that
-/// describes the calls (internal/abi: PCDATA_InlTreeIndex, FUNCDATA_InlTree).
+/// Numbers of the table of values with an instruction's call, and of the data that describes the calls (internal/abi:
+/// PCDATA_InlTreeIndex, FUNCDATA_InlTree).
 const CALL_VALUES: usize = 2;
 const CALL_DATA: usize = 3;
 
-/// Words of `runtime.moduledata`: where code starts, and where data of functions lies.
+/// Words of `runtime.moduledata`: the start of code, and the data of functions.
 const TEXT_WORD: u64 = 22;
 const DATA_WORD: [(Version, u64); 2] = [(Version::Go118, 38), (Version::Go120, 40)];
 
@@ -32,12 +31,12 @@ pub(super) struct Call {
     pub parent: Parent,
 }
 
-/// Where a call is from.
+/// The origin of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Parent {
-    /// From what this instruction is of (bytes from the function's start).
+    /// Where this instruction (bytes from the function's start) belongs.
     At(u32),
-    /// From that call, if it is one, at this file and line.
+    /// That call, if it is one, at this file and line.
     Call(i32, (i32, u32)),
 }
 
@@ -79,8 +78,7 @@ impl<'i> Calls<'i> {
         self.text_start.filter(|start| *start != 0)
     }
 
-    /// The innermost call that the instruction `into_bytes` from the start of the function
-    /// described at `at` is of.
+    /// The innermost call of the instruction `into_bytes` from the start of the function described at `at`.
     pub(crate) fn innermost(
         &self,
         tables: &Tables<'_>,
@@ -103,7 +101,7 @@ impl<'i> Calls<'i> {
         let number = u64::try_from(number).ok()?;
         let count = tables.field(at, Tables::VALUES)? as usize;
         let first = first_values(tables.version);
-        // The last of four bytes before the tables of values.
+        // It is the last of the four bytes before the tables of values.
         let data = tables.field(at, first - 1)?.to_le_bytes()[3];
         if CALL_DATA >= usize::from(data) {
             return None;
@@ -140,7 +138,7 @@ impl<'i> Calls<'i> {
     }
 }
 
-/// Number of the field at which the tables of values begin; Go 1.20 put the first line before.
+/// Number of the first field of the tables of values; Go 1.20 put the first line before it.
 fn first_values(version: Version) -> usize {
     match version {
         Version::Go120 => 10,
@@ -148,10 +146,10 @@ fn first_values(version: Version) -> usize {
     }
 }
 
-/// Words of a program's data as they are when it runs.
+/// Words of a program's data, as relocated.
 struct Words<'i> {
     image: &'i Image,
-    /// What the loader fills in, by address.
+    /// Relocated words, by address.
     filled: BTreeMap<u64, u64>,
 }
 
@@ -159,7 +157,7 @@ impl<'i> Words<'i> {
     fn of(image: &'i Image) -> Words<'i> {
         let mut filled = BTreeMap::new();
         let elf = image.elf().filter(|_| image.is_position_independent());
-        // Sections may lie over one another.
+        // Sections may overlap.
         let mut left = relocations_of(image.bytes().len());
         let sections = elf.iter().flat_map(|elf| elf.elf_section_table().iter());
         for section in sections {

@@ -1,13 +1,13 @@
-//! The header of Go's function table, and how its parts are reached.
+//! The header of Go's function table, and access to its parts.
 
 use super::TEXT_BYTES_MAX;
 use crate::work;
 
-/// Steps of one table of values, from the start of a function to an address. A function of a MiB
-/// has less than a hundred thousand.
+/// Most steps in one table of values, from the start of a function to an address. A function of 1 MiB has less than a
+/// hundred thousand.
 const STEPS_MAX: usize = 1 << 18;
 
-/// Layouts, by the Go that brought them.
+/// Layouts, by the Go version that introduced them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Version {
     Go12,
@@ -16,16 +16,16 @@ pub(super) enum Version {
     Go120,
 }
 
-/// Where the parts of a table are.
+/// The parts of a table.
 #[derive(Debug)]
 pub(super) struct Tables<'i> {
     pub bytes: &'i [u8],
     pub version: Version,
     /// Number of functions.
     pub functions: usize,
-    /// What addresses of functions are relative to, from Go 1.18 on.
+    /// The base of functions' addresses, from Go 1.18 on.
     pub text_start: u64,
-    /// Bytes that an instruction takes at least.
+    /// The least size of an instruction (bytes).
     quantum: u64,
     /// Offsets in `bytes`, of: names; numbers of files, by unit; paths of files; values by
     /// address; functions by address, which are followed by their descriptions.
@@ -40,7 +40,7 @@ impl<'i> Tables<'i> {
     /// Numbers of fields of a function's description, counted from its name.
     pub(crate) const FILES: usize = 4;
     pub(crate) const LINES: usize = 5;
-    /// How many tables of values it has besides.
+    /// The number of tables of values.
     pub(crate) const VALUES: usize = 6;
     pub(crate) const UNIT: usize = 7;
     const START_LINE: usize = 8;
@@ -74,7 +74,7 @@ impl<'i> Tables<'i> {
         match version {
             Version::Go12 => {
                 tables.index = 16;
-                // Behind the functions and the end of the last one.
+                // After the functions and the end of the last one.
                 let index_bytes = functions.checked_mul(16)?.checked_add(8)?;
                 let files = u32_at(bytes, index_bytes.checked_add(16)?)?;
                 tables.files = files as usize;
@@ -89,7 +89,7 @@ impl<'i> Tables<'i> {
                 [tables.files, tables.values, tables.index] = [offset(5)?, offset(6)?, offset(7)?];
             }
         }
-        // More functions than bytes for them are a claim that nothing supports.
+        // There can't be more functions than bytes for them.
         let index_bytes = bytes.len().checked_sub(tables.index)?;
         tables.functions = functions.min(index_bytes / tables.entry_bytes());
         Some(tables)
@@ -102,8 +102,7 @@ impl<'i> Tables<'i> {
         }
     }
 
-    /// Where function `number` starts, and where in the table it is described. One past the last
-    /// is where that ends.
+    /// The start of function `number`, and the offset of its description. One past the last gives its end.
     pub(crate) fn entry(&self, number: usize) -> Option<(u64, usize)> {
         let at = number.checked_mul(self.entry_bytes())?;
         let at = self.index.checked_add(at)?;
@@ -125,7 +124,7 @@ impl<'i> Tables<'i> {
         Some((start, base.checked_add(described)?))
     }
 
-    /// Bytes that the address takes with which a description begins.
+    /// Size of the address at the start of a description (bytes).
     pub(crate) fn address_bytes(&self) -> usize {
         match self.version {
             Version::Go12 | Version::Go116 => 8,
@@ -159,9 +158,9 @@ impl<'i> Tables<'i> {
         std::str::from_utf8(&rest[..end]).ok()
     }
 
-    /// What the table of values at `table` says of what is `into_bytes` from the function's start.
+    /// The value at `into_bytes` from the function's start, by the table of values at `table`.
     pub(crate) fn value(&self, table: usize, into_bytes: u64) -> Option<i32> {
-        // Offset 0 is: no table.
+        // Offset 0 means no table.
         if table == 0 {
             return None;
         }
@@ -173,7 +172,7 @@ impl<'i> Tables<'i> {
             if change == 0 && step > 0 {
                 return None;
             }
-            // Signs are in the lowest bit.
+            // Zigzag encoding: the lowest bit is the sign.
             let sign = (change & 1).wrapping_neg();
             value = value.wrapping_add(((change >> 1) ^ sign) as i32);
             let more = u64::from(varint(&mut rest)?).wrapping_mul(self.quantum);
