@@ -1,5 +1,5 @@
-//! Everything that can wait until a recording exists: from recorded registers, stack bytes and instruction pointers
-//! to frames, names, a stack tree and its views. Makes no hypercall and needs no guest; same input, same bytes out.
+//! Everything after recording: from recorded registers, stack bytes and instruction pointers to frames, names, a
+//! stack tree and its views. Makes no hypercall and needs no guest; the same input gives the same bytes.
 //!
 //! ```
 //! use uniprof_report::images::Library;
@@ -7,7 +7,7 @@
 //! use uniprof_report::recording::Recording;
 //!
 //! let recording = Recording::open("../corpus/pack-stack.uprof".as_ref())?;
-//! // It carries the names that it needs; images of others would be added to the library.
+//! // It has the names that it needs; for other recordings, add images to the library.
 //! let library = Library::default();
 //! let profile = gather(&[&recording], &library, &Options::default(), &|_done, _of| {}, None);
 //! for row in functions::rows(&profile).iter().take(3) {

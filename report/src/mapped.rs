@@ -1,5 +1,5 @@
-//! A file's bytes without reading the file, unless it is a text: a path goes in, a byte slice comes out.
-//! The one place of this package with `unsafe`; everything that wants a mapping asks here.
+//! Mapped files: the bytes of a file without reading it, unless it is a text. The only module of this package with
+//! `unsafe`; all mappings are made here.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,10 +17,10 @@ pub enum MapError {
     Open {
         /// The file asked for.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A folder, a pipe or a device: nothing that has bytes to map.
+    /// A folder, a pipe or a device, which has no bytes to map.
     #[error("cannot read {}: it is not a regular file", path.display())]
     NotAFile {
         /// The path asked for.
@@ -31,7 +31,7 @@ pub enum MapError {
     Map {
         /// The file asked for.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -64,8 +64,8 @@ pub fn map(path: &Path) -> Result<Mapped, MapError> {
     map_opened(&file?, path)
 }
 
-/// A place in the tree of files, of which nothing has been opened yet: to open a FIFO waits for its
-/// writer, to open a device may do something. Others may change what lies there at any moment.
+/// A path that has been resolved but not opened: opening a FIFO waits for its writer, opening a device may have
+/// effects. Other programs may change what is there at any time.
 struct Place<'p> {
     mark: File,
     path: &'p Path,
@@ -88,7 +88,7 @@ impl Place<'_> {
         format!("/proc/self/fd/{}", self.mark.as_raw_fd()).into()
     }
 
-    /// Where it is, whatever links led there; `None` where the system doesn't tell.
+    /// Its path, with links resolved; `None` if the system doesn't give it.
     fn real_path(&self) -> Option<PathBuf> {
         std::fs::read_link(self.by_descriptor()).ok()
     }
@@ -105,7 +105,7 @@ impl Place<'_> {
         let options = options.read(true).custom_flags(flags);
         let opened = match options.open(self.by_descriptor()) {
             _ if !found.is_file() => None,
-            // Without /proc: by its path, if it still is the same.
+            // Without /proc: by its path, if it is still the same file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let file = options.open(self.path).map_err(failed)?;
                 let now = file.metadata().map_err(failed)?;
@@ -120,11 +120,11 @@ impl Place<'_> {
     }
 }
 
-/// Bytes of files that were opened.
+/// Bytes of opened files.
 static OPENED_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// How many bytes there are in the recordings and images that were opened since the program began; holes
-/// in a file are not among them. What memory a run may take depends on it.
+/// The total size of the recordings and images opened since the program began (bytes), without holes. The limit of a
+/// run's memory depends on it.
 pub fn opened_bytes() -> u64 {
     OPENED_BYTES.load(Ordering::Relaxed)
 }
@@ -137,7 +137,7 @@ pub(crate) fn count(file: &File) {
     }
 }
 
-/// Maps a regular file that is open already; `name` is what messages call it.
+/// Maps an open regular file; `name` is its name in messages.
 ///
 /// # Errors
 /// As for [`map`].
@@ -167,13 +167,13 @@ pub fn map_opened(file: &File, name: &Path) -> Result<Mapped, MapError> {
     Ok(Mapped { map: Some(map) })
 }
 
-/// Trees whose regular files are doors to the kernel and to devices: to read one may do something.
+/// Trees of pseudo-files of the kernel and of devices: reading one may have effects.
 const SYSTEM_FOLDERS: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// As [`map`], for a path that a recording or an image names: a stranger may have chosen it.
+/// As [`map`], for a path from a recording or an image, which isn't trusted.
 ///
 /// # Errors
-/// Also [`MapError::NotAFile`] for whatever lies, or leads by links, below /proc, /sys or /dev.
+/// Also [`MapError::NotAFile`] for what is below /proc, /sys or /dev, with links resolved.
 pub fn map_named(path: &Path) -> Result<Mapped, MapError> {
     map_opened(&open_named(path)?, path)
 }
@@ -197,11 +197,10 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
     }
 }
 
-/// The bytes of a file that is to be read rather than mapped, such as a text, which may come through a
-/// pipe; `None` if there are more than `bytes_max`.
+/// Reads a file, such as a text, which may be a pipe; `None` if it has more than `bytes_max`.
 ///
 /// # Errors
-/// Whatever reading gives.
+/// That of the failed read.
 pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     if file.metadata()?.len() > bytes_max {
         return Ok(None); // a pipe, or what grows, is as long as it turns out

@@ -1,5 +1,5 @@
-//! A gathered profile: stacks with counts, what they are called, and what they rest on. Views and exports
-//! begin with one.
+//! A gathered profile: stacks with counts, labels, and the account of samples and losses. Views and exports start
+//! from it.
 
 pub(crate) mod filter;
 pub(crate) mod labels;
@@ -19,14 +19,14 @@ pub use tree::{Node, NodeId, ROOT, StackTree};
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
 
-/// What was gathered.
+/// A gathered profile.
 #[derive(Debug, Default)]
 pub struct Profile {
     /// Stacks with counts.
     pub tree: StackTree,
     /// Their labels.
     pub labels: Labels,
-    /// What the counts rest on.
+    /// Samples and losses.
     pub account: Account,
     /// Calls of a trace, where the unit is time in calls.
     pub calls: calls::Calls,
@@ -37,7 +37,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// What the numbers of the tree are.
+    /// The unit of the tree's numbers.
     pub fn unit(&self) -> Unit {
         self.account.unit
     }

@@ -1,6 +1,5 @@
-//! A recording, opened: the bytes of a file or a pipe go in; what is known about the whole of it
-//! and the places of its sample blocks come out. Samples are decoded later, block by block, so
-//! that memory does not grow with the recording.
+//! An open recording. Input: a file or a pipe. Output: all metadata, and the places of the sample blocks, which are
+//! decoded later, one by one, so that memory doesn't grow with the recording.
 
 mod error;
 mod source;
@@ -40,7 +39,7 @@ use uprof::cold::{
 use uprof::image::ImagePart;
 use uprof::{Block, BlockPlace, Item, Payload, SampleBlock, SpanBlock, StreamReader};
 
-/// The total of the end record that counts imported samples without a time (format-spec.md, section 6.8).
+/// The end record's total of imported samples without a time (format-spec.md, section 6.8).
 pub(crate) const UNTIMED: &str = "samples_without_a_time";
 
 /// The same of spans.
@@ -61,7 +60,7 @@ pub struct Recording {
     losses: Vec<Loss>,
     times: Vec<ProcessTime>,
     code: Vec<Code>,
-    /// Mappings that were found out by [`Recording::assume_images`].
+    /// Mappings found by [`Recording::assume_images`].
     assumed: Vec<ModuleEvent>,
     images: Vec<PlacedPart>,
     image_raw_bytes: u64,
@@ -75,18 +74,18 @@ pub struct Recording {
 /// A part of an embedded image, and its block.
 #[derive(Debug, Clone)]
 pub(crate) struct PlacedPart {
-    /// Where it is in the file.
+    /// Its place in the file.
     pub place: BlockPlace,
-    /// What it says.
+    /// Its content.
     pub part: ImagePart,
 }
 
-/// Where a block of samples is.
+/// The place of a block of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleBlockPlace {
     /// Offset of its header in the file.
     pub offset: u64,
-    /// Bytes that it takes there, header included.
+    /// Its size there, with the header (bytes).
     pub bytes: u32,
     /// Samples inside.
     pub samples: u32,
@@ -124,23 +123,23 @@ pub struct Sizes {
     pub span_raw_bytes: u64,
     /// Embedded images.
     pub image_bytes: u64,
-    /// Sound blocks.
+    /// Intact blocks.
     pub blocks: u64,
 }
 
-/// Embedded image parts beyond this many bytes are left out: the report then shows offsets.
+/// Most bytes of embedded image parts; without the others, the report shows offsets.
 const IMAGE_BYTES_MAX: u64 = 1 << 30;
-/// Records of a guest's code beyond this many are left out, of each of its lives.
+/// Most records of code for each of a guest's lives; others are left out.
 const CODES_MAX: usize = 128;
-/// Lives of a guest that are told apart where images are looked for; a recorder follows no more.
+/// Most lives of a guest to search for images; a recorder follows no more.
 pub(crate) const LIVES_MAX: usize = 64;
 
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
     ///
     /// # Errors
-    /// [`RecordingError`]: it can't be read, or isn't a recording that this version understands.
-    /// Damage inside is no error; see [`Recording::damages`].
+    /// [`RecordingError`] if it can't be read, or isn't a recording that this version understands. Damage inside is
+    /// not an error; see [`Recording::damages`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         if path == Path::new("-") {
             let source = Source::File(spool::spool(std::io::stdin().lock())?);
@@ -156,7 +155,7 @@ impl Recording {
         Recording::load(name, source)
     }
 
-    /// Opens a recording in memory; `name` is what messages call it.
+    /// Opens a recording in memory; `name` is its name in messages.
     ///
     /// # Errors
     /// As for [`Recording::open`].
@@ -333,7 +332,7 @@ impl Recording {
     /// Decodes the samples of a block.
     ///
     /// # Errors
-    /// What is wrong with the block, in words with its place.
+    /// A description of what is wrong with the block, with its place.
     pub fn samples(&self, place: &SampleBlockPlace) -> Result<SampleBlock, String> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Samples(samples) => Ok(samples),
@@ -365,12 +364,12 @@ impl Recording {
         &self.name
     }
 
-    /// Identity of the recording; `None` where the preamble is damaged.
+    /// Identity of the recording; `None` if the preamble is damaged.
     pub(crate) fn uuid(&self) -> Option<[u8; 16]> {
         self.uuid
     }
 
-    /// When the recording began, in nanoseconds of its monotonic clock.
+    /// The start, in nanoseconds of its monotonic clock.
     pub fn start_ns(&self) -> u64 {
         self.start_ns
     }
@@ -384,7 +383,7 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// How long was recorded, in seconds; 0 where nobody knows, as [`Recording::is_timed`] says.
+    /// The duration in seconds; 0 if unknown, see [`Recording::is_timed`].
     pub fn seconds(&self) -> f64 {
         match self.is_timed() {
             true => (self.end_ns() - self.start_ns) as f64 / 1e9,
@@ -392,7 +391,7 @@ impl Recording {
         }
     }
 
-    /// Whether its times are times: what was imported may have had none, and its samples are only in order.
+    /// Whether it has times: imported samples may only have an order.
     pub fn is_timed(&self) -> bool {
         let totals = self.end.as_ref().map_or(&[][..], |end| &end.totals);
         !totals
@@ -400,19 +399,19 @@ impl Recording {
             .any(|(name, _)| name == UNTIMED || name == SPANS_UNTIMED)
     }
 
-    /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, where a clock pair says.
+    /// Start of the recording in nanoseconds since 1970-01-01 00:00 UTC, if a clock pair gives it.
     pub(crate) fn start_realtime_ns(&self) -> Option<i64> {
         let pair = self.clocks.first()?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))
     }
 
-    /// What was recorded, where and how.
+    /// The target, the host and the method of recording.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// Which image is where, and when.
+    /// The mappings of images over time.
     pub fn spaces(&self) -> &Spaces {
         &self.spaces
     }
@@ -442,7 +441,7 @@ impl Recording {
         &self.code
     }
 
-    /// Adds a mapping that the file doesn't tell, from the start on.
+    /// Adds a mapping that the file doesn't have, from the start on.
     pub(crate) fn add_mapping(&mut self, space: u32, mapping: Mapping) {
         self.spaces.assume(space, &mapping);
         self.assumed.push(ModuleEvent {
@@ -452,7 +451,7 @@ impl Recording {
         });
     }
 
-    /// Mappings of images that were found out, and that the file doesn't tell.
+    /// Mappings of images that were found, and that the file doesn't have.
     pub(crate) fn assumed(&self) -> &[ModuleEvent] {
         &self.assumed
     }
@@ -462,7 +461,7 @@ impl Recording {
         &self.images
     }
 
-    /// What of embedded images can't be read, in words.
+    /// Descriptions of what can't be read of embedded images.
     pub(crate) fn damaged_sections(&self) -> impl Iterator<Item = String> {
         self.images.iter().flat_map(|PlacedPart { place, part }| {
             let faults = part.faults();
@@ -470,22 +469,22 @@ impl Recording {
         })
     }
 
-    /// Why it ended; `None` where it was cut.
+    /// Why it ended; `None` if it was truncated.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    /// How many bytes its parts take.
+    /// Sizes of its parts (bytes).
     pub fn sizes(&self) -> Sizes {
         self.sizes
     }
 
-    /// What of the file could not be read.
+    /// What could not be read of the file.
     pub fn damages(&self) -> &Damages {
         &self.damages
     }
 
-    /// The whole file, from its start.
+    /// The whole file.
     pub(crate) fn reader(&self) -> Box<dyn io::Read + '_> {
         self.source.reader()
     }

@@ -1,5 +1,5 @@
-//! The stack of a sample: registers, stack bytes and chains go in; frames with names come out, by the images at hand
-//! and the tables that travel with the recording.
+//! The stack of a sample. Input: registers, stack bytes and chains. Output: frames with names, by local images and
+//! embedded tables.
 
 pub(crate) mod embedded;
 mod runtimes;

@@ -1,5 +1,5 @@
-//! What all outputs have in common: foreign text made printable, names shortened, dates, JSON, and the width and
-//! colours of a screen.
+//! What all outputs share: untrusted text made printable, shortened names, dates, JSON, and the width and colours of
+//! a terminal.
 
 mod printable;
 mod names;

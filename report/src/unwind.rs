@@ -1,9 +1,8 @@
-//! Unwinding, offline: one sample's registers and stack bytes and the images' rule tables go in;
-//! frames come out, each saying how it was found, and the reason why the stack ended. A pure core:
-//! reads no file, no guest and no clock, and allocates only for the frames.
+//! Offline unwinding. Input: one sample's registers and stack bytes, and the images' rule tables. Output: frames,
+//! each with how it was found, and why the stack ended. Pure: reads no file, no guest and no clock, and allocates
+//! only for the frames.
 //!
-//! [`Stop::Complete`](uprof::Stop) is claimed only where call frame information or a zero says that
-//! there is no caller.
+//! [`Stop::Complete`](uprof::Stop) is returned only if call frame information or a zero says that there is no caller.
 
 mod registers;
 mod memory;

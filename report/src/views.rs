@@ -1,5 +1,5 @@
-//! Views for people: a gathered profile goes in, text or a picture comes out. Every one says what
-//! it rests on: how many samples, and what was lost, late or cut. [`VIEWS`] is the table of them.
+//! Views for people. Input: a gathered profile. Output: text or a picture, each with its account: how many samples,
+//! and what was lost, late or truncated. [`VIEWS`] is the table of them.
 
 pub mod caption;
 pub mod markdown;
@@ -34,17 +34,17 @@ use tree::TreeOptions;
 pub struct View {
     /// The flag, without its hyphens.
     pub name: &'static str,
-    /// What the flag's help says.
+    /// The flag's help text.
     pub about: &'static str,
-    /// Where it is written, and what its flag takes.
+    /// Where it is written, and the flag's value.
     pub output: Output,
     /// How samples are gathered for it.
     pub needs: Needs,
-    /// Makes it, before samples are gathered.
+    /// Creates it, before samples are gathered.
     pub begin: fn(&[Recording]) -> Box<dyn Drawn>,
 }
 
-/// Where a view is written, and what its flag takes.
+/// Where a view is written, and the flag's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// Text for standard output.
@@ -55,9 +55,9 @@ pub enum Output {
     Count,
     /// A file, which the flag may name.
     File {
-        /// What kind of file, as the flag's help says it.
+        /// The kind of file, for the flag's help.
         kind: &'static str,
-        /// The ending that it is given beside the recording.
+        /// The file name's ending beside the recording.
         ending: &'static str,
     },
 }
@@ -65,9 +65,9 @@ pub enum Output {
 /// How samples are gathered for a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// Added up: nothing but the profile.
+    /// Summed: only the profile.
     Counts,
-    /// One by one, in the order of the file: [`Drawn::add`] is called for each.
+    /// One by one, in file order: [`Drawn::add`] is called for each.
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
@@ -91,9 +91,9 @@ pub const VIEWS: &[View] = &[
     html::VIEW,
 ];
 
-/// A view while it is made.
+/// A view under construction.
 pub trait Drawn {
-    /// Takes a sample of `recordings`, if the view needs them one by one.
+    /// Adds a sample of `recordings`, if the view needs them one by one.
     fn add(&mut self, recordings: &[Recording], sampled: &Sampled) {
         let _ = (recordings, sampled);
     }
@@ -105,17 +105,17 @@ pub trait Drawn {
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool>;
 }
 
-/// A view that needs nothing but the profile is a function.
+/// A view that needs only the profile is a function.
 impl<F: FnMut(&Shown<'_>, &mut dyn Write) -> io::Result<bool>> Drawn for F {
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         self(shown, out)
     }
 }
 
-/// What a view shows.
+/// The content of a view.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
-    /// The recordings that were added up.
+    /// The recordings.
     pub recordings: &'a [Recording],
     /// Their samples.
     pub profile: &'a Profile,
@@ -123,11 +123,11 @@ pub struct Shown<'a> {
     pub library: Option<&'a Library>,
     /// The function that the view is about, or how many things it shows; empty for one that is about all.
     pub function: &'a str,
-    /// How it is shown.
+    /// How to show it.
     pub form: &'a Form,
 }
 
-/// In which form a table is written.
+/// The form of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TableForm {
     /// For a terminal.
@@ -139,7 +139,7 @@ pub enum TableForm {
     Github,
 }
 
-/// How views are shown. Each takes of it what concerns it.
+/// Options of views. Each uses those that concern it.
 #[derive(Debug, Clone, Default)]
 pub struct Form {
     /// Form of the table of functions.
@@ -148,27 +148,27 @@ pub struct Form {
     pub rows: usize,
     /// Levels of the tree; 0 for all.
     pub depth: usize,
-    /// Least share of the samples, 0 to 1, of what is shown, if not the view's own.
+    /// The least share of the samples, 0 to 1, to show, instead of the view's default.
     pub least_share: Option<f64>,
     /// Innermost frames first.
     pub reverse: bool,
-    /// Whether recursion is told once, if not as the view has it.
+    /// Whether to collapse recursion, instead of the view's default.
     pub fold: Option<bool>,
     /// Instructions even where source lines are known.
     pub assembly: bool,
     /// Whether to open the source files that images and recordings name.
     pub sources: bool,
-    /// Names as the linker has them.
+    /// Mangled names.
     pub mangled: bool,
-    /// Whether to tell the command line, the host's name and folders.
+    /// Whether to show the command line, the host's name and folders.
     pub identify: bool,
     /// The flags that chose samples and frames; empty where all are shown.
     pub chosen: String,
-    /// What texts are written on.
+    /// The terminal.
     pub screen: Screen,
 }
 
-/// What fits under the title of a picture 1200 pixels wide, less the words for what doesn't.
+/// Letters that fit under the title of a picture 1200 pixels wide, less the text for omitted ones.
 const SUBTITLE_LETTERS: usize = 130;
 
 impl Shown<'_> {

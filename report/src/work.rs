@@ -1,45 +1,44 @@
-//! What a run may do for what it reads: an amount of steps that does for any sound recording, and more for
-//! each byte of the files that are read. What asks for more was made to: rules of unwinding that loop, a
-//! stack of a thousand frames in each of a million samples of a few kilobytes, units of DWARF that all
-//! have every address, an output of terabytes.
+//! The budget of a run: a number of steps that is enough for any intact recording, and more for each byte of the
+//! files that are read. Only hostile input needs more: unwind rules that loop, a stack of a thousand frames in each
+//! of a million samples of a few kilobytes, DWARF units that all have every address, an output of terabytes.
 //!
-//! Whoever repeats work that a stranger chose counts it here. Where nobody has set a limit there is none.
+//! Code whose work depends on untrusted input counts it here. Without [`limit`] there is no limit.
 
 use crate::mapped;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What any run may do; a step takes some nanoseconds, and fifty times as many in a build for tests.
+/// The budget of any run; a step takes some nanoseconds, and fifty times as many in a debug build.
 const BASE_STEPS: u64 = if cfg!(debug_assertions) {
     1 << 24
 } else {
     3 << 26
 };
-/// What a byte that is read may cost: stacks of 50 frames that were recorded take less than 50.
+/// The budget for each byte that is read: recorded stacks of 50 frames take less than 50.
 const STEPS_PER_BYTE: u64 = 512;
-/// Steps of a thread that are not told to the others yet.
+/// Steps of a thread that are not added to the total yet.
 const UNTOLD_MAX: u64 = 1 << 12;
 
-/// What was done.
+/// All steps so far.
 static DONE: AtomicU64 = AtomicU64::new(0);
-/// What may be done as far as files were read when somebody last looked; without bound at first.
+/// The budget, by the files read at the last check; unlimited at first.
 static MOST: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Who is told when it is used up.
+/// Called when it is used up.
 static USED_UP: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
     static UNTOLD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on a run has a limit, on top of what it has done; past it `used_up` is called, which ends the run.
+/// Sets a limit, from now on; past it `used_up` is called, which ends the run.
 pub fn limit(used_up: fn()) {
     let _ = USED_UP.set(used_up);
     DONE.store(0, Ordering::Relaxed);
     MOST.store(most(), Ordering::Relaxed);
 }
 
-/// From now on there is no limit.
+/// Removes the limit.
 pub fn unlimit() {
     MOST.store(u64::MAX, Ordering::Relaxed);
 }

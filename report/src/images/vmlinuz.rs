@@ -1,17 +1,17 @@
-//! Compressed kernels for x86: a bzImage goes in, the kernel's ELF file that is packed in it comes out. Where that
-//! lies its header says (Linux, Documentation/arch/x86/boot.rst, version 2.08 of the protocol and later); how it is
-//! packed, its first bytes. A hostile one is given up, never trusted for its size.
+//! Compressed kernels for x86. Input: a bzImage. Output: the kernel's ELF file, its payload. The header has its
+//! offset (Linux, Documentation/arch/x86/boot.rst, version 2.08 of the protocol and later); its first bytes show the
+//! compression. The stated size is not trusted.
 
 use super::debugdata::unpack_xz;
 use super::unpacked_max;
 use std::io::Read;
 
-/// No kernel takes more (bytes, unpacked); Debian's has 75 MiB.
+/// The largest kernel (bytes, unpacked); Debian's has 75 MiB.
 const KERNEL_BYTES_MAX: u64 = 512 << 20;
-/// What kernels' xz may look back to (bytes): the most that scripts/xz_wrap.sh of Linux ever asked for.
+/// The largest dictionary of kernels' xz (bytes): the largest in any version of Linux's scripts/xz_wrap.sh.
 const DICTIONARY_BYTES_MAX: usize = 128 << 20;
 
-/// Places in the header.
+/// Offsets in the header.
 const SECTORS_AT: usize = 0x1f1;
 const MAGIC_AT: usize = 0x202;
 const VERSION_AT: usize = 0x206;
@@ -20,7 +20,7 @@ const PAYLOAD_BYTES_AT: usize = 0x24c;
 const MAGIC: &[u8] = b"HdrS";
 const SECTOR_BYTES: usize = 512;
 
-/// The kernel in `file`, unpacked; `None` if that is no bzImage.
+/// The kernel in `file`, unpacked; `None` if `file` isn't a bzImage.
 ///
 /// # Errors
 /// Why it can't be unpacked, in a few words.
@@ -48,7 +48,7 @@ fn word(file: &[u8], at: usize) -> Option<usize> {
 }
 
 fn payload(file: &[u8]) -> Option<&[u8]> {
-    // 0 stands for 4, as the oldest loaders had it.
+    // 0 means 4, for the oldest loaders.
     let sectors = match *file.get(SECTORS_AT)? {
         0 => 4,
         sectors => usize::from(sectors),
@@ -64,7 +64,7 @@ fn unpack_payload(packed: &[u8]) -> Result<Vec<u8>, &'static str> {
         [0x1f, 0x8b, ..] => read(flate2::read::GzDecoder::new(packed), most_bytes),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::Decoder::with_buffer(packed)
             .ok()
-            // Behind it stands its size.
+            // Its size follows.
             .and_then(|decoder| read(decoder.single_frame(), most_bytes)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
             unpack_xz(packed, most_bytes, DICTIONARY_BYTES_MAX)

@@ -1,5 +1,5 @@
-//! What to do where a profile says little: counts of what is in it go in, a line comes out for each thing that keeps
-//! it from saying more, with the remedy. The same for reports and for the end of a recording.
+//! Advice on poor profiles. Input: counts of what is in a profile. Output: a line for each thing that makes it poor,
+//! with the remedy. The same for reports and for the end of a recording.
 
 use crate::profile::Profile;
 use crate::recording::account::share;
@@ -7,35 +7,35 @@ use uprof::Stop;
 
 /// Most stack bytes that perf events give of a process.
 const KERNEL_STACK_BYTES: u32 = 65_528;
-/// Fewer samples than this are no reason for advice.
+/// The fewest samples that give advice.
 const LEAST: u64 = 20;
 
-/// What is known of a profile, in samples; those of the other counts are among `counted`, but for `waiting`.
+/// What is known of a profile, in samples. All but `waiting` are part of `counted`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// What counts.
+    /// Counted samples.
     pub counted: u64,
-    /// Stacks that end after one or two frames, and not because they are whole.
+    /// Incomplete stacks that end after one or two frames.
     pub shallow: u64,
-    /// Stacks that end before they are whole, these and others; not those that changed while they were read, which
-    /// nothing about the guest's code mends.
+    /// Incomplete stacks, those included; without those that changed while they were read, which no change to the
+    /// guest's code can help.
     pub cut: u64,
-    /// Stacks that end where the recorded stack bytes do.
+    /// Stacks that end where the recorded stack bytes end.
     pub window_ends: u64,
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
-    /// A warning tells already where names are missing, and what to do.
+    /// A warning already says which names are missing, and what to do.
     pub tells_unnamed: bool,
-    /// What doesn't count, as the vCPU or thread was not running.
+    /// Samples not counted because the vCPU or thread wasn't running.
     pub waiting: u64,
-    /// The function of a guest with the most samples of its own, and how many.
+    /// The guest's function with the most own samples, and their number.
     pub most: Option<(String, u64)>,
-    /// Stack bytes that were asked for.
+    /// Requested stack bytes.
     pub stack_bytes: u32,
 }
 
 impl Counts {
-    /// Those of a profile of `stack_bytes` a sample; of guests if `is_guest`.
+    /// The signs of a profile with `stack_bytes` for each sample; of guests if `is_guest`.
     pub(crate) fn of(profile: &Profile, is_guest: bool, stack_bytes: u32) -> Counts {
         let Profile {
             account, labels, ..
@@ -85,7 +85,7 @@ pub(crate) fn advice(counts: &Counts) -> Vec<String> {
         .collect()
 }
 
-/// Whether `part` is more than so many percent of `whole`, if that is enough to tell.
+/// Whether `part` is more than `percent` of `whole`, if that has enough samples.
 fn exceeds(part: u64, whole: u64, percent: u64) -> bool {
     whole >= LEAST && u128::from(part) * 100 > u128::from(whole) * u128::from(percent)
 }
@@ -119,7 +119,7 @@ fn unnamed(counts: &Counts) -> Option<String> {
     })
 }
 
-/// If most stacks end at once, or before they are whole.
+/// If most stacks end at once, or are incomplete.
 fn short(counts: &Counts) -> Option<String> {
     let others = counts.cut.saturating_sub(counts.window_ends);
     let (part, how) = match exceeds(counts.shallow, counts.counted, 50) {
@@ -138,7 +138,7 @@ fn short(counts: &Counts) -> Option<String> {
     Some(format!("most stacks ({share}) end {how}: {remedy}"))
 }
 
-/// If more than one in a hundred stacks end where the recorded bytes do.
+/// If more than 1 % of stacks end where the recorded bytes end.
 fn window(counts: &Counts) -> Option<String> {
     let remedy = match counts.stack_bytes {
         bytes if !has_stacks(bytes) => {
@@ -161,8 +161,8 @@ fn window(counts: &Counts) -> Option<String> {
         .then(|| format!("{share} of the stacks end where the recorded stack bytes do: {remedy}"))
 }
 
-/// Whether so many stack bytes were asked for to unwind whole stacks, rather than for the callers of
-/// functions without a frame.
+/// Whether the requested stack bytes are for unwinding whole stacks, rather than for the callers of functions without
+/// a frame pointer.
 fn has_stacks(stack_bytes: u32) -> bool {
     stack_bytes >= 1024
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use uprof::{Row, State};
 
-/// Limits set by the user; the default counts all running samples.
+/// The user's filters; the default counts all running samples.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Not before this time, in nanoseconds from the start of the recording.
@@ -23,11 +23,11 @@ pub struct Filter {
     pub pids: BTreeSet<u32>,
     /// Only processes whose name matches.
     pub process: Option<Regex>,
-    /// What is counted; `None` for samples, unless no sample counts and time does.
+    /// The unit to count; `None` for samples, or time if no samples count.
     pub unit: Option<Unit>,
     /// States that count; empty for running only where samples are counted, else for all.
     pub states: BTreeSet<State>,
-    /// No waits shorter than this, in nanoseconds; where a row is of several, their mean decides.
+    /// No waits shorter than this, in nanoseconds; for a row of several waits, their mean.
     pub min_wait_ns: Option<u64>,
     /// No waits longer than this.
     pub max_wait_ns: Option<u64>,
@@ -39,7 +39,7 @@ pub struct Filter {
     pub hide: Option<Regex>,
 }
 
-/// What becomes of a sample.
+/// What to do with a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Counts(Weight),
@@ -49,7 +49,7 @@ pub(crate) enum Verdict {
 }
 
 impl Filter {
-    /// Whether a row counts, as far as its unit, time, vCPU, thread and state go, and what it weighs.
+    /// Whether a row counts, by its unit, time, vCPU, thread and state, and its weight.
     pub(crate) fn verdict(&self, recording: &Recording, row: &Row<'_>) -> Verdict {
         let unit = self.unit.unwrap_or_default();
         if Unit::of(row) != unit {
@@ -91,7 +91,7 @@ impl Filter {
         pid.is_some_and(|pid| self.pids.contains(&pid))
     }
 
-    /// What a row adds to the part of time that is looked at; of a wait, what lies in it.
+    /// A row's weight in the selected time; of a wait, the part in it.
     fn weigh(&self, since_ns: u64, row: &Row<'_>) -> Option<Weight> {
         let whole = Unit::weigh(row);
         let from_ns = self.from_ns.unwrap_or(0);
@@ -110,7 +110,7 @@ impl Filter {
         })
     }
 
-    /// Whether a block whose samples lie between these times can have any that count.
+    /// Whether a block with samples between these times can have any that count.
     pub(crate) fn may_have(&self, recording: &Recording, first_ns: u64, last_ns: u64) -> bool {
         let start_ns = recording.start_ns();
         let early = |from_ns| last_ns.saturating_sub(start_ns) < from_ns;
@@ -118,7 +118,7 @@ impl Filter {
         !self.from_ns.is_some_and(early) && !self.to_ns.is_some_and(late)
     }
 
-    /// The part of a recording that is looked at, in nanoseconds from its start; never empty.
+    /// The selected part of a recording, in nanoseconds from its start; never empty.
     pub(crate) fn window(&self, recording: &Recording) -> Range<u64> {
         self.window_of(recording.end_ns().saturating_sub(recording.start_ns()))
     }

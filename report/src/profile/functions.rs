@@ -1,5 +1,5 @@
-//! Functions by their samples, or time: a profile goes in, rows come out, those that are to be shown, and what
-//! they are called. Every form of that table is written from them.
+//! Functions by samples or time. Input: a profile. Output: the rows to show, with their names. All formats of the
+//! table are written from them.
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
@@ -12,7 +12,7 @@ pub struct TopOptions {
     pub rows: usize,
     /// Least share of the samples, 0 to 1, that a function must have in its stacks.
     pub least_share: f64,
-    /// What the table is written on.
+    /// The terminal.
     pub screen: Screen,
 }
 
@@ -31,9 +31,9 @@ impl Default for TopOptions {
 pub struct TopRow {
     /// The function.
     pub label: LabelId,
-    /// Samples whose innermost frame it was.
+    /// Samples with it as the innermost frame.
     pub own: u64,
-    /// Samples in whose stack it was.
+    /// Samples with it in their stack.
     pub total: u64,
 }
 
@@ -58,7 +58,7 @@ pub fn rows(profile: &Profile) -> Vec<TopRow> {
     rows
 }
 
-/// How many functions there are, and those that are shown.
+/// The number of functions, and the rows to show.
 pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRow>) {
     let all = rows(profile);
     let least = (options.least_share * profile.account.counted as f64).ceil() as u64;
@@ -71,7 +71,7 @@ pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRo
     (count, shown.collect())
 }
 
-/// What a row is called: its function, and where that is, behind `used` columns.
+/// A row's name: its function and image, after `used` columns.
 pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize) -> String {
     let labels = &profile.labels;
     let mark = match labels.get(row.label).inlined {

@@ -1,6 +1,6 @@
-//! From blocks of samples to one stack tree: blocks are decoded, walked and counted in parallel, a
-//! batch at a time, then joined in file order, so that the result is the same with any number of
-//! threads and memory does not grow with the recording.
+//! From blocks of samples to one stack tree: blocks are decoded, unwound and counted in parallel, a batch at a time,
+//! then joined in file order, so that the result doesn't depend on the number of threads, nor memory on the size of
+//! the recording.
 
 mod chains;
 mod block;
@@ -28,7 +28,7 @@ use rayon::prelude::*;
 use uprof::cold::TargetKind;
 use uprof::{State, Stop, Task, WordMap};
 
-/// How fine the frames of a view are.
+/// The granularity of a view's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
     /// Functions.
@@ -40,9 +40,9 @@ pub enum By {
     Module,
     /// Instructions.
     Address,
-    /// Instructions, with function and line kept apart: for exports.
+    /// Instructions, with separate functions and lines: for exports.
     Place,
-    /// As [`By::Place`], and on which lines functions are declared.
+    /// As [`By::Place`], with the lines on which functions are declared.
     Declared,
 }
 
@@ -51,13 +51,13 @@ pub enum By {
 pub struct Options {
     /// Which samples and frames.
     pub filter: Filter,
-    /// How fine.
+    /// The granularity.
     pub by: By,
     /// Show inlined functions as frames.
     pub inlines: bool,
-    /// Readable names.
+    /// Demangle names.
     pub demangle: bool,
-    /// How samples with raw stack bytes are unwound.
+    /// How to unwind samples with raw stack bytes.
     pub unwind: crate::unwind::Options,
     /// A frame with the vCPU's or thread's name under every stack.
     pub by_task: bool,
@@ -85,39 +85,39 @@ impl Default for Options {
     }
 }
 
-/// A sample that counts.
+/// A counted sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sampled {
-    /// Which of the recordings it is from.
+    /// The number of its recording.
     pub recording: usize,
-    /// When, in nanoseconds from the start of its recording.
+    /// Its time, in nanoseconds from the start of its recording.
     pub since_ns: u64,
-    /// Of which vCPU or thread.
+    /// Its vCPU or thread.
     pub task: Task,
     /// Its address space: the task's, or that of the root of a guest's page tables.
     pub space: u32,
-    /// What that was doing.
+    /// The state of that.
     pub state: State,
     /// Why its stack ends.
     pub stop: Stop,
     /// Its stack.
     pub node: NodeId,
-    /// What it weighs.
+    /// Its weight.
     pub weight: Weight,
-    /// In which unit: the profile's.
+    /// The unit of the weight: the profile's.
     pub unit: Unit,
 }
 
-/// Takes samples one by one, in file order, with the profile as far as it is gathered.
+/// Receives samples one by one, in file order, with the profile gathered so far.
 pub type Each<'a> = dyn FnMut(&Sampled, &Profile) + 'a;
 
-/// Is told how many samples are done, of how many.
+/// Receives the numbers of samples done and in all.
 pub type OnProgress<'a> = dyn Fn(u64, u64) + 'a;
 
-/// What a sample that is looked at by itself costs of what a run may do: tens of millions of them may be in
-/// a few kilobytes.
+/// The cost of a sample that is handled by itself, of a run's budget of steps: a few kilobytes may have tens of
+/// millions.
 const STEPS_PER_SAMPLE: u64 = 32;
-/// Blocks that are in memory at one time.
+/// Blocks in memory at a time.
 const BATCH: usize = 16;
 
 /// Gathers the samples of `recordings`; their time off the processor, or in calls of a trace, where the filter says so,
@@ -132,7 +132,7 @@ pub fn gather(
     let mut in_unit = |unit: Unit| {
         let mut options = options.clone();
         options.filter.unit = Some(unit);
-        // A fresh borrow: where the first pass counts nothing, a second follows.
+        // A new borrow: if the first pass counts nothing, a second follows.
         let each: Option<&mut Each<'_>> = match &mut each {
             Some(each) => Some(&mut **each),
             None => None,
@@ -232,7 +232,7 @@ fn gather_unit(
     profile
 }
 
-/// What the regular expressions say of a label.
+/// Which regular expressions match a label.
 #[derive(Debug, Clone, Copy)]
 struct Flags {
     focus: bool,
@@ -240,7 +240,7 @@ struct Flags {
     hide: bool,
 }
 
-/// What is known of the stacks down to a node.
+/// What is known of the stacks up to a node.
 #[derive(Debug, Clone, Copy, Default)]
 struct Passed {
     focus: bool,
@@ -254,13 +254,13 @@ struct Gathering<'a, 's> {
     naming: Naming<'a, 's>,
     /// By label number.
     flags: Vec<Flags>,
-    /// Where the stacks of this recording begin.
+    /// The node at which the stacks of this recording begin.
     base: NodeId,
-    /// Its processes, if they are told apart.
+    /// Its processes, if they are distinguished.
     processes: Option<Processes>,
 }
 
-/// A local node's place in the tree, and what was passed on the way.
+/// A local node's place in the tree, and the matches on the way there.
 type Joined = Option<(NodeId, Passed)>;
 
 impl Gathering<'_, '_> {
@@ -347,7 +347,7 @@ impl Gathering<'_, '_> {
             let label = naming::plain(&mut profile.labels, "[no frame]");
             return (profile.tree.child(root, label), Passed::default());
         };
-        // Upwards to what is joined already, then down again.
+        // Up to what is already joined, then down again.
         let mut path = Vec::new();
         let mut at = Some(leaf);
         let mut here = (root, Passed::default());
@@ -395,7 +395,7 @@ impl Gathering<'_, '_> {
         (profile.tree.child(parent, label), passed)
     }
 
-    /// Asks the regular expressions about labels that are new.
+    /// Matches the regular expressions with new labels.
     fn ask(&mut self, labels: &Labels) {
         let filter = &self.options.filter;
         let is_time = filter.unit == Some(Unit::OffCpu);
@@ -416,11 +416,10 @@ impl Gathering<'_, '_> {
     }
 }
 
-/// Most that a profile counts: 146 years of nanoseconds. No sum of parts of it overflows, whatever a
-/// recording claims.
+/// The largest count of a profile: 146 years of nanoseconds. No sum of parts of it overflows, for any recording.
 const COUNTED_MAX: u64 = 1 << 62;
 
-/// Counts a row that counts; returns how much of it.
+/// Counts a row and returns its counted weight.
 fn count(row: &LocalRow, account: &mut Account) -> u64 {
     let amount = row.weight.amount.min(COUNTED_MAX - account.counted);
     account.counted += amount;
@@ -439,8 +438,8 @@ fn count(row: &LocalRow, account: &mut Account) -> u64 {
     amount
 }
 
-/// Whether a kernel function is the scheduler's own way off the processor: every wait has it innermost, and
-/// it says nothing of why. What called it does.
+/// Whether a kernel function is part of the scheduler's switch: every wait has it innermost, and only its callers
+/// tell the reason.
 fn is_scheduler(name: &str) -> bool {
     let function = name.split(['+', ' ']).next().unwrap_or(name);
     SCHEDULER.contains(&function)
@@ -464,7 +463,7 @@ const SCHEDULER: [&str; 14] = [
     "__cond_resched",
 ];
 
-/// What recordings are called in a view that has several: file names, numbered where they don't tell them apart.
+/// The recordings' names in a view of several: file names, numbered where they are equal.
 pub(crate) fn names(recordings: &[&Recording]) -> Vec<String> {
     let short = |recording: &Recording| {
         let name = recording.name();

@@ -1,5 +1,5 @@
-//! Labels: what a frame is called in a view, each kept once. Names come from guests and images,
-//! which may be hostile: no control character leaves this file.
+//! Labels: the names of frames in a view, each kept once. Names come from guests and images, which may be hostile:
+//! this file removes all control characters.
 
 use crate::text::printable;
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ pub type LabelId = u32;
 /// Number of a text in a [`Labels`] table; 0 is the empty text.
 pub type TextId = u32;
 
-/// What a frame is called, at the detail that the view asked for.
+/// A frame's label, in the detail that the view needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Label {
-    /// Function, or what stands for it.
+    /// Function, or what is shown instead.
     pub name: TextId,
     /// Path of the image; empty if unknown.
     pub module: TextId,
@@ -31,9 +31,9 @@ pub struct Label {
     pub is_return: bool,
     /// Of the kernel's half of the address space.
     pub kernel: bool,
-    /// Inlined into the frame that stands before it.
+    /// Inlined into the frame before it.
     pub inlined: bool,
-    /// No symbol was found: the name is module and offset.
+    /// There is no symbol: the name is module and offset.
     pub unknown: bool,
     /// It stands for no code, but for a process, a thread or a stack without frames: no filter asks for it.
     pub made: bool,
@@ -104,8 +104,7 @@ impl Labels {
         path.rsplit_once('/').map_or(path, |(_, name)| name)
     }
 
-    /// The module of a label as it stands behind a name: ` [libc.so.6]`, or nothing where it is
-    /// not known or the name says it already.
+    /// The module of a label, to follow a name: ` [libc.so.6]`, or nothing if it is unknown or part of the name.
     pub fn module_suffix(&self, id: LabelId) -> String {
         match self.module_name(id).trim_matches(['[', ']']) {
             "" => String::new(),

@@ -1,12 +1,11 @@
-//! Recursion folded: a stack tree goes in, and the same samples with each chain of calls that follows
-//! upon itself told once come out. `main;walk;walk;leaf` becomes `main;walk;leaf`, and `eval;apply;eval;apply`
-//! becomes `eval;apply`. No sample is lost; what is lost is how deep it was.
+//! Collapsed recursion: a stack tree in which each repeated cycle of calls is kept once. `main;walk;walk;leaf`
+//! becomes `main;walk;leaf`, and `eval;apply;eval;apply` becomes `eval;apply`. No sample is lost, only the depth.
 
 use crate::profile::labels::LabelId;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::borrow::Cow;
 
-/// Most functions that call each other in a round. Parsers have a few; what is longer is left as it is.
+/// Most functions in a cycle of calls. Parsers have a few; longer cycles are left as they are.
 const ROUND_MAX: usize = 8;
 
 /// A tree without recursion.
@@ -14,22 +13,22 @@ const ROUND_MAX: usize = 8;
 pub(crate) struct Folded {
     /// The same samples.
     pub tree: StackTree,
-    /// Where each node of the tree before is, by its number.
+    /// For each node of the old tree, its new number.
     pub places: Vec<NodeId>,
-    /// For each node of the new tree, what was folded there.
+    /// For each node of the new tree, what was collapsed there.
     pub rounds: Vec<Rounds>,
 }
 
-/// A recursion that begins at a node.
+/// Recursion that begins at a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rounds {
-    /// Functions in a round; 0 where nothing was folded.
+    /// Functions in a cycle; 0 where nothing was collapsed.
     pub functions: usize,
-    /// Most rounds of a stack.
+    /// The most cycles of a stack.
     pub most: u32,
 }
 
-/// `tree` as a view has it: turned over, or without recursion, or both.
+/// `tree` as a view needs it: inverted, without recursion, or both.
 pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, StackTree> {
     let turned = match reverse {
         true => Cow::Owned(tree.reversed()),
@@ -41,7 +40,7 @@ pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, Stac
     }
 }
 
-/// Folds `tree`.
+/// Collapses recursion in `tree`.
 pub(crate) fn folded(tree: &StackTree) -> Folded {
     let count = tree.nodes().len();
     let mut folded = Folded {
@@ -49,16 +48,16 @@ pub(crate) fn folded(tree: &StackTree) -> Folded {
         places: vec![ROOT; count],
         rounds: Vec::new(),
     };
-    // For each node of the tree before, how many rounds of a recursion end there.
+    // For each node of the old tree, how many cycles of a recursion end there.
     let mut ended = vec![1_u32; count];
-    // Callers stand before what they called.
+    // Callers precede callees.
     for (number, node) in tree.nodes().iter().enumerate().skip(1) {
         let at = folded.places[node.parent as usize];
         let place = match round(&folded.tree, at, node.label) {
             None => folded.tree.child(at, node.label),
             Some(functions) => {
                 let end = up(&folded.tree, at, functions - 1);
-                // The round before ended at the nearest caller that has the same place.
+                // The previous cycle ended at the nearest caller with the same place.
                 let mut before = node.parent;
                 while folded.places[before as usize] != end {
                     before = tree.nodes()[before as usize].parent;
@@ -87,7 +86,7 @@ pub(crate) fn folded(tree: &StackTree) -> Folded {
     folded
 }
 
-/// How many functions, ending with `label` called from `at`, are those that stand before them once more.
+/// The length of the cycle, ending with `label` called from `at`, that repeats the functions before it.
 fn round(tree: &StackTree, at: NodeId, label: LabelId) -> Option<usize> {
     let mut outwards = [LabelId::MAX; 2 * ROUND_MAX];
     outwards[0] = label;
@@ -103,7 +102,7 @@ fn round(tree: &StackTree, at: NodeId, label: LabelId) -> Option<usize> {
     (1..=known / 2).find(is_round)
 }
 
-/// The node so many calls further out.
+/// The node `calls` further out.
 fn up(tree: &StackTree, node: NodeId, calls: usize) -> NodeId {
     (0..calls).fold(node, |at, _| tree.nodes()[at as usize].parent)
 }

@@ -1,5 +1,5 @@
-//! The stack tree: every path of labels from an outermost frame inwards, each once, with the
-//! samples that end there. Parents stand before their children.
+//! The stack tree: every path of labels from an outermost frame inwards, each once, with the samples that end there.
+//! Parents precede children.
 
 use crate::profile::labels::{LabelId, Labels};
 use uprof::WordMap;
@@ -16,7 +16,7 @@ pub struct Node {
     pub parent: NodeId,
     /// The frame.
     pub label: LabelId,
-    /// What ends here, in the profile's unit: samples, or nanoseconds.
+    /// The count that ends here, in the profile's unit: samples, or nanoseconds.
     pub count: u64,
 }
 
@@ -56,7 +56,7 @@ impl StackTree {
         node
     }
 
-    /// Adds what ends at `node`.
+    /// Adds a count that ends at `node`.
     pub(crate) fn add(&mut self, node: NodeId, count: u64) {
         if let Some(node) = self.nodes.get_mut(node as usize) {
             node.count += count;
@@ -115,7 +115,7 @@ impl StackTree {
         self.nodes[node as usize].label
     }
 
-    /// The same samples with every stack turned over: innermost frames first.
+    /// The same samples with every stack inverted: innermost frames first.
     pub(crate) fn reversed(&self) -> StackTree {
         let mut turned = StackTree::default();
         for (number, node) in self
@@ -131,7 +131,7 @@ impl StackTree {
         turned
     }
 
-    /// For each label: samples whose innermost frame it is, and samples in whose stack it is.
+    /// For each label: samples with it as the innermost frame, and samples with it in their stack.
     pub(crate) fn by_label(&self, labels: &Labels) -> Vec<(u64, u64)> {
         let totals = self.totals();
         let mut counts = vec![(0, 0); labels.len()];
@@ -140,7 +140,7 @@ impl StackTree {
                 continue;
             };
             count.0 += node.count;
-            // A recursive function has each sample once: at its outermost frame.
+            // A recursive function counts each sample once: at its outermost frame.
             let again = self.outwards(node.parent).any(|label| label == node.label);
             if !again {
                 count.1 += totals[number];

@@ -1,5 +1,5 @@
-//! What a report rests on: how many samples there were, which of them count, and everything that
-//! was lost, late or cut short. Every view shows it, so that no picture looks better than its data.
+//! The account of a report: how many samples there were, which of them count, and everything that was lost, late or
+//! truncated. Every view shows it, so that no picture looks better than its data.
 
 use crate::recording::Recording;
 use crate::recording::processes;
@@ -9,19 +9,19 @@ use uprof::cold::{Loss, LossReason, TargetKind};
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 use uprof::{Due, State, Stop};
 
-/// Counts of samples, or their times, and of what is missing. What counts is in the account's unit; what
-/// doesn't is told in samples, or waits.
+/// Counts of samples, or their times, and of what is missing. What counts is in the account's unit; what doesn't is
+/// in samples, or waits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Account {
     /// What is counted.
     pub unit: Unit,
     /// Samples read from the file.
     pub read: u64,
-    /// What the view shows, in its unit: samples, or nanoseconds.
+    /// The total that the view shows, in its unit: samples, or nanoseconds.
     pub counted: u64,
-    /// The same by state, with the samples or waits that it is of.
+    /// The same by state, with the number of samples or waits.
     pub counted_rows: BTreeMap<State, Weight>,
-    /// What is in the recordings in other units than this one.
+    /// The recordings' counts in other units.
     pub other_units: BTreeMap<Unit, u64>,
     /// Samples left out because of time, vCPU or thread.
     pub outside: u64,
@@ -31,15 +31,15 @@ pub struct Account {
     pub unended: u64,
     /// Samples left out by `--focus` and `--ignore`.
     pub unfocused: u64,
-    /// Counted samples whose stack was cut, by reason.
+    /// Counted samples with a truncated stack, by reason.
     pub cut: BTreeMap<Stop, u64>,
     /// Counted samples taken more than [`LATE_NS`] after their deadline.
     pub late: u64,
     /// Counted samples without any frame.
     pub empty: u64,
-    /// Images used in spite of another build-id than the recorded one.
+    /// Images used in spite of a different build-id.
     pub forced: u64,
-    /// Counted samples whose stack ends after one or two frames, and not because it is whole.
+    /// Counted samples with an incomplete stack of one or two frames.
     pub shallow: u64,
     /// Counted samples whose innermost function's caller may be missing.
     pub lacking: u64,
@@ -51,39 +51,38 @@ pub struct Account {
     pub damaged: u64,
     /// Stretches of damage.
     pub damages: u64,
-    /// The recording has no end record: the recorder was killed, or the file was cut.
+    /// The recording has no end record: the recorder was killed, or the file was truncated.
     pub unfinished: u64,
-    /// Waits that had begun before their recording, and threads that did nothing but wait, or run, all through
-    /// it: their time is not known.
+    /// Waits that began before the recording, and threads that only waited, or only ran, throughout it: their time is
+    /// not known.
     pub untold: [u64; 2],
-    /// Processor time that the samples of recordings stand for which have a gap to what the kernel
-    /// counted, in nanoseconds.
+    /// CPU time by samples, in nanoseconds, of recordings in which it is less than the kernel's count.
     pub sampled_ns: u64,
-    /// What the kernel counted for those.
+    /// CPU time of those by the kernel's count.
     pub counted_ns: u64,
-    /// Lengths of the recordings, in seconds, added up.
+    /// Total duration of the recordings, in seconds.
     pub seconds: f64,
-    /// Of some recordings nobody knows how long they are.
+    /// The duration of some recordings is unknown.
     pub untimed: bool,
-    /// Deadlines that there were in them.
+    /// Sampling deadlines in them.
     pub deadlines: f64,
 }
 
-/// What a recorder calls [`Account::untold`] at the end of a recording.
+/// The recorder's name of [`Account::untold`] at the end of a recording.
 const UNTOLD: [&str; 2] = [
     "waits_begun_before_and_left_out",
     "threads_that_never_switched",
 ];
 
-/// Whether a stack that stopped so misses outer frames.
+/// Whether a stack with this stop lacks outer frames.
 pub(crate) fn is_cut(stop: Stop) -> bool {
     !matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Unsaid)
 }
 
-/// Whether a stack that stopped so, in a target of `kind`, ends after one or two frames, and not because
-/// it is whole. `kernel` says of each frame whether it is the kernel's.
+/// Whether a stack with this stop, in a target of `kind`, is incomplete and ends after one or two frames. `kernel`
+/// says for each frame whether it is the kernel's.
 pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Item = bool>) -> bool {
-    // What changed while it was read says nothing about the code, either.
+    // A stack that changed while it was read says nothing about the code.
     if matches!(stop, Stop::Complete | Stop::NotWalked | Stop::Moved) {
         return false;
     }
@@ -94,7 +93,7 @@ pub(crate) fn is_shallow(stop: Stop, kind: TargetKind, kernel: impl Iterator<Ite
 }
 
 impl Account {
-    /// Counts what a recorder reports as lost.
+    /// Counts the losses that a recorder reports.
     pub(crate) fn add_losses(&mut self, losses: &[Loss]) {
         for loss in losses {
             let sum = self.lost.entry(loss.reason).or_default();
@@ -118,7 +117,7 @@ impl Account {
             let found = totals.iter().find(|(name, _)| name == wanted);
             *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
         }
-        // Of processes that end the kernel's count may be lost: that the samples are more is no gap.
+        // The kernel's count of processes that ended may be lost, so more samples than that is not a gap.
         let due = processes::due(recording).filter(Due::has_gap);
         if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
             self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
@@ -159,10 +158,9 @@ impl Account {
         add_map(&mut self.lost, &other.lost);
     }
 
-    /// Whether samples are missing that should be there: reason enough for exit status 1. A few missed
-    /// deadlines are not.
+    /// Whether samples are missing, which gives exit status 1. A few missed deadlines don't.
     pub fn is_incomplete(&self) -> bool {
-        // Names and mappings are no samples.
+        // Names and mappings aren't samples.
         let samples = |reason| reason != LossReason::EventsLost;
         let mut lost = self.lost.iter().filter(|(reason, _)| samples(**reason));
         let lost = lost.any(|(reason, count)| is_loss(*reason, *count, self.deadlines));
@@ -269,7 +267,7 @@ impl Account {
         lines
     }
 
-    /// The same in one line for a picture, at most so many letters: what doesn't fit is counted.
+    /// The same in one line for a picture, of at most `letters_max`; what doesn't fit is counted.
     pub fn short_line(&self, letters_max: usize) -> String {
         let lines = self.lines();
         let mut line = lines[0].clone();

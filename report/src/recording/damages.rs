@@ -1,31 +1,31 @@
-//! What of a recording could not be read: stretches of damage go in, counts and words come out.
+//! What could not be read of a recording. Input: ranges of damage. Output: counts and descriptions.
 
 use uprof::{Damage, DamageKind};
 
-/// What of a file could not be read.
+/// What could not be read of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damages {
-    /// Each stretch of damage in words, at most 20 of them.
+    /// Descriptions of damaged ranges, at most 20.
     pub stretches: Vec<String>,
-    /// How many stretches there were.
+    /// The number of damaged ranges.
     pub count: u64,
     /// Samples known to be lost with them.
     pub samples: u64,
-    /// Stretches of which nobody can tell how many samples went.
+    /// Damaged ranges with an unknown number of samples.
     pub uncounted: u64,
     /// Optional blocks of types that this version doesn't know.
     pub unknown_blocks: u64,
-    /// Blocks with sound checksums that can't be decoded, in words.
+    /// Descriptions of blocks with correct checksums that can't be decoded.
     pub undecodable: Vec<String>,
 }
 
 impl Damages {
-    /// How many stretches are kept in words.
+    /// Most descriptions that are kept.
     pub(crate) const LISTED: usize = 20;
 
-    /// Counts one stretch.
+    /// Counts one damaged range.
     pub(crate) fn add(&mut self, damage: &Damage) {
-        // That the end is missing is told by itself, see `Account::unfinished`.
+        // A missing end is reported separately, see `Account::unfinished`.
         self.count += u64::from(damage.kind != DamageKind::Unfinished);
         let samples = damage.samples.unwrap_or(damage.samples_at_least);
         self.samples = self.samples.saturating_add(samples);
@@ -35,7 +35,7 @@ impl Damages {
         }
     }
 
-    /// One thing that is wrong with the file, in words.
+    /// Adds a description of a fault of the file.
     pub(crate) fn first(&self) -> Option<String> {
         match self.is_none() {
             true => None,

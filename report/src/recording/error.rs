@@ -9,7 +9,7 @@ pub enum RecordingError {
     Read {
         /// The recording asked for.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// It isn't a recording that this version understands.
@@ -17,15 +17,15 @@ pub enum RecordingError {
     Open {
         /// The recording asked for.
         name: String,
-        /// What is wrong with it.
+        /// What is wrong.
         source: uprof::OpenError,
     },
-    /// It holds something that may not be ignored.
+    /// It has an unknown part that may not be ignored.
     #[error("cannot read {name}: {source}")]
     Critical {
         /// The recording asked for.
         name: String,
-        /// What is not known.
+        /// The unknown part.
         source: uprof::DecodeError,
     },
     /// A piped recording can't be kept for reading.
@@ -34,7 +34,7 @@ pub enum RecordingError {
          set TMPDIR to a folder with room, or write the recording to a file"
     )]
     Spool {
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

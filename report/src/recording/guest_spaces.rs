@@ -1,8 +1,8 @@
-//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.7): what the recorder tells of them goes
-//! in; which of them a sample is of, and what they are called, comes out.
+//! Address spaces of a guest (format-spec.md, sections 5.7 and 6.7). Input: the recorder's records of them. Output:
+//! the space of a sample, and the spaces' names.
 //!
-//! A guest that has one address space only, as unikernels do, has none to tell apart: all of it is then of the
-//! space that its tasks have.
+//! A guest with a single address space, such as a unikernel, has none to distinguish: everything belongs to the space
+//! of its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use uprof::cold::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
@@ -19,7 +19,7 @@ pub(crate) struct GuestSpaces {
 #[derive(Debug, Default)]
 struct Space {
     root: u64,
-    /// The guest's, which is what its tasks have as address space.
+    /// The guest's own space, which its tasks have.
     life: u32,
     names: Vec<(u64, Process)>,
 }
@@ -29,7 +29,7 @@ struct Space {
 pub(crate) struct Process {
     /// The guest's number for it.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
@@ -53,18 +53,18 @@ impl GuestSpaces {
         found
     }
 
-    /// Whether there is more than one in a life of the guest.
+    /// Whether a life of the guest has more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.are_several
     }
 
-    /// Their numbers, with the lives that they are of.
+    /// Their numbers, with their lives.
     pub(crate) fn lives(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let spaces = self.spaces.iter();
         spaces.map(|(number, space)| (*number, space.life))
     }
 
-    /// The life that a space is of; a number that is none of a root is its own.
+    /// The life of a space; a number that isn't of a root is its own.
     pub(crate) fn life_of(&self, space: u32) -> u32 {
         match self.spaces.get(&space) {
             Some(known) => known.life,
@@ -78,7 +78,7 @@ impl GuestSpaces {
         self.spaces.keys().copied()
     }
 
-    /// The space of a row; that of its task where none are told apart.
+    /// The space of a row; that of its task if none are distinguished.
     pub(crate) fn of_row(&self, row: &Row<'_>) -> u32 {
         self.of(row.task, row.details.root)
     }
@@ -90,7 +90,7 @@ impl GuestSpaces {
         }
     }
 
-    /// The process that has a space at a time; the first that has before that is known.
+    /// The process that has a space at a time; before the first one is known, that one.
     pub(crate) fn process_at(&self, space: u32, time_ns: u64) -> Option<&Process> {
         let names = &self.spaces.get(&space)?.names;
         let after = names.partition_point(|(since_ns, _)| *since_ns <= time_ns);
@@ -98,7 +98,7 @@ impl GuestSpaces {
         Some(process)
     }
 
-    /// What a space is called: its process's name, or its root.
+    /// The name of a space: its process's, or its root.
     pub(crate) fn name_at(&self, space: u32, time_ns: u64) -> String {
         match (self.process_at(space, time_ns), self.spaces.get(&space)) {
             (Some(process), _) => process.name.clone(),

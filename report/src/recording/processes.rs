@@ -1,5 +1,5 @@
-//! The processes of a recording: what they and their threads are called, how they are told apart, and what
-//! the kernel counted of their time beside their samples.
+//! The processes of a recording: their names and those of their threads, and their CPU time by the kernel's count and
+//! by samples.
 
 use crate::recording::Recording;
 use crate::recording::survey::Survey;
@@ -7,20 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use uprof::cold::TargetKind;
 use uprof::{Due, Task};
 
-/// Where more processes than this have one name, the name alone stands for all of them: of a build's
-/// thousand compilers nobody looks for one.
+/// If more processes than this have the same name, they are shown as one: a build's thousand compilers.
 const APART_MAX: usize = 16;
 
-/// How the processes of a recording are called.
+/// The names of a recording's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// All that are known, by name: the last one that each had.
+    /// How many have each name, by the last name that each had.
     names: BTreeMap<String, BTreeSet<u32>>,
     known: usize,
 }
 
 impl Processes {
-    /// Of `recording`: a guest's are its address spaces.
+    /// Those of `recording`: a guest's are its address spaces.
     pub(crate) fn new(recording: &Recording) -> Self {
         let mut found = Processes::default();
         if recording.metadata().target.kind != TargetKind::Process {
@@ -49,8 +48,7 @@ impl Processes {
         self.known > 1
     }
 
-    /// What the process with address space `space` is called at `time_ns`: its name, and its number as long as
-    /// few have that name.
+    /// The name of the process with address space `space` at `time_ns`, with its number if few have that name.
     pub(crate) fn label(&self, recording: &Recording, space: u32, time_ns: u64) -> String {
         let name = name_at(recording, space, time_ns);
         let spaces = recording.guest_spaces();
@@ -68,8 +66,8 @@ impl Processes {
     }
 }
 
-/// Name of a process: that of its first thread, or of the process that it was forked from.
-/// Of a guest's space, the process that has it.
+/// Name of a process: that of its first thread, or of the process that it was forked from; for a guest's space, that
+/// of its process.
 pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String {
     if recording.metadata().target.kind != TargetKind::Process {
         return recording.guest_spaces().name_at(space, time_ns);
@@ -78,8 +76,8 @@ pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String
     task_name(recording, first, time_ns)
 }
 
-/// What a vCPU or thread is called: its name; that of its process, or of the process that this was
-/// forked from; else its number.
+/// The name of a vCPU or thread: its own; that of its process, or of the process that this was forked from; else its
+/// number.
 pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {
     let tasks = recording.tasks();
     if let Some(name) = tasks.name_at(task, time_ns) {
@@ -103,10 +101,10 @@ pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> Stri
     }
 }
 
-/// Forks of forks are followed so far: a recording may claim circles.
+/// Most forks of forks to follow: a recording may have cycles.
 const FORKS_MAX: usize = 16;
 
-/// Number of a process; `None` where a guest's is not known.
+/// Number of a process; `None` if a guest's is unknown.
 pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<u32> {
     if recording.metadata().target.kind == TargetKind::Process {
         return Some(space);
@@ -115,8 +113,8 @@ pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<
     process.map(|process| process.pid)
 }
 
-/// All samples of a recording beside the processor time that the kernel counted; `None` where it was not
-/// asked, or the recording has no end.
+/// All samples of a recording and the CPU time that the kernel counted; `None` if that wasn't recorded, or the
+/// recording has no end.
 pub(crate) fn due(recording: &Recording) -> Option<Due> {
     let totals = &recording.end()?.totals;
     let total = |wanted: &str| {
@@ -133,17 +131,17 @@ pub(crate) fn due(recording: &Recording) -> Option<Due> {
     (!times.is_empty()).then_some(due)
 }
 
-/// Samples of one process beside the processor time that the kernel counted for it.
+/// Samples of one process and the CPU time that the kernel counted for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Balance {
-    /// The process; `None` for those that ended, of which only the sum is known.
+    /// The process; `None` for the sum of those that ended.
     pub space: Option<u32>,
     /// Samples and time.
     pub due: Due,
 }
 
-/// Holds samples against what the kernel counted, for each process that it counted for, those with the most
-/// time first; at the end what ended between two looks. Empty where the kernel was not asked.
+/// Compares samples with the kernel's count for each process, those with the most time first; last, processes that
+/// ended between two counts. Empty if the kernel's count wasn't recorded.
 pub(crate) fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
     let times = recording.times();
     let rate_millihertz = recording.metadata().sampling.rate_millihertz;

@@ -1,5 +1,5 @@
-//! Where a recording's bytes are. Blocks are read when they are needed rather than mapped, so that
-//! memory does not grow with the file, and a file that is cut meanwhile is an error, not a crash.
+//! Access to a recording's bytes. Blocks are read when needed rather than mapped, so that memory doesn't grow with
+//! the file, and a file that is truncated meanwhile is an error, not a crash.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -47,7 +47,7 @@ impl Source {
     }
 }
 
-/// Reads a file without moving its place, which other threads' reads don't care for.
+/// Reads a file at an offset, independently of other threads.
 struct FromStart<'a> {
     file: &'a File,
     offset: u64,

@@ -1,5 +1,5 @@
-//! Address spaces over time: which image was mapped at an address when a sample was taken.
-//! Module events go in; a module and an offset in its file come out.
+//! Address spaces over time: which image was mapped at an address when a sample was taken. Input: module events.
+//! Output: a module and an offset in its file.
 //!
 //! A space has generations: one begins empty when a process runs another program, or as a copy of
 //! another space at a fork. Within a generation the latest mapping that covers an address wins.
@@ -18,12 +18,12 @@ pub struct Module {
     pub path: String,
     /// GNU build-id, empty where there is none.
     pub build_id: Vec<u8>,
-    /// Which file it was, where no build-id tells; where its contents tell, without device and inode.
+    /// Identity of the file where there is no build-id; without device and inode if its contents identify it.
     pub file: Option<MappedFile>,
 }
 
 impl Module {
-    /// The image of a mapping. One build is one module, on whichever file systems its copies lie.
+    /// The image of a mapping. Copies of one build are one module.
     pub fn of(mapping: &Mapping) -> Module {
         let file = mapping.file.filter(|_| mapping.build_id.is_empty());
         Module {
@@ -36,8 +36,8 @@ impl Module {
         }
     }
 
-    /// What tables that travel with a recording call its build (format-spec.md, section 7): the
-    /// build-id, else what stands for the contents; empty where nothing is known.
+    /// The key of its build in embedded tables (format-spec.md, section 7): the build-id, else that of its contents;
+    /// empty if neither is known.
     pub(crate) fn id(&self) -> Vec<u8> {
         let contents = self.file.and_then(|file| file.contents);
         match contents {
@@ -56,21 +56,21 @@ impl Module {
     }
 }
 
-/// Where an address leads.
+/// What an address resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// What is there.
+    /// The place.
     pub at: At,
-    /// Whether the address belongs to the kernel's half.
+    /// Whether the address is in the kernel's half.
     pub kernel: bool,
     /// The frame's own address is one more: a return address is looked up inside the call.
     pub is_return: bool,
 }
 
-/// What an address leads to.
+/// The place that an address resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum At {
-    /// An address of the guest: of space 0, where nothing moves, or of no module.
+    /// An address of the guest: in space 0, where nothing moves, or in no module.
     Address {
         /// The address.
         address: u64,
@@ -95,7 +95,7 @@ impl Place {
         }
     }
 
-    /// The guest's address or the offset in the module's file: what a frame without a name is told by.
+    /// The guest's address or the offset in the module's file, which identifies a frame without a name.
     pub(crate) fn number(self) -> u64 {
         match self.at {
             At::Address { address, .. } => address,
@@ -115,12 +115,12 @@ pub struct Region {
     pub file_offset: u64,
     /// The image.
     pub module: ModuleId,
-    /// When it was mapped.
+    /// Time of the mapping.
     pub since_ns: u64,
 }
 
 impl Region {
-    /// The offset in the file of an address inside.
+    /// The file offset of an address inside.
     pub(crate) fn file_offset_of(&self, address: u64) -> u64 {
         address
             .wrapping_sub(self.start)
@@ -131,7 +131,7 @@ impl Region {
 #[derive(Debug, Default)]
 struct Generation {
     since_ns: u64,
-    /// Whose mappings, at which time, it began with.
+    /// The space and the time that it was copied from.
     copied: Option<(u32, u64)>,
     /// By start; then by age.
     regions: Vec<Region>,
@@ -151,24 +151,24 @@ struct Space {
 pub struct Spaces {
     modules: Vec<Module>,
     spaces: WordMap<u32, Space>,
-    /// The target is a guest: what is of space 0, in either half, is in all its spaces.
+    /// The target is a guest: mappings of space 0, in either half, are in all its spaces.
     whole_guest: bool,
-    /// Of a guest that came back in the same recording: its addresses are of the space of its life.
+    /// For a guest that restarted in the same recording: its addresses belong to the space of its life.
     lives: bool,
-    /// Which life each address space of a guest is of.
+    /// The life of each address space of a guest.
     roots: WordMap<u32, u32>,
 }
 
 /// Forks of forks are followed so far: a recording may claim circles.
 const COPIES_MAX: usize = 256;
 
-/// Whether `address` is in the upper half, which kernels keep for themselves on both architectures.
+/// Whether `address` is in the upper half, which is the kernel's on both architectures.
 pub(crate) fn is_kernel_address(address: u64) -> bool {
     address >> 63 != 0
 }
 
 impl Spaces {
-    /// Sorts the module events of a recording. `whole_guest`: space 0 holds all addresses, not only the kernel's.
+    /// Sorts the module events of a recording. `whole_guest`: space 0 has all addresses, not only the kernel's.
     pub(crate) fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
         events.sort_by_key(|event| event.time_ns);
         let mut spaces = Spaces {
@@ -202,13 +202,13 @@ impl Spaces {
         spaces
     }
 
-    /// Each space of these is a life of a guest, and has all of its addresses.
+    /// Marks these spaces as lives of a guest, which have all of its addresses.
     #[must_use]
     pub(crate) fn of_lives(self, lives: bool) -> Self {
         Spaces { lives, ..self }
     }
 
-    /// These are spaces of a guest's processes, each with the life that it is of.
+    /// Sets the life of each space of a guest's processes.
     #[must_use]
     pub(crate) fn of_roots(self, roots: impl Iterator<Item = (u32, u32)>) -> Self {
         let roots = roots.collect();
@@ -224,7 +224,7 @@ impl Spaces {
         })
     }
 
-    /// Adds a mapping that holds from the beginning, where the recording itself knows none.
+    /// Adds a mapping from the start on, where the recording has none.
     pub(crate) fn assume(&mut self, space: u32, mapping: &Mapping) -> ModuleId {
         let mut numbers = HashMap::new();
         let known = self.modules.iter().cloned().enumerate();
@@ -236,12 +236,12 @@ impl Spaces {
         module
     }
 
-    /// All modules ever mapped; a region names one by its place here.
+    /// All modules ever mapped; regions refer to them by index.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }
 
-    /// The space of what a space shares with others: the kernel's, or that of a guest's life.
+    /// The space that a space shares with others: the kernel's, or that of a guest's life.
     pub(crate) fn shared_of(&self, space: u32) -> u32 {
         match self.lives && space < FIRST_ROOT_SPACE {
             true => space,
@@ -249,10 +249,10 @@ impl Spaces {
         }
     }
 
-    /// The space that `address` of a sample of `space` is looked up in.
+    /// The space in which to look up `address` of a sample of `space`.
     pub(crate) fn space_of(&self, space: u32, address: u64) -> u32 {
         if self.whole_guest {
-            // Spaces of a guest of which nothing is known by itself are all alike.
+            // A guest's spaces without mappings of their own are all alike.
             let is_own = space >= FIRST_ROOT_SPACE && self.spaces.contains_key(&space);
             return match is_own && !is_kernel_address(address) {
                 true => space,
@@ -262,7 +262,7 @@ impl Spaces {
         if is_kernel_address(address) { 0 } else { space }
     }
 
-    /// Spaces that see the same have the same number here.
+    /// A number that is equal for spaces with equal mappings.
     pub(crate) fn seen_as(&self, space: u32) -> u32 {
         match self.whole_guest {
             true => self.space_of(space, 0),
@@ -270,8 +270,8 @@ impl Spaces {
         }
     }
 
-    /// The mapping that covered `address` for a sample of `space` at `time_ns`, and the space that it is of:
-    /// a guest's kernel may lie in any half of all its spaces.
+    /// The mapping that covered `address` for a sample of `space` at `time_ns`, and its space: a guest's kernel may
+    /// be in either half of all its spaces.
     pub(crate) fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
         let own = self.space_of(space, address);
         let shared = Some(self.shared_of(space));
@@ -289,7 +289,7 @@ impl Spaces {
         events.partition_point(|event_ns| *event_ns <= time_ns) as u32
     }
 
-    /// Where `address` led for a sample of `space` at `time_ns`.
+    /// Resolves `address` for a sample of `space` at `time_ns`.
     pub(crate) fn place(&self, space: u32, time_ns: u64, address: u64) -> Place {
         let kernel = is_kernel_address(address);
         let at = match self.find(space, time_ns, address) {
@@ -309,7 +309,7 @@ impl Spaces {
         }
     }
 
-    /// Where a place is in its module's file; its address where no file is mapped there.
+    /// The place in its module's file; the address if no file is mapped there.
     pub(crate) fn file_offset(&self, place: Place) -> u64 {
         match place.at {
             At::Address { address, .. } => self
@@ -319,7 +319,7 @@ impl Spaces {
         }
     }
 
-    /// The mappings of `space` at `time_ns`, those of the kernel included; a later one may lie over an earlier one.
+    /// The mappings of `space` at `time_ns`, with those of the kernel; a later one may overlap an earlier one.
     pub fn regions_at(&self, space: u32, time_ns: u64) -> Vec<Region> {
         let mut found = Vec::new();
         let shared = self.shared_of(space);
@@ -350,7 +350,7 @@ impl Spaces {
         for _ in 0..COPIES_MAX {
             let generations = &self.spaces.get(&space)?.generations;
             let after = generations.partition_point(|found| found.since_ns <= time_ns);
-            // A sample may bear an earlier time than the event that explains it, when both come from different CPUs.
+            // A sample may have an earlier time than the event that explains it, if they come from different CPUs.
             let generation = generations.get(after.saturating_sub(1))?;
             if let Some(region) = generation.find(time_ns, address) {
                 return Some(region);
@@ -413,7 +413,7 @@ impl Space {
 
 impl Generation {
     fn index(&mut self) {
-        // Stable: of two mappings at one time, the one told later wins.
+        // Stable: of two mappings at one time, the one recorded later wins.
         self.regions
             .sort_by_key(|region| (region.start, region.since_ns));
         let mut reach = 0;
@@ -424,7 +424,7 @@ impl Generation {
         self.reach = ends.collect();
     }
 
-    /// The latest mapping over `address` that was there at `time_ns`; where none was, the first that came.
+    /// The latest mapping over `address` at `time_ns`; before all of them, the first one.
     fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
         let after = self
             .regions

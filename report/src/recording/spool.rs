@@ -1,5 +1,5 @@
-//! A recording that comes through a pipe is kept in an unnamed temporary file, so that its blocks
-//! can be read in any order without holding them in memory.
+//! A recording from a pipe is kept in an unnamed temporary file, so that its blocks can be read in any order without
+//! holding them in memory.
 
 use super::RecordingError;
 use std::fs::{File, OpenOptions};
@@ -28,7 +28,7 @@ pub(super) fn spool(mut input: impl Read) -> Result<File, RecordingError> {
             Err(source) => return Err(RecordingError::Spool { source }),
         }
     };
-    // The open file keeps the bytes; a name would only be left behind by a crash.
+    // The open file keeps the bytes; a crash would leave a named file behind.
     std::fs::remove_file(&path)
         .and_then(|()| io::copy(&mut input, &mut file))
         .and_then(|_| file.flush())

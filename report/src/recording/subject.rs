@@ -1,5 +1,4 @@
-//! What a recording is of, in a word that may be shown to anybody: the guest's name, or the
-//! program's without folders and arguments.
+//! What a recording is of, as a public name: the guest's, or the program's without folders and arguments.
 
 use super::Recording;
 use uprof::cold::{TargetKind, TaskChange, TaskEvent};
@@ -20,7 +19,7 @@ impl Recording {
         }
     }
 
-    /// A task that is named by the target's command line gets the program's name.
+    /// A task named by the target's command line gets the program's name.
     pub(super) fn shorten_command_lines(&self, tasks: &mut [TaskEvent]) {
         if self.metadata().target.kind != TargetKind::Process {
             return;
@@ -40,7 +39,7 @@ pub(crate) fn first_word(text: &str) -> &str {
     text.split(' ').next().unwrap_or("")
 }
 
-/// The last part of a path, on whichever system it was made.
+/// The last part of a path, of any system.
 pub(crate) fn last_part(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or("")
 }

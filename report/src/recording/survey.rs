@@ -1,12 +1,12 @@
-//! One pass over all of a recording without looking at the names of its stacks: how many samples of
-//! which kind, how long the guest stood still for them, how late they were, and what can't be read.
+//! One pass over all of a recording without symbolizing: the samples of each kind, how long the guest was paused for
+//! them, how late they were, and what can't be read.
 
 use crate::recording::{Recording, SpanCounts};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use uprof::{Durations, SampleBlock, State, Stop, Task};
 
-/// What a recording is like, all read once.
+/// Statistics of a whole recording.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Survey {
     /// Samples read.
@@ -15,7 +15,7 @@ pub struct Survey {
     pub undecoded: u64,
     /// Samples by state.
     pub states: BTreeMap<State, u64>,
-    /// Samples by why their stack ends.
+    /// Samples by the reason why their stack ends.
     pub stops: BTreeMap<Stop, u64>,
     /// Samples by vCPU or thread.
     pub tasks: BTreeMap<Task, u64>,
@@ -37,7 +37,7 @@ pub struct Survey {
     pub spans: SpanCounts,
     /// First faults, in words.
     pub faults: Vec<String>,
-    /// What of embedded images can't be read, in words.
+    /// Descriptions of what can't be read of embedded images.
     pub damaged_sections: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
 
 fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
     let mut found = Survey::default();
-    // Callers stand before what they called, so one pass gives all depths.
+    // Callers precede callees, so one pass gives all depths.
     let mut depths: Vec<u32> = Vec::with_capacity(block.nodes().len());
     for node in block.nodes() {
         let above = node.parent.and_then(|parent| depths.get(parent as usize));
@@ -104,7 +104,7 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
             found.with_stack += 1;
             found.stack_bytes += stack.bytes.len() as u64;
         }
-        // One freeze is told with the sample of each vCPU, and counts once.
+        // A freeze is recorded with the sample of each vCPU, and counts once.
         let this_round = (row.time_ns, row.details.cost_ns, row.details.late_ns);
         if round.replace(this_round) == Some(this_round) {
             continue;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use uprof::Task;
 use uprof::cold::{TaskChange, TaskEvent};
 
-/// Who had which name from when on.
+/// The names of tasks, with their times.
 #[derive(Debug, Default)]
 pub(crate) struct TaskNames {
     names: BTreeMap<Task, Vec<(u64, String)>>,

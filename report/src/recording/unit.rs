@@ -4,24 +4,24 @@
 
 use uprof::Row;
 
-/// What a profile's numbers are.
+/// The unit of a profile's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord, Hash)]
 pub enum Unit {
     /// Samples, each of weight one.
     #[default]
     Samples,
-    /// Nanoseconds off the processor, of rows that were taken when a thread left it.
+    /// Nanoseconds off-CPU, of rows taken when a thread left the CPU.
     OffCpu,
     /// Nanoseconds that calls of a trace took themselves.
     Calls,
 }
 
-/// What a row adds to a profile.
+/// A row's weight in a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Weight {
     /// In the profile's unit.
     pub amount: u64,
-    /// Samples or waits that it is of.
+    /// The number of samples or waits.
     pub count: u64,
 }
 
@@ -34,7 +34,7 @@ impl Weight {
 }
 
 impl Unit {
-    /// What a sample weighs.
+    /// The weight of a sample.
     pub(crate) const ONE: Weight = Weight {
         amount: 1,
         count: 1,
@@ -48,7 +48,7 @@ impl Unit {
         }
     }
 
-    /// What the whole of `row` weighs in its own unit.
+    /// The whole weight of `row` in its own unit.
     pub(crate) fn weigh(row: &Row<'_>) -> Weight {
         row.wait.map_or(Unit::ONE, |wait| Weight {
             amount: wait.time_ns,
@@ -78,7 +78,7 @@ impl Unit {
         }
     }
 
-    /// What is counted: `samples`, `time off CPU`.
+    /// The noun: `samples`, `time off CPU`.
     pub(crate) fn what(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
@@ -87,7 +87,7 @@ impl Unit {
         }
     }
 
-    /// What less of it is called.
+    /// The word for less of it.
     pub(crate) fn fewer(self) -> &'static str {
         match self {
             Unit::Samples => "fewer samples",
@@ -103,7 +103,7 @@ impl Unit {
         }
     }
 
-    /// A number as boxes and folded stacks have it: time in whole microseconds, nothing that there is as none.
+    /// A number for boxes and folded stacks: time in microseconds, at least 1 if it isn't zero.
     pub(crate) fn width(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
@@ -113,7 +113,7 @@ impl Unit {
         }
     }
 
-    /// What [`Unit::width`] is a number of.
+    /// The unit of [`Unit::width`].
     pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",

@@ -1,6 +1,6 @@
-//! The code of functions: where a sample of a profile was goes in; the function's name, start and
-//! bytes come out, of an image on this machine that the library takes for the recorded one.
-//! Nothing here decodes an instruction, and nothing hands out bytes of another build.
+//! The code of functions. Input: the place of a sample. Output: the function's name, start and bytes, from an image
+//! on this machine that the library accepts as the recorded one. Bytes of another build are never returned;
+//! instructions are decoded elsewhere.
 
 use crate::images::ImageAddress;
 use crate::images::library::Library;
@@ -13,34 +13,34 @@ use std::fmt;
 use std::sync::OnceLock;
 use uprof::Arch;
 
-/// No function is larger (bytes); the rest of one that claims to be is not looked at.
+/// The largest function (bytes); the rest of a larger one is ignored.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where a sample was, as a label of a profile gathered by [`By::Place`](crate::profile::gather::By::Place) says it.
+/// The place of a sample, from a label of a profile gathered by [`By::Place`](crate::profile::gather::By::Place).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Where<'p> {
-    /// Path of the image, made printable.
+    /// Path of the image, printable.
     pub module: &'p str,
     /// Offset in the image's file, or the guest's address. Of a return address: one less.
     pub offset: u64,
-    /// How far that is from the start of its function (bytes).
+    /// Its distance from the start of its function (bytes).
     pub into_bytes: u64,
 }
 
 /// Why there is no code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NoCode {
-    /// The image isn't at hand.
+    /// The image isn't available.
     NoImage,
-    /// No symbol says where the function begins.
+    /// No symbol gives the start of the function.
     NoSymbol,
-    /// The image that is at hand has no bytes there.
+    /// The available image has no bytes there.
     NoBytes,
     /// Several images with the same path were recorded.
     SeveralBuilds,
-    /// Further into the function than it is looked at.
+    /// Beyond the part of the function that is read.
     TooFar,
-    /// So many functions were meant that the others are not looked at.
+    /// There are too many functions.
     TooMany,
 }
 
@@ -60,13 +60,13 @@ impl fmt::Display for NoCode {
     }
 }
 
-/// The code that the samples of some recordings are of.
+/// The sampled code of some recordings.
 #[derive(Debug)]
 pub struct Codes<'a> {
     recordings: Vec<&'a Recording>,
     library: &'a Library,
     demangle: bool,
-    /// Made when a function is first asked for.
+    /// Made when first needed.
     sources: OnceLock<Vec<Source<'a>>>,
 }
 
@@ -77,7 +77,7 @@ struct Source<'a> {
 }
 
 impl<'a> Codes<'a> {
-    /// The code of what `recordings` sampled, as far as `library` has its images.
+    /// The sampled code of `recordings`, where `library` has its images.
     pub fn new(recordings: &[&'a Recording], library: &'a Library, demangle: bool) -> Codes<'a> {
         Codes {
             recordings: recordings.to_vec(),
@@ -100,14 +100,14 @@ impl<'a> Codes<'a> {
     /// The function at `spot`.
     ///
     /// # Errors
-    /// [`NoCode`] says why there is none.
+    /// [`NoCode`]: why there is none.
     pub(crate) fn function(&self, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let mut build: Option<&Module> = None;
         let mut function = Err(NoCode::NoImage);
         for (source_number, source) in self.sources().iter().enumerate() {
             let modules = source.recording.spaces().modules().iter().enumerate();
             for (number, module) in modules.filter(|(_, it)| printable(&it.path) == spot.module) {
-                // Samples of all of them are in one count.
+                // Their samples are in one count.
                 if build.is_some_and(|known| known.build_id != module.build_id) {
                     return Err(NoCode::SeveralBuilds);
                 }
@@ -123,8 +123,8 @@ impl<'a> Codes<'a> {
         function
     }
 
-    /// What lies at `address` of the image of `function`: `parse`, `parse+0x10`, `read@plt`; within
-    /// the function itself `+0x10`.
+    /// The name of `address` of the image of `function`: `parse`, `parse+0x10`, `read@plt`; within the function
+    /// itself `+0x10`.
     pub(crate) fn name_of(&self, function: &Function<'_>, address: u64) -> Option<String> {
         let into_bytes = address.wrapping_sub(function.start);
         if into_bytes != 0 && into_bytes < function.bytes.len() as u64 {
@@ -143,8 +143,7 @@ impl<'a> Codes<'a> {
         })
     }
 
-    /// The line of source of what is `into_bytes` from the start of `function`: that of the
-    /// innermost inlined function.
+    /// The source line at `into_bytes` from the start of `function`: that of the innermost inlined function.
     pub(crate) fn line(&self, function: &Function<'_>, into_bytes: u64) -> Option<Line> {
         let symbolizer = self.symbolizer(function)?;
         let address = function.start.wrapping_add(into_bytes);
@@ -207,7 +206,7 @@ impl Source<'_> {
         let address = address.ok_or(NoCode::NoBytes)?;
         let symbol = self.symbolizer.find(place).ok_or(NoCode::NoSymbol)?;
         let symbol = symbol.symbol();
-        // What named the sample must be what is found now, else it would be another's code.
+        // The symbol must be the one that named the sample, else the code would be another function's.
         if symbol.offset_bytes != spot.into_bytes {
             return Err(NoCode::NoSymbol);
         }
@@ -230,15 +229,15 @@ impl Source<'_> {
 /// A function of an image.
 #[derive(Debug, Clone)]
 pub(crate) struct Function<'c> {
-    /// Number of the recording that it was found for.
+    /// Number of its recording.
     source: usize,
-    /// Of a sample in it.
+    /// The place of a sample in it.
     place: Place,
-    /// How far that is from the start (bytes).
+    /// Its distance from the start (bytes).
     into_bytes: u64,
-    /// The processor that its code is for.
+    /// The architecture of its code.
     pub arch: Arch,
-    /// Its name; empty where only the unwind rules tell of it.
+    /// Its name; empty if known only from unwind rules.
     pub name: String,
     /// Its first address, as the image's headers state it.
     pub start: u64,

@@ -1,6 +1,5 @@
-//! Tables that travel with a recording instead of the image: parts of an image go in, and what a report needs of it
-//! comes out: segments, symbols, lines and unwind rules. `bundle` writes them, for the addresses that samples have;
-//! any report reads them. Their bytes are the format's business (`uprof::image`).
+//! Tables embedded in a recording, which replace an image: segments, symbols, lines and unwind rules of the sampled
+//! addresses. `bundle` writes them; every report reads them. Their encoding is in `uprof::image`.
 
 mod lines;
 
@@ -15,20 +14,20 @@ use std::sync::Arc;
 use uprof::Fault;
 use uprof::image::{ImageIdentity, ImagePart, Section};
 
-/// What a recording says about one image.
+/// A recording's tables of one image.
 #[derive(Debug)]
 pub struct Embedded {
     /// Which image.
     pub identity: ImageIdentity,
-    /// Where its parts are loaded; empty if not told.
+    /// Its segments; empty if not recorded.
     pub segments: Segments,
     /// Its functions.
     pub symbols: SymbolTable,
     /// Lines and inlined functions.
     pub lines: LineTable,
-    /// Unwind rules; empty if not told.
+    /// Unwind rules; empty if not recorded.
     pub rules: Arc<RuleTable>,
-    /// The whole image, where it was no file that could be found later.
+    /// The whole image, if it wasn't a file that could be found later.
     pub image: Option<Arc<Image>>,
 }
 
@@ -42,8 +41,7 @@ enum Damaged {
 }
 
 impl Embedded {
-    /// The images of `recording`, in order of path. Sections that can't be read are left out, and
-    /// named in `warnings`.
+    /// The images of `recording`, by path. Sections that can't be read are left out, with `warnings`.
     pub fn of(recording: &Recording, warnings: &mut Vec<String>) -> Vec<Embedded> {
         let mut images: BTreeMap<(&str, &[u8], u64), Vec<&PlacedPart>> = BTreeMap::new();
         for placed in recording.images() {

@@ -1,10 +1,9 @@
-//! Programs that make code while they run: names of processes go in, what to type so that such code has
-//! names comes out.
+//! Programs that generate code at run time. Input: names of processes. Output: commands that give names to such code.
 
 use crate::recording::{Recording, first_word};
 use std::collections::BTreeSet;
 
-/// How a process is called, and what makes it tell of its code.
+/// The name of a process, and how to make it write a map of its code.
 const RUNTIMES: [(&str, &str); 6] = [
     ("node", "node --perf-basic-prof"),
     (
@@ -18,12 +17,12 @@ const RUNTIMES: [(&str, &str); 6] = [
     ("julia", "ENABLE_JITPROFILING=1 julia"),
 ];
 
-/// Whether a module is memory that code was made in.
+/// Whether a module is memory for generated code.
 pub(crate) fn is_made(path: &str) -> bool {
     path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:")
 }
 
-/// What to do about code without names that the processes of `recording` made.
+/// What to do about code without names that the processes of `recording` generated.
 pub(crate) fn advice(recording: &Recording) -> String {
     let tasks = recording.tasks();
     let mut names: BTreeSet<&str> = tasks

@@ -1,5 +1,5 @@
-//! Names for places: a module and an offset go in, function names come out, outermost first where
-//! functions were inlined. Tables are built when a module is first asked for.
+//! Symbolization. Input: a module and an offset. Output: function names, outermost first where functions were
+//! inlined. Tables are built when a module is first needed.
 
 use crate::images::library::{ImageFound, Library};
 use crate::images::symbols::{
@@ -30,7 +30,7 @@ pub(crate) struct Named {
     pub inlined: bool,
 }
 
-/// Names the places of one recording.
+/// Symbolizes the places of one recording.
 #[derive(Debug)]
 pub(crate) struct Symbolizer<'a> {
     recording: &'a Recording,
@@ -38,7 +38,7 @@ pub(crate) struct Symbolizer<'a> {
     modules: Vec<ModuleSymbols<'a>>,
     /// Embedded tables of guest addresses that belong to no mapping.
     loose: Vec<Embedded>,
-    /// What of the embedded tables can't be read, in words.
+    /// Descriptions of what can't be read of the embedded tables.
     damaged: Vec<String>,
     demangle: bool,
 }
@@ -52,9 +52,9 @@ struct ModuleSymbols<'a> {
     table: OnceLock<SymbolTable>,
     lines: OnceLock<Option<Lines<'a>>>,
     rules: OnceLock<Arc<RuleTable>>,
-    /// What travelled with the recording.
+    /// The embedded tables.
     embedded: Vec<Embedded>,
-    /// Set when nothing is known of a place that was asked for.
+    /// Set if a place had no name.
     unnamed: OnceLock<()>,
 }
 
@@ -114,8 +114,8 @@ impl<'a> Symbolizer<'a> {
         self.named(place, self.lines(place))
     }
 
-    /// The functions at `place` as [`Symbolizer::name`] gives them, with the lines on which they are declared.
-    /// These are only in images: what travels with a recording has no place for them.
+    /// As [`Symbolizer::name`], with the lines on which the functions are declared. These are only in images:
+    /// embedded tables don't have them.
     pub(crate) fn name_declared(&self, place: Place) -> Vec<Named> {
         let mut lines = self.lines(place);
         if has_undeclared(&lines)
@@ -139,7 +139,7 @@ impl<'a> Symbolizer<'a> {
             }];
         }
         let named = lines.into_iter().enumerate().map(|(number, line)| {
-            // The linker knows the parts of a function that a compiler has split; DWARF knows what was inlined.
+            // Symbols have the parts of a function that a compiler has split; DWARF has inlined functions.
             let outermost = symbol.filter(|_| number == 0).map(|symbol| symbol.name);
             let function = outermost.or(line.function.as_deref());
             Named {
@@ -154,7 +154,7 @@ impl<'a> Symbolizer<'a> {
         named.collect()
     }
 
-    /// What debug information says of `place`, outermost first.
+    /// Debug information of `place`, outermost first.
     pub(crate) fn lines(&self, place: Place) -> Vec<Line> {
         let Some(symbols) = place
             .module()
@@ -173,7 +173,7 @@ impl<'a> Symbolizer<'a> {
         embedded.or_else(in_image).unwrap_or_default()
     }
 
-    /// What the image of `place` says of lines, and where in it the place is.
+    /// The lines of the image of `place`, and the place's address in it.
     fn lines_in_image(&self, place: Place) -> Option<(&Lines<'a>, ImageAddress)> {
         let symbols = self.modules.get(place.module()? as usize)?;
         let image = self.image(place)?;
@@ -251,7 +251,7 @@ impl<'a> Symbolizer<'a> {
         table.find(address)
     }
 
-    /// The address of `place` as the headers of an image with these segments state it.
+    /// The address of `place` by the headers of an image with these segments.
     pub(crate) fn address(&self, segments: &Segments, place: Place) -> Option<ImageAddress> {
         let address = match place.at {
             At::Address { address, .. } => address,
@@ -273,14 +273,13 @@ impl<'a> Symbolizer<'a> {
             }
             At::File { offset, .. } => offset,
         };
-        // Without segments nobody says where its file offsets go; text mostly lies at its own offset.
+        // Without segments the mapping of file offsets is unknown; the text is usually at its own offset.
         let image = self.image(place);
         let stated = image.and_then(|image| image.segments().address_of_offset(offset));
         stated.or(Some(ImageAddress(offset)))
     }
 
-    /// The segments of a module and its unwind rules: those of its image, else those that
-    /// travelled with the recording.
+    /// The segments of a module and its unwind rules: those of its image, else the embedded ones.
     pub(crate) fn unwinding(&self, module: u32) -> Option<(&Segments, Arc<RuleTable>)> {
         let symbols = self.modules.get(module as usize)?;
         let found = self.found(module);
@@ -333,7 +332,7 @@ impl<'a> Symbolizer<'a> {
         })
     }
 
-    /// How many images are used in spite of another build-id; only of modules that were asked for.
+    /// The number of images used in spite of a different build-id, of modules that were needed.
     pub(crate) fn forced(&self) -> u64 {
         let found = self
             .modules
@@ -344,9 +343,9 @@ impl<'a> Symbolizer<'a> {
             .count() as u64
     }
 
-    /// What is odd about images and embedded tables, in words; only of modules that were asked for.
+    /// Warnings about images and embedded tables, of modules that were needed.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        // What is refused matters where nothing else names the module.
+        // A refused image matters only if nothing else names the module.
         let matters = |symbols: &&ModuleSymbols<'_>| {
             symbols.embedded.is_empty() || symbols.found.get().is_some_and(|it| it.image.is_some())
         };
@@ -374,14 +373,14 @@ impl<'a> Symbolizer<'a> {
         self.made_unnamed() || self.without_images().is_some()
     }
 
-    /// Whether samples are in code without names that was made at run time.
+    /// Whether samples are in code without names that was generated at run time.
     fn made_unnamed(&self) -> bool {
         let modules = self.recording.spaces().modules().iter().zip(&self.modules);
         let mut made = modules.filter(|(module, _)| runtimes::is_made(&module.path));
         made.any(|(_, symbols)| symbols.unnamed.get().is_some() && symbols.embedded.is_empty())
     }
 
-    /// Which files samples are in that nothing is known of, and what to do.
+    /// Sampled files of which nothing is known, and what to do.
     fn without_images(&self) -> Option<String> {
         let modules = self.recording.spaces().modules().iter().zip(&self.modules);
         let unnamed = modules.filter(|(module, symbols)| {

@@ -1,5 +1,5 @@
-//! Unwinders for a whole recording: samples with registers, stack bytes and chains go in, stacks come out. There is
-//! one unwinder for each state of an address space, made when first asked for.
+//! Unwinders for a whole recording. Input: samples with registers, stack bytes and chains. Output: stacks. There is
+//! one unwinder for each state of an address space, made when first needed.
 
 mod believed;
 
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, Row, Stop, WordMap};
 
-/// The mappings that a sample is seen under: its space, and how far that and the kernel's had got.
+/// The mappings that apply to a sample: its space, and the states of that and of the kernel's.
 pub(crate) type View = (u32, u32, u32);
 
 /// Unwinds the samples of one recording.
@@ -25,15 +25,15 @@ pub(crate) struct Unwinders<'a, 's> {
     by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
 }
 
-/// What a reader of rows keeps to itself. Most rows are seen under the mappings of the row before;
-/// if each asked for its unwinder anew, threads would wait for one another.
+/// The state of one reader of rows. Most rows have the same mappings as the row before; looking up the unwinder for
+/// each would make threads wait for one another.
 #[derive(Debug)]
 pub(crate) struct UnwindState {
     cache: Cache,
     unwinder: Option<(View, Arc<Unwinder>)>,
-    /// Frames of the stack at hand, without the kernel's.
+    /// Frames of the current stack, without the kernel's.
     unwound: Vec<Frame>,
-    /// What is at addresses of recorded chains.
+    /// What return addresses of recorded chains point to.
     landings: WordMap<(View, u64), Landing>,
 }
 
@@ -54,7 +54,7 @@ impl UnwindState {
         }
     }
 
-    /// The frames last unwound, whether or not they are better than the recorded ones.
+    /// The frames last unwound, even if the recorded ones are better.
     pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
     }
@@ -75,7 +75,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         }
     }
 
-    /// The mappings that `row` is seen under.
+    /// The mappings that apply to `row`.
     pub(crate) fn view(&self, row: &Row<'_>) -> View {
         let spaces = self.recording.spaces();
         let space = spaces.seen_as(self.recording.guest_spaces().of_row(row));
@@ -84,14 +84,13 @@ impl<'a, 's> Unwinders<'a, 's> {
         (space, own, shared)
     }
 
-    /// Whether registers may tell more of the stack of `row` than its recorded chain.
+    /// Whether unwinding from registers may give more of the stack of `row` than its recorded chain.
     pub(crate) fn may_add_to(&self, row: &Row<'_>) -> bool {
         row.registers.is_some()
     }
 
-    /// Unwinds `row` into `frames`, innermost first, and says why it ended; `None` if the recorded
-    /// `chain` is the better one, as it is where call frame information says nothing. Of the chain
-    /// only what is to be believed counts.
+    /// Unwinds `row` into `frames`, innermost first, and returns why it ended; `None` if the recorded `chain` is
+    /// better, as it is without call frame information. Only the valid part of the chain counts.
     pub(crate) fn unwind(
         &self,
         held: &mut UnwindState,
@@ -104,7 +103,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         let cut = (believed < chain.len()).then_some(Stop::BadPointer);
         let chain = &chain[..believed];
         let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
-        // Who recorded it had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
+        // The recorder had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
         let is_unwound = chain.iter().any(by_rules);
         let Some(registers) = row.registers.filter(|_| !is_unwound) else {
             held.unwound.clear();
@@ -117,7 +116,7 @@ impl<'a, 's> Unwinders<'a, 's> {
             bytes: stack.bytes,
         });
         frames.clear();
-        // A process's registers are those it left for the kernel: the kernel's frames come first.
+        // A process's registers are those at its entry to the kernel: the kernel's frames come first.
         let target = &self.recording.metadata().target;
         let is_process = target.kind == TargetKind::Process;
         let is_above = |frame: &&Frame| is_process && is_kernel_address(frame.address);
@@ -193,7 +192,7 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 }
 
-/// What is seen of mappings that lie over one another: of two, the later.
+/// The visible parts of overlapping mappings: of two, the later one.
 fn visible(mut regions: Vec<Region>) -> Vec<Region> {
     regions.sort_by_key(|region| region.since_ns);
     let mut seen: BTreeMap<u64, Region> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Dates: nanoseconds since 1970 go in, date and time of day in UTC come out.
+//! Dates: date and time of day in UTC from nanoseconds since 1970.
 
 /// `2026-11-20 22:31:51` for nanoseconds since 1970-01-01 00:00 UTC; by the civil calendar
 /// algorithm of Howard Hinnant's `chrono`-compatible date notes (days from a March-based year).

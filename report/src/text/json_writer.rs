@@ -1,11 +1,11 @@
-//! The way of every JSON output: what serde_json writes goes in, the same JSON comes out with
-//! characters that could steer a terminal or an editor as `\u` escapes. A reader of JSON gets them back.
+//! A writer for all JSON outputs: writes serde_json's output with characters that could control a terminal or an
+//! editor as `\u` escapes. A JSON parser decodes them.
 
 use std::fmt;
 use std::io::{self, Write};
 use uprof::is_steering;
 
-/// A character by its numbers: as JSON's escapes, one for each of its UTF-16 units.
+/// A character as JSON escapes, one for each of its UTF-16 units.
 pub(crate) struct Escaped(pub char);
 
 impl fmt::Display for Escaped {
@@ -16,13 +16,13 @@ impl fmt::Display for Escaped {
     }
 }
 
-/// Writes JSON through to another writer. Each call must bring whole characters, as serde_json's do.
+/// Writes JSON through to another writer. Each call must have whole characters, as serde_json's do.
 pub(crate) struct JsonWriter<'o>(pub &'o mut dyn Write);
 
 impl Write for JsonWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
-        // Below U+007F serde_json escapes itself, and line ends stand between values only.
+        // serde_json escapes what is below U+007F itself, and line ends are only between values.
         let steers = |letter: char| letter >= '\u{7f}' && is_steering(letter);
         let mut rest = text;
         while let Some((at, letter)) = rest.char_indices().find(|(_, letter)| steers(*letter)) {

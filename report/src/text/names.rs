@@ -1,11 +1,11 @@
-//! Names of functions as tables and pictures show them: without what templates and parameters are made of.
+//! Names of functions for tables and pictures: without template arguments and parameters.
 
 use std::borrow::Cow;
 
 /// Names longer than this are shortened in tables.
 const SHORT_CHARS_MAX: usize = 80;
 
-/// A long name as tables show it: without what its templates are made of. Exports and pictures have the whole name.
+/// A long name for tables: without template arguments. Exports and pictures have the whole name.
 pub fn short(name: &str) -> Cow<'_, str> {
     match name.chars().count() <= SHORT_CHARS_MAX {
         true => Cow::Borrowed(name),
@@ -13,11 +13,11 @@ pub fn short(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A name without what its templates are made of: `fold<u8, Range<u64>>` becomes `fold<…>`. What stands in
-/// front of a path, as in `<Vec<u8> as Clone>::clone`, is kept.
+/// A name without template arguments: `fold<u8, Range<u64>>` becomes `fold<…>`. A type before a path, as in `<Vec<u8>
+/// as Clone>::clone`, is kept.
 pub(crate) fn bare(name: &str) -> Cow<'_, str> {
     let mut kept = String::with_capacity(name.len());
-    // For each bracket that is open, whether it hides what is in it.
+    // For each open bracket, whether its content is hidden.
     let mut open: Vec<bool> = Vec::new();
     let mut last = ' ';
     let mut rest = name;
@@ -64,7 +64,7 @@ const ANGLED: [&str; 11] = [
     "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">",
 ];
 
-/// The name of an operator at the start of `rest`, with the space that a demangler sets before its arguments.
+/// The name of an operator at the start of `rest`, with the space that a demangler puts before its arguments.
 fn operator(rest: &str, before: char) -> Option<&str> {
     let symbols = rest.strip_prefix("operator")?;
     let symbol = ANGLED.iter().find(|symbol| symbols.starts_with(**symbol));

@@ -1,13 +1,13 @@
-//! The way of every foreign text into an output: no character that could steer a terminal leaves this file.
+//! Makes untrusted text printable: removes all characters that could control a terminal.
 
 use std::borrow::Cow;
 use uprof::is_steering;
 
-/// No name is shown beyond so many bytes: templates can spell kilobytes.
+/// The longest name to show (bytes): templates can have kilobytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// `text` without what could steer a terminal, break a line or turn its direction: the way of every
-/// foreign text into an output that is not JSON or a dump, which say such characters by their numbers.
+/// `text` without characters that could control a terminal, break a line or change its direction. For all outputs of
+/// untrusted text except JSON and dumps, which escape such characters.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let mut end = text.len().min(NAME_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -1,6 +1,5 @@
-//! What a text is written on: a terminal, which has a width and may have colours, or anything else, which has
-//! neither. Names that are too long come in, names that fit go out; the colours are added to what is printable
-//! already, so that no foreign text has any.
+//! The output of a text: a terminal, which has a width and may have colours, or anything else, which has neither.
+//! Long names are shortened to fit; colours are added to printable text only, so that untrusted text has none.
 
 use crate::recording::unit::Unit;
 use crate::text::{bare, short, unparenthesized};
@@ -8,16 +7,16 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What a text is written on.
+/// The output of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Screen {
-    /// Columns of a line; `None`: without bound, and all names are whole.
+    /// Columns of a line; `None`: unlimited, and all names are whole.
     pub columns: Option<usize>,
     /// Whether weights are coloured.
     pub colors: bool,
 }
 
-/// A colour of the terminal's own palette, so that it can be read on any background.
+/// A colour of the terminal's palette, readable on any background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Color {
     /// Much, or worse.
@@ -26,11 +25,11 @@ pub(crate) enum Color {
     Green,
 }
 
-/// Shares from which perf too writes red and green.
+/// Shares from which perf writes red and green.
 const MUCH: f64 = 0.05;
 const SOME: f64 = 0.005;
 
-/// However narrow the screen: a name has so many columns.
+/// The least columns for a name, on any screen.
 const NAME_COLUMNS_MIN: usize = 12;
 
 /// Columns of `text`.
@@ -38,20 +37,20 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// What is said behind a function's name.
+/// Remarks after a function's name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Notes<'a> {
     /// That it was inlined.
     pub mark: &'a str,
     /// Its image in brackets, as [`Labels::module_suffix`](crate::profile::labels::Labels::module_suffix) has it.
     pub module: String,
-    /// What else there is.
+    /// Anything else.
     pub more: String,
 }
 
-/// Where names have less room than this, a name that is cut has no image behind it.
+/// With less room than this, a truncated name is shown without its image.
 const MODULE_ROOM_MIN: usize = 40;
-/// Nor has one of which less would be seen.
+/// So is a name of which less would be visible.
 const MODULE_COLUMNS_MIN: usize = 10;
 
 impl Notes<'_> {
@@ -75,7 +74,7 @@ impl Notes<'_> {
         }
     }
 
-    /// What stands in so many columns behind a name that is cut, where both have `room` together.
+    /// The remarks after a truncated name, if both have `room` together.
     fn least(&self, columns: usize, room: usize) -> String {
         let mark = self.mark.replace("inlined", "inl.");
         let left = columns.saturating_sub(width(&mark) + width(&self.more));
@@ -110,7 +109,7 @@ impl Screen {
         }
     }
 
-    /// How wide a column of amounts and one of shares are, of which `whole` is the largest.
+    /// The widths of columns of amounts and of shares, of which `whole` is the largest.
     pub(crate) fn number_columns(&self, unit: Unit, whole: u64) -> (usize, usize) {
         match (self.columns, unit) {
             (None, _) => (9, 8),
@@ -119,7 +118,7 @@ impl Screen {
         }
     }
 
-    /// A function's name and what is to be said behind it, in what is left of a line behind `used` columns.
+    /// A function's name and its remarks, in the rest of a line after `used` columns.
     pub(crate) fn name(&self, name: &str, notes: &Notes<'_>, used: usize) -> String {
         let Some(columns) = self.columns else {
             return format!(
@@ -141,7 +140,7 @@ impl Screen {
         if let Some((name, notes)) = found {
             return format!("{name}{notes}");
         }
-        // The name is what the line is about: notes have a third of the room, or what it leaves.
+        // The name is more important: remarks have a third of the room, or what it leaves.
         let wanted = width(&without).min(room - room / 3);
         let notes = notes.least(room - wanted, room);
         format!(
@@ -150,7 +149,7 @@ impl Screen {
         )
     }
 
-    /// `text` cut at its end to what is left of a line behind `used` columns.
+    /// `text` truncated at its end to the rest of a line after `used` columns.
     pub(crate) fn start<'t>(&self, text: &'t str, used: usize) -> Cow<'t, str> {
         match self.room(used) {
             Some(room) => cut_end(text, room),
@@ -158,7 +157,7 @@ impl Screen {
         }
     }
 
-    /// `text` cut in its middle to what is left of a line behind `used` columns.
+    /// `text` shortened in its middle to the rest of a line after `used` columns.
     pub(crate) fn ends<'t>(&self, text: &'t str, used: usize) -> Cow<'t, str> {
         match self.room(used) {
             Some(room) => cut_middle(text, room),
@@ -171,7 +170,7 @@ impl Screen {
         Some(columns.saturating_sub(used).max(NAME_COLUMNS_MIN))
     }
 
-    /// Writes `text` behind `head`, broken at spaces; further lines stand so many columns to the right.
+    /// Writes `text` after `head`, broken at spaces; further lines are indented.
     pub(crate) fn write_prose(
         &self,
         head: &str,
@@ -203,7 +202,7 @@ impl Screen {
     }
 }
 
-/// `text` in so many columns, without its middle. More of its end is kept, which tells more of a function or a path.
+/// `text` in `columns`, without its middle. More of its end is kept, which is more specific in functions and paths.
 pub(crate) fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -214,7 +213,7 @@ pub(crate) fn cut_middle(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{head}…{tail}"))
 }
 
-/// `text` in so many columns, without its end.
+/// `text` in `columns`, without its end.
 pub(crate) fn cut_end(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -226,7 +225,7 @@ fn letter_width(letter: char) -> usize {
     letter.width().unwrap_or(0)
 }
 
-/// The start of `text` that has room in so many columns.
+/// The start of `text` that fits into `columns`.
 fn prefix(text: &str, columns: usize) -> &str {
     let mut used = 0;
     let end = text.char_indices().find(|(_, letter)| {
@@ -236,7 +235,7 @@ fn prefix(text: &str, columns: usize) -> &str {
     &text[..end.map_or(text.len(), |(at, _)| at)]
 }
 
-/// The end of `text` that has room in so many columns.
+/// The end of `text` that fits into `columns`.
 fn suffix(text: &str, columns: usize) -> &str {
     let mut used = 0;
     let before = text.char_indices().rev().find(|(_, letter)| {
@@ -244,7 +243,7 @@ fn suffix(text: &str, columns: usize) -> &str {
         used > columns
     });
     let start = before.map_or(0, |(at, letter)| at + letter.len_utf8());
-    // A mark that belongs to the letter before it doesn't stand alone.
+    // A combining mark isn't separated from its letter.
     text[start..].trim_start_matches(|letter| letter_width(letter) == 0)
 }
 

@@ -5,8 +5,8 @@ use super::cpu::Cpu;
 /// See the module.
 pub(super) struct Aarch64;
 
-/// Bits of an address that select memory; above them a signature may lie, except bit 55, which
-/// tells the kernel's half of the address space (Arm ARM, "Pointer authentication").
+/// Bits of an address that select memory; above them a signature may be, except bit 55, which selects the kernel's
+/// half of the address space (Arm ARM, "Pointer authentication").
 const ADDRESS_BITS: u32 = 48;
 
 impl Cpu for Aarch64 {

@@ -1,35 +1,35 @@
-//! Rules that were looked up before, by pc. Most frames of a recording stand at few addresses, and
-//! most rules say the same: CFA is a register plus a number, the return address and the frame
-//! pointer lie at fixed places below it. Such a rule fits in its cache entry.
+//! A cache of rules by pc. Most frames of a recording are at few addresses, and most rules have the same form: the
+//! CFA is a register plus a number, and the return address and the frame pointer are at fixed offsets from it. Such a
+//! rule fits in its cache entry.
 
 use uprof::FrameKind;
 
 /// Entries; a power of two. 64 KiB in all, which stays in the second-level cache.
 const ENTRIES: usize = 2048;
 
-/// What to do at one pc.
+/// The action at one pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Nothing is known of this code.
+    /// There is no rule for this code.
     NoRule,
     /// The rule says that there is no caller.
     Root,
-    /// Carry out the rule `rule` of module `module` in full.
+    /// Apply the rule `rule` of module `module` in full.
     Full { module: u32, rule: u32 },
     /// The common case.
     Plain(Plain),
 }
 
-/// A rule that fits in a cache entry: CFA is a register plus a number, and what was saved lies near it.
+/// A rule that fits in a cache entry: the CFA is a register plus a number, and saved registers are near it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     pub(super) cfa_offset: i32,
     pub(super) cfa_register: u8,
-    /// Where the return address lies.
+    /// The slot of the return address.
     pub(super) return_address: Slot,
-    /// Where the frame pointer lies.
+    /// The slot of the frame pointer.
     pub(super) frame_pointer: Slot,
-    /// Other registers, and where they lie; those at the end may be [`Slot::KEPT`].
+    /// Other registers, and their slots; those at the end may be [`Slot::KEPT`].
     pub(super) others: [(u8, Slot); OTHERS_MAX],
 }
 
@@ -45,7 +45,7 @@ impl Slot {
     /// The register kept its value.
     pub(super) const KEPT: Slot = Slot(i16::MIN);
 
-    /// The slot at `offset_bytes` from the CFA, if it is a whole word that is near enough.
+    /// The slot at `offset_bytes` from the CFA, if it is aligned and near enough.
     pub(super) fn at(offset_bytes: i32) -> Option<Slot> {
         let words = i16::try_from(offset_bytes / 8).ok()?;
         (offset_bytes % 8 == 0 && words != i16::MIN).then_some(Slot(words))
@@ -62,7 +62,7 @@ impl Slot {
 #[derive(Clone, Debug)]
 pub struct Cache {
     keys: Box<[(u64, Action); ENTRIES]>,
-    /// Of which unwinder the entries are.
+    /// The unwinder of the entries.
     owner: u64,
 }
 
@@ -75,7 +75,7 @@ impl Default for Cache {
     }
 }
 
-/// No address has this key: it would be a return address of all ones.
+/// A key that no address has: that of a return address of all ones.
 const EMPTY: u64 = u64::MAX;
 
 impl Cache {
@@ -84,7 +84,7 @@ impl Cache {
         Cache::default()
     }
 
-    /// Forgets everything if it was last used by another unwinder than `owner`.
+    /// Clears the cache if another unwinder than `owner` used it last.
     pub(super) fn serve(&mut self, owner: u64) {
         if self.owner != owner {
             self.keys.fill((EMPTY, Action::NoRule));
@@ -92,7 +92,7 @@ impl Cache {
         }
     }
 
-    /// The action at `address`, from `find` if it isn't known yet.
+    /// The action at `address`, from `find` if it isn't cached.
     #[inline]
     pub(super) fn action(
         &mut self,
@@ -100,9 +100,9 @@ impl Cache {
         kind: FrameKind,
         find: impl FnOnce() -> Action,
     ) -> Action {
-        // The kind takes the place of the top bit, which repeats the one below it.
+        // The kind replaces the top bit, which equals the one below it.
         let key = address << 1 | u64::from(kind == FrameKind::Return);
-        // The next load waits for this, so it has to be short rather than thorough.
+        // The next load depends on this hash, so it has to be fast rather than good.
         let slot = (address ^ address >> 11) as usize & (ENTRIES - 1);
         let entry = &mut self.keys[slot];
         if entry.0 != key {

@@ -1,6 +1,6 @@
-//! Compiles call frame information to a table: an image's .eh_frame and .debug_frame go in, one [`RuleTable`] comes
-//! out. Both sections are read, since a unikernel may have either or both; stubs that neither describes get rules of
-//! their own. Damaged entries are counted and left out; work and memory grow with the sections' bytes only.
+//! Compiles call frame information. Input: an image's .eh_frame and .debug_frame. Output: one [`RuleTable`]. Both
+//! sections are read, since a unikernel may have either or both; stubs that neither describes get rules of their own.
+//! Damaged entries are counted and left out; time and memory are linear in the sections' sizes.
 
 use super::linkage::{self, Stubs};
 use super::rows::Rows;
@@ -14,9 +14,9 @@ impl RuleTable {
     /// Compiles the unwind rules of `image`: ORC's of a kernel that has them, otherwise call frame information;
     /// `debug` is the debug file split off it, if there is one, whose .debug_frame counts as the image's own.
     ///
-    /// An image without any gives an empty table: its frames then need frame pointers.
+    /// An image without either gives an empty table: its frames then need frame pointers.
     pub fn compile(image: &Image, debug: Option<&Image>) -> RuleTable {
-        // A kernel's own rules describe all of it, its assembler too.
+        // A kernel's own rules describe all of it, including its assembler.
         if let Some(orc) = image.orc() {
             let (set, rows) = orc.rules();
             let Ok(table) = RuleTable::of_rows(set, rows.into_iter().map(Ok::<_, Infallible>));

@@ -1,23 +1,23 @@
-//! The first and last instructions of functions of aarch64, where call frame information holds at calls only, as
-//! clang 14's does: it says that a frame is there from the prologue's end on, and still there at the return. gcc's
-//! says so too where the frame pointer is loaded before the stack pointer moves. A function's code and what is stated
-//! of it go in; the stack at the instructions of which something else is true comes out.
+//! Prologues and epilogues on aarch64, for call frame information that is correct only at calls, such as clang 14's:
+//! it describes the frame from the prologue's end to the return. gcc's does so too where the frame pointer is loaded
+//! before the stack pointer moves. Input: a function's code and its call frame information. Output: the stack at the
+//! instructions where that is wrong.
 //!
-//! Nothing is guessed: instructions are followed backwards from where the truth is known (a return,
-//! or the row behind a prologue) to where what they add up to is stated. Where it isn't, what was
-//! stated stays. Encodings: Arm Architecture Reference Manual, section C4.1.
+//! Nothing is guessed: instructions are followed backwards from where the stack is known (a return, or the row after
+//! a prologue) to where the result agrees with the stated rows. If it never does, the stated rows stay. Encodings:
+//! Arm Architecture Reference Manual, section C4.1.
 
 use uprof::image::{Cfa, Place, Save};
 
 const FRAME_POINTER: u8 = 29;
 const RETURN_ADDRESS: u8 = 30;
 const STACK_POINTER: u8 = 31;
-/// Registers that a function gives back as they were.
+/// Callee-saved registers.
 const KEPT_REGISTERS: std::ops::RangeInclusive<u8> = 19..=30;
-/// Instructions of a prologue or epilogue, and of others that a compiler puts between them.
+/// Most instructions of a prologue or epilogue, with others that a compiler schedules between them.
 const INSTRUCTIONS_MAX: usize = 64;
 
-/// What is stated of an instruction: the CFA, and where registers are saved.
+/// The stated row of an instruction: the CFA, and where registers are saved.
 pub(super) type Stated<'a> = (Cfa, &'a [Save]);
 
 /// The stack before an instruction.
@@ -25,9 +25,9 @@ pub(super) type Stated<'a> = (Cfa, &'a [Save]);
 pub(super) struct Depth {
     /// The stack pointer or the frame pointer.
     base: u8,
-    /// CFA is that register plus this.
+    /// The CFA is that register plus this.
     depth_bytes: i32,
-    /// Registers that lie on the stack, and where from the CFA (bytes).
+    /// Registers saved on the stack, with their offsets from the CFA (bytes).
     pub(super) saved: Vec<(u8, i32)>,
 }
 
@@ -38,8 +38,8 @@ enum Effect {
     None,
     /// Adds to the stack pointer.
     Move(i32),
-    /// Stores or loads registers, `None` for those that no caller needs: from `at` on, relative to
-    /// the stack pointer before it (`moves` is 0) or to the lower one of before and behind it.
+    /// Stores or loads registers, `None` for those that no caller needs: from `at` on, relative to the stack pointer
+    /// before it (`moves` is 0) or to the lower one of before and after it.
     Access {
         is_load: bool,
         registers: [Option<u8>; 2],
@@ -47,9 +47,9 @@ enum Effect {
         size: i32,
         moves: i32,
     },
-    /// Puts the stack pointer elsewhere.
+    /// Sets the stack pointer.
     Realign,
-    /// The frame pointer is the stack pointer plus this.
+    /// Sets the frame pointer to the stack pointer plus this.
     SetFramePointer(i32),
     /// Leaves the function, if `Some` address isn't in it.
     Exit(Option<u64>),
@@ -57,7 +57,7 @@ enum Effect {
     Other,
 }
 
-/// A function's instructions, what is stated of them, and where it is wrong.
+/// A function's instructions, their stated rows, and the corrections.
 pub(super) struct Edges<'a, F> {
     start: u64,
     code: &'a [u8],
@@ -65,8 +65,8 @@ pub(super) struct Edges<'a, F> {
     found: Vec<(u64, Depth)>,
 }
 
-/// The stack at each instruction of the function with `code` at `start` of which `stated` is wrong,
-/// ascending. `rows` are the addresses from which on something else is stated.
+/// The stack at each instruction of the function with `code` at `start` for which `stated` is wrong, ascending.
+/// `rows` are the addresses at which the stated rows begin.
 pub(super) fn edges<'s>(
     start: u64,
     code: &[u8],
@@ -142,8 +142,8 @@ impl<'s, F: Fn(u64) -> Option<Stated<'s>>> Edges<'_, F> {
         }
     }
 
-    /// Follows the prologue before the row that begins at `row` backwards. What it has stored it has
-    /// not changed yet, but for the frame pointer.
+    /// Follows the prologue before the row that begins at `row` backwards. Registers that it stores still have their
+    /// values, except the frame pointer.
     fn prologue(&mut self, row: u64) {
         let before = row.checked_sub(4).and_then(&self.stated);
         let (Some((cfa, saves)), Some((start, kept))) = ((self.stated)(row), before) else {
@@ -180,7 +180,7 @@ impl<'s, F: Fn(u64) -> Option<Stated<'s>>> Edges<'_, F> {
                     here.depth_bytes = here.depth_bytes.saturating_add(bytes);
                 }
                 (Effect::SetFramePointer(_), _) => {}
-                // Where the stack pointer is doesn't matter.
+                // The stack pointer's value doesn't matter.
                 (Effect::Realign | Effect::Move(_), FRAME_POINTER) => {}
                 (Effect::Access { is_load: false, .. }, FRAME_POINTER) => {}
                 (Effect::Move(bytes @ ..0), _) => {
@@ -211,7 +211,7 @@ impl<'s, F: Fn(u64) -> Option<Stated<'s>>> Edges<'_, F> {
         }
     }
 
-    /// Keeps those of `passed` of which something wrong is stated.
+    /// Keeps those of `passed` whose stated row is wrong.
     fn keep_wrong(&mut self, passed: Vec<(u64, Depth)>) {
         let stated = &self.stated;
         let wrong = passed
@@ -234,7 +234,7 @@ impl Depth {
         Some(saved.find(|(known, _)| *known == register)?.1)
     }
 
-    /// Whether `stated` says the same.
+    /// Whether `stated` is the same.
     fn is(&self, (cfa, saves): Stated<'_>) -> bool {
         let is_same = |register| self.slot(register) == slot(saves, register);
         let is_there = match cfa {
@@ -251,7 +251,7 @@ impl Depth {
         is_there && is_same(FRAME_POINTER) && is_same(RETURN_ADDRESS)
     }
 
-    /// Whether `stated` puts the CFA elsewhere. What was loaded back may still be said to be saved: there it is.
+    /// Whether `stated` has another CFA. Restored registers may still be stated as saved: their slots are intact.
     fn contradicts(&self, (cfa, _): Stated<'_>) -> bool {
         match cfa {
             Cfa::Register {
@@ -278,7 +278,7 @@ fn instructions_before(start: u64, code: &[u8], at: u64) -> impl Iterator<Item =
     })
 }
 
-/// Where `saves` has `register`, from the CFA (bytes).
+/// The offset of `register` in `saves` from the CFA (bytes).
 fn slot(saves: &[Save], register: u8) -> Option<i32> {
     saves.iter().find_map(|save| match save.place {
         Place::AtCfa(at) if save.register == register => Some(at),
@@ -286,7 +286,7 @@ fn slot(saves: &[Save], register: u8) -> Option<i32> {
     })
 }
 
-/// The registers that callers need among those that lie from `at` on, and where.
+/// The registers that callers need among those stored from `at` on, with their places.
 fn slots(
     registers: [Option<u8>; 2],
     at: i32,
@@ -302,7 +302,7 @@ fn word_of(bytes: &[u8]) -> u32 {
         .map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// What the instruction `word` at address `at` does.
+/// The effect of the instruction `word` at address `at`.
 fn effect(word: u32, at: u64) -> Effect {
     let (first, base) = (word as u8 & 31, (word >> 5) as u8 & 31);
     match word >> 25 & 15 {

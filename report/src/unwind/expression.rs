@@ -1,15 +1,15 @@
-//! DWARF expressions, as far as unwind rules use them (DWARF 5 section 2.5): operations, registers and memory go in,
-//! one value comes out. Bounded in steps and depth, because a branch may go backwards; needs no allocation.
-//! Operations that make no sense in a frame (pieces, calls, objects, threads) are refused.
+//! DWARF expressions of unwind rules (DWARF 5 section 2.5). Input: operations, registers and memory. Output: one
+//! value. Steps and depth are limited, because a branch may go backwards; nothing is allocated. Operations that make
+//! no sense in a frame (pieces, calls, objects, threads) are refused.
 
 use super::memory::Memory;
 use super::registers::Registers;
 use crate::work;
 use gimli::constants as op;
 
-/// Operations that one evaluation may carry out; real ones have fewer than 20.
+/// Most operations of one evaluation; real ones have fewer than 20.
 const STEPS_MAX: u64 = 512;
-/// Values on the stack; real expressions need four.
+/// Most values on the stack; real expressions need four.
 const DEPTH_MAX: usize = 32;
 
 struct Values {
@@ -115,8 +115,8 @@ impl Operations<'_> {
     }
 }
 
-/// The value of `expression`, or `None` if it is damaged, needs a register or a word that isn't
-/// known, or goes on for too long. `initial` is pushed first: the CFA, for a register's place.
+/// The value of `expression`, or `None` if it is damaged, needs an unknown register or word, or takes too many steps.
+/// `initial` is pushed first: the CFA, for a register's place.
 pub(super) fn evaluate(
     expression: &[u8],
     initial: Option<u64>,
@@ -168,7 +168,7 @@ fn run(
     None
 }
 
-/// Operations that take two values and give one; `Some(None)` for any other.
+/// Binary operations; `Some(None)` for any other.
 fn combine(code: gimli::DwOp, values: &mut Values) -> Option<Option<u64>> {
     let is_binary = matches!(
         code,
@@ -301,7 +301,7 @@ pub(super) fn registers_read(expression: &[u8]) -> u64 {
     read
 }
 
-/// Passes over one operation. Branches are not followed: both ways are read in turn.
+/// Skips one operation. Branches are not followed: both paths are read in sequence.
 fn next_register(operations: &mut Operations<'_>) -> Option<Option<u8>> {
     let code = gimli::DwOp(u8::from_le_bytes(operations.fixed()?));
     if operations.constant(code)?.is_some() {

@@ -1,21 +1,21 @@
-//! Rules for stubs that nobody describes: those of the procedure linkage table where the linker gave none (lld,
-//! and GNU ld for what it links statically and for aarch64), and those of Xen's hypercall page. The bytes of the
-//! sections that hold stubs go in; where the stack pointer is at each of their instructions comes out.
+//! Rules for stubs without any: those of the procedure linkage table where the linker wrote none (lld, and GNU ld in
+//! static programs and on aarch64), and those of Xen's hypercall page. Input: the bytes of the sections with stubs.
+//! Output: the stack pointer at each of their instructions.
 
 use crate::images::Image;
 use crate::images::hypercalls;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use uprof::Arch;
 
-/// Sections with stubs, by the names that linkers give them.
+/// Names of sections with stubs.
 const SECTIONS: [&str; 4] = [".plt", ".plt.sec", ".plt.got", ".iplt"];
 
-/// Stubs that lie together.
+/// Adjacent stubs.
 pub(super) struct Stubs {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Addresses from which on that much lies on the stack above what the caller had there, the
-    /// return address included where calls push it (bytes).
+    /// Addresses, each with the bytes on the stack from there on, beyond the caller's; with the return address where
+    /// calls push it.
     pub(super) rows: Vec<(u64, i32)>,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn stubs(image: &Image) -> Vec<Stubs> {
     found
 }
 
-/// A stub may push a number for the linker and go on to the first one of all, which pushes an
-/// address (System V ABI, AMD64 supplement, "Procedure Linkage Table").
+/// A stub may push a number for the linker and jump to the first stub, which pushes an address (System V ABI, AMD64
+/// supplement, "Procedure Linkage Table").
 fn x86_64(start: u64, code: &[u8]) -> Vec<(u64, i32)> {
     let mut rows = Vec::new();
     let mut depth_bytes = 8;
@@ -67,7 +67,7 @@ fn x86_64(start: u64, code: &[u8]) -> Vec<(u64, i32)> {
     rows
 }
 
-/// The first stub saves x16 and x30; no other touches the stack.
+/// The first stub saves x16 and x30; the others don't use the stack.
 fn aarch64(start: u64, code: &[u8]) -> Vec<(u64, i32)> {
     /// `stp x16, x30, [sp, #-16]!` and `br x17`.
     const SAVE: [u8; 4] = 0xa9bf_7bf0u32.to_le_bytes();

@@ -1,5 +1,4 @@
-//! Memory as it was recorded: an address goes in, eight bytes come out, or nothing if those bytes
-//! were not recorded. Never reads anything but what it was given.
+//! Recorded memory. Input: an address. Output: eight bytes, or nothing if they were not recorded.
 
 /// Bytes of a stopped guest.
 pub trait Memory {
@@ -12,7 +11,7 @@ pub trait Memory {
 pub struct Stack<'a> {
     /// Guest address of the first byte.
     pub base: u64,
-    /// What was there.
+    /// The bytes.
     pub bytes: &'a [u8],
 }
 
@@ -25,7 +24,7 @@ impl Memory for Stack<'_> {
     }
 }
 
-/// Several runs: a kernel's stack and the interrupted one, say. The first that has a word wins.
+/// Several runs, such as a kernel's stack and the interrupted one. The first that has a word wins.
 impl Memory for [Stack<'_>] {
     fn word(&self, address: u64) -> Option<u64> {
         self.iter().find_map(|stack| stack.word(address))

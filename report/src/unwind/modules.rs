@@ -1,4 +1,4 @@
-//! Which image is where in the guest: an address goes in, a module and the address within its image come out.
+//! The images in the guest's address space. Input: an address. Output: a module and the address in its image.
 
 use super::table::RuleTable;
 use crate::images::{Image, ImageAddress};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 pub struct Module {
     /// First guest address.
     pub start: u64,
-    /// First guest address after it.
+    /// End of its guest addresses, exclusive.
     pub end: u64,
     /// What to add (wrapping) to an address of the image for a guest address.
     pub bias: u64,
     /// Its unwind rules.
     pub rules: Arc<RuleTable>,
-    /// Its bytes, for scanning; without them a scan goes by the rules alone.
+    /// Its bytes, for scanning; without them a scan uses only the rules.
     pub image: Option<Arc<Image>>,
 }
 
@@ -24,7 +24,7 @@ pub struct Module {
 pub(super) struct Modules(Vec<Module>);
 
 impl Modules {
-    /// Sorts `modules`; where two overlap, the one that starts later holds.
+    /// Sorts `modules`; where two overlap, the one that starts later wins.
     pub(super) fn new(mut modules: Vec<Module>) -> Modules {
         modules.sort_by_key(|module| (module.start, module.end, module.bias));
         for index in 1..modules.len() {

@@ -1,4 +1,4 @@
-//! The registers of one frame, by DWARF number. Says which values are known: a missing register is not zero.
+//! The registers of one frame, by DWARF number. Unknown registers are distinct from zero.
 
 use uprof::image::REGISTERS_MAX;
 
@@ -35,7 +35,7 @@ impl Registers {
         (self.known >> number & 1 == 1).then_some(value)
     }
 
-    /// Makes `value` known as register `number`; numbers that no rule can use are ignored.
+    /// Sets register `number`; numbers that no rule can use are ignored.
     #[inline]
     pub(super) fn set(&mut self, number: u8, value: u64) {
         if let Some(slot) = self.values.get_mut(usize::from(number)) {
@@ -44,7 +44,7 @@ impl Registers {
         }
     }
 
-    /// Forgets register `number`.
+    /// Makes register `number` unknown.
     #[inline]
     pub(super) fn forget(&mut self, number: u8) {
         if usize::from(number) < REGISTERS_MAX {

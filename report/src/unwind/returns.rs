@@ -1,5 +1,5 @@
-//! Whether a word can be a return address: the address and the code around it go in, what is there
-//! comes out. A frame pointer that holds data leads to words that are none.
+//! Whether a word can be a return address, judged by the code around the address. A frame pointer with other data
+//! leads to words that aren't.
 
 use super::aarch64::Aarch64;
 use super::cpu::Cpu;
@@ -10,26 +10,25 @@ use crate::images::{Image, ImageAddress};
 use uprof::Arch;
 use uprof::image::{Place, Save};
 
-/// Bytes before a return address that may be its call, and behind it that may show what else it
-/// is: a signal's return on x86-64.
+/// Bytes before a return address that may be its call, and after it that may be something else: a signal's return on
+/// x86-64.
 const CALL_BYTES: u64 = 7;
 const BEHIND_BYTES: u64 = 9;
 
-/// What is at an address that is said to be returned to.
+/// What a supposed return address points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Landing {
-    /// A call precedes it, or it is where something begins by a return: a signal's trampoline, a
-    /// goroutine's or context's end.
+    /// A call precedes it, or it is entered by a return: a signal's trampoline, a goroutine's or context's end.
     Return,
-    /// Bytes of an image that are neither.
+    /// Neither, by the image's bytes.
     Elsewhere,
-    /// Mapped code whose bytes are not at hand, or not those that ran.
+    /// Mapped code whose bytes are not available, or not those that ran.
     Unread,
-    /// Nothing is known to be mapped there.
+    /// No mapping is known there.
     Unmapped,
 }
 
-/// What `address` is in `modules`.
+/// What `address` points to in `modules`.
 pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
     // A trampoline is returned to at its first byte.
     let module = [address.wrapping_sub(1), address]
@@ -59,7 +58,7 @@ fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Lan
     }
 }
 
-/// Which of `addresses` are returned to, if `image` can tell.
+/// Which of `addresses` are return addresses, if `image` has the code.
 pub(crate) fn returns(
     image: &Image,
     rules: &RuleTable,
@@ -85,7 +84,7 @@ pub(super) fn follows_call<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
     code.is_some_and(C::ends_in_call)
 }
 
-/// Whether call frame information says that a signal's frame is here, or that there is no caller.
+/// Whether call frame information says that this is a signal's frame, or has no caller.
 fn is_first<C: Cpu>(rules: &RuleTable, at: ImageAddress) -> bool {
     let rule = rules.find(at).and_then(|number| rules.set.rule(number));
     rule.is_some_and(|rule| {
@@ -101,7 +100,7 @@ fn is_begun<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
     C::is_begun_by_return(before.unwrap_or_default(), behind.unwrap_or_default())
 }
 
-/// Whether `module` has code at `before` that a scan may take for a caller's.
+/// Whether `module` has code at `before` that may be a caller's, for a scan.
 pub(super) fn may_be_scanned<C: Cpu>(module: &Module, before: u64) -> bool {
     let stated = module.image_address(before);
     let Some(image) = &module.image else {

@@ -1,5 +1,5 @@
-//! The second half of compiling: one function's call frame instructions go in, rows and shared
-//! rules come out. A rule that occurs a thousand times is stored once.
+//! The second half of compiling. Input: one function's call frame instructions. Output: rows and shared rules, each
+//! stored once.
 
 use super::edges::{Depth, edges};
 use super::linkage::Stubs;
@@ -10,20 +10,20 @@ use std::collections::HashMap;
 use uprof::image::{Cfa, Place, REGISTERS_MAX, RuleSet, Save};
 use uprof::{Arch, WordMap};
 
-/// Rows of one image beyond this many are left out; librustc_driver has less than a million.
+/// Most rows of one image; others are left out. librustc_driver has less than a million.
 const ROWS_MAX: usize = 32_000_000;
-/// No processor has more registers to restore; each row repeats all of them.
+/// Most registers to restore, on any architecture; each row repeats all of them.
 const SAVES_MAX: usize = 64;
 
-/// The table while it grows.
+/// The table under construction.
 pub(super) struct Rows {
     table: RuleTable,
     known: WordMap<Vec<u64>, u32>,
     known_expressions: HashMap<Vec<u8>, u32>,
     context: UnwindContext<usize>,
-    /// Of the function at hand: where rows start, and their rules.
+    /// Of the current function: starts of rows, and their rules.
     function: Vec<(u64, u32)>,
-    /// Of the row at hand; kept for their room.
+    /// Of the current row; kept to reuse the allocation.
     key: Vec<u64>,
     saves: Vec<Save>,
 }
@@ -72,7 +72,7 @@ impl Rows {
             .ok()?;
         let is_trap = entry.is_signal_trampoline();
         let return_register = u8::try_from(entry.cie().return_address_register().0).ok()?;
-        // The context is taken out for the time of the loop, since rows are interned in `self`.
+        // The context is taken out during the loop, since rows are interned in `self`.
         let mut context = std::mem::take(&mut self.context);
         let mut whole = None;
         if let Ok(mut rows) = entry.rows(section, bases, &mut context) {
@@ -97,7 +97,7 @@ impl Rows {
         whole
     }
 
-    /// Appends the rows that were read of `function`, mended by its `code` where that is given.
+    /// Appends the rows of `function`, corrected by its `code` if given.
     pub(super) fn push_function(&mut self, function: &Function, code: Option<&[u8]>) {
         let rows = std::mem::take(&mut self.function);
         let mended = code.map_or_else(Vec::new, |code| self.mended(function.start, code, &rows));
@@ -127,7 +127,7 @@ impl Rows {
         edges(start, code, rows.iter().map(|row| row.0), stated)
     }
 
-    /// The rule for a stack of aarch64 that is so deep.
+    /// The rule for an aarch64 stack of this state.
     fn depth_rule(&mut self, depth: &Depth) -> Option<u32> {
         let place = |&(register, at): &(u8, i32)| Save {
             register,
@@ -144,7 +144,7 @@ impl Rows {
             return;
         };
         let table = &mut self.table;
-        // A row of no length is replaced by the one that follows at once.
+        // An empty row is replaced by the next one.
         if table.starts.last() == Some(&start) {
             table.starts.pop();
             table.row_rules.pop();
@@ -157,9 +157,9 @@ impl Rows {
         }
     }
 
-    /// Appends the rows of stubs: nothing is saved but the return address.
+    /// Appends the rows of stubs, which save only the return address.
     pub(super) fn push_stubs(&mut self, arch: Arch, stubs: &Stubs) {
-        // Where calls leave the return address in x30, that is saved last.
+        // Where calls leave the return address in x30, it is saved last.
         let (return_register, stack_pointer) = match arch {
             Arch::X86_64 => (16, 7),
             Arch::Aarch64 => (30, 31),
@@ -187,7 +187,7 @@ impl Rows {
         self.table
     }
 
-    /// The number of the rule that `row` states; `None` if it can't be expressed.
+    /// The number of the rule of `row`; `None` if it can't be expressed.
     fn rule<'a, S>(
         &mut self,
         section: &S,
@@ -260,8 +260,8 @@ impl Rows {
             RegisterRule::ValExpression(expression) => {
                 Place::IsExpression(self.expression(section, expression)?)
             }
-            // Constants are pseudo-registers such as the state of return address signing, which
-            // is told from the address itself.
+            // Constants are pseudo-registers such as the state of return address signing, which the address itself
+            // shows.
             RegisterRule::Constant(_) | RegisterRule::Architectural => return Some(None),
         }))
     }

@@ -1,30 +1,29 @@
-//! Where call frame information and a recorded chain of frame pointers are joined: the first is asked for
-//! the innermost frames, as far as the stack bytes reach; the chain, walked on the whole stack while it
-//! was there, has the callers beyond.
+//! Joins call frame information and a recorded chain of frame pointers: the former gives the innermost frames, up to
+//! the end of the recorded stack bytes; the chain, walked on the whole stack during recording, has the callers
+//! beyond.
 //!
-//! The frame pointer says where. As long as it is the sample's, the chain's callers all follow; each time
-//! that it was restored from the record that it pointed to, one of them has been passed. A frame whose
-//! return address lies, by its rule, in the record that its frame pointer points to has that record's
-//! caller: this caller is known by call frame information too. Of any other frame the chain doesn't know
-//! the caller, and that is all that may be said ([`lacks_caller`]).
+//! The frame pointer gives the place. While it is the sample's, all of the chain's callers follow; each time it is
+//! restored from the record that it points to, one of them has been passed. A frame whose return address is, by its
+//! rule, in that record has the record's caller, which is then known by call frame information too. The chain doesn't
+//! have the caller of any other frame ([`lacks_caller`]).
 
 use crate::recording::spaces::is_kernel_address;
 use crate::unwind::{End, Memory};
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, FrameKind, Stop};
 
-/// What was recorded of the stack that is unwound.
+/// The recorded part of the stack to unwind.
 pub(crate) struct Recorded<'a> {
     /// The chain of frame pointers, innermost frame first.
     pub chain: &'a [Frame],
     /// Why it ends.
     pub stop: Stop,
-    /// The frame pointer that it began with.
+    /// The frame pointer at its start.
     pub frame_pointer: Option<u64>,
 }
 
-/// Appends to the unwound `frames`, whose `end` is not that of the stack, what `recorded` has beyond
-/// them, and says why the stack ends then.
+/// Appends to the unwound `frames`, whose `end` is not that of the stack, what `recorded` has beyond them, and
+/// returns why the stack ends then.
 pub(crate) fn go_on(
     frames: &mut Vec<Frame>,
     end: End,
@@ -51,13 +50,13 @@ pub(crate) fn go_on(
             }
             recorded.stop
         }
-        // Both end at the same frame. A chain that never left the sample's own says nothing of it.
+        // Both end at the same frame. A chain with only the sample's own frame says nothing of it.
         None if passed > 0 || recorded.stop == Stop::NotWalked => recorded.stop,
         None => end.stop,
     }
 }
 
-/// How many callers of the recorded chain the unwound frames have passed, if they lie on it.
+/// How many callers of the recorded chain the unwound frames have passed, if they are on it.
 fn passed(
     frames: &[Frame],
     end: End,
@@ -86,7 +85,7 @@ fn passed(
     Some(passed)
 }
 
-/// Where `chain` has `address`, if only once.
+/// The index of `address` in `chain`, if it is there once.
 fn once(chain: &[Frame], address: u64) -> Option<usize> {
     let mut places = chain.iter().enumerate();
     let mut next = || places.find(|(_, frame)| frame.address == address);
@@ -94,14 +93,14 @@ fn once(chain: &[Frame], address: u64) -> Option<usize> {
     next().is_none().then_some(place)
 }
 
-/// Whether the caller of the innermost function (of a process: outside the kernel) may be missing: only
-/// frame pointers tell of it, or nothing does, and a function without a frame has its caller's.
+/// Whether the caller of the innermost function (of a process: outside the kernel) may be missing: it is known from
+/// frame pointers or not at all, and a function without a frame has its caller's frame pointer.
 pub(crate) fn lacks_caller(
     frames: impl Iterator<Item = Frame>,
     stop: Stop,
     kind: TargetKind,
 ) -> bool {
-    // Of stacks from elsewhere nobody knows how they were found.
+    // It is unknown how imported stacks were found.
     if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) || stop == Stop::NotWalked {
         return false;
     }

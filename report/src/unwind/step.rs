@@ -1,5 +1,5 @@
-//! One step from a frame to its caller, by each of the ways there are. Registers of the frame go
-//! in; those of the caller come out, or the reason why not.
+//! One step from a frame to its caller, by each method. Input: registers of the frame. Output: those of the caller,
+//! or the reason why there are none.
 
 use super::cache::{Action, OTHERS_MAX, Plain, Slot};
 use super::cpu::Cpu;
@@ -13,12 +13,12 @@ use crate::work;
 use uprof::image::{Cfa, Place, Save};
 use uprof::{Found, FrameKind, Stop};
 
-/// Words up the stack that a scan looks at.
+/// Words of the stack that a scan reads.
 const SCAN_WORDS: u64 = 512;
 
 /// A step that was taken.
 pub(super) struct Step {
-    /// What the caller's address is.
+    /// The kind of the caller's address.
     pub(super) kind: FrameKind,
     /// How it was found.
     pub(super) found: Found,
@@ -28,9 +28,9 @@ pub(super) struct Step {
 
 /// Why a rule gave no caller.
 pub(super) enum StepError {
-    /// It says that there is none.
+    /// It says that there is no caller.
     Root,
-    /// The return address lies in memory that wasn't recorded.
+    /// The return address is in memory that wasn't recorded.
     Unreadable { cfa: u64 },
     /// It needs a register that isn't known, or its expression has no value.
     BadRule,
@@ -82,23 +82,23 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
             register => *others.next()? = (register, slot),
         }
     }
-    // Where calls push the return address, a rule that doesn't say where it is can't be right.
+    // Where calls push the return address, a rule without its place is wrong.
     if short.return_address == Slot::KEPT && C::RETURN_ADDRESS == C::PROGRAM_COUNTER {
         return None;
     }
     Some(Action::Plain(short))
 }
 
-/// Whether what was saved at `at` is in its register again: compilers don't say so when they restore
-/// registers before a return. Below the stack pointer (`floor`) nothing is kept for longer than to
-/// the next interrupt, and what is saved there first, in a red zone, is still in its register too. A
-/// CFA below the stack pointer is on another stack, of which this says nothing.
+/// Whether the register saved at `at` has been restored: compilers don't state this when they restore registers
+/// before a return. Below the stack pointer (`floor`) nothing survives the next interrupt, and what is saved there,
+/// in a red zone, is still in its register too. If the CFA is below the stack pointer, it is on another stack, and
+/// nothing is known.
 #[inline]
 pub(super) fn is_given_back(at: u64, cfa: u64, floor: u64) -> bool {
     at < floor && floor <= cfa
 }
 
-/// Carries out the rule `number` with everything it says. `floor` is a lower bound of the stack pointer.
+/// Applies the rule `number` in full. `floor` is a lower bound of the stack pointer.
 pub(super) fn full<C: Cpu>(
     table: &RuleTable,
     number: u32,
@@ -165,7 +165,7 @@ pub(super) fn full<C: Cpu>(
     })
 }
 
-/// Where by the rule `number` the return address lies.
+/// The place of the return address by the rule `number`.
 pub(super) fn return_slot<C: Cpu>(
     table: &RuleTable,
     number: u32,
@@ -190,9 +190,9 @@ pub(super) fn return_slot<C: Cpu>(
     }
 }
 
-/// Follows the frame pointer: it points to the caller's, and the return address follows.
-/// It has to point up the stack, from `floor`, and the address has to be one that `is_return` takes,
-/// unless the frame is the outermost: a thread's first function is entered by a return.
+/// Follows the frame pointer: it points to the caller's, and the return address follows. It has to point up the
+/// stack, from `floor`, and the address has to satisfy `is_return`, unless the frame is the outermost: a thread's
+/// first function is entered by a return.
 pub(super) fn frame_pointer<C: Cpu>(
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),
@@ -210,7 +210,7 @@ pub(super) fn frame_pointer<C: Cpu>(
     }
     let above = record.wrapping_add(8);
     let (Some(frame_pointer), Some(caller)) = (memory.word(record), memory.word(above)) else {
-        // Far away it is a number that happens to be in the register, nearby it is a frame.
+        // A distant value is a number that happens to be in the register, a near one is a frame.
         let is_near = record - floor < 1 << 20;
         return Err(if is_near {
             Stop::Window
@@ -237,8 +237,8 @@ pub(super) fn frame_pointer<C: Cpu>(
     })
 }
 
-/// Takes the first word from `floor` up that could be a return address: it points behind a call
-/// instruction, or, without the image's bytes, to where there is a rule.
+/// Takes the first word from `floor` up that could be a return address: it points after a call instruction, or,
+/// without the image's bytes, to code with a rule.
 pub(super) fn scan<C: Cpu>(
     registers: &mut Registers,
     memory: &(impl Memory + ?Sized),

@@ -1,5 +1,4 @@
-//! What a recording stores of a table of rules, and the table that is made of it. Bytes are the format's business
-//! (`uprof::image`).
+//! Conversion between a table of rules and its form in a recording; the encoding is in `uprof::image`.
 
 use super::rows::Rows;
 use super::table::{NO_RULE, RuleTable};
@@ -19,7 +18,7 @@ impl RuleTable {
             ..RuleTable::default()
         };
         let mut last = None;
-        // A trap's rule may be looked up one byte behind what the frame is named by.
+        // A trap's rule may be looked up one byte after the address that names the frame.
         let looked_up = addresses
             .iter()
             .flat_map(|address| [address.0, address.0.wrapping_add(1)]);
@@ -44,7 +43,7 @@ impl RuleTable {
         kept
     }
 
-    /// Adds a row behind the last; what lies between has no rule.
+    /// Adds a row after the last; the gap between has no rule.
     fn append(&mut self, start: u32, end: u32, rule: u32) {
         if self.starts.last() == Some(&start) {
             self.starts.pop();
@@ -76,7 +75,7 @@ impl RuleTable {
         Ok(table.with_returns(returns.transpose()?))
     }
 
-    /// The table of rules that hold at these rows, which ascend; up to the first that is an error.
+    /// The table of these rows, which ascend; up to the first error.
     pub(crate) fn of_rows<E>(
         set: RuleSet,
         rows: impl IntoIterator<Item = Result<RuleRow, E>>,

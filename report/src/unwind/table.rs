@@ -1,13 +1,13 @@
-//! The unwind rules of one image in columns: an address goes in, a rule comes out. Rows are
-//! sorted by start; a row without a rule ends the one before it. Everything is relative to the
-//! image, so that one table serves every place it may be loaded at.
+//! The unwind rules of one image in columns. Input: an address. Output: a rule. Rows are sorted by start; a row
+//! without a rule ends the one before it. Addresses are relative to the image, so that one table is valid for every
+//! load address.
 
 use super::expression::registers_read;
 use crate::images::ImageAddress;
 use crate::images::call_frames::Skipped;
 use uprof::image::{Cfa, Place, RuleSet};
 
-/// Stands in the column of rules where the image has code but no rule.
+/// The number of a row without a rule.
 pub(super) const NO_RULE: u32 = u32::MAX;
 
 /// The compiled unwind rules of one image.
@@ -20,18 +20,18 @@ pub struct RuleTable {
     pub(super) row_rules: Vec<u32>,
     pub(super) set: RuleSet,
     pub(super) skipped: Skipped,
-    /// Where the image's code is not at hand: which return addresses were found to be some, as
-    /// addresses of the image, ascending. `None` if nobody looked.
+    /// If the image's code is not available: the verified return addresses, as addresses of the image, ascending.
+    /// `None` if they weren't verified.
     pub(super) returns: Option<Vec<u64>>,
 }
 
 impl RuleTable {
-    /// The return addresses that were found to be some, ascending, where somebody looked.
+    /// The verified return addresses, ascending, if any were verified.
     pub(crate) fn returns(&self) -> Option<&[u64]> {
         self.returns.as_deref()
     }
 
-    /// The table, knowing these return addresses (ascending).
+    /// The table with these verified return addresses (ascending).
     pub(crate) fn with_returns(self, returns: Option<Vec<u64>>) -> RuleTable {
         RuleTable { returns, ..self }
     }
@@ -49,7 +49,7 @@ impl RuleTable {
             .count()
     }
 
-    /// Whether the image says nothing about unwinding.
+    /// Whether the image has no unwind rules.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -64,12 +64,12 @@ impl RuleTable {
         self.skipped
     }
 
-    /// Bytes that the columns take in memory.
+    /// Size of the columns in memory (bytes).
     pub fn size_bytes(&self) -> usize {
         self.starts.len() * 8 + self.set.size_bytes()
     }
 
-    /// Number of the rule that holds at `address`.
+    /// Number of the rule at `address`.
     pub(super) fn find(&self, address: ImageAddress) -> Option<u32> {
         let relative = u32::try_from(address.0.wrapping_sub(self.base)).ok()?;
         let row = self
@@ -80,8 +80,8 @@ impl RuleTable {
         (rule != NO_RULE).then_some(rule)
     }
 
-    /// The registers on which some CFA or some other register depends, as a bit set. No other
-    /// register has to be restored, since nothing will ever ask for it.
+    /// The registers on which some CFA or some other register depends, as a bit set. No other register has to be
+    /// restored.
     pub(super) fn registers_needed(&self) -> u64 {
         let bit = |register: u8| 1u64.checked_shl(u32::from(register)).unwrap_or(0);
         let cfas = self.set.rules().iter().map(|rule| match rule.cfa {

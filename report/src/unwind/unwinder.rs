@@ -1,6 +1,6 @@
-//! The loop: registers, memory and modules go in, frames come out, one step after the other, and the reason why there
-//! were no more. Each step tries call frame information, then a trap frame's shape, then the frame pointer, then,
-//! only if asked, a scan. Bounded in depth, whatever the stack holds.
+//! The unwinding loop. Input: registers, memory and modules. Output: frames, and the reason why there were no more.
+//! Each step tries call frame information, then a trap frame's shape, then the frame pointer, then, only if
+//! requested, a scan. The depth is limited.
 
 use super::aarch64::Aarch64;
 use super::cache::{Action, Cache, Plain, Slot};
@@ -16,19 +16,19 @@ use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
-/// How many times the stack pointer may move down while unwinding: once for each change between
-/// stacks of a kernel. More is a loop.
+/// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
+/// More is a loop.
 const STACK_CHANGES_MAX: u32 = 8;
 
-/// What a frame costs of what a run may do.
+/// The cost of a frame, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 4;
 
-/// How far to go.
+/// Limits of unwinding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Frames of one stack at most.
+    /// Most frames of one stack.
     pub depth_max: usize,
-    /// Guess where nothing else helps.
+    /// Scan the stack if nothing else helps.
     pub scan: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct End {
     pub stop: Stop,
     /// The frame pointer of the last frame, if it is known.
     pub frame_pointer: Option<u64>,
-    /// Where by its rule that frame's return address lies, whether or not it was recorded.
+    /// The place of that frame's return address by its rule, even if it was not recorded.
     pub return_slot: Option<u64>,
 }
 
@@ -57,20 +57,20 @@ pub struct End {
 pub struct Unwinder {
     modules: Modules,
     arch: Arch,
-    /// The registers on which rules of any module depend, as a bit set.
+    /// The registers that rules of any module depend on, as a bit set.
     needed: u64,
-    /// Tells caches whose entries they hold.
+    /// Identifies the owner of cache entries.
     number: u64,
-    /// Where there is no module, there is no code.
+    /// Whether the modules are all the code.
     has_all_code: bool,
     /// Whether frame pointers may lead through interrupts.
     has_interrupts: bool,
 }
 
 impl Unwinder {
-    /// An unwinder for guests with these modules. Overlapping modules are cut, see `Module`.
+    /// An unwinder for guests with these modules. Overlaps are resolved, see `Modules`.
     pub fn new(arch: Arch, modules: Vec<Module>) -> Unwinder {
-        // Only has to differ between unwinders; what it is never shows.
+        // Only has to differ between unwinders.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let modules = Modules::new(modules);
         let special = match arch {
@@ -91,7 +91,7 @@ impl Unwinder {
         }
     }
 
-    /// Takes the modules for all the code there is: an address outside them is no return address.
+    /// States that the modules are all the code: an address outside them is no return address.
     pub(crate) fn with_all_code(self, has_all_code: bool) -> Unwinder {
         Unwinder {
             has_all_code,
@@ -99,8 +99,8 @@ impl Unwinder {
         }
     }
 
-    /// Lets frame pointers lead to code behind no call: in a kernel they lead through interrupts to
-    /// what was interrupted.
+    /// Lets frame pointers lead to code that doesn't follow a call: in a kernel they lead through interrupts to the
+    /// interrupted code.
     pub(crate) fn with_interrupts(self, has_interrupts: bool) -> Unwinder {
         Unwinder {
             has_interrupts,
@@ -108,7 +108,7 @@ impl Unwinder {
         }
     }
 
-    /// What is at `address`, which is said to be returned to.
+    /// What `address`, a supposed return address, points to.
     pub(crate) fn landing(&self, address: u64) -> Landing {
         match self.arch {
             Arch::X86_64 => landing::<X86_64>(&self.modules, address),
@@ -116,7 +116,7 @@ impl Unwinder {
         }
     }
 
-    /// Whether no code is before the return address `address`.
+    /// Whether there is no code before the return address `address`.
     fn is_nowhere(&self, address: u64) -> bool {
         self.has_all_code && self.landing(address) == Landing::Unmapped
     }
@@ -126,7 +126,7 @@ impl Unwinder {
         self.arch.can_be_code(address) && self.accepts(self.landing(address), is_outermost)
     }
 
-    /// Whether what is at an address lets it be a return address; the outermost need not follow a call.
+    /// Whether an address with this content can be a return address; the outermost need not follow a call.
     pub(crate) fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
         match landing {
             Landing::Return | Landing::Unread => true,
@@ -140,10 +140,10 @@ impl Unwinder {
         self.modules.find(address).is_some()
     }
 
-    /// Appends the frames of one stack to `frames`, innermost first, and says why it ended.
+    /// Appends the frames of one stack to `frames`, innermost first, and returns why it ended.
     ///
-    /// `registers` are those of the sample, by DWARF number, the program counter as number 16
-    /// (x86-64) or 32 (aarch64); `memory` holds its stack.
+    /// `registers` are those of the sample, by DWARF number, the program counter as number 16 (x86-64) or 32
+    /// (aarch64); `memory` has its stack.
     pub fn unwind(
         &self,
         cache: &mut Cache,
@@ -156,7 +156,7 @@ impl Unwinder {
             .stop
     }
 
-    /// The same, with what is known of the last frame, so that someone else can go on.
+    /// The same, with what is known of the last frame, so that the caller can continue.
     pub(crate) fn unwind_to_end(
         &self,
         cache: &mut Cache,
@@ -182,7 +182,7 @@ impl Unwinder {
         end
     }
 
-    /// What to do at `address`; the slow way, through the table.
+    /// The action at `address`, from the table (slow).
     fn find_action<C: Cpu>(&self, address: u64, kind: FrameKind) -> Action {
         let at = |address: u64| {
             let number = self.modules.find(address)?;
@@ -213,7 +213,7 @@ impl Unwinder {
     }
 }
 
-/// One stack on its way.
+/// One stack being unwound.
 struct Walk<'a, M: Memory + ?Sized> {
     unwinder: &'a Unwinder,
     cache: &'a mut Cache,
@@ -235,7 +235,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         }
     }
 
-    /// Takes steps until there are no more; leaves the last frame's registers and kind.
+    /// Takes all steps; leaves the last frame's registers and kind.
     fn steps<C: Cpu>(&mut self, registers: &mut Registers, kind: &mut FrameKind) -> Stop {
         let Some(mut pc) = registers.get(C::PROGRAM_COUNTER) else {
             return Stop::BadRule;
@@ -243,7 +243,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let mut found = Found::FramePointer;
         let depth_max = self.frames.len().saturating_add(self.options.depth_max);
         let mut stack_changes = 0;
-        // A lower bound of the stack pointer, also while that itself isn't known.
+        // A lower bound of the stack pointer, even while that is unknown.
         let mut floor = registers.get(C::STACK_POINTER).unwrap_or(0);
         loop {
             if self.frames.len() >= depth_max {
@@ -263,11 +263,11 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 return Stop::Complete;
             }
             if is_left(pc, next_pc) && !self.unwinder.is_known(next_pc) {
-                // What the kernel was entered from is another stack, of which nothing is here.
+                // The code that entered the kernel has another stack, which isn't in this memory.
                 return Stop::Complete;
             }
             if step.floor <= floor {
-                // Only a function that hasn't moved the stack pointer leaves it where it was.
+                // Only a function that hasn't moved the stack pointer leaves it unchanged.
                 if step.floor < floor || *kind == FrameKind::Return {
                     stack_changes += 1;
                 }
@@ -279,7 +279,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         }
     }
 
-    /// Where by its rule the return address of the frame at `pc` lies.
+    /// The place of the return address of the frame at `pc`, by its rule.
     fn return_slot<C: Cpu>(
         &mut self,
         registers: &Registers,
@@ -322,7 +322,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Action::Root => Err(Stop::Complete),
             Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
             Action::NoRule if kind == FrameKind::Return && unwinder.is_nowhere(pc) => {
-                // What led here was wrong, and so are the registers that it left.
+                // The previous step was wrong, and so are its registers.
                 self.frames.pop();
                 registers.forget(C::FRAME_POINTER);
                 registers.forget(C::PROGRAM_COUNTER);
@@ -340,7 +340,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         pc: u64,
         floor: u64,
     ) -> Result<Step, Stop> {
-        // Said one by one, so that the processor can guess which it is and need not wait.
+        // Separate branches, so that the processor can predict them.
         let base = match rule.cfa_register {
             register if register == C::STACK_POINTER => registers.get(C::STACK_POINTER),
             register if register == C::FRAME_POINTER => registers.get(C::FRAME_POINTER),
@@ -400,8 +400,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         self.without_rule::<C>(registers, pc, floor, end)
     }
 
-    /// A step where call frame information doesn't help. `end` is why, and what the stack ends
-    /// with if nothing else helps either.
+    /// A step without call frame information. `end` is why, and why the stack ends if nothing else helps either.
     #[cold]
     fn without_rule<C: Cpu>(
         &self,
@@ -433,7 +432,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Err(_) if self.options.scan => {
                 step::scan::<C>(registers, self.memory, floor, &unwinder.modules).ok_or(end)
             }
-            // The more exact reason of the two.
+            // The more specific reason of the two.
             Err(other) if end == Stop::BadPointer => Err(other),
             Err(_) => Err(end),
         }
@@ -450,7 +449,7 @@ fn special<C: Cpu>() -> u64 {
     1 << C::STACK_POINTER | 1 << C::FRAME_POINTER | 1 << C::RETURN_ADDRESS | 1 << C::PROGRAM_COUNTER
 }
 
-/// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the CFA is none.
+/// The reason why a word near `cfa` can't be read: the recorded bytes end below it, or the CFA is invalid.
 fn unreadable(cfa: Option<u64>, floor: u64) -> Stop {
     match cfa {
         Some(cfa) if cfa >= floor => Stop::Window,

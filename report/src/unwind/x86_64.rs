@@ -20,8 +20,8 @@ impl Cpu for X86_64 {
     }
 
     fn ends_in_call(code: &[u8]) -> bool {
-        // CALL rel32 is E8; CALL r/m64 is FF /2 and CALL m16:64 FF /3 with 2 to 7 bytes (Intel SDM
-        // volume 2A, "CALL"). Prefixes stand before them and need no look.
+        // CALL rel32 is E8; CALL r/m64 is FF /2 and CALL m16:64 FF /3 with 2 to 7 bytes (Intel SDM volume 2A,
+        // "CALL"). Prefixes before them don't matter.
         if code.len() >= 5 && code[code.len() - 5] == 0xe8 {
             return true;
         }
@@ -57,17 +57,17 @@ impl Cpu for X86_64 {
     }
 }
 
-/// Words above the stack pointer among which a trap frame is looked for: all registers and a few.
+/// Words above the stack pointer to search for a trap frame: all registers and a few.
 const TRAP_FRAME_WORDS: u64 = 64;
 /// Bits of RFLAGS that are always zero: 3, 5, 15 and from 22 up (Intel SDM volume 1, 3.4.3).
 const FLAGS_ZERO: u64 = !0 << 22 | 1 << 15 | 1 << 5 | 1 << 3;
 /// The bit of RFLAGS that is always one.
 const FLAGS_ONE: u64 = 1 << 1;
 
-/// The registers that a trap interrupted, if the processor's own frame for it (RIP, CS, RFLAGS, RSP, SS; Intel SDM
-/// volume 3A, 6.14.2) lies above the stack pointer of an entry stub without call frame information. The stub is taken
-/// to have left the frame pointer alone, or to have pushed it next to the processor's frame (or to its error code)
-/// and made it point there. A frame further up than that belongs to an outer trap and is not taken.
+/// The interrupted registers, if the processor's trap frame (RIP, CS, RFLAGS, RSP, SS; Intel SDM volume 3A, 6.14.2)
+/// is above the stack pointer of an entry stub without call frame information. It is assumed that the stub has not
+/// changed the frame pointer, or has pushed it next to the processor's frame (or to its error code) and set it to
+/// point there. A frame further up belongs to an outer trap and is not used.
 pub(super) fn trap_frame(
     registers: &Registers,
     memory: &(impl Memory + ?Sized),
@@ -82,7 +82,7 @@ pub(super) fn trap_frame(
         let above_fp = fp.map(|fp| at.wrapping_sub(fp));
         let is_pushed = matches!(above_fp, Some(8 | 16));
         if !is_pushed && fp.is_some_and(|fp| end > fp) {
-            // Frames that would straddle what the frame pointer points to are passed over.
+            // Frames that would overlap what the frame pointer points to are skipped.
             match fp {
                 Some(fp) if at > fp => return None,
                 _ => continue,
@@ -92,7 +92,7 @@ pub(super) fn trap_frame(
         let selectors =
             cs != 0 && cs >> 16 == 0 && ss >> 16 == 0 && (ss == 0 || (cs ^ ss) & 3 == 0);
         let flags_fit = flags & FLAGS_ZERO == 0 && flags & FLAGS_ONE != 0;
-        // On the same stack the processor aligns to 16 bytes before it pushes.
+        // On the same stack the processor aligns to 16 bytes before pushing.
         let stack_fits = old_sp.wrapping_sub(end) < 16 || memory.word(old_sp).is_some();
         if selectors && flags_fit && stack_fits && is_code(ip) {
             let mut interrupted = *registers;

@@ -1,5 +1,5 @@
-//! `--annotate FN`: the lines of a function's source, or its instructions where no line is known
-//! or they are asked for, with the samples that were there.
+//! `--annotate FN`: the lines of a function's source with their samples, or its instructions if no line is known or
+//! on request.
 
 mod source;
 mod assembly;
@@ -58,9 +58,9 @@ pub struct Annotation<'a, 'c> {
     pub assembly: bool,
     /// Whether to open the source files that images and recordings name.
     pub sources: bool,
-    /// Where instructions are from.
+    /// The source of instructions.
     pub codes: &'a Codes<'c>,
-    /// What is written on.
+    /// The terminal.
     pub screen: Screen,
 }
 
@@ -145,31 +145,31 @@ fn module_name(path: &str) -> &str {
 struct Form {
     unit: Unit,
     screen: Screen,
-    /// What the function has of its own: the weight of a line is its part of that.
+    /// The function's own samples: the weight of a line is its share of that.
     own: u64,
-    /// How wide numbers are.
+    /// Width of numbers.
     amounts: usize,
 }
 
 impl Form {
-    /// Where lines and instructions stand; headings stand a column to the left.
+    /// Column of lines and instructions; headings begin a column to the left.
     fn column(self) -> usize {
         2 * self.amounts + 3
     }
 
-    /// Writes what the lines below are of.
+    /// Writes the heading of the lines below.
     fn write_heading(self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let column = self.column() - 1;
         writeln!(out, "{:column$}{}", "", self.screen.ends(text, column))
     }
 
-    /// Writes what is no row of its own.
+    /// Writes a line without samples.
     fn write_between(self, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let column = self.column();
         writeln!(out, "{:column$}{}", "", self.screen.start(text, column))
     }
 
-    /// Writes a line or an instruction; what has no samples has blanks.
+    /// Writes a line or an instruction, with blanks instead of numbers if it has no samples.
     fn write_row(self, (own, total): Counts, text: &str, out: &mut dyn Write) -> io::Result<()> {
         let amounts = self.amounts;
         let number = |count: u64| match count {

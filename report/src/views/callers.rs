@@ -1,5 +1,5 @@
-//! `--callers FN`: from where a function is called, as a tree with the function at its root. Under `self`
-//! stands on each line how many of its samples were in the function itself.
+//! `--callers FN`: the callers of a function, as a tree with the function at its root. The column `self` has the
+//! samples of each line that were in the function itself.
 
 use super::tree::{Calls, Own, TreeOptions, write_calls};
 use super::{Needs, Output, Shown, View};
@@ -24,7 +24,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     write(shown.profile, shown.function, options, out)
 }
 
-/// The labels that `wanted` means: those called exactly so, or else all that contain it.
+/// The labels that `wanted` selects: those with exactly this name, or else all that contain it.
 pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
     let labels = &profile.labels;
     let all = |is_it: &dyn Fn(&str) -> bool| -> Vec<bool> {
@@ -56,7 +56,7 @@ pub fn write(
         if node.count == 0 {
             continue;
         }
-        // From the innermost call of the function outwards: each sample counts once.
+        // From the innermost call of the function outwards, so that each sample counts once.
         let path = profile.tree.outwards(number as NodeId);
         let from = path.skip_while(|label| !is_wanted(label));
         let end = from.fold(ROOT, |at, label| callers.child(at, label));

@@ -1,15 +1,14 @@
-//! Captions of pictures: texts come in, texts that fit go out. A name may be as long as whoever gave
-//! it liked; it must neither leave the picture nor lie on something else.
+//! Captions of pictures: fits texts of any length, so that they neither leave the picture nor overlap anything.
 
-/// A column of a monospaced font in parts of its size. DejaVu Sans Mono is among the widest.
+/// The width of a column of a monospaced font, relative to its size. DejaVu Sans Mono is among the widest.
 pub(crate) const COLUMN: f64 = 0.62;
 
-/// How many columns of a font of this size have room in `width` pixels.
+/// How many columns of a font of this size fit into `width` pixels.
 pub(crate) fn columns(width: u64, font_size: u64) -> usize {
     (width as f64 / (font_size as f64 * COLUMN)) as usize
 }
 
-/// Columns that a letter may take: East Asian ones and emoji take two (Unicode's annex 11).
+/// The columns of a letter: East Asian ones and emoji take two (Unicode's annex 11).
 fn columns_of(letter: char) -> usize {
     match letter {
         '\u{1100}'.. => 2,

@@ -1,5 +1,5 @@
-//! `--chart`: stacks in time order, thread after thread. A box's width is time, as far as
-//! the sampling rate tells it, or the time of a wait; gaps are times without either.
+//! `--chart`: stacks in time order, thread after thread. A box's width is time, estimated from the sampling rate, or
+//! the time of a wait; gaps are times without either.
 
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
@@ -40,7 +40,7 @@ impl Drawn for Chart {
     }
 }
 
-/// How much time a sample stands for: the rate asked for, unless the recorder kept no note of it.
+/// The time of a sample: by the requested rate, if it was recorded.
 fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
     let rate = recording.metadata().sampling.rate_millihertz;
     let asked = 1_000_000_000_000_u64.checked_div(rate);
@@ -60,10 +60,10 @@ pub struct Chart {
 /// A thread's name and samples.
 type Thread = (String, Vec<Moment>);
 
-/// When a sample was, its stack, and how long it took if it is a wait.
+/// A sample's time, stack, and duration if it is a wait.
 type Moment = (u64, NodeId, u64);
 
-/// Slots of time that all threads together are drawn with; within one, equal stacks are joined.
+/// Slots of time for all threads together; within one, equal stacks are joined.
 const SLOTS: usize = 4000;
 
 impl Chart {
@@ -81,7 +81,7 @@ impl Chart {
         samples.push((sampled.since_ns, sampled.node, waited_ns));
     }
 
-    /// Draws the chart. `period_ns` is how much time a sample stands for.
+    /// Draws the chart. `period_ns` is the time of a sample.
     ///
     /// # Errors
     /// What `out` returns.
@@ -138,7 +138,7 @@ impl Chart {
         let mut drawing = inferno_options(&options, &lines);
         drawing.count_name = "us".to_owned();
         drawing.flame_chart = true;
-        // inferno wants the latest first.
+        // inferno expects the latest first.
         let lines = lines.iter().rev().map(String::as_str);
         draw(&mut drawing, lines, out)
     }
@@ -169,8 +169,8 @@ fn put_slot(
     put_stacks(lines, root, &stacks, slot_ns, (profile, names));
 }
 
-/// The waits of a thread, ascending by their beginning. None begins before the one before it ended, or it is
-/// not believed so far; each slot has its part of them.
+/// The waits of a thread, ascending by start. A part that overlaps the previous wait is ignored; each slot has its
+/// part of them.
 fn put_waits(
     lines: &mut Vec<String>,
     root: &str,

@@ -1,5 +1,5 @@
-//! `dump`: one line a record, in the order of the file. format-spec.md, section 10, states the
-//! form; other readers of the format are compared by it, line by line.
+//! `dump`: one line for each record, in file order. format-spec.md, section 10, specifies the form; other readers of
+//! the format are compared with it, line by line.
 
 mod forms;
 mod image;
@@ -19,7 +19,7 @@ pub struct DumpOptions {
     pub samples_only: bool,
 }
 
-/// Writes the line of the preamble; `None` where it is damaged.
+/// Writes the line of the preamble; `None` if it is damaged.
 ///
 /// # Errors
 /// What `out` returns.
@@ -33,7 +33,7 @@ pub fn write_preamble(
     writeln!(out, "recording uuid={uuid} version={version}")
 }
 
-/// Writes the lines of one item of a recording; `true` if it was sound.
+/// Writes the lines of one item of a recording; `true` if it was intact.
 ///
 /// # Errors
 /// What `out` returns.
@@ -176,7 +176,7 @@ fn put_sample(line: &mut String, block: &SampleBlock, row: &Row<'_>) {
     put_details(line, &row.details, Shown::IfKnown);
 }
 
-/// Those of a sample's numbers that stand where `shown` says.
+/// The attributes of a sample selected by `shown`.
 fn put_details(line: &mut String, details: &Details, shown: Shown) {
     details.each(|index, value| {
         let detail = &Details::ALL[index];

@@ -42,14 +42,14 @@ pub struct FlameOptions {
     pub icicle: bool,
     /// Least share of the samples, 0 to 1, that a box must have.
     pub least_share: f64,
-    /// Recursion is drawn once.
+    /// Collapse recursion.
     pub fold: bool,
 }
 
 /// Draws `profile` as SVG.
 ///
 /// # Errors
-/// What `out` returns, or that there is no sample to draw.
+/// What `out` returns, or an error if there is no sample to draw.
 pub fn write(profile: &Profile, options: &FlameOptions, out: &mut dyn Write) -> io::Result<()> {
     let tree = shown(&profile.tree, options.reverse, options.fold);
     write_tree(profile, &tree, options, out)
@@ -67,13 +67,13 @@ fn write_tree(
     }
     let mut drawing = inferno_options(options, &lines);
     drawing.count_name = profile.unit().width_name().to_owned();
-    // They become an XML comment, which two hyphens would end (XML 1.0, section 2.5).
+    // They become an XML comment, which must not have two hyphens (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
     draw(&mut drawing, lines.iter().map(String::as_str), out)
 }
 
-/// Draws `lines` with inferno, and finishes the picture.
+/// Draws `lines` with inferno, and completes the picture.
 pub(crate) fn draw<'l>(
     drawing: &mut flamegraph::Options<'_>,
     lines: impl Iterator<Item = &'l str>,
@@ -87,14 +87,14 @@ pub(crate) fn draw<'l>(
     out.write_all(svg.as_bytes())
 }
 
-/// The notes are a comment in the file.
+/// The notes become a comment in the file.
 const NOTES_LETTERS: usize = 4000;
-/// The picture, unless a window is wider: pixels.
+/// Width of the picture, unless a window is wider (pixels).
 const WIDTH: u64 = 1200;
-/// What the buttons beside the title take at each side.
+/// Width of the buttons on each side of the title (pixels).
 const BUTTON_WIDTH: u64 = 110;
 
-/// How inferno shall draw `lines`.
+/// inferno's options for `lines`.
 pub(crate) fn inferno_options(
     options: &FlameOptions,
     lines: &[String],
@@ -109,7 +109,7 @@ pub(crate) fn inferno_options(
     );
     drawing.subtitle = (!subtitle.is_empty()).then_some(subtitle);
     drawing.colors = Palette::Multi(MultiPalette::Java);
-    // Colours by name: the same picture from the same input.
+    // Colours by name, so that equal input gives equal pictures.
     drawing.deterministic = true;
     drawing.min_width = (options.least_share * 100.0).max(0.01);
     drawing.direction = match options.icicle {
@@ -117,8 +117,8 @@ pub(crate) fn inferno_options(
         false => Direction::Straight,
     };
     drawing.font_width = caption::COLUMN;
-    // inferno takes all letters of a monospaced font to be as wide as an M, and what a font lacks
-    // comes from another. Texts in a proportional font it measures.
+    // inferno assumes that all letters of a monospaced font are as wide as an M, but missing ones come from another
+    // font. It measures texts in a proportional font.
     if lines.iter().any(|line| line.contains(is_beyond_cyrillic)) {
         drawing.font_type = "sans-serif".to_owned();
         drawing.font_width = 1.0;
@@ -126,12 +126,12 @@ pub(crate) fn inferno_options(
     drawing
 }
 
-/// Monospaced fonts have what comes before, as a rule.
+/// Monospaced fonts usually have the letters before this one.
 fn is_beyond_cyrillic(letter: char) -> bool {
     letter > '\u{52f}'
 }
 
-/// A picture that says that there is nothing in it: a missing file would say less.
+/// A picture that says that it is empty, which is clearer than a missing file.
 pub(crate) fn write_nothing(
     options: &FlameOptions,
     why: &[String],

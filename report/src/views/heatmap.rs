@@ -1,5 +1,5 @@
-//! `--heatmap`: when samples fell, or threads waited, as an SVG of columns of time with the part of the second upwards
-//! and darker where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
+//! `--heatmap`: the times of samples or waits, as an SVG with seconds as columns, fractions of a second upwards, and
+//! darker cells where there were more. Shows what a sum over minutes hides: bursts, pauses, phases.
 
 use super::flame::escape;
 use super::{Drawn, Needs, Output, Shown, View, caption, longest_ns};
@@ -38,8 +38,8 @@ impl Drawn for Heatmap {
 #[derive(Debug)]
 pub struct Heatmap {
     cells: BTreeMap<u64, u64>,
-    /// How many waits more, or fewer, than in the cell before fill a whole cell: a wait of hours costs no
-    /// more than one of milliseconds.
+    /// The change from the previous cell in the number of waits that fill a whole cell: a wait of hours costs no more
+    /// than one of milliseconds.
     whole: BTreeMap<u64, i64>,
     unit: Unit,
     column_ns: u64,
@@ -47,7 +47,7 @@ pub struct Heatmap {
     beyond: u64,
 }
 
-/// Rows that a column is cut into.
+/// Rows of a column.
 const ROWS: u64 = 50;
 /// Most columns; longer recordings get columns of more than a second.
 const COLUMNS_MAX: u64 = 600;
@@ -58,7 +58,7 @@ const LEFT: u64 = 70;
 const TOP: u64 = 44;
 const ROW_HEIGHT: u64 = 8;
 const WIDTH: u64 = 1100;
-/// Of a short recording's columns.
+/// The length of a short recording's columns.
 const CELL_WIDTH_MAX: u64 = 100;
 
 impl Heatmap {
@@ -74,7 +74,7 @@ impl Heatmap {
         }
     }
 
-    /// Takes one sample, or the time of a wait: a part of it for each cell that it lies in.
+    /// Adds one sample, or the time of a wait: a part of it for each cell that it is in.
     pub fn add(&mut self, sampled: &Sampled) {
         self.unit = sampled.unit;
         let (from_ns, cell_ns) = (sampled.since_ns, self.column_ns / ROWS);
@@ -102,7 +102,7 @@ impl Heatmap {
         *self.cells.entry(cell).or_default() += amount;
     }
 
-    /// What is in each cell.
+    /// The count of each cell.
     fn sums(&self) -> BTreeMap<u64, u64> {
         let mut sums = self.cells.clone();
         let (mut waits, mut from) = (0, 0);
@@ -117,7 +117,7 @@ impl Heatmap {
         sums
     }
 
-    /// Draws the map; `lines` say what it rests on.
+    /// Draws the map; `lines` are its account.
     ///
     /// # Errors
     /// What `out` returns.

@@ -1,4 +1,4 @@
-//! `info`: what was recorded, where, when and how, and how well that went.
+//! `info`: what was recorded, where, when and how, and how complete it is.
 
 use crate::recording::account::{Account, is_cut, share};
 use crate::recording::processes::{self, Balance};
@@ -28,8 +28,8 @@ pub fn write(
     lines.try_for_each(|(name, value)| screen.write_prose(&format!("{name:<15} "), value, 18, out))
 }
 
-/// The same as names and values, both printable; a line without a name belongs to the one before. Command line, host
-/// name and folders only with `identify`: they may be secrets, and an output may go to anybody.
+/// The same as names and values, both printable; a line without a name continues the one before. Command line, host
+/// name and folders, which may be secret, are included only with `identify`.
 pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(String, String)> {
     let mut page = Page {
         lines: Vec::new(),
@@ -51,7 +51,7 @@ pub fn lines(recording: &Recording, survey: &Survey, identify: bool) -> Vec<(Str
 
 struct Page {
     lines: Vec<(String, String)>,
-    /// Whether to tell whose it is.
+    /// Whether to include private data.
     identify: bool,
 }
 
@@ -61,7 +61,7 @@ impl Page {
         self.lines.push(line);
     }
 
-    /// A line only if there is something to say.
+    /// Adds a line unless `value` is empty.
     fn some(&mut self, name: &str, value: impl AsRef<str>) {
         if !value.as_ref().is_empty() {
             self.line(name, value);
@@ -97,7 +97,7 @@ fn what(recording: &Recording, page: &mut Page) {
     }
     page.line("target", name.trim_start());
     page.line("architecture", target.arch.name());
-    // Of a process it is the threads at the start; which there were is told below.
+    // For a process these are the threads at the start; all threads are listed below.
     if target.vcpus > 0 && target.kind != TargetKind::Process {
         page.line("vCPUs", target.vcpus.to_string());
     }
@@ -148,7 +148,7 @@ fn what(recording: &Recording, page: &mut Page) {
     }
 }
 
-/// When a guest that was followed was which domain; empty of one that wasn't, or didn't come back.
+/// When a guest that was followed had which domain; empty if it wasn't followed, or didn't restart.
 fn lives(recording: &Recording) -> String {
     let tasks = recording.tasks();
     let first = tasks.iter().filter(|task| task.vcpu == 0);
@@ -179,10 +179,10 @@ fn lives(recording: &Recording) -> String {
     }
 }
 
-/// Lives of a guest that are told one by one.
+/// Most lives of a guest to list.
 const LIVES_SHOWN: usize = 16;
 
-/// Totals of the end record that say again what the blocks say.
+/// Totals of the end record that repeat what the blocks say.
 const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
 
 /// Calls of a trace.
@@ -321,7 +321,7 @@ fn times(survey: &Survey, recording: &Recording, page: &mut Page) {
 /// Most processes whose time is listed.
 const PROCESSES_LISTED: usize = 20;
 
-/// The processor time that the kernel counted, and what the samples stand for.
+/// The CPU time by the kernel's count and by samples.
 fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
     let balances = processes::balances(recording, survey);
     let mut all = Due::default();

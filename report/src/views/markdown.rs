@@ -1,6 +1,6 @@
-//! The table of functions in Markdown, as GitHub and GitLab show it in a pull request, and what other tables need.
+//! The table of functions in Markdown, as GitHub and GitLab show it in a pull request, and helpers for other tables.
 //!
-//! Names are a stranger's. They stand in code spans, in which nothing is markup, a link or a mention.
+//! Names aren't trusted. They are in code spans, in which nothing is markup, a link or a mention.
 
 use crate::profile::Profile;
 use crate::profile::functions::{TopOptions, named, shown};
@@ -9,12 +9,12 @@ use crate::text::printable;
 use crate::text::screen::Screen;
 use std::io::{self, Write};
 
-/// `text` as a code span in a cell of a table: in backticks of which it has none as many, without what would end the
+/// `text` as a code span in a cell of a table: in more backticks than it has in a row, without what would end the
 /// cell.
 pub(crate) fn code(text: &str) -> String {
     let runs = text.split(|letter| letter != '`').map(str::len);
     let ticks = "`".repeat(runs.max().unwrap_or(0) + 1);
-    // One space within each end is not shown, and keeps backticks apart.
+    // A space at each end is not shown, and separates backticks.
     let edge = if text.starts_with(['`', ' ']) || text.ends_with(['`', ' ']) {
         " "
     } else {
@@ -24,7 +24,7 @@ pub(crate) fn code(text: &str) -> String {
     format!("{ticks}{edge}{text}{edge}{ticks}")
 }
 
-/// A list of lines, each a code span.
+/// A list with a code span for each line.
 pub(crate) fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
     let mut lines = lines.iter();
     lines.try_for_each(|line| writeln!(out, "- {}", code(line)))

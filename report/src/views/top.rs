@@ -1,4 +1,4 @@
-//! `--top`: functions by the samples, or the time, that were in them.
+//! `--top`: functions by their samples or time.
 
 use super::{Needs, Output, Shown, TableForm, View, markdown, workflow};
 use crate::profile::Profile;

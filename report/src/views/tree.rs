@@ -1,4 +1,4 @@
-//! `--tree`: who called whom, as an indented text.
+//! `--tree`: the call tree as indented text.
 
 use super::{Needs, Output, Shown, View};
 use crate::profile::Profile;
@@ -30,11 +30,11 @@ pub struct TreeOptions {
     pub least_share: f64,
     /// Most levels; 0 for all.
     pub depth: usize,
-    /// Innermost frames first: who called this?
+    /// Inverted: innermost frames first.
     pub reverse: bool,
-    /// Recursion is told once.
+    /// Collapse recursion.
     pub fold: bool,
-    /// What the tree is written on.
+    /// The terminal.
     pub screen: Screen,
 }
 
@@ -66,14 +66,14 @@ pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io
     write_calls(profile, calls, options, out)
 }
 
-/// What stands under `self`.
+/// The column `self`.
 #[derive(Debug)]
 pub(super) enum Own {
-    /// What ends at the node itself.
+    /// The count that ends at the node itself.
     Ends,
-    /// Nothing: the tree begins with innermost functions.
+    /// None: the tree begins with innermost functions.
     Unsaid,
-    /// A number for each node of its own, to be summed up from below.
+    /// A number for each node, to be summed over its descendants.
     Of(Vec<u64>),
 }
 
@@ -113,7 +113,7 @@ impl<'t> Calls<'t> {
         }
     }
 
-    /// What stands under `self` at each node, if anything does.
+    /// The column `self` of each node, if there is one.
     fn own(&self) -> Option<Vec<u64>> {
         match &self.own {
             Own::Ends => Some(self.tree.nodes().iter().map(|node| node.count).collect()),
@@ -127,28 +127,28 @@ impl<'t> Calls<'t> {
     }
 }
 
-/// One line to come.
+/// A line to write.
 struct Line {
     node: NodeId,
     depth: usize,
-    /// What stands before the line, and before those of its children.
+    /// Indentation of the line, and of those of its children.
     prefix: String,
     branch: &'static str,
 }
 
-/// Deeper branches are not indented further: nobody follows them, and each costs its depth in spaces.
+/// Most levels of indentation: deeper ones are unreadable, and each line costs its depth in spaces.
 const INDENT_COLUMNS_MAX: usize = 240;
-/// What indentation leaves of a line for the name.
+/// Columns that indentation leaves for the name.
 const NAME_COLUMNS: usize = 24;
 
-/// What is to be written, and what was left out.
+/// The lines to write, and the number of those left out.
 struct Walk<'a> {
     profile: &'a Profile,
     calls: &'a Calls<'a>,
     totals: Vec<u64>,
     children: Vec<Vec<NodeId>>,
     least: u64,
-    /// A list instead of recursion: stacks may be as deep as the guest likes.
+    /// A list instead of recursion, since the guest decides how deep stacks are.
     lines: Vec<Line>,
     left_out: usize,
     has_rounds: bool,
@@ -185,7 +185,7 @@ pub(super) fn write_calls(
     let own_heading = own.as_ref().map(|_| format!("  {:>amounts$}", "self"));
     let own_heading = own_heading.unwrap_or_default();
     let heading = format!("{:>amounts$} {:>shares$}{own_heading}  ", "total", "%");
-    // Where functions without a branch stand in a line.
+    // Column of functions without indentation.
     let column = heading.len();
     let indent_max = screen.columns.map_or(INDENT_COLUMNS_MAX, |columns| {
         columns
@@ -232,7 +232,7 @@ pub(super) fn write_calls(
 }
 
 impl Walk<'_> {
-    /// What a line says behind its numbers.
+    /// The text of a line after its numbers.
     fn name(&mut self, node: NodeId, screen: Screen, used: usize) -> String {
         let labels = &self.profile.labels;
         let label = self.calls.tree.label(node);
@@ -262,7 +262,7 @@ impl Walk<'_> {
         self.left_out += list.len() - shown.len();
         let alone = shown.len() == 1;
         for (index, node) in shown.iter().enumerate().rev() {
-            // A chain of only children goes straight down: no line to draw.
+            // A chain of only children is not indented: there is no branch to draw.
             let branch = match (alone, index + 1 == shown.len()) {
                 (true, _) => "",
                 (_, true) => "└ ",

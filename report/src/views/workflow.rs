@@ -1,5 +1,4 @@
-//! Annotations for a workflow of GitHub Actions: text goes in, and functions by their samples; lines come out that the
-//! runner takes for commands.
+//! Annotations for a workflow of GitHub Actions, as commands for the runner.
 //!
 //! Source: GitHub's documentation, "Workflow commands for GitHub Actions". A step shows ten of each level.
 
@@ -9,21 +8,21 @@ use crate::recording::account::share;
 use crate::text::{printable, short};
 use std::io::{self, Write};
 
-/// Annotations of one level that are shown.
+/// Most annotations of one level.
 pub(crate) const SHOWN: usize = 10;
 
-/// How loud an annotation is.
+/// The level of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// To know.
+    /// For information.
     Notice,
-    /// To look at.
+    /// To be checked.
     Warning,
-    /// Why it fails.
+    /// The reason of a failure.
     Error,
 }
 
-/// Writes an annotation. `text` may have several lines; nothing in it is taken for a command.
+/// Writes an annotation. `text` may have several lines; nothing in it is interpreted as a command.
 ///
 /// # Errors
 /// What `out` returns.

@@ -1,5 +1,5 @@
-//! One block of samples on its way: its rows and its own small stack table, with addresses turned
-//! into places by the mappings of their time.
+//! One block of samples: its rows and its own small stack table, with addresses resolved to places by the mappings of
+//! their time.
 
 use super::chains::Chains;
 use crate::profile::filter::{Filter, Verdict};
@@ -17,11 +17,11 @@ use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 pub(super) struct BlockStacks {
     /// Distinct places, in order of first use.
     pub places: Vec<Place>,
-    /// Where each place's labels are, see `Naming::add`.
+    /// The range of each place's labels, see `Naming::add`.
     pub ranges: Vec<(u32, u32)>,
-    /// Parent and place of each local node; a parent stands before its children.
+    /// Parent and place of each local node; parents precede children.
     pub nodes: Vec<(Option<u32>, u32)>,
-    /// Samples that may count, in file order; where they are merged, each kind once.
+    /// Samples that may count, in file order; if merged, each kind once.
     pub rows: Vec<LocalRow>,
     /// Samples read and left out.
     pub account: Account,
@@ -29,19 +29,19 @@ pub(super) struct BlockStacks {
     pub fault: Option<String>,
 }
 
-/// Samples with a stack of their block: one, or all that are told by the same words.
+/// Samples with a stack of their block: one, or all with equal properties.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalRow {
-    /// How much, and of how many samples or waits.
+    /// Their weight, and the number of samples or waits.
     pub weight: Weight,
     pub time_ns: u64,
     pub task: Task,
-    /// Its address space; of a guest's task that of its root.
+    /// Its address space; for a guest's task, that of its page-table root.
     pub space: u32,
     pub state: State,
     pub stop: Stop,
     pub late: bool,
-    /// Its stack ends after one or two frames, and not because it is whole.
+    /// Its stack is incomplete and ends after one or two frames.
     pub shallow: bool,
     /// The caller of its innermost function may be missing.
     pub lacks_caller: bool,
@@ -58,20 +58,20 @@ struct BlockReader<'a, 's> {
     known: WordMap<View, Vec<Option<u32>>>,
     unwinders: &'a Unwinders<'a, 's>,
     held: UnwindState,
-    /// Frames of the sample at hand: as recorded, and as unwound.
+    /// Frames of the current sample: as recorded, and as unwound.
     chain: Vec<Frame>,
     frames: Vec<Frame>,
-    /// Recorded chains, by node and stop, that are to be believed and that nothing adds to.
+    /// Recorded chains, by node and stop, that are valid and that unwinding can't extend.
     believed: WordMap<(View, Option<u32>, u8), ()>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
-    /// Where samples are merged: the row of each stack, state, stop and lateness.
+    /// If samples are merged: the row of each stack, state, stop and lateness.
     merged: Option<WordMap<u64, usize>>,
 }
 
 impl BlockStacks {
-    /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: when
-    /// and of which task a sample is need not be kept.
+    /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: a sample's time and
+    /// task need not be kept.
     pub(crate) fn read(
         recording: &Recording,
         unwinders: &Unwinders<'_, '_>,
@@ -237,7 +237,7 @@ impl BlockReader<'_, '_> {
         is_shallow(stop, self.recording.metadata().target.kind, kernel)
     }
 
-    /// The number of the place that `frame` of `row` is at.
+    /// The number of the place of `frame` of `row`.
     fn place(&mut self, row: &Row<'_>, frame: Frame) -> u32 {
         let spaces = self.recording.spaces();
         let space = self.recording.guest_spaces().of_row(row);

@@ -1,5 +1,5 @@
-//! Unwound stacks of one block, each kept once: most samples' stacks have been there before, and
-//! for them one look is enough, instead of one for each frame and its mapping.
+//! Unwound stacks of one block, each kept once: most samples' stacks occurred before, and need one lookup instead of
+//! one for each frame and its mapping.
 
 use crate::stacks::unwinders::View;
 use std::hash::Hasher;
@@ -20,15 +20,15 @@ struct Node {
 pub(super) struct Chains {
     views: WordMap<View, u32>,
     nodes: Vec<Node>,
-    /// Innermost nodes by the hash of their whole stack; checked before they are believed.
+    /// Innermost nodes by the hash of their whole stack, which is compared before use.
     whole: WordMap<u64, u32>,
     /// Nodes by parent and view, address and kind.
     children: WordMap<(u64, u64, u32), u32>,
 }
 
 impl Chains {
-    /// The local number of the stack `frames` (innermost first), as `view` sees it; `add` makes one
-    /// for a frame that is new, called from another.
+    /// The local number of the stack `frames` (innermost first) in `view`; `add` makes one for a new frame and its
+    /// caller.
     pub(crate) fn intern(
         &mut self,
         view: View,

@@ -36,7 +36,7 @@ impl<'a, 's> Naming<'a, 's> {
         }
     }
 
-    /// Names what is new in `stacks`, and tells each block where its places' labels are.
+    /// Names the new places of `stacks`, and sets the ranges of each block's labels.
     pub(crate) fn add(&mut self, stacks: &mut [BlockStacks], labels: &mut Labels) {
         self.name_new(stacks, labels);
         for stacks in stacks {
@@ -49,7 +49,7 @@ impl<'a, 's> Naming<'a, 's> {
         let mut new = Vec::new();
         for place in stacks.iter().flat_map(|stacks| &stacks.places) {
             if !self.ranges.contains_key(place) {
-                // Reserved, so that the next block doesn't ask again.
+                // Reserved, so that the next block doesn't name it again.
                 self.ranges.insert(*place, (0, 0));
                 new.push(*place);
             }
@@ -87,7 +87,7 @@ impl<'a, 's> Naming<'a, 's> {
     fn label_of(&self, place: Place, named: &Named, labels: &mut Labels) -> Label {
         let module = self.module(place);
         let path = module.map_or("", |module| module.path.as_str());
-        // A function without a name goes by its start, as far as that is known.
+        // A function without a name is identified by its start, if known.
         let into_function = if self.by == By::Address {
             0
         } else {
@@ -132,8 +132,8 @@ impl<'a, 's> Naming<'a, 's> {
         }
     }
 
-    /// The name of a place without a symbol, or of what begins some bytes before it: module and
-    /// offset, or the address.
+    /// The name of a place without a symbol, or of the function that begins some bytes before it: module and offset,
+    /// or the address.
     fn bare_name(&self, place: Place, bytes_before: u64) -> String {
         match self.module(place) {
             Some(module) => {
@@ -150,7 +150,7 @@ fn short(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// A label that stands for no code.
+/// A label that isn't of code.
 pub(super) fn plain(labels: &mut Labels, name: &str) -> LabelId {
     let name = labels.text_id(name);
     labels.id(Label {

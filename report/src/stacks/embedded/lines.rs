@@ -1,4 +1,4 @@
-//! What a recording says of lines: functions and files at single addresses, each text once.
+//! A recording's table of lines: functions and files at single addresses, each text once.
 
 use crate::images::ImageAddress;
 use crate::images::symbols::Line;
@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use uprof::Fault;
 use uprof::image::{ImagePart, Inlined, Lines};
 
-/// What debug information says of some addresses.
+/// Debug information of some addresses.
 #[derive(Debug, Clone, Default)]
 pub struct LineTable {
-    /// Each once: a damaged section may refer to a long text from a million places.
+    /// Each once: a damaged section may refer to a long text a million times.
     texts: Vec<Box<str>>,
     numbers: HashMap<Box<str>, u32>,
     /// Outermost function first.
@@ -17,7 +17,7 @@ pub struct LineTable {
 }
 
 impl LineTable {
-    /// What is known of exactly this address; `None` if nobody asked when the table was made.
+    /// What is known of exactly this address; `None` if it isn't in the table.
     pub(crate) fn find(&self, address: ImageAddress) -> Option<Vec<Line>> {
         let entries = self.by_address.get(&address.0)?;
         let text = |number: u32| {
@@ -28,7 +28,7 @@ impl LineTable {
             function: text(entry.function),
             file: text(entry.file),
             line: entry.line,
-            // The section has no place for it.
+            // The section has no field for it.
             start_line: 0,
         });
         Some(lines.collect())
@@ -76,7 +76,7 @@ impl LineTable {
         );
     }
 
-    /// Adds what a section says, up to where it is damaged.
+    /// Adds the content of a section, up to the first damage.
     pub(super) fn add(&mut self, lines: Lines<'_>) -> Result<(), Fault> {
         let mut numbers = vec![0];
         for text in lines.texts {

@@ -1,5 +1,5 @@
-//! How much of a recorded chain is to be believed. Who walks frame pointers takes what lies beside them for return
-//! addresses; where a frame pointer held data, they are none, and neither is anything after them.
+//! The valid part of a recorded chain. A walk along frame pointers takes the words beside them as return addresses;
+//! where a frame pointer held data, those and all that follow are invalid.
 
 use super::{UnwindState, Unwinders, View};
 use crate::recording::spaces::is_kernel_address;
@@ -7,7 +7,7 @@ use crate::unwind::Landing;
 use uprof::cold::{LossReason, TargetKind};
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
-/// The last page of the address space holds no code: numbers such as -1 lie there.
+/// The last page of the address space has no code; values there are numbers such as -1.
 const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
 impl Unwinders<'_, '_> {
@@ -46,7 +46,7 @@ impl Unwinders<'_, '_> {
     fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {
         let is_process = self.recording.metadata().target.kind == TargetKind::Process;
         if is_process && is_kernel_address(address) {
-            // The kernel knows its own callers.
+            // The kernel's own frames are reliable.
             return match address < LAST_PAGE {
                 true => Landing::Unread,
                 false => Landing::Elsewhere,
@@ -55,7 +55,7 @@ impl Unwinders<'_, '_> {
         let (_, unwinder) = self.held(held, row, view);
         let landing = unwinder.landing(address);
         let spaces = self.recording.spaces();
-        // The news of a mapping may come later than a sample in it.
+        // The event of a mapping may come later than a sample in it.
         let comes = || {
             let space = self.recording.guest_spaces().of_row(row);
             spaces
@@ -68,7 +68,7 @@ impl Unwinders<'_, '_> {
         }
     }
 
-    /// Whether the recording has all mappings of the space of `view`: code lies nowhere else then.
+    /// Whether the recording has all mappings of the space of `view`, so that all code is in them.
     pub(super) fn has_all_code(&self, view: View, time_ns: u64) -> bool {
         let recording = self.recording;
         let is_lost = |reason| reason == LossReason::EventsLost;

@@ -8,7 +8,7 @@ use crate::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
-/// A function, and where its instructions start.
+/// A function, and the starts of its instructions.
 pub(super) struct Listing<'c> {
     function: Function<'c>,
     /// Bytes from its start, ascending from 0.
@@ -21,7 +21,7 @@ impl<'c> Listing<'c> {
         Listing { function, starts }
     }
 
-    /// The number of the instruction that has the byte so far from the function's start.
+    /// The number of the instruction at this distance from the function's start.
     pub(crate) fn index_of(&self, into_bytes: u64) -> Result<usize, NoCode> {
         if into_bytes >= CODE_BYTES_MAX {
             return Err(NoCode::TooFar);
@@ -44,7 +44,7 @@ impl<'c> Listing<'c> {
     }
 }
 
-/// Writes the instructions with samples and what stands around them.
+/// Writes the instructions with samples and those around them.
 pub(super) fn write_listing(
     (module, listing): (&str, &Listing<'_>),
     what: &Annotation<'_, '_>,
@@ -113,7 +113,7 @@ fn shown(counts: &BTreeMap<usize, Counts>, instructions: usize) -> BTreeSet<usiz
     shown.into_iter().take(LINES_MAX).collect()
 }
 
-/// Address, place in the function and text of an instruction.
+/// Address, offset in the function and text of an instruction.
 fn row(listing: &Listing<'_>, codes: &Codes<'_>, index: usize) -> String {
     let (address, instruction) = listing.instruction(index);
     let into = format!("+{:#x}", listing.starts[index]);

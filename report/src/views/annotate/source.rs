@@ -1,4 +1,4 @@
-//! Source files, as far as they are at hand: whole with their samples, or single lines.
+//! Available source files: whole with their samples, or single lines.
 
 use super::{AROUND, Counts, Form, LINES_MAX};
 use crate::mapped::{open_named, read_at_most};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// No source file is larger (bytes).
+/// The largest source file (bytes).
 const SOURCE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line of a source file.
@@ -27,7 +27,7 @@ impl SourceLine {
     }
 }
 
-/// The texts of some lines, as far as their files are at hand.
+/// The texts of some lines whose files are available.
 pub(super) fn texts<'l>(
     lines: impl Iterator<Item = &'l SourceLine>,
 ) -> BTreeMap<&'l SourceLine, String> {
@@ -50,7 +50,7 @@ pub(super) fn texts<'l>(
     texts
 }
 
-/// Writes the lines of a file that have samples, and those around them; `opens`: if it is at hand.
+/// Writes the lines of a file that have samples, and those around them; with text if `opens` and it is available.
 pub(super) fn write_file(
     file: &str,
     opens: bool,
@@ -90,21 +90,21 @@ pub(super) fn write_file(
         }
         before = Some(line);
         let count = lines.get(&line).copied().unwrap_or_default();
-        // A tab is no danger, and keeps its meaning at the start of a line.
+        // A tab is safe, and is needed at the start of a line.
         let text = text.replace('\t', "    ");
         form.write_row(count, &format!("{line:>6}  {}", printable(&text)), out)?;
     }
     writeln!(out)
 }
 
-/// Endings of source files. The path comes from the recording or an image: without this, a stranger
-/// could have any secret of this machine shown between the lines of a report.
+/// Endings of source files. The path comes from the recording or an image, which isn't trusted: without this check, a
+/// report could include any file of this machine.
 const SOURCE_ENDINGS: [&str; 22] = [
     "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
     "go", "zig", "d", "f90", "py", "nim", "swift",
 ];
 
-/// The text of a source file, if it is a file of a sane size on this machine.
+/// The text of a source file, if it is a file of a plausible size on this machine.
 fn read_source(path: &Path) -> Option<String> {
     let ending = path.extension()?.to_str()?;
     if !SOURCE_ENDINGS.contains(&ending) {

@@ -1,5 +1,5 @@
-//! Where the samples of a function were: its labels go in, lines and instructions with counts come
-//! out. A return address counts for the call before it.
+//! Where the samples of a function were. Input: its labels. Output: lines and instructions with counts. A return
+//! address counts for the call before it.
 
 use super::assembly::Listing;
 use super::{Annotation, Counts};
@@ -19,20 +19,20 @@ pub(super) enum Spot<'p> {
     Line(&'p str, u32),
     /// A listing, and an instruction of it.
     Instruction(usize, usize),
-    /// An instruction without code, and how far the sample's own address is into its function.
+    /// An instruction without code, and the offset of the sample's own address in its function.
     Offset(Where<'p>, u64),
 }
 
-/// The spots of all labels that are meant.
+/// The spots of all selected labels.
 pub(super) struct Spots<'p, 'c> {
     by_label: Vec<Option<Spot<'p>>>,
     /// Functions with their images' paths, ascending by path and place.
     pub listings: Vec<(&'p str, Listing<'c>)>,
-    /// Images of which instructions are missing, and why.
+    /// Images with missing instructions, and why.
     pub missing: BTreeSet<(&'p str, NoCode)>,
 }
 
-/// A function: its image, and where it starts there.
+/// A function: its image, and its start there.
 type Key<'p> = (&'p str, u64);
 
 impl<'p, 'c> Spots<'p, 'c> {
@@ -68,7 +68,7 @@ impl<'p, 'c> Spots<'p, 'c> {
         spots
     }
 
-    /// Reads the code of a function, and tells which of its instructions `places` are.
+    /// Reads the code of a function, and finds the instructions at `places`.
     fn assemble(&mut self, module: &'p str, places: &[(LabelId, Where<'p>)], codes: &'c Codes<'_>) {
         let listing = match places.first() {
             _ if self.listings.len() >= FUNCTIONS_MAX => Err(NoCode::TooMany),
@@ -117,7 +117,7 @@ impl<'p, 'c> Spots<'p, 'c> {
     }
 }
 
-/// Those of the wanted labels that a sample has.
+/// The wanted labels that a sample has.
 fn sampled(profile: &Profile, wanted: &[bool]) -> BTreeSet<LabelId> {
     let leaves = profile.tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(_, node)| node.count > 0);

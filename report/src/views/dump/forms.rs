@@ -1,4 +1,4 @@
-//! Values as format-spec.md, section 10, forms them.
+//! Values in the forms of format-spec.md, section 10.
 
 use crate::text::json_writer::Escaped;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! Lines of one part of an image: all its sections, entry by entry. Texts, expressions and rules stand once and are
-//! referred to by their numbers, as in the file: a dump grows with its file only.
+//! Lines of one part of an image: all its sections, entry by entry. Texts, expressions and rules are written once and
+//! referred to by number, as in the file, so that a dump's size is linear in the file's.
 
 use super::forms::{hexadecimal, quoted, yes_or_no};
 use crate::text::printable;
@@ -9,7 +9,7 @@ use uprof::image::{
     Cfa, CfaKind, ImagePart, Inlined, Lines, Place, Rule, RuleSet, Rules, Save, Section,
 };
 
-/// Writes the lines of `part`, which `block` holds; `true` if it was sound.
+/// Writes the lines of `part`, which is in `block`; `true` if it was intact.
 pub(super) fn write(block: &Block<'_>, part: &ImagePart, out: &mut dyn Write) -> io::Result<bool> {
     let identity = &part.identity;
     writeln!(
@@ -27,7 +27,7 @@ pub(super) fn write(block: &Block<'_>, part: &ImagePart, out: &mut dyn Write) ->
     }
     let mut is_sound = true;
     for section in part.sections() {
-        // Read twice rather than held: a section has all its lines or none.
+        // Read twice rather than buffered: a section has all its lines or none.
         let checked = section.and_then(|section| section.check().map(|()| section));
         match checked {
             Ok(section) => write_section(section, out)?,

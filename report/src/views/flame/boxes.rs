@@ -1,5 +1,5 @@
-//! What is added to inferno's drawing: its SVG goes in; the same with names that are cut where it hurts least, and
-//! with colours for dark screens, comes out. inferno cuts names at their ends, and of C++ and Rust these tell most.
+//! Additions to inferno's SVG: better shortened names, and colours for dark screens. inferno truncates names at their
+//! ends, which are the most specific part in C++ and Rust.
 
 use super::escape;
 use crate::text::screen::{cut_end, width};
@@ -8,21 +8,21 @@ use std::borrow::Cow;
 
 /// Colours for dark screens.
 const DARK: &str = include_str!("dark.css");
-/// The cutting for whatever width a window has, and a box that is zoomed.
+/// Shortens names for the window's width and for zoomed boxes.
 const NAMES: &str = include_str!("names.js");
-/// What inferno's pictures are wide before a script runs, and the size of their letters: pixels.
+/// The width of inferno's pictures before a script runs, and the size of their letters (pixels).
 const WIDTH: f64 = 1200.0;
 const LETTER_SIZE: f64 = 12.0;
 
-/// The drawing with names and colours of ours, where a letter is `letter_width` of its size; `None` if it isn't one
-/// of inferno's.
+/// The drawing with our names and colours; a letter's width is `letter_width` of its size. `None` if it isn't one of
+/// inferno's.
 pub(super) fn finished(svg: &str, letter_width: f64) -> Option<String> {
     let (head, rest) = svg.split_once("<svg id=\"frames\"")?;
     let (frames, rest) = rest.split_once('>')?;
     let boxes = rest.strip_suffix("</svg></svg>")?;
     let mut drawing = String::with_capacity(svg.len() + 8192);
     drawing.push_str(head);
-    // Before the boxes, so that inferno's script is there already; it runs when all is loaded.
+    // Before the boxes, after inferno's script; it runs when everything is loaded.
     drawing.push_str(&format!(
         "<style type=\"text/css\">\n{DARK}</style><script type=\"text/ecmascript\"><![CDATA[\n{NAMES}]]></script>\
          <svg id=\"frames\"{frames}>"
@@ -49,10 +49,10 @@ fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     let forms = forms(&whole);
     let label = match room < 2.0 * LETTER_SIZE {
         true => Cow::Borrowed(""),
-        // Three pixels are left free before a name.
+        // There are three free pixels before a name.
         false => fit(&whole, &forms, ((room - 3.0) / letter_pixels) as usize),
     };
-    // No name has a semicolon: it would end the frame.
+    // Names have no semicolon: it would end the frame.
     let attribute = match forms.is_empty() {
         true => String::new(),
         false => format!(" fg:forms=\"{}\"", escape(&forms.join(";"))),
@@ -63,7 +63,7 @@ fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     ))
 }
 
-/// The first form that has room, or what has room of the last.
+/// The first form that fits, or the part of the last one that fits.
 fn fit<'n>(whole: &'n str, forms: &'n [String], columns: usize) -> Cow<'n, str> {
     let mut all = [whole].into_iter().chain(forms.iter().map(String::as_str));
     let found = all.clone().find(|form| width(form) <= columns);
@@ -80,7 +80,7 @@ fn forms(whole: &str) -> Vec<String> {
     let short = unparenthesized(&templates);
     let mut forms = vec![short.to_string()];
     let parts = parts(&short);
-    // What says nothing by itself goes with what stands before it: arguments, closures, operators.
+    // Parts that mean nothing alone stay with the part before: arguments, closures, operators.
     let is_alone = |part: &&str| !part.starts_with(['<', '{']) && !part.starts_with("operator");
     let last = parts.iter().rposition(is_alone).unwrap_or(0);
     for first in [last.saturating_sub(1), last] {
@@ -91,7 +91,7 @@ fn forms(whole: &str) -> Vec<String> {
     forms
 }
 
-/// The parts of a path: what stands between its colons, outside of brackets.
+/// The parts of a path, between its colons, outside of brackets.
 fn parts(path: &str) -> Vec<&str> {
     let (mut parts, mut start, mut open) = (Vec::new(), 0, 0_usize);
     for (at, letter) in path.char_indices() {
