@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let before_bytes = recording.sizes().file_bytes;
     let bundled = write(&recording, &library, args.redact, &output)?;
     let after_bytes = std::fs::metadata(&output).map_or(0, |found| found.len());
-    tell(&bundled);
+    report(&bundled);
     inform(&format!(
         "{}: {} KiB, was {} KiB",
         output.display(),
@@ -111,7 +111,7 @@ fn write(
     bundled.context("nothing was bundled")
 }
 
-fn tell(bundled: &Bundled) {
+fn report(bundled: &Bundled) {
     for warning in &bundled.warnings {
         say(&format!("warning: {warning}"));
     }

@@ -55,8 +55,8 @@ pub fn functions() -> ArgValueCandidates {
         let profile = gather(&opened, &library, &Options::default(), &|_, _| (), None);
         let rows = rows(&profile).into_iter().take(FUNCTIONS_MAX);
         let names = rows.filter_map(|row| plain_part(profile.labels.name(row.label)));
-        let mut told = HashSet::new();
-        let names = names.filter(|name| told.insert(name.clone()));
+        let mut seen = HashSet::new();
+        let names = names.filter(|name| seen.insert(name.clone()));
         names.map(CompletionCandidate::new).collect()
     })
 }

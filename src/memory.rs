@@ -129,7 +129,7 @@ fn end(why: Why) {
         Why::Memory(bytes) => write!(
             rest,
             "uniprof: what is read asks for more than {} MiB of memory, which no sound file of its size \
-             does: it is damaged, or made to; if an image is (--elf, or one that was found), leave it out \
+             does: it is damaged or malicious; if an image is (--elf, or one that was found), leave it out \
              (--no-search)",
             mib(bytes)
         ),

@@ -47,11 +47,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         (_, recovered) = uprof::recover(reader, out, uuid)?;
         Ok(())
     })?;
-    tell(&recovered, args);
+    report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
 }
 
-fn tell(recovered: &Recovered, args: &Args) {
+fn report(recovered: &Recovered, args: &Args) {
     for damage in recovered.damages.iter().take(TOLD) {
         say(format_args!("uniprof: {damage}"));
     }

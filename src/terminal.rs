@@ -61,10 +61,10 @@ pub fn in_columns(text: &str, indent: usize, columns: Option<usize>) -> String {
 /// Columns of the terminal on standard output; COLUMNS overrides it, as in a shell.
 pub fn columns() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
-    let told = std::env::var("COLUMNS").ok();
-    let told = told.and_then(|columns| columns.parse().ok());
+    let set = std::env::var("COLUMNS").ok();
+    let set = set.and_then(|columns| columns.parse().ok());
     Some(
-        told.filter(|columns| *columns > 0)
+        set.filter(|columns| *columns > 0)
             .unwrap_or(usize::from(width.0)),
     )
 }

@@ -60,14 +60,14 @@ fn record(busy: &Busy, output: &Path, time: &str) -> Command {
 
 /// What is in a recording.
 #[derive(Debug, Default)]
-struct Found {
+struct Contents {
     times_ns: Vec<u64>,
     damages: Vec<DamageKind>,
     end: Option<EndReason>,
 }
 
-fn read(bytes: &[u8]) -> Found {
-    let mut found = Found::default();
+fn read(bytes: &[u8]) -> Contents {
+    let mut found = Contents::default();
     for item in SliceReader::open(bytes).unwrap().blocks() {
         let block = match item {
             Item::Block(block) => block,

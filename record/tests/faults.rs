@@ -182,7 +182,7 @@ fn record(source: Source, plan: &Plan) -> (Summary, Vec<u8>) {
 
 /// What is in a recording.
 #[derive(Debug, Default)]
-struct Found {
+struct Contents {
     samples: u64,
     damages: Vec<String>,
     stops: Vec<Stop>,
@@ -194,8 +194,8 @@ struct Found {
     end: Option<End>,
 }
 
-fn read(bytes: &[u8]) -> Found {
-    let mut found = Found::default();
+fn read(bytes: &[u8]) -> Contents {
+    let mut found = Contents::default();
     for item in SliceReader::open(bytes).unwrap().blocks() {
         let block = match item {
             Item::Block(block) => block,

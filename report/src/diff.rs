@@ -115,8 +115,8 @@ pub fn diff(
     warnings.extend(notes::warnings(a, b, &accounts, options.identify));
     warnings.extend(notes::unmatched(&series));
     // Each recording has its own, and they may be equal.
-    let mut told = HashSet::new();
-    warnings.retain(|warning| told.insert(warning.clone()));
+    let mut seen = HashSet::new();
+    warnings.retain(|warning| seen.insert(warning.clone()));
     let describe = |one: &&Recording| notes::describe(one, options.identify);
     let names = [a, b].map(|side| side.iter().map(describe).collect());
     Diff {

@@ -179,9 +179,6 @@ pub fn map_named(path: &Path) -> Result<Mapped, MapError> {
 }
 
 /// As [`map_named`], without the mapping.
-///
-/// # Errors
-/// As for [`map_named`].
 pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
     let place = Place::find(path)?;
     let real = match place.real_path() {
@@ -198,9 +195,6 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
 }
 
 /// Reads a file, such as a text, which may be a pipe; `None` if it has more than `bytes_max`.
-///
-/// # Errors
-/// That of the failed read.
 pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     if file.metadata()?.len() > bytes_max {
         return Ok(None); // a pipe, or what grows, is as long as it turns out

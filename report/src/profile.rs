@@ -32,7 +32,7 @@ pub struct Profile {
     pub calls: calls::Calls,
     /// The slowest of them, as many as were asked for.
     pub slowest: Vec<slowest::SlowCall>,
-    /// Things to tell the user: images refused, blocks that can't be decoded.
+    /// Warnings: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
 }
 

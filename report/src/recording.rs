@@ -100,7 +100,7 @@ pub struct SampleBlockPlace {
 pub struct SpanBlockPlace {
     /// Offset of its header in the file.
     pub offset: u64,
-    /// Bytes that it takes there, header included.
+    /// Its size there, with the header (bytes).
     pub bytes: u32,
     /// Earliest start inside.
     pub first_ns: u64,
@@ -108,7 +108,7 @@ pub struct SpanBlockPlace {
     pub last_ns: u64,
 }
 
-/// How many bytes the parts of the file take.
+/// Sizes of the parts of the file (bytes).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sizes {
     /// The whole file.
@@ -343,7 +343,7 @@ impl Recording {
     /// Decodes the spans of a block.
     ///
     /// # Errors
-    /// What is wrong with the block, in words with its place.
+    /// A description of what is wrong with the block, with its place.
     pub fn spans(&self, place: &SpanBlockPlace) -> Result<SpanBlock, String> {
         match self.payload(place.offset, place.bytes)? {
             Payload::Spans(spans) => Ok(spans),
@@ -359,7 +359,7 @@ impl Recording {
         block.payload().map_err(|error| error.to_string())
     }
 
-    /// What messages call the recording: its path.
+    /// The recording's name in messages: its path.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -71,8 +71,8 @@ pub enum Needs {
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
-    /// Added up by instruction ([`By::Place`](crate::profile::gather::By::Place)), and images: such a view is
-    /// shown alone.
+    /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images: such a view is shown
+    /// alone.
     Instructions,
 }
 

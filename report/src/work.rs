@@ -18,7 +18,7 @@ const BASE_STEPS: u64 = if cfg!(debug_assertions) {
 /// The budget for each byte that is read: recorded stacks of 50 frames take less than 50.
 const STEPS_PER_BYTE: u64 = 512;
 /// Steps of a thread that are not added to the total yet.
-const UNTOLD_MAX: u64 = 1 << 12;
+const PENDING_MAX: u64 = 1 << 12;
 
 /// All steps so far.
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -28,7 +28,7 @@ static MOST: AtomicU64 = AtomicU64::new(u64::MAX);
 static USED_UP: OnceLock<fn()> = OnceLock::new();
 
 thread_local! {
-    static UNTOLD: Cell<u64> = const { Cell::new(0) };
+    static PENDING: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Sets a limit, from now on; past it `used_up` is called, which ends the run.
@@ -50,18 +50,18 @@ fn most() -> u64 {
 /// Counts `steps`.
 #[inline]
 pub fn take(steps: u64) {
-    UNTOLD.with(|untold| {
-        let sum = untold.get().saturating_add(steps);
-        let tells = sum >= UNTOLD_MAX;
-        untold.set(if tells { 0 } else { sum });
-        if tells {
-            tell(sum);
+    PENDING.with(|pending| {
+        let sum = pending.get().saturating_add(steps);
+        let is_full = sum >= PENDING_MAX;
+        pending.set(if is_full { 0 } else { sum });
+        if is_full {
+            add(sum);
         }
     });
 }
 
 #[cold]
-fn tell(steps: u64) {
+fn add(steps: u64) {
     let done = DONE.fetch_add(steps, Ordering::Relaxed);
     let done = done.saturating_add(steps);
     if done <= MOST.load(Ordering::Relaxed) {

@@ -127,7 +127,7 @@ fn what_has_no_times_gets_no_rate() {
             found.map(|(_, value)| value.as_str())
         };
         assert_eq!(fact("length"), Some("no times in what was imported"));
-        assert_eq!(fact("rate requested"), Some("not told"));
+        assert_eq!(fact("rate requested"), Some("unknown"));
         assert_eq!(fact("rate achieved"), None);
         let json: serde_json::Value = serde_json::from_str(&export("json", &recording)).unwrap();
         assert!(json["recordings"][0]["seconds"].is_null());

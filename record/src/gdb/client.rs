@@ -35,9 +35,9 @@ impl Pace {
     /// For people.
     pub fn describe(self) -> &'static str {
         match self {
-            Pace::OneByOne => "one question at a time",
-            Pace::InterruptFirst => "questions in batches once the guest stands still",
-            Pace::AllAtOnce => "interrupt and questions in one batch",
+            Pace::OneByOne => "one request at a time",
+            Pace::InterruptFirst => "requests in batches once the guest has stopped",
+            Pace::AllAtOnce => "interrupt and requests in one batch",
         }
     }
 }

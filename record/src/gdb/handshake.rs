@@ -77,7 +77,7 @@ pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
     {
         client.stop_acknowledging();
     }
-    let status = client.ask("why the guest stands still", format_args!("?"))?;
+    let status = client.ask("why the guest has stopped", format_args!("?"))?;
     match StopReply::parse(status) {
         Some(StopReply::Stopped(_)) => {}
         Some(StopReply::Exited(_) | StopReply::Killed(_)) => {

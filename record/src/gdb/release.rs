@@ -34,7 +34,7 @@ pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
 }
 
 impl PausedGuest for PausedStub {
-    fn stands(&self) -> Option<bool> {
+    fn is_paused(&self) -> Option<bool> {
         None
     }
 

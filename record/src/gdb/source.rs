@@ -195,7 +195,7 @@ impl GdbSource {
             }
             None => Err(self
                 .client
-                .nonsense("it did not say that the guest stands still")),
+                .nonsense("it did not say that the guest has stopped")),
         }
     }
 

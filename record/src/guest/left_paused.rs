@@ -7,7 +7,7 @@ use std::fmt;
 /// A guest named by a mark; each kind of guest implements it.
 pub trait PausedGuest: fmt::Display {
     /// Whether it is paused; `None` if that can't be found out without changing its state.
-    fn stands(&self) -> Option<bool>;
+    fn is_paused(&self) -> Option<bool>;
 
     /// Resumes it; returns whether it runs.
     fn resume(&mut self) -> bool;
@@ -23,7 +23,7 @@ pub type ReadMark = fn(&str) -> Option<Box<dyn PausedGuest>>;
 pub struct LeftPaused {
     guest: Box<dyn PausedGuest>,
     /// Whether it is paused; `None` if only resuming it would show.
-    stands: Option<bool>,
+    is_paused: Option<bool>,
     mark: Abandoned,
 }
 
@@ -33,11 +33,11 @@ impl LeftPaused {
         let mut all = Vec::new();
         for mark in Abandoned::all() {
             let guest = kinds.iter().find_map(|read| read(&mark.guest));
-            let found = guest.map(|guest| (guest.stands(), guest));
-            match found.filter(|&(stands, _)| stands != Some(false)) {
-                Some((stands, guest)) => all.push(LeftPaused {
+            let found = guest.map(|guest| (guest.is_paused(), guest));
+            match found.filter(|&(is_paused, _)| is_paused != Some(false)) {
+                Some((is_paused, guest)) => all.push(LeftPaused {
                     guest,
-                    stands,
+                    is_paused,
                     mark,
                 }),
                 // It runs, or is gone.
@@ -68,14 +68,14 @@ impl LeftPaused {
 
 impl fmt::Display for LeftPaused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = match self.stands {
-            Some(_) => "stands",
-            None => "may stand",
+        let how = match self.is_paused {
+            Some(_) => "is",
+            None => "may be",
         };
         write!(
             f,
-            "{} {how} still: its recorder and the guardian were killed together in the middle of a \
-             sample; `uniprof doctor --resume` lets it run",
+            "{} {how} paused: its recorder and the guardian were killed together in the middle of a \
+             sample; `uniprof doctor --resume` resumes it",
             self.guest
         )
     }

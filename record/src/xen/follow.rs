@@ -23,7 +23,7 @@ pub struct Follow {
     pub life: u32,
     waits: bool,
     looked_ns: u64,
-    news: Vec<(u64, u32, NoteKind, u16)>,
+    notes: Vec<(u64, u32, NoteKind, u16)>,
 }
 
 impl Follow {
@@ -35,7 +35,7 @@ impl Follow {
             life: 0,
             waits: false,
             looked_ns: 0,
-            news: Vec::new(),
+            notes: Vec::new(),
         })
     }
 
@@ -55,8 +55,8 @@ impl Follow {
                 "{text}; that was the last of {MOST_LIVES} lives that are followed"
             ));
         }
-        let news = NoteKind::LifeEnded { vcpus };
-        self.news.push((monotonic_ns(), self.life, news, domain));
+        let note = NoteKind::LifeEnded { vcpus };
+        self.notes.push((monotonic_ns(), self.life, note, domain));
         self.waits = true;
         Life::Alive
     }
@@ -84,15 +84,15 @@ impl Follow {
     pub fn begun(&mut self, domain: u16, vcpus: u32) {
         self.life += 1;
         self.waits = false;
-        let news = NoteKind::LifeBegan { vcpus };
-        self.news.push((monotonic_ns(), self.life, news, domain));
+        let note = NoteKind::LifeBegan { vcpus };
+        self.notes.push((monotonic_ns(), self.life, note, domain));
     }
 
     /// Sends notes of what happened since the last call.
-    pub fn tell(&mut self, sink: &mut Sink) {
-        for (time_ns, space, news, domain) in self.news.drain(..) {
+    pub fn report(&mut self, sink: &mut Sink) {
+        for (time_ns, space, note, domain) in self.notes.drain(..) {
             let task = Task { space, vcpu: 0 };
-            sink.note(time_ns, task, news, format!("domain {domain}").as_bytes());
+            sink.note(time_ns, task, note, format!("domain {domain}").as_bytes());
         }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
             assert!(follow.is_waiting());
             follow.begun(5, 3);
             assert_eq!(follow.life, life);
-            follow.tell(&mut sink);
+            follow.report(&mut sink);
             let mut next = || drain.note(|note| (note.task.space, note.kind, note.text()));
             let ended = NoteKind::LifeEnded { vcpus: 2 };
             assert_eq!(next(), Some((life - 1, ended, "domain 4".into())));

@@ -54,14 +54,14 @@ pub fn paused_guest(mark: &str) -> Option<Box<dyn PausedGuest>> {
 }
 
 impl PausedGuest for DomainRescuer {
-    fn stands(&self) -> Option<bool> {
+    fn is_paused(&self) -> Option<bool> {
         let info = Xen::open().and_then(|mut xen| xen.domain_info(self.domain));
         Some(info.is_ok_and(|info| info.is_paused()))
     }
 
     fn resume(&mut self) -> bool {
         Rescuer::resume(self);
-        self.stands() == Some(false)
+        self.is_paused() == Some(false)
     }
 
     fn is_held_by_other(&self) -> Option<String> {

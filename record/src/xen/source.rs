@@ -92,7 +92,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
     let follow = match plan.follow.then(|| Follow::new(&name, uuid)) {
         Some(None) => {
             return Err(SourceError(format!(
-                "--follow needs the name or UUID of domain {id}, and xenstore tells neither"
+                "--follow needs the name or UUID of domain {id}, and xenstore has neither"
             )));
         }
         follow => follow.flatten(),
@@ -523,7 +523,7 @@ impl StopWorld for XenSource {
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
         if let Some(follow) = &mut self.follow {
-            follow.tell(sink);
+            follow.report(sink);
         }
         if self.is_waiting() {
             return Ok(Life::Alive);
@@ -536,7 +536,7 @@ impl StopWorld for XenSource {
         let life = self.life();
         let life = self.unless_followed(life);
         if let Some(follow) = &mut self.follow {
-            follow.tell(sink);
+            follow.report(sink);
         }
         Ok(life)
     }

@@ -17,24 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::cold::TargetKind;
 use uprof::image::ImageIdentity;
-use uprof::{Frame, FrameKind, SampleBlock, State, Stop};
+use uprof::{Frame, FrameKind, State, Stop};
 
 /// A frame's cost, of a run's budget of steps.
 const STEPS_PER_FRAME: u64 = 8;
 
 /// The name of a table of guest addresses that belong to no module.
 const LIST_NAME: &str = "[symbols]";
-
-/// The frames of `node`'s chain, innermost first, into `chain`.
-pub(super) fn chain_of(block: &SampleBlock, node: Option<u32>, chain: &mut Vec<Frame>) {
-    chain.clear();
-    let nodes = block.nodes();
-    let mut at = node;
-    while let Some(node) = at.and_then(|node| nodes.get(node as usize)) {
-        chain.push(node.frame);
-        at = node.parent;
-    }
-}
 
 /// What all samples need.
 #[derive(Debug, Default)]
@@ -55,7 +44,7 @@ impl Stacks {
         Counts {
             unnamed,
             // Only now, as the search for names produces warnings.
-            tells_unnamed: symbolizer.tells_unnamed(),
+            explains_unnamed: symbolizer.explains_unnamed(),
             stack_bytes,
             ..self.counts.clone()
         }
@@ -92,7 +81,8 @@ fn stacks_of_block(
     let mut rows = block.rows();
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
         let space = recording.guest_spaces().of_row(&row);
-        chain_of(&block, row.node, &mut chain);
+        chain.clear();
+        chain.extend(block.chain(row.node));
         // Also a stack that is worse than the chain, so that a report comes to the same result.
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);

@@ -2,7 +2,6 @@
 //! lists. Nothing else can get through: each record is built field by field, text is kept only where the list says
 //! so, and blocks of unknown types are dropped.
 
-use super::needs::chain_of;
 use crate::recording::{Recording, first_word, last_part};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::unwinders::{UnwindState, Unwinders};
@@ -145,7 +144,8 @@ impl<'a> Redactor<'a> {
         let (mut chain, mut frames) = (Vec::new(), Vec::new());
         let mut rows = block.rows();
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
-            chain_of(block, row.node, &mut chain);
+            chain.clear();
+            chain.extend(block.chain(row.node));
             let unwound = self
                 .unwinders
                 .unwind(&mut self.held, &row, &chain, &mut frames);
@@ -340,8 +340,7 @@ fn write_spans<W: Write>(block: &SpanBlock, writer: &mut Writer<W>) -> io::Resul
     writer.flush()
 }
 
-/// The program that is recorded, without folders and arguments. What a guest is called is its
-/// owner's business.
+/// The recorded program, without folders and arguments. A guest's name is private.
 fn subject(target: &Target) -> &str {
     match target.kind {
         TargetKind::Process => last_part(first_word(&target.name)),

@@ -239,17 +239,17 @@ mod tests {
 
     /// Labels with their parts of the samples, and the images they are in.
     #[derive(Default)]
-    struct Found {
+    struct Sides {
         labels: Labels,
         shares: Vec<[f64; 2]>,
         images: [Images; 2],
     }
 
-    impl Found {
+    impl Sides {
         fn new() -> Self {
-            Found {
+            Sides {
                 labels: Labels::new(),
-                ..Found::default()
+                ..Sides::default()
             }
         }
 
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    fn told(matching: &Matching, label: LabelId) -> (&str, Kind) {
+    fn of(matching: &Matching, label: LabelId) -> (&str, Kind) {
         let found = &matching.functions[matching.function(label).unwrap() as usize];
         (found.name.as_str(), found.kind)
     }
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn functions_are_told_apart_by_what_happened_to_them() {
-        let mut found = Found::new().map(
+        let mut found = Sides::new().map(
             &["/bin/app=1", "/lib/libc.so.5=2"],
             &["/bin/app=3", "/lib/libc.so.6=4", "/lib/libparse.so.1=5"],
         );
@@ -305,33 +305,33 @@ mod tests {
         let malloc = found.add("malloc", "/lib/libc.so.5", A, false);
         found.add("malloc", "/lib/libc.so.6", B, false);
         let matching = found.matching();
-        assert_eq!(told(&matching, main), ("main", Kind::Same));
-        assert_eq!(told(&matching, parse), ("parse", Kind::Moved));
+        assert_eq!(of(&matching, main), ("main", Kind::Same));
+        assert_eq!(of(&matching, parse), ("parse", Kind::Moved));
         assert_eq!(matching.function(parse), matching.function(moved));
-        assert_eq!(told(&matching, walk), ("walk", Kind::Renamed));
+        assert_eq!(of(&matching, walk), ("walk", Kind::Renamed));
         assert_eq!(matching.function(walk), matching.function(cloned));
-        assert_eq!(told(&matching, old), ("old", Kind::Gone));
-        assert_eq!(told(&matching, fresh), ("fresh", Kind::New));
-        assert_eq!(told(&matching, malloc), ("malloc", Kind::Same));
+        assert_eq!(of(&matching, old), ("old", Kind::Gone));
+        assert_eq!(of(&matching, fresh), ("fresh", Kind::New));
+        assert_eq!(of(&matching, malloc), ("malloc", Kind::Same));
     }
 
     #[test]
     fn unnamed_code_of_a_program_under_another_name_is_not_new() {
-        let mut found = Found::new().map(&["/tmp/a=1"], &["/tmp/b=2"]);
+        let mut found = Sides::new().map(&["/tmp/a=1"], &["/tmp/b=2"]);
         let in_a = found.add("a+0x1130", "/tmp/a", A, true);
         let in_b = found.add("b+0x1150", "/tmp/b", B, true);
         let main_a = found.add("main", "/tmp/a", A, false);
         let main_b = found.add("main", "/tmp/b", B, false);
         let matching = found.matching();
-        assert_eq!(told(&matching, in_a), ("[unknown in b]", Kind::Pooled));
+        assert_eq!(of(&matching, in_a), ("[unknown in b]", Kind::Pooled));
         assert_eq!(matching.function(in_a), matching.function(in_b));
-        assert_eq!(told(&matching, main_a), ("main", Kind::Same));
+        assert_eq!(of(&matching, main_a), ("main", Kind::Same));
         assert_eq!(matching.function(main_a), matching.function(main_b));
     }
 
     #[test]
     fn an_offset_is_a_name_in_one_build_only() {
-        let mut found = Found::new().map(
+        let mut found = Sides::new().map(
             &["/lib/liblzma.so.5.4.1=1", "/lib/libz.so.1=2", "[anon]="],
             &["/opt/liblzma.so.5.4.1=1", "/lib/libz.so.1=3", "[anon]="],
         );
@@ -342,30 +342,24 @@ mod tests {
         let anon = found.add("[anon]+0x10", "[anon]", A, true);
         let nowhere = found.add("0x1234", "", BOTH, true);
         let matching = found.matching();
-        assert_eq!(told(&matching, one), ("liblzma.so+0x15ae0", Kind::Same));
+        assert_eq!(of(&matching, one), ("liblzma.so+0x15ae0", Kind::Same));
         assert_eq!(matching.function(one), matching.function(same));
-        assert_eq!(told(&matching, other), ("liblzma.so+0x17", Kind::Gone));
-        assert_eq!(
-            told(&matching, zlib),
-            ("[unknown in libz.so]", Kind::Pooled)
-        );
-        assert_eq!(
-            told(&matching, anon),
-            ("[unknown in anon]", Kind::Unmatched)
-        );
-        assert_eq!(told(&matching, nowhere), ("[unknown]", Kind::Pooled));
+        assert_eq!(of(&matching, other), ("liblzma.so+0x17", Kind::Gone));
+        assert_eq!(of(&matching, zlib), ("[unknown in libz.so]", Kind::Pooled));
+        assert_eq!(of(&matching, anon), ("[unknown in anon]", Kind::Unmatched));
+        assert_eq!(of(&matching, nowhere), ("[unknown]", Kind::Pooled));
     }
 
     #[test]
     fn what_may_be_among_code_without_names_is_neither_new_nor_gone() {
-        let mut found = Found::new().map(&["/bin/app=1"], &["/bin/app=2"]);
+        let mut found = Sides::new().map(&["/bin/app=1"], &["/bin/app=2"]);
         let parse = found.add("parse", "/bin/app", [0.3, 0.0], false);
         let hash = found.add("hash", "/bin/app", [0.0, 0.3], false);
         let stripped = found.add("app+0x10", "/bin/app", [0.0, 0.4], true);
         let matching = found.matching();
-        assert_eq!(told(&matching, parse), ("parse", Kind::Unmatched));
+        assert_eq!(of(&matching, parse), ("parse", Kind::Unmatched));
         // A has no code without a name.
-        assert_eq!(told(&matching, hash), ("hash", Kind::New));
-        assert_eq!(told(&matching, stripped).1, Kind::Unmatched);
+        assert_eq!(of(&matching, hash), ("hash", Kind::New));
+        assert_eq!(of(&matching, stripped).1, Kind::Unmatched);
     }
 }

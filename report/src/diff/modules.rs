@@ -247,22 +247,22 @@ mod tests {
             "after",
         );
         let modules = Modules::new(&[a, b]);
-        let told = |path: &str| {
+        let of = |path: &str| {
             let image = modules.of(path).unwrap();
             (image.name.as_str(), image.is_found, image.is_one_build)
         };
-        assert_eq!(told("/bin/before"), ("after", true, false));
-        assert_eq!(told("/bin/before"), told("/bin/after"));
-        assert_eq!(told("/lib/liblzma.so.5.4.1"), ("liblzma.so", true, false));
-        assert_eq!(told("/lib/libz-1.2.so"), ("libz-1.3.so", true, false));
-        assert_eq!(told("/opt/old/plugin"), ("module", true, true));
-        assert_eq!(told("/opt/tool-v1"), ("tool-v2", true, false));
-        assert_eq!(told("[anon]"), ("[anon]", true, false));
-        assert_eq!(told("/tmp/perf-12.map"), ("[jit]", true, false));
-        assert_eq!(told("/tmp/perf-12.map"), told("/tmp/perf-77.map"));
-        assert_eq!(told("/bin/helper"), ("helper", true, true));
-        assert_eq!(told("/lib/libonce.so"), ("libonce.so", false, false));
-        assert_eq!(told("/lib/libother.so"), ("libother.so", false, false));
+        assert_eq!(of("/bin/before"), ("after", true, false));
+        assert_eq!(of("/bin/before"), of("/bin/after"));
+        assert_eq!(of("/lib/liblzma.so.5.4.1"), ("liblzma.so", true, false));
+        assert_eq!(of("/lib/libz-1.2.so"), ("libz-1.3.so", true, false));
+        assert_eq!(of("/opt/old/plugin"), ("module", true, true));
+        assert_eq!(of("/opt/tool-v1"), ("tool-v2", true, false));
+        assert_eq!(of("[anon]"), ("[anon]", true, false));
+        assert_eq!(of("/tmp/perf-12.map"), ("[jit]", true, false));
+        assert_eq!(of("/tmp/perf-12.map"), of("/tmp/perf-77.map"));
+        assert_eq!(of("/bin/helper"), ("helper", true, true));
+        assert_eq!(of("/lib/libonce.so"), ("libonce.so", false, false));
+        assert_eq!(of("/lib/libother.so"), ("libother.so", false, false));
         assert_eq!(modules.of("/nowhere"), None);
     }
 

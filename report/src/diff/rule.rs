@@ -89,18 +89,22 @@ impl Rule {
         }
         let mut changes = diff.verdicts.changes.iter();
         if let Some(broken) = changes.clone().find(|change| self.is_broken(diff, change)) {
-            let told = self.tell(diff, broken);
-            return RuleVerdict::Broken(format!("{} is broken by {told}", self.text));
+            let change = self.describe(diff, broken);
+            return RuleVerdict::Broken(format!("{} is broken by {change}", self.text));
         }
         // Where many functions are checked, the closest one is of no interest.
         let judged = self.function.as_ref();
         let judged = judged.and_then(|_| changes.find(|change| self.is_asked(diff, change)));
-        let told = judged.map(|change| format!(": {}", self.tell(diff, change)));
-        RuleVerdict::Passed(format!("{} is kept{}", self.text, told.unwrap_or_default()))
+        let change = judged.map(|change| format!(": {}", self.describe(diff, change)));
+        RuleVerdict::Passed(format!(
+            "{} is kept{}",
+            self.text,
+            change.unwrap_or_default()
+        ))
     }
 
     /// A change in words.
-    fn tell(&self, diff: &Diff, change: &Change) -> String {
+    fn describe(&self, diff: &Diff, change: &Change) -> String {
         let series = &diff.series;
         let item = &series.items[change.item];
         let (low, high) = self.intervals(diff, change).0;

@@ -282,17 +282,17 @@ mod tests {
             vec![12_000.0, 14_500.0, 13_000.0, 15_500.0],
         ];
         let [a, b] = samples.each_ref().map(|side| sloped(side, -0.4));
-        let told = with_samples(&a, &b, samples.clone());
+        let loaded = with_samples(&a, &b, samples.clone());
         // The same shares in runs of which nothing is known.
         let untold = of(&a, &b);
-        assert!(spread(&told.chances[0]) < spread(&untold.chances[0]) / 3.0);
+        assert!(spread(&loaded.chances[0]) < spread(&untold.chances[0]) / 3.0);
         assert_eq!(untold.shifts[0], Shift::default());
         let mean = |side: &[Vec<f64>], counts: &[f64]| {
             let pairs = side.iter().zip(counts);
             pairs.map(|(run, count)| run[0] * count).sum::<f64>() / counts.iter().sum::<f64>()
         };
         let difference = mean(&b, &samples[1]) - mean(&a, &samples[0]);
-        let left = difference - told.shifts[0].mean;
+        let left = difference - loaded.shifts[0].mean;
         assert!(
             left.abs() < difference.abs() / 10.0,
             "{left} of {difference}"

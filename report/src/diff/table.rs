@@ -140,7 +140,7 @@ fn what_next(diff: &Diff) -> Option<String> {
     let slower = plan.slower * 100.0;
     if !verdicts.runs_measured {
         return Some(
-            "Next: how much runs of this program differ can't be told from one recording of each side, so \
+            "Next: how much runs of this program differ isn't known from one recording of each side, so \
              only large changes are certain. Record two or more a side, in turns: A B A B."
                 .to_owned(),
         );
@@ -163,7 +163,7 @@ fn what_next(diff: &Diff) -> Option<String> {
     let parts: Vec<String> = parts.collect();
     let turns = match diff.series.in_turns {
         true => "",
-        false => " Recorded in turns, A B A B, they may tell more.",
+        false => " Recorded in turns, A B A B, they may show more.",
     };
     Some(format!(
         "Next: to show a slowdown of {slower}% with a probability of 80%, record {}.{turns}",
@@ -172,7 +172,7 @@ fn what_next(diff: &Diff) -> Option<String> {
 }
 
 /// A remark on a function without a counterpart.
-const UNMATCHED: &str = "unmatched: it can't be told whether the other side has it";
+const UNMATCHED: &str = "unmatched: it isn't known whether the other side has it";
 
 /// A change in words and numbers: shares in percent, changes in points.
 pub(crate) struct Cells {

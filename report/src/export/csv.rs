@@ -7,9 +7,6 @@ use crate::recording::unit::Unit;
 use std::io::{self, Write};
 
 /// Writes a line for each function, in the order of `--top`.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let unit = match profile.unit() {

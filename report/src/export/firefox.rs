@@ -15,9 +15,6 @@ use std::io::{self, Write};
 use uprof::{State, Task, WordMap};
 
 /// Writes the file.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, samples) = request.gather_threads();
     let first = request.recordings.first();

@@ -17,9 +17,6 @@ pub struct FoldedOptions {
 }
 
 /// Writes the stacks that a request asks for.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut profile = request.gather(request.options, None);
     if request.fold {

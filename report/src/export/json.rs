@@ -6,7 +6,8 @@ use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::recording::{Recording, last_part};
 use crate::text::json_writer::JsonWriter;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Incremented when the meaning of a field changes.
@@ -14,9 +15,6 @@ const VERSION: u32 = 1;
 
 /// Writes the object: `format`, `version`, `recordings`, `account`, `labels` (by number) and
 /// `stacks`, each with `frames` (label numbers, outermost first) and `count` in the `unit` of the account.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let profile = request.gather(request.options, None);
     let out = &mut JsonWriter(out);
@@ -80,18 +78,13 @@ pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
 /// The profile's account.
 pub(crate) fn account(profile: &Profile) -> Value {
     let account = &profile.account;
-    let by_state = account.by_state.iter();
-    let by_state: Map<String, Value> = by_state
-        .map(|(state, n)| (state.name().to_owned(), json!(n)))
+    let by_state: BTreeMap<_, _> = account
+        .by_state
+        .iter()
+        .map(|(it, n)| (it.name(), n))
         .collect();
-    let cut = account.cut.iter();
-    let cut: Map<String, Value> = cut
-        .map(|(stop, n)| (stop.name().to_owned(), json!(n)))
-        .collect();
-    let lost = account.lost.iter();
-    let lost: Map<String, Value> = lost
-        .map(|(reason, n)| (reason.name().to_owned(), json!(n)))
-        .collect();
+    let cut: BTreeMap<_, _> = account.cut.iter().map(|(it, n)| (it.name(), n)).collect();
+    let lost: BTreeMap<_, _> = account.lost.iter().map(|(it, n)| (it.name(), n)).collect();
     json!({
         "unit": account.unit.name(),
         "read": account.read,

@@ -14,9 +14,6 @@ use crate::text::printable;
 use std::io::{self, Write};
 
 /// Writes the text, sample by sample.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut result = Ok(());
     let mut line = String::new();

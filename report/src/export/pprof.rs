@@ -22,9 +22,6 @@ use uprof::Task;
 use uprof::cold::TargetKind;
 
 /// Writes the file.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut counts: BTreeMap<(usize, Task, u32, NodeId), u64> = BTreeMap::new();
     let mut take = |sampled: &Sampled, _: &Profile| {
@@ -108,7 +105,7 @@ impl<'a> Builder<'a> {
         self.made.time_nanos = first.and_then(|one| one.start_realtime_ns()).unwrap_or(0);
         let rate = first.map_or(0, |one| one.metadata().sampling.rate_millihertz);
         if self.profile.unit().is_time() {
-            // Each nanosecond is there.
+            // Weights are exact nanoseconds.
             self.made.period_type = Some(samples);
             self.made.period = 1;
         } else if let Some(period) = 1_000_000_000_000_u64.checked_div(rate) {

@@ -12,9 +12,6 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Writes the file.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let (profile, threads) = request.gather_threads();
     let out = &mut JsonWriter(out);

@@ -14,9 +14,6 @@ use std::io::{self, Write};
 use uprof::Stop;
 
 /// Writes the text, sample by sample.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let mut options = request.placed();
     // The original knows neither.

@@ -53,9 +53,9 @@ impl Recording {
 
     /// The address spaces to search for images: a guest's lives.
     fn lives(&self) -> BTreeSet<u32> {
-        let told = self.code().iter().map(|code| code.space);
+        let lives = self.code().iter().map(|code| code.space);
         let named = self.tasks().iter().map(|task| task.space);
-        let all = [0].into_iter().chain(told).chain(named);
+        let all = [0].into_iter().chain(lives).chain(named);
         let all = all.filter(|space| *space < FIRST_ROOT_SPACE);
         match self.metadata().target.kind {
             TargetKind::XenDomain => all.take(LIVES_MAX).collect(),
@@ -94,11 +94,7 @@ impl Recording {
                 said.insert(refused(image, &why));
             }
         }
-        if !is_there
-            && !spaces
-                .iter()
-                .any(|space| self.tells_place_of(image, *space))
-        {
+        if !is_there && !spaces.iter().any(|space| self.has_place_of(image, *space)) {
             let why = "no address space of the guest has code of it among what was recorded";
             said.insert(refused(image, why));
         }
@@ -182,14 +178,14 @@ impl Recording {
             Err(NotLocated::Foreign { pieces: 0 }) => Ok(landmark().unwrap_or_else(linked)),
             Err(why) => match landmark() {
                 Some(place) => Ok(place),
-                None if self.tells_place_of(image, life) => Ok(None),
+                None if self.has_place_of(image, life) => Ok(None),
                 None => Err(why.to_string()),
             },
         }
     }
 
     /// Whether a mapping of the recording is of this image.
-    fn tells_place_of(&self, image: &Image, life: u32) -> bool {
+    fn has_place_of(&self, image: &Image, life: u32) -> bool {
         let id = image.build_id().map(|id| &id.0[..]);
         let regions = self.spaces().regions();
         let mut of_life = regions.iter().filter(|(space, _)| *space == life);

@@ -8,7 +8,7 @@ use uprof::linux::{KERNEL_HALF, Kallsyms, Kernel, KernelMemory, Orc, find};
 /// The part of an image to search for kallsyms (bytes); Debian's kernel has 40 MiB of code and data.
 const SEARCHED_BYTES_MAX: u64 = 512 << 20;
 /// Most candidates for the start of kallsyms.
-const LOOKS_MAX: usize = 16;
+const ATTEMPTS_MAX: usize = 16;
 
 /// A kernel's memory, read from its image.
 struct Loaded<'i>(&'i Image);
@@ -37,7 +37,7 @@ impl Image {
         // Only a kernel has a table of its exports to modules.
         self.section_range("__ksymtab")?;
         let mut memory = Loaded(self);
-        let (mut left_bytes, mut left_looks) = (SEARCHED_BYTES_MAX, LOOKS_MAX);
+        let (mut left_bytes, mut left_attempts) = (SEARCHED_BYTES_MAX, ATTEMPTS_MAX);
         let segments = self.segments().iter();
         let mut segments = segments.filter(|segment| segment.address.0 >= KERNEL_HALF);
         segments.find_map(|segment| {
@@ -45,12 +45,10 @@ impl Image {
             left_bytes -= length_bytes;
             let mut kernel = None;
             let mut look = |memory: &mut dyn KernelMemory, digits| {
-                let may_look = left_looks > 0;
-                left_looks -= usize::from(may_look);
-                kernel = may_look
-                    .then(|| Kernel::read(memory, digits).ok())
-                    .flatten();
-                kernel.is_some() || !may_look
+                let may_try = left_attempts > 0;
+                left_attempts -= usize::from(may_try);
+                kernel = may_try.then(|| Kernel::read(memory, digits).ok()).flatten();
+                kernel.is_some() || !may_try
             };
             find(&mut memory, segment.address.0, length_bytes, &mut look);
             kernel.map(|kernel| kernel.kallsyms)

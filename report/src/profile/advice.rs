@@ -25,7 +25,7 @@ pub(crate) struct Counts {
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
     /// A warning already says which names are missing, and what to do.
-    pub tells_unnamed: bool,
+    pub explains_unnamed: bool,
     /// Samples not counted because the vCPU or thread wasn't running.
     pub waiting: u64,
     /// The guest's function with the most own samples, and their number.
@@ -109,7 +109,7 @@ fn idle(counts: &Counts) -> Option<String> {
 }
 
 fn unnamed(counts: &Counts) -> Option<String> {
-    let is_new = !counts.tells_unnamed && exceeds(counts.unnamed, counts.counted, 50);
+    let is_new = !counts.explains_unnamed && exceeds(counts.unnamed, counts.counted, 50);
     is_new.then(|| {
         let share = share(counts.unnamed, counts.counted);
         format!(
@@ -180,7 +180,7 @@ mod tests {
             window_ends: 10,
             unnamed: 500,
             waiting: 9000,
-            tells_unnamed: false,
+            explains_unnamed: false,
             most: Some(("work".to_owned(), 900)),
             stack_bytes: 128,
         };
@@ -206,12 +206,12 @@ mod tests {
         for (change, part) in changes {
             let mut counts = good.clone();
             change(&mut counts);
-            let told = advice(&counts);
-            assert!(told.len() == 1 && told[0].contains(part), "{told:?}");
+            let lines = advice(&counts);
+            assert!(lines.len() == 1 && lines[0].contains(part), "{lines:?}");
         }
         let told_already = Counts {
             unnamed: 501,
-            tells_unnamed: true,
+            explains_unnamed: true,
             ..good
         };
         assert_eq!(advice(&told_already), [""; 0]);

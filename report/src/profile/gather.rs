@@ -167,7 +167,7 @@ fn gather_unit(
     let mut flags = Vec::new();
     let mut slowest = Slowest::new(options.slowest);
     let mut stack_bytes = 0;
-    let mut tells_unnamed = false;
+    let mut explains_unnamed = false;
     let names = names(recordings);
     let is_apart =
         |recording: &&Recording| options.by_process && Processes::new(recording).are_several();
@@ -217,7 +217,7 @@ fn gather_unit(
         }
         flags = gathering.flags;
         profile.warnings.extend(symbolizer.warnings());
-        tells_unnamed |= symbolizer.tells_unnamed();
+        explains_unnamed |= symbolizer.explains_unnamed();
         profile.account.forced += symbolizer.forced();
         stack_bytes = stack_bytes.max(recording.metadata().sampling.stack_bytes);
         profile.account.add_recording(recording);
@@ -225,7 +225,7 @@ fn gather_unit(
     profile.slowest = slowest.into_found();
     let is_guest = |one: &&Recording| one.metadata().target.kind != TargetKind::Process;
     let counts = Counts {
-        tells_unnamed,
+        explains_unnamed,
         ..Counts::of(&profile, recordings.iter().all(is_guest), stack_bytes)
     };
     profile.warnings.extend(advice(&counts));
@@ -472,13 +472,12 @@ pub(crate) fn names(recordings: &[&Recording]) -> Vec<String> {
             .to_owned()
     };
     let all: Vec<String> = recordings.iter().map(|one| short(one)).collect();
-    let tell = |(number, name): (usize, &String)| match all
-        .iter()
-        .filter(|other| *other == name)
-        .count()
-    {
-        1 => name.clone(),
-        _ => format!("{name} ({})", number + 1),
-    };
-    all.iter().enumerate().map(tell).collect()
+    let count = |name: &str| all.iter().filter(|other| *other == name).count();
+    let numbered = all.iter().enumerate();
+    numbered
+        .map(|(number, name)| match count(name) {
+            1 => name.clone(),
+            _ => format!("{name} ({})", number + 1),
+        })
+        .collect()
 }

@@ -318,7 +318,7 @@ impl Account {
         }
     }
 
-    /// Time, of how many waits, for what, in how long a recording.
+    /// Time, number of waits, their states, and the recordings' duration.
     fn time_line(&self) -> String {
         let waits = self.counted_rows.values().map(|rows| rows.count);
         let waits = waits.fold(0, u64::saturating_add);
@@ -364,8 +364,8 @@ mod tests {
         };
         assert!(!with(50).is_incomplete());
         assert!(with(51).is_incomplete());
-        let told = "lost: 50 deadlines missed".to_owned();
-        assert!(with(50).lines().contains(&told));
+        let line = "lost: 50 deadlines missed".to_owned();
+        assert!(with(50).lines().contains(&line));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct Survey {
     pub late: Durations,
     /// Calls of a trace.
     pub spans: SpanCounts,
-    /// First faults, in words.
+    /// Descriptions of the first faults.
     pub faults: Vec<String>,
     /// Descriptions of what can't be read of embedded images.
     pub damaged_sections: Vec<String>,

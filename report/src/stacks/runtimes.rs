@@ -37,7 +37,7 @@ pub(crate) fn advice(recording: &Recording) -> String {
     });
     let typed: Vec<&str> = known.map(|(_, typed)| *typed).collect();
     let remedy = match typed.is_empty() {
-        true => "whoever makes it can tell of it in /tmp/perf-PID.map or a jitdump".to_owned(),
+        true => "its runtime can list it in /tmp/perf-PID.map or a jitdump".to_owned(),
         false => format!("to have them, start it as {}", typed.join("; ")),
     };
     format!("code that was made at run time has no names; {remedy}")

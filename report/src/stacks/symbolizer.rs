@@ -290,11 +290,9 @@ impl<'a> Symbolizer<'a> {
                 Arc::clone(symbols.rules.get_or_init(compile)),
             ));
         }
-        let mut told = symbols
-            .embedded
-            .iter()
-            .filter(|embedded| !embedded.segments.is_empty());
-        told.next()
+        let mut listed = symbols.embedded.iter();
+        listed
+            .find(|embedded| !embedded.segments.is_empty())
             .map(|embedded| (&embedded.segments, Arc::clone(&embedded.rules)))
     }
 
@@ -369,7 +367,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     /// Whether a warning says why samples have no names.
-    pub(crate) fn tells_unnamed(&self) -> bool {
+    pub(crate) fn explains_unnamed(&self) -> bool {
         self.made_unnamed() || self.without_images().is_some()
     }
 

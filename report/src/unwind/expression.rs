@@ -47,33 +47,31 @@ impl Operations<'_> {
         Some(bytes)
     }
 
-    fn unsigned(&mut self) -> Option<u64> {
+    /// LEB128: the value, its number of bits, and its sign bit.
+    fn leb128(&mut self) -> Option<(u64, u32, bool)> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let [byte] = self.fixed()?;
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return Some(value);
+                return Some((value, shift + 7, byte & 0x40 != 0));
             }
         }
         None
     }
 
+    fn unsigned(&mut self) -> Option<u64> {
+        self.leb128().map(|(value, ..)| value)
+    }
+
     fn signed(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.fixed()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                let sign = if byte & 0x40 != 0 && shift < 57 {
-                    u64::MAX << (shift + 7)
-                } else {
-                    0
-                };
-                return Some(value | sign);
-            }
-        }
-        None
+        let (value, bits, is_negative) = self.leb128()?;
+        let sign = if is_negative && bits < 64 {
+            u64::MAX << bits
+        } else {
+            0
+        };
+        Some(value | sign)
     }
 
     fn branch(&mut self) -> Option<()> {

@@ -158,7 +158,7 @@ fn lives(recording: &Recording) -> String {
         let since_ns = time_ns.saturating_sub(recording.start_ns());
         format!("{:.1} s", since_ns as f64 / 1e9)
     };
-    let told = all.iter().map(|&task| {
+    let lives = all.iter().map(|&task| {
         let name = tasks.last_name(task).unwrap_or_default();
         let domain = name.rsplit(" of ").next().unwrap_or_default();
         let mut text = printable(domain).into_owned();
@@ -174,7 +174,7 @@ fn lives(recording: &Recording) -> String {
         0 | 1 => String::new(),
         count => format!(
             "{count}: {}",
-            told.take(LIVES_SHOWN).collect::<Vec<_>>().join(", ")
+            lives.take(LIVES_SHOWN).collect::<Vec<_>>().join(", ")
         ),
     }
 }
@@ -240,7 +240,7 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
     page.line(
         "rate requested",
         match sampling.rate_millihertz {
-            0 => "not told".to_owned(),
+            0 => "unknown".to_owned(),
             rate => format!("{} Hz {scope}", rate as f64 / 1000.0),
         },
     );
@@ -333,14 +333,14 @@ fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
     if balances.is_empty() {
         return;
     }
-    let told = |due: &Due| {
+    let text = |due: &Due| {
         let share = due
             .share()
             .map_or(String::new(), |share| format!(" ({:.0}%)", share * 100.0));
         let (counted, sampled) = (duration(due.counted_ns), duration(due.sampled_ns()));
         format!("{counted} counted by the kernel, {sampled} sampled{share}")
     };
-    page.line("processor time", told(&all));
+    page.line("processor time", text(&all));
     if balances.len() == 1 {
         return;
     }
@@ -350,9 +350,9 @@ fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
                 let name = processes::name_at(recording, *space, u64::MAX);
                 format!("{name} ({space})")
             }
-            None => "processes that ended between two looks".to_owned(),
+            None => "processes that ended between two counts".to_owned(),
         };
-        page.line("", format!("{name}: {}", told(due)));
+        page.line("", format!("{name}: {}", text(due)));
     }
     if let Some(more @ 1..) = balances.len().checked_sub(PROCESSES_LISTED) {
         page.line("", format!("… and {more} more"));

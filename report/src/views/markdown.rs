@@ -31,9 +31,6 @@ pub(crate) fn list(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes the functions of a profile.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write_top(
     profile: &Profile,
     options: TopOptions,

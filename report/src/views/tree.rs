@@ -155,9 +155,6 @@ struct Walk<'a> {
 }
 
 /// Writes `calls`, whose labels are those of `profile`.
-///
-/// # Errors
-/// What `out` returns.
 pub(super) fn write_calls(
     profile: &Profile,
     mut calls: Calls<'_>,

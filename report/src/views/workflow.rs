@@ -38,9 +38,6 @@ pub fn annotate(level: Level, text: &str, out: &mut dyn Write) -> io::Result<()>
 }
 
 /// Writes the functions of a profile.
-///
-/// # Errors
-/// What `out` returns.
 pub(crate) fn write_top(
     profile: &Profile,
     options: TopOptions,

@@ -206,7 +206,7 @@ impl<'a> DwarfLines<'a> {
             .split_missing
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let told = split.first().map(|first| {
+        let split_text = split.first().map(|first| {
             format!(
                 "{} is without lines and inlined functions where they are in files split off it: \
                  {} of them are missing, such as {first}; keep them where they were compiled or \
@@ -219,7 +219,7 @@ impl<'a> DwarfLines<'a> {
             format!(
                 "inlined functions of {} are without namespaces and classes: it was built with line \
                  tables only; debug = \"limited\" (Cargo) or -fdebug-info-for-profiling (clang) \
-                 tells them",
+                 adds them",
                 self.name
             )
         });
@@ -227,7 +227,7 @@ impl<'a> DwarfLines<'a> {
         let refused = refused.then(|| {
             format!(
                 "lines and inlined functions of {} are left out, in part or all: its debug information \
-                 nests or repeats itself as no compiler's does; it is damaged, or made to",
+                 nests or repeats itself as no compiler's does; it is damaged or malicious",
                 self.name
             )
         });
@@ -235,7 +235,7 @@ impl<'a> DwarfLines<'a> {
             .shared_missing
             .iter()
             .cloned()
-            .chain(told)
+            .chain(split_text)
             .chain(refused);
         missing.chain(bare).collect()
     }

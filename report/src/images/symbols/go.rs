@@ -50,9 +50,9 @@ impl<'i> GoFunctions<'i> {
         let (address, _) = image.section_range(name)?;
         let calls = Calls::of(image, address, bytes);
         let mut tables = Tables::read(bytes)?;
-        let told = calls.text_start().or(Some(tables.text_start));
+        let start = calls.text_start().or(Some(tables.text_start));
         let text = image.section_range(".text").map(|(start, _)| start.0);
-        tables.text_start = told.filter(|start| *start != 0).or(text).unwrap_or(0);
+        tables.text_start = start.filter(|start| *start != 0).or(text).unwrap_or(0);
         Some(GoFunctions { tables, calls })
     }
 

@@ -140,8 +140,8 @@ impl<'i> Tables<'i> {
 
     /// The line on which the function that is described at `at` starts; 0 before Go 1.20.
     pub(crate) fn start_line(&self, at: usize) -> u32 {
-        let told = self.version >= Version::Go120;
-        let line = told.then(|| self.field(at, Self::START_LINE)).flatten();
+        let has_line = self.version >= Version::Go120;
+        let line = has_line.then(|| self.field(at, Self::START_LINE)).flatten();
         line.unwrap_or(0)
     }
 
