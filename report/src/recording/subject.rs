@@ -4,8 +4,8 @@ use super::Recording;
 use uprof::cold::{TargetKind, TaskChange, TaskEvent};
 
 impl Recording {
-    /// The guest's name, the program's, or the imported file's; the recording's own where it has none. Of a process
-    /// that is named by its command line, the program alone: arguments may hold secrets.
+    /// The guest's name, the program's, or the imported file's; the recording's own if it has none. Of a command line,
+    /// only the program: arguments may be secret.
     pub(crate) fn subject(&self) -> &str {
         let target = &self.metadata().target;
         let name = match target.kind {

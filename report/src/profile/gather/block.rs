@@ -187,7 +187,7 @@ impl BlockReader<'_, '_> {
         });
     }
 
-    /// The local node of a node of the block, as `row` sees it.
+    /// The local node of a node of the block, in the view of `row`.
     fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
         let known = self
@@ -255,7 +255,7 @@ impl BlockReader<'_, '_> {
 
     /// Unwinds a sample with raw stack bytes into `self.frames`.
     fn unwind(&mut self, row: &Row<'_>, view: View) -> Option<Stop> {
-        // A chain that was believed once is so again, under the same mappings.
+        // A chain that was valid once is so again, under the same mappings.
         let chain = (view, row.node, row.stop.number());
         let may_add = self.unwinders.may_add_to(row);
         if !may_add && self.believed.contains_key(&chain) {
@@ -279,7 +279,7 @@ impl BlockReader<'_, '_> {
 
     /// The local node of the stack in `self.frames`.
     fn local_unwound(&mut self, row: &Row<'_>, view: View) -> Option<u32> {
-        // Taken out, since a new frame needs the rest of the reader.
+        // Taken out, since adding a frame borrows the rest of the reader.
         let (mut chains, frames) = (
             std::mem::take(&mut self.unwound),
             std::mem::take(&mut self.frames),
