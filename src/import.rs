@@ -24,7 +24,7 @@ pub struct Args {
     /// What to read; `-` is standard input, a folder one that uftrace recorded
     #[arg(value_name = "INPUT")]
     input: PathBuf,
-    /// Which format; without it the input's first lines tell
+    /// Which format; found by the input's first lines if not given
     #[arg(long, short, value_name = "FORMAT", value_parser = formats())]
     format: Option<String>,
     /// Where to; `-` is standard output
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         false => import_file(args),
     };
     let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
-    tell(&imported, &args.output);
+    summarize(&imported, &args.output);
     Ok(match imported.troubles {
         0 => Outcome::Done,
         _ => Outcome::Lossy,
@@ -93,7 +93,7 @@ fn write(
 }
 
 /// Says what came of it, and what was wrong.
-fn tell(imported: &Imported, output: &Path) {
+fn summarize(imported: &Imported, output: &Path) {
     let what = match imported.spans {
         0 => format!("{} samples", imported.samples),
         spans => format!("{spans} calls"),
@@ -125,9 +125,9 @@ fn tell(imported: &Imported, output: &Path) {
             trouble.line, trouble.what
         ));
     }
-    let told = imported.first_troubles.len() as u64;
-    if imported.troubles > told {
-        let more = imported.troubles - told;
+    let shown = imported.first_troubles.len() as u64;
+    if imported.troubles > shown {
+        let more = imported.troubles - shown;
         say(&format!("warning: … and {more} more like these"));
     }
 }

@@ -1,6 +1,6 @@
 //! Finds a node of a growing stack table by its parent and frame.
 //!
-//! An open hash table of node numbers only: the keys are in the nodes, so that a look takes one
+//! An open hash table of node numbers only: the keys are in the nodes, so that a lookup takes one
 //! slot of four bytes and one node. It never holds more than half of what it has room for.
 
 /// No node.

@@ -19,9 +19,9 @@ pub(crate) struct DetailBuilder {
 pub(crate) struct DetailColumn {
     /// Empty until a row has a number.
     bytes: Vec<u8>,
-    /// Rows that are still to be told: those before the first number, or those without a change since the last one.
+    /// Rows not encoded yet: those before the first number, or those without a change since the last one.
     same: u64,
-    /// Of a column of changes: places of numbers among those that were new, from 1.
+    /// Of a column of changes: places of numbers, in the order in which they came, from 1.
     places: WordMap<u64, u32>,
     /// Of a column of changes, by task: the place of its last row's number, or 0 where that is not known.
     last: Vec<u32>,
@@ -114,7 +114,7 @@ enum DetailCursor<'a> {
     Changes(Cursor<'a>, Changes),
 }
 
-/// What a column of changes has told so far.
+/// The state of a column of changes.
 #[derive(Default)]
 pub(crate) struct Changes {
     values: Vec<u64>,
@@ -152,7 +152,7 @@ impl Changes {
     /// The place of a number that a task has from now on.
     fn changed(&mut self, column: &mut Cursor<'_>) -> Result<u32, Fault> {
         let next = self.values.len() + 1;
-        let place = column.varint_up_to(next, "a number that was told, or the next")?;
+        let place = column.varint_up_to(next, "a number that came before, or the next")?;
         if place == next {
             self.values.push(column.varint()?);
         }

@@ -9,7 +9,7 @@ use crate::directory::ColumnTag;
 use crate::tags::tags;
 
 /// Declares columns and [`Details`] in one table: number, name, whether a reader that doesn't know it must
-/// give up the block, and where it is a number of its own the field, how it is told and how it is printed.
+/// give up the block, and where it is a number of its own the field, how it is encoded and how it is printed.
 macro_rules! columns {
     ($(
         $(#[$doc:meta])* $variant:ident = $number:literal $text:literal $weight:ident
@@ -82,7 +82,7 @@ enum Weight {
     Optional,
 }
 
-/// How a number is told in its column.
+/// How a number is encoded in its column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     /// A varint for each row: 0 for not known, else the number plus 1; the largest number is one less than
@@ -92,7 +92,7 @@ pub enum Coding {
     Changes,
 }
 
-/// When a number stands in dump text, under its column's name.
+/// When a number is in dump text, under its column's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     /// Before the chain, `-` where it isn't known.
@@ -101,7 +101,7 @@ pub enum Shown {
     IfKnown,
 }
 
-/// How a number stands there.
+/// How a number is written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// As `dec`.
@@ -115,7 +115,7 @@ pub enum Form {
 pub struct Detail {
     /// Its column.
     pub column: Column,
-    /// How it is told there.
+    /// How it is encoded there.
     pub coding: Coding,
     /// Whether dump text has it where it isn't known.
     pub shown: Shown,
@@ -151,7 +151,7 @@ columns! {
     },
     /// How late the sample was taken.
     Late = 12 "late" Critical {
-        /// How many nanoseconds after its deadline it was taken; `None` where nobody set a deadline.
+        /// How many nanoseconds after its deadline it was taken; `None` if there was no deadline.
         late_ns: PlusOne, Always Decimal
     },
     /// Table of register masks.

@@ -1,4 +1,4 @@
-//! Raw stack bytes, each sample told as what changed in its task's stack memory
+//! Raw stack bytes, each sample encoded as what changed in its task's stack memory
 //! (format-spec.md, section 5.4).
 //!
 //! Most of a stack stays as it was between two samples of a task: a few words change, often by
@@ -102,7 +102,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes.copied().unwrap_or_default())
 }
 
-/// Tells the whole words of `new`: how many stay, how many change, and by what.
+/// Encodes the whole words of `new`: how many stay, how many change, and by what.
 fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) {
     let count = new.len() / WORD;
     let mut at = 0;
@@ -183,7 +183,7 @@ impl<'a> RawStackReader<'a> {
     }
 }
 
-/// Changes the whole words of `both` as told.
+/// Applies the changes to the whole words of `both`.
 fn read_words(runs: &mut Cursor<'_>, words: &mut Cursor<'_>, both: &mut [u8]) -> Result<(), Fault> {
     let (mut rest, _) = both.as_chunks_mut::<WORD>();
     while !rest.is_empty() {

@@ -66,7 +66,7 @@ impl SampleBlock {
         self.rows == 0
     }
 
-    /// The stack table; callers stand before what they called.
+    /// The stack table; callers come before their callees.
     pub fn nodes(&self) -> &[Node] {
         &self.table.nodes
     }
@@ -202,7 +202,7 @@ impl Rows<'_> {
         if self.left == 0 {
             return Ok(None);
         }
-        // A fault ends the block: the columns no longer stand at the same row.
+        // A fault ends the block: the columns are no longer at the same row.
         let left = std::mem::replace(&mut self.left, 0);
         let from_ns = match self.time_ns {
             Some(time_ns) => time_ns,

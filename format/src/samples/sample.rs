@@ -27,8 +27,8 @@ impl Arch {
 
     /// Whether a call can return to `address`: instructions of aarch64 are aligned, addresses of x86-64
     /// have 57 bits at most, which their top bits repeat (Intel SDM volume 1, 3.3.7.1, with five levels
-    /// of page tables), and numbers such as -1 lie in the last page. Which of what is left are
-    /// code, the image tells.
+    /// of page tables), and numbers such as -1 lie in the last page. Which of the rest are
+    /// code, only the image knows.
     pub fn can_be_code(self, address: u64) -> bool {
         const LAST_PAGE: u64 = u64::MAX - 0xfff;
         let is_form = match self {

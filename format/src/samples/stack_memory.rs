@@ -1,7 +1,7 @@
-//! What a block has told so far of the stack memory of one task (format-spec.md, section 5.4).
+//! What a block has encoded so far of the stack memory of one task (format-spec.md, section 5.4).
 //!
 //! Writer and reader keep the same memory: the bytes between a lowest and a highest guest address,
-//! each as a row told it last. It outlives a stack pointer that goes up and down again.
+//! each as the last row had it. It outlives a stack pointer that goes up and down again.
 
 use crate::layout::MAX_STACK_BYTES;
 

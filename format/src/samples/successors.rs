@@ -1,7 +1,7 @@
 //! Which frames were called from which (format-spec.md, section 5.2).
 //!
 //! A function is called from many places of a stack table, but from each by the same few call
-//! sites: a frame that was seen below the same caller before is told by a small number. Writer and
+//! sites: a frame that was seen below the same caller before is encoded as a small number. Writer and
 //! reader keep the same lists.
 
 use crate::samples::sample::Frame;
@@ -11,7 +11,7 @@ use crate::word_hash::WordMap;
 const MOST: usize = 32;
 const NONE: u32 = u32::MAX;
 
-/// Number of a frame in [`Successors`]; 0 stands for the caller of outermost frames.
+/// Number of a frame in [`Successors`]; 0 is the caller of outermost frames.
 pub(crate) type FrameNumber = u32;
 
 /// Frames by number, and the frames seen below each, in the order in which they came.
@@ -73,8 +73,8 @@ impl Successors {
         self.frames[number as usize]
     }
 
-    /// Where `frame` stands in the list of `caller`, from 1; 0 if it was not there. It is appended
-    /// then, if the list has room.
+    /// The place of `frame` in the list of `caller`, from 1; 0 if it was not there. It is then appended,
+    /// if the list has room.
     pub fn place(&mut self, caller: FrameNumber, frame: FrameNumber) -> usize {
         let mut last = NONE;
         let mut at = self.heads[caller as usize];

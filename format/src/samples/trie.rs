@@ -41,7 +41,7 @@ struct Links {
 
 /// Builds the stack table of one block.
 pub(crate) struct TrieBuilder {
-    /// Whole chains seen, by hash, verified against the nodes: the common case is one look.
+    /// Whole chains seen, by hash, verified against the nodes: the common case is one lookup.
     chains: WordMap<u64, u32>,
     children: ChildIndex,
     successors: Successors,

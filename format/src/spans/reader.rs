@@ -139,7 +139,7 @@ pub struct SpanRow {
     pub task: Task,
     /// The same as an index into [`SpanBlock::tasks`].
     pub task_index: u32,
-    /// The number of the processor, where it is told.
+    /// The number of the processor, if it is known.
     pub cpu: Option<u32>,
     /// When it began, in nanoseconds of the recording's monotonic clock; `None` where only the order is known.
     pub start_ns: Option<u64>,
@@ -156,7 +156,7 @@ pub struct SpanRow {
 }
 
 impl SpanRow {
-    /// The same as what a writer takes; `block` is where it stands.
+    /// The same as what a writer takes; `block` is its block.
     pub fn span<'a>(&self, block: &'a SpanBlock) -> Span<'a> {
         Span {
             name: block.name(self.name),
@@ -194,7 +194,7 @@ impl SpanRows<'_> {
     /// # Errors
     /// The first fault of a column; the spans before it are sound, none follows.
     pub fn next_row(&mut self) -> Result<Option<SpanRow>, Fault> {
-        // A fault ends the block: the columns no longer stand at the same span.
+        // A fault ends the block: the columns are no longer at the same span.
         let mut all = std::mem::replace(&mut self.flags, Cursor::new(&[], "flags"));
         if all.is_empty() {
             return Ok(None);
@@ -243,7 +243,7 @@ impl SpanRows<'_> {
             name: name as u32,
             task,
             task_index: task_index as u32,
-            // A number beyond 32 bits is nobody's.
+            // No processor has a number beyond 32 bits.
             cpu: cpu.and_then(|cpu| u32::try_from(cpu).ok()),
             start_ns,
             length_ns,

@@ -1,10 +1,10 @@
-//! A call with its length, and the columns that a block tells it in (format-spec.md, section 15).
+//! A call with its length, and the columns that encode it (format-spec.md, section 15).
 
 use crate::directory::ColumnTag;
 use crate::samples::Task;
 use crate::tags::tags;
 
-/// A call. Those of a task are told in the order of their ends: a call after the calls inside it.
+/// A call. Those of a task come in the order of their ends: a call after the calls inside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span<'a> {
     /// What was called.

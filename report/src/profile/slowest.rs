@@ -7,7 +7,7 @@ use crate::profile::tree::{NodeId, ROOT, StackTree};
 use std::collections::BTreeMap;
 use uprof::Task;
 
-/// Paths in the tree of a call; what is deeper in others is told with its caller.
+/// Paths in the tree of a call; calls beyond them count with their caller.
 const NODES_MAX: usize = 4096;
 
 /// A slow call.
@@ -133,7 +133,7 @@ mod tests {
     fn paths_of_a_slow_call() {
         let mut slowest = Slowest::new(1);
         let root = slowest.enter(TASK, 0, None, placed(9, 100));
-        // As many functions within it as have a path of their own, and one more, which is told as its caller.
+        // As many functions within it as have a path of their own, and one more, which counts as its caller.
         for label in 1..NODES_MAX as u32 {
             let node = slowest.enter(TASK, label, root, None);
             assert_eq!(node == root, label == NODES_MAX as u32 - 1);

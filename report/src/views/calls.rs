@@ -24,9 +24,9 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(write_shown),
 };
 
-/// vCPUs and threads that are told one by one.
+/// vCPUs and threads that are listed one by one.
 const TASKS_MAX: usize = 64;
-/// Functions that are told of each.
+/// Functions that are listed for each.
 const OF_TASK_MAX: usize = 10;
 /// Columns before the name.
 const COLUMNS: usize = 9 + 1 + 9 + 1 + 6 + 6 * 10 + 2;
