@@ -32,7 +32,7 @@ impl Elf {
         let address = u64::from_str_radix(digits, 16)
             .map_err(|_| "the address after @ must be hexadecimal".to_owned())?;
         if address % 4096 != 0 {
-            return Err("the address must be a multiple of 4 KiB".to_owned());
+            return Err("the address must be the start of a page of 4 KiB".to_owned());
         }
         Ok(Elf {
             path: PathBuf::from(path),
