@@ -425,7 +425,7 @@ fn say_summary(summary: &Summary, args: &Args) {
     }
     match &summary.kernel {
         Some(Ok(kernel)) => terminal::inform(format_args!(
-            "The guest's kernel kernel of {} symbols, {} unwind rules and {} processes: {} of its memory were \
+            "The guest's kernel told of {} symbols, {} unwind rules and {} processes: {} of its memory were \
              read in {}, before the first sample.",
             kernel.symbols,
             kernel.rules,

@@ -223,7 +223,7 @@ impl<'a> Trial<'a> {
         if let Some(image) = self.image {
             self.say_image(report, image);
         }
-        let seen = format!("({with_chain} of {running} trial)");
+        let seen = format!("({with_chain} of {running} samples)");
         if self.have_chains() {
             let text = format!("frame pointers look plausible {seen}");
             return report.say(Verdict::Good, text);
@@ -268,7 +268,7 @@ impl<'a> Trial<'a> {
         report.say(
             Verdict::Poor,
             format!(
-                "the image's text differs from the guest's memory at {} of {} trial: it is not the guest's image; \
+                "the image's text differs from the guest's memory at {} of {} samples: it is not the guest's image; \
                  give the right one with --elf",
                 self.text_differs, self.text_compared
             ),
@@ -343,11 +343,11 @@ mod tests {
 
     #[test]
     fn frame_pointers_in_half_of_the_code_have_a_verdict_of_their_own() {
-        assert!(said(0, 8, 90).contains("frame pointers look plausible (90 of 100 trial)"));
+        assert!(said(0, 8, 90).contains("frame pointers look plausible (90 of 100 samples)"));
         for chains in [40, 50, 60] {
             let half = said(0, 8, chains);
             assert!(half.contains("in a part of the code only"), "{half}");
         }
-        assert!(said(0, 8, 5).contains("frame pointers don't look plausible (5 of 100 trial)"));
+        assert!(said(0, 8, 5).contains("frame pointers don't look plausible (5 of 100 samples)"));
     }
 }
