@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::import::{
-    IMPORTS, ImportError, Imported, RECOGNIZED_BYTES, import, import_folder, recognize,
+    HEAD_BYTES, IMPORTS, ImportError, Imported, import, import_folder, recognize,
 };
 
 /// Make a recording of another tool's output
@@ -67,7 +67,7 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
             .find(|format| format.name == name)
             .ok_or_else(|| anyhow!("no format is called {name}"))?,
         None => {
-            (&mut input).take(RECOGNIZED_BYTES).read_to_end(&mut head)?;
+            (&mut input).take(HEAD_BYTES).read_to_end(&mut head)?;
             recognize(&head).map_err(|said| anyhow!("it has no known format ({said})"))?
         }
     };

@@ -151,4 +151,21 @@ impl Fault {
         let number = number.into();
         Fault::Unknown { what, number }
     }
+
+    /// Refuses more of something than a block may have; `rule` says how many that is.
+    pub(crate) fn if_above(
+        most: usize,
+        what: &'static str,
+        count: usize,
+        rule: &'static str,
+    ) -> Result<(), Fault> {
+        match count <= most {
+            true => Ok(()),
+            false => Err(Fault::Range {
+                what,
+                value: count as u64,
+                rule,
+            }),
+        }
+    }
 }

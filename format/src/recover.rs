@@ -215,7 +215,7 @@ fn rewrite_spans<W: Write>(writer: &mut Writer<W>, block: &SpanBlock) -> io::Res
     writer.spans_before(block.before());
     let mut rows = block.rows();
     while let Ok(Some(row)) = rows.next_row() {
-        writer.span(&row.span(block))?;
+        writer.span(&block.named(row))?;
     }
     writer.flush()
 }

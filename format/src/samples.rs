@@ -1,7 +1,7 @@
 //! Sample blocks (format-spec.md, section 5). A [`Sample`] is what a recorder has, a [`Row`] what a reader gets;
 //! between them is a block, which `writer` gathers and `reader` takes apart, each column or table by a module for both:
 //!
-//! - 5.1: `details` (the table of columns), `numbers`, `detail_columns`, and `crate::directory`
+//! - 5.1: `details` (the table of columns), `numbers`, `task_table`, `detail_columns`, and `crate::directory`
 //! - 5.2: `trie`, with `successors` and `child_index`
 //! - 5.3: `registers`
 //! - 5.4: `raw_stack`, with `stack_memory`
@@ -12,6 +12,7 @@ mod successors;
 mod child_index;
 mod trie;
 mod numbers;
+mod task_table;
 mod registers;
 mod stack_memory;
 mod raw_stack;
@@ -21,12 +22,12 @@ mod reader;
 
 pub(crate) use detail_columns::{Changes, DetailColumn};
 pub use details::{Coding, Column, Detail, Details, Form, Shown};
-pub(crate) use numbers::NumberReader;
-pub(crate) use reader::decode_tasks;
+pub(crate) use numbers::{NumberBuilder, NumberReader};
 pub use reader::{Row, Rows, SampleBlock};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,
     register_name,
 };
+pub(crate) use task_table::TaskTable;
 pub use trie::Node;
 pub(crate) use writer::BlockBuilder;

@@ -36,7 +36,8 @@ pub fn put_word(out: &mut Vec<u8>, from: u64, to: u64) {
     }
 }
 
-fn zigzag(from: u64, to: u64) -> u64 {
+/// The difference `to - from`, wrapping, as a number that is small for small steps either way.
+pub fn zigzag(from: u64, to: u64) -> u64 {
     let delta = to.wrapping_sub(from) as i64;
     ((delta << 1) ^ (delta >> 63)) as u64
 }

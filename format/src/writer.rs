@@ -111,7 +111,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// What the output returns, if the block was full.
-    pub fn span(&mut self, span: &Span<'_>) -> io::Result<()> {
+    pub fn span(&mut self, span: &Span<&str>) -> io::Result<()> {
         self.spans.push(span);
         if self.spans.is_full() {
             self.emit_spans()?;

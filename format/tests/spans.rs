@@ -18,37 +18,7 @@ use uprof::{
     BlockType, Item, Payload, SliceReader, Span, SpanBlock, SpanKind, Task, Writer, recover,
 };
 
-/// A span that owns its name.
-#[derive(Debug, Clone, PartialEq)]
-struct Owned {
-    name: String,
-    task: Task,
-    cpu: Option<u32>,
-    start_ns: Option<u64>,
-    length_ns: Option<u64>,
-    depth: u16,
-    complete: bool,
-    kind: SpanKind,
-    result: Option<i64>,
-}
-
-impl Owned {
-    fn borrow(&self) -> Span<'_> {
-        Span {
-            name: &self.name,
-            task: self.task,
-            cpu: self.cpu,
-            start_ns: self.start_ns,
-            length_ns: self.length_ns,
-            depth: self.depth,
-            complete: self.complete,
-            kind: self.kind,
-            result: self.result,
-        }
-    }
-}
-
-fn spans() -> impl Strategy<Value = Vec<Owned>> {
+fn spans() -> impl Strategy<Value = Vec<Span<String>>> {
     let span = (
         (
             prop::sample::select(vec!["main", "", "größe::<T>", "関数", "a b\n\"c\""]),
@@ -66,7 +36,7 @@ fn spans() -> impl Strategy<Value = Vec<Owned>> {
         ),
     )
         .prop_map(
-            |((name, (space, vcpu)), known, (depth, complete), call)| Owned {
+            |((name, (space, vcpu)), known, (depth, complete), call)| Span {
                 name: name.to_owned(),
                 task: Task { space, vcpu },
                 cpu: known.0,
@@ -85,22 +55,12 @@ fn writer() -> Writer<Vec<u8>> {
     Writer::create(Vec::new(), UUID, &Metadata::default(), 0).unwrap()
 }
 
-fn owned_rows(block: &SpanBlock) -> Vec<Owned> {
+fn owned_rows(block: &SpanBlock) -> Vec<Span<String>> {
     let mut rows = block.rows();
     let mut all = Vec::new();
     while let Some(row) = rows.next_row().unwrap() {
-        let span = row.span(block);
-        all.push(Owned {
-            name: span.name.to_owned(),
-            task: span.task,
-            cpu: span.cpu,
-            start_ns: span.start_ns,
-            length_ns: span.length_ns,
-            depth: span.depth,
-            complete: span.complete,
-            kind: span.kind,
-            result: span.result,
-        });
+        let name = block.name(row.name).to_owned();
+        all.push(row.with(name, row.task));
     }
     all
 }
@@ -124,7 +84,7 @@ proptest! {
     fn spans_survive_in_any_split(spans in spans(), split in 1usize..30) {
         let mut writer = writer();
         for (index, span) in spans.iter().enumerate() {
-            writer.span(&span.borrow()).unwrap();
+            writer.span(&span.clone().with(&span.name, span.task)).unwrap();
             if index % split == 0 {
                 writer.flush().unwrap();
             }
@@ -148,7 +108,7 @@ proptest! {
 }
 
 /// A call of some task that takes `length_ns`.
-fn call(name: &str, depth: u16, length_ns: u64) -> Span<'_> {
+fn call(name: &str, depth: u16, length_ns: u64) -> Span<&str> {
     Span {
         name,
         task: Task { space: 0, vcpu: 1 },

@@ -12,11 +12,10 @@ mod uniprof_text;
 mod xenctx;
 
 use crate::recording::UNTIMED;
-use calls::{CallImporter, Probe};
+use calls::{CallImporter, Probe, ReadCalls};
 use names::Names;
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
-use trace::SpanSink;
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
 use uprof::{Frame, Sample, Stop, Task, Writer};
 
@@ -35,9 +34,9 @@ enum Reads {
     /// Stacks, which become samples.
     Stacks(fn(&mut dyn BufRead, &mut Importer<'_>) -> Result<(), ImportError>),
     /// Calls, which become spans; the number of lines read.
-    Calls(fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>),
+    Calls(ReadCalls),
     /// The same of a file that isn't text; the number of records read.
-    Records(fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>),
+    Records(ReadCalls),
 }
 
 /// All formats.
@@ -165,8 +164,8 @@ pub struct InputTrouble {
     pub what: String,
 }
 
-/// Bytes of an input by which other formats are tried where the one that was asked for finds nothing.
-const HEAD_BYTES: u64 = 64 << 10;
+/// Bytes of an input by which [`recognize`] tells formats apart.
+pub const HEAD_BYTES: u64 = 64 << 10;
 
 /// Samples of all lines together.
 const SAMPLES_MAX: u64 = 100_000_000;
@@ -251,7 +250,7 @@ fn metadata(format: &str, input_name: &str) -> Metadata {
 
 fn import_calls(
     format: &Import,
-    read: fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>,
+    read: ReadCalls,
     input: &mut dyn BufRead,
     mut importer: CallImporter<'_>,
 ) -> Result<Imported, ImportError> {
@@ -272,9 +271,6 @@ fn import_calls(
         others: others(format, &head),
     })
 }
-
-/// Bytes by which [`recognize`] tells formats apart.
-pub const RECOGNIZED_BYTES: u64 = HEAD_BYTES;
 
 /// The format of an input that begins with these bytes: of traces the one that understands the most of it, else of
 /// stacks the first that understands all. In vain it returns what each says of it.

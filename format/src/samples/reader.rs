@@ -10,6 +10,7 @@ use crate::samples::numbers::NumberReader;
 use crate::samples::raw_stack::RawStackReader;
 use crate::samples::registers::{Elsewhere, RegisterReader};
 use crate::samples::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
+use crate::samples::task_table::TaskTable;
 use crate::samples::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
 
@@ -38,7 +39,7 @@ impl SampleBlock {
             kinds: column(Column::NodeKind),
         };
         let table = table.read()?;
-        let tasks = decode_tasks(column(Column::Tasks))?;
+        let tasks = TaskTable::decode(column(Column::Tasks))?;
         let masks = decode_masks(column(Column::RegisterMasks))?;
         let mut equal = column(Column::RegisterEqual);
         let equal = match equal.is_empty() {
@@ -118,27 +119,7 @@ fn is_known(id: u16) -> bool {
 }
 
 fn at_most_rows(what: &'static str, count: usize) -> Result<(), Fault> {
-    match count <= MAX_ROWS {
-        true => Ok(()),
-        false => Err(Fault::Range {
-            what,
-            value: count as u64,
-            rule: "at most 16,384 in a block",
-        }),
-    }
-}
-
-/// Reads a table of tasks.
-pub(crate) fn decode_tasks(mut column: Cursor<'_>) -> Result<Vec<Task>, Fault> {
-    let mut tasks = Vec::new();
-    let most = u32::MAX as usize;
-    while !column.is_empty() {
-        let space = column.varint_up_to(most, "32 bits")? as u32;
-        let vcpu = column.varint_up_to(most, "32 bits")? as u32;
-        tasks.push(Task { space, vcpu });
-        at_most_rows("number of tasks", tasks.len())?;
-    }
-    Ok(tasks)
+    Fault::if_above(MAX_ROWS, what, count, "at most 16,384 in a block")
 }
 
 fn decode_masks(mut column: Cursor<'_>) -> Result<Vec<u64>, Fault> {

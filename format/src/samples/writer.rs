@@ -9,10 +9,10 @@ use crate::samples::details::Column;
 use crate::samples::numbers::{NumberBuilder, plus_one};
 use crate::samples::raw_stack::RawStackBuilder;
 use crate::samples::registers::{Elsewhere, RegisterBuilder};
-use crate::samples::sample::{Sample, Stop, Task};
+use crate::samples::sample::{Sample, Stop};
+use crate::samples::task_table::TaskTable;
 use crate::samples::trie::{TrieBuilder, TrieColumns};
 use crate::varint;
-use crate::word_hash::WordMap;
 
 /// A block is closed when it has this many rows.
 const FULL_ROWS: usize = 8192;
@@ -27,10 +27,7 @@ pub(crate) struct BlockBuilder {
     latest_ns: u64,
     earliest_ns: u64,
     previous_ns: u64,
-    tasks: WordMap<Task, u32>,
-    /// The task of the row before and its number: most rows are of the same few tasks.
-    last_task: Option<(Task, u32)>,
-    task_table: Vec<u8>,
+    tasks: TaskTable,
     trie: TrieBuilder,
     registers: RegisterBuilder,
     stacks: RawStackBuilder,
@@ -86,7 +83,7 @@ impl BlockBuilder {
         let end_ns = sample.time_ns.saturating_add(waited_ns);
         self.latest_ns = self.latest_ns.max(end_ns);
 
-        let task = self.task_number(sample.task);
+        let task = self.tasks.number(sample.task);
         self.task.push(u64::from(task));
         self.state.push(u64::from(sample.state.number()));
 
@@ -109,22 +106,6 @@ impl BlockBuilder {
         self.stacks.push(task, sample.stack);
     }
 
-    fn task_number(&mut self, task: Task) -> u32 {
-        if let Some((last, number)) = self.last_task
-            && last == task
-        {
-            return number;
-        }
-        let next = self.tasks.len() as u32;
-        let number = *self.tasks.entry(task).or_insert_with(|| {
-            varint::put(&mut self.task_table, u64::from(task.space));
-            varint::put(&mut self.task_table, u64::from(task.vcpu));
-            next
-        });
-        self.last_task = Some((task, number));
-        number
-    }
-
     /// The payload, before compression, and the lengths of its parts.
     pub fn payload(&mut self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
         self.trie.columns(&mut self.table);
@@ -145,7 +126,7 @@ impl BlockBuilder {
         varint::put(&mut time, self.first_ns);
         time.extend_from_slice(&self.time);
         let mut all = vec![
-            (id(Column::Tasks), &self.task_table[..]),
+            (id(Column::Tasks), self.tasks.column()),
             (id(Column::Task), self.task.column()),
             (id(Column::Time), &time),
             (id(Column::State), self.state.column()),
@@ -180,13 +161,11 @@ impl BlockBuilder {
     pub fn clear(&mut self) {
         self.rows = 0;
         self.tasks.clear();
-        self.last_task = None;
         self.nodes.clear();
         self.trie.clear();
         self.stacks.clear();
         self.registers.clear();
         self.details.clear();
-        self.task_table.clear();
         self.time.clear();
         for column in [
             &mut self.task,

@@ -3,8 +3,8 @@
 use crate::directory::Directory;
 use crate::error::Fault;
 use crate::layout::{MAX_FRAMES, MAX_SPANS};
-use crate::samples::{Changes, NumberReader, Task, decode_tasks};
-use crate::spans::span::{Span, SpanColumn, SpanKind, flags};
+use crate::samples::{Changes, NumberReader, Task, TaskTable};
+use crate::spans::span::{Span, SpanColumn, SpanKind, SpanRow, flags};
 use crate::varint::Cursor;
 
 /// A decoded span block: its tables, and rows to be read in order.
@@ -24,7 +24,7 @@ impl SpanBlock {
         let directory = Directory::parse(&payload, |id| SpanColumn::from_number(id).is_some())?;
         let column = |column| directory.column(&payload, column);
         at_most("number of spans", column(SpanColumn::Flags).remaining())?;
-        let tasks = decode_tasks(column(SpanColumn::Tasks))?;
+        let tasks = TaskTable::decode(column(SpanColumn::Tasks))?;
         let mut text = column(SpanColumn::NameText);
         let name_ends = decode_names(column(SpanColumn::Names), text.remaining())?;
         let text = text.take(name_ends.last().map_or(0, |end| *end as usize))?;
@@ -66,17 +66,12 @@ impl SpanBlock {
         self.before
     }
 
-    /// The tasks that rows refer to by [`SpanRow::task_index`].
-    pub fn tasks(&self) -> &[Task] {
-        &self.tasks
-    }
-
     /// Number of names.
     pub fn names_len(&self) -> usize {
         self.name_ends.len()
     }
 
-    /// The name that rows refer to by [`SpanRow::name`]; empty where there is none.
+    /// The name that rows refer to by [`Span::name`]; empty where there is none.
     pub fn name(&self, index: u32) -> &str {
         let end = |index: usize| self.name_ends.get(index).map(|end| *end as usize);
         let index = index as usize;
@@ -85,6 +80,16 @@ impl SpanBlock {
         range
             .and_then(|(start, end)| self.names.get(start..end))
             .unwrap_or("")
+    }
+
+    /// The tasks of its spans.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// A span of this block with its name.
+    pub fn named(&self, row: SpanRow) -> Span<&str> {
+        row.with(self.name(row.name), row.task)
     }
 
     /// The spans, in the order in which they were written.
@@ -120,56 +125,7 @@ fn decode_names(mut lengths: Cursor<'_>, most: usize) -> Result<Vec<u32>, Fault>
 }
 
 fn at_most(what: &'static str, count: usize) -> Result<(), Fault> {
-    match count <= MAX_SPANS {
-        true => Ok(()),
-        false => Err(Fault::Range {
-            what,
-            value: count as u64,
-            rule: "at most 65,536 in a block",
-        }),
-    }
-}
-
-/// A span of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpanRow {
-    /// What was called, as a number for [`SpanBlock::name`].
-    pub name: u32,
-    /// Whose call it is.
-    pub task: Task,
-    /// The same as an index into [`SpanBlock::tasks`].
-    pub task_index: u32,
-    /// The number of the processor, if it is known.
-    pub cpu: Option<u32>,
-    /// When it began, in nanoseconds of the recording's monotonic clock; `None` where only the order is known.
-    pub start_ns: Option<u64>,
-    /// How long it took, in nanoseconds; `None` where its end was not seen.
-    pub length_ns: Option<u64>,
-    /// Calls around it.
-    pub depth: u16,
-    /// Whether both its beginning and its end were seen.
-    pub complete: bool,
-    /// What it is.
-    pub kind: SpanKind,
-    /// What a system call returned.
-    pub result: Option<i64>,
-}
-
-impl SpanRow {
-    /// The same as what a writer takes; `block` is its block.
-    pub fn span<'a>(&self, block: &'a SpanBlock) -> Span<'a> {
-        Span {
-            name: block.name(self.name),
-            task: self.task,
-            cpu: self.cpu,
-            start_ns: self.start_ns,
-            length_ns: self.length_ns,
-            depth: self.depth,
-            complete: self.complete,
-            kind: self.kind,
-            result: self.result,
-        }
-    }
+    Fault::if_above(MAX_SPANS, what, count, "at most 65,536 in a block")
 }
 
 /// Reads the spans of a block in order.
@@ -242,7 +198,6 @@ impl SpanRows<'_> {
         Ok(Some(SpanRow {
             name: name as u32,
             task,
-            task_index: task_index as u32,
             // No processor has a number beyond 32 bits.
             cpu: cpu.and_then(|cpu| u32::try_from(cpu).ok()),
             start_ns,

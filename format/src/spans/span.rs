@@ -4,28 +4,52 @@ use crate::directory::ColumnTag;
 use crate::samples::Task;
 use crate::tags::tags;
 
-/// A call. Those of a task come in the order of their ends: a call after the calls inside it.
+/// A call. Those of a task come in the order of their ends: a call after the calls inside it. Its name and its task are
+/// themselves for a writer, and numbers in a table elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span<'a> {
+pub struct Span<Name, Who = Task> {
     /// What was called.
-    pub name: &'a str,
+    pub name: Name,
     /// Whose call it is.
-    pub task: Task,
+    pub task: Who,
     /// The number of the processor, where the task doesn't say it.
     pub cpu: Option<u32>,
-    /// When it began; `None` where only the order is known.
+    /// When it began, in nanoseconds of the recording's monotonic clock, or of the trace that it is from; `None` where
+    /// only the order is known.
     pub start_ns: Option<u64>,
-    /// How long it took; `None` where its end was not seen.
+    /// How long it took, in nanoseconds; `None` where its end was not seen.
     pub length_ns: Option<u64>,
-    /// Calls around it.
+    /// Calls around it; 0 is the outermost one that there is.
     pub depth: u16,
     /// Whether both its beginning and its end were seen.
     pub complete: bool,
     /// What it is.
     pub kind: SpanKind,
-    /// What a system call returned.
+    /// What a system call returned: negative for an error.
     pub result: Option<i64>,
 }
+
+impl<Name, Who> Span<Name, Who> {
+    /// The same call with this name and task.
+    pub fn with<N, W>(self, name: N, task: W) -> Span<N, W> {
+        Span {
+            name,
+            task,
+            cpu: self.cpu,
+            start_ns: self.start_ns,
+            length_ns: self.length_ns,
+            depth: self.depth,
+            complete: self.complete,
+            kind: self.kind,
+            result: self.result,
+        }
+    }
+}
+
+/// A span of a block: its name is a number for [`SpanBlock::name`].
+///
+/// [`SpanBlock::name`]: crate::SpanBlock::name
+pub type SpanRow = Span<u32>;
 
 tags! {
     /// What a span is.

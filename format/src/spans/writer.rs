@@ -2,10 +2,9 @@
 
 use crate::directory;
 use crate::layout::{MAX_FRAMES, MAX_ROWS};
-use crate::samples::{DetailColumn, Task};
+use crate::samples::{DetailColumn, NumberBuilder, TaskTable};
 use crate::spans::span::{Span, SpanColumn, flags};
 use crate::varint;
-use crate::word_hash::WordMap;
 use std::collections::HashMap;
 
 /// A block is closed when it has this many spans.
@@ -22,12 +21,20 @@ pub(crate) struct SpanBuilder {
     before: u64,
     earliest_ns: Option<u64>,
     latest_ns: Option<u64>,
-    tasks: WordMap<Task, u32>,
+    tasks: TaskTable,
     names: HashMap<Box<str>, u32>,
     /// By task number: depth and start of its last span.
     last: Vec<(u16, u64)>,
-    cpus: DetailColumn,
-    columns: [Vec<u8>; SpanColumn::ALL.len()],
+    name_lengths: Vec<u8>,
+    name_text: Vec<u8>,
+    flags: Vec<u8>,
+    task: NumberBuilder,
+    name: NumberBuilder,
+    depth: NumberBuilder,
+    length: Vec<u8>,
+    start: Vec<u8>,
+    result: Vec<u8>,
+    cpu: DetailColumn,
 }
 
 impl SpanBuilder {
@@ -36,7 +43,7 @@ impl SpanBuilder {
     }
 
     fn len(&self) -> usize {
-        self.columns[at(SpanColumn::Flags)].len()
+        self.flags.len()
     }
 
     /// Says how many spans there were in all blocks before; as it was where that isn't known.
@@ -47,7 +54,7 @@ impl SpanBuilder {
     /// Whether another span might go past a limit of format-spec.md, section 11.
     pub fn is_full(&self) -> bool {
         self.len() >= FULL_SPANS
-            || self.columns[at(SpanColumn::NameText)].len() >= FULL_NAME_BYTES
+            || self.name_text.len() >= FULL_NAME_BYTES
             || self.tasks.len() >= MAX_ROWS
     }
 
@@ -58,60 +65,37 @@ impl SpanBuilder {
     }
 
     /// Adds a span. What is deeper than a chain may be is as deep as it may be.
-    pub fn push(&mut self, span: &Span<'_>) {
-        let task = self.task_number(span.task);
+    pub fn push(&mut self, span: &Span<&str>) {
+        let task = self.tasks.number(span.task);
+        self.task.push(u64::from(task));
         let name = self.name_number(span.name);
+        self.name.push(u64::from(name));
+        self.last.resize(self.tasks.len(), (0, 0));
+        let (last_depth, last_start_ns) = &mut self.last[task as usize];
+        let depth = span.depth.min(MAX_FRAMES as u16 - 1);
+        let from = std::mem::replace(last_depth, depth);
+        self.depth
+            .push(varint::zigzag(u64::from(from), u64::from(depth)));
         let mut known = span.kind.number() << flags::KIND;
         known |= u8::from(span.complete) * flags::COMPLETE;
-        let (last_depth, last_start_ns) = self.last[task as usize];
-        let depth = span.depth.min(MAX_FRAMES as u16 - 1);
-        let [
-            _,
-            _,
-            _,
-            flag,
-            task_column,
-            name_column,
-            depths,
-            lengths,
-            starts,
-            results,
-            ..,
-        ] = &mut self.columns;
-        varint::put(task_column, u64::from(task));
-        varint::put(name_column, u64::from(name));
-        varint::put_delta(depths, u64::from(last_depth), u64::from(depth));
-        self.last[task as usize].0 = depth;
         if let Some(length_ns) = span.length_ns {
             known |= flags::LENGTH;
-            varint::put(lengths, length_ns);
+            varint::put(&mut self.length, length_ns);
         }
         if let Some(start_ns) = span.start_ns {
             known |= flags::START;
-            varint::put_delta(starts, last_start_ns, start_ns);
-            self.last[task as usize].1 = start_ns;
+            varint::put_delta(&mut self.start, *last_start_ns, start_ns);
+            *last_start_ns = start_ns;
             let end_ns = start_ns.saturating_add(span.length_ns.unwrap_or(0));
             self.earliest_ns = Some(self.earliest_ns.map_or(start_ns, |ns| ns.min(start_ns)));
             self.latest_ns = self.latest_ns.max(Some(end_ns));
         }
         if let Some(result) = span.result {
             known |= flags::RESULT;
-            varint::put_delta(results, 0, result as u64);
+            varint::put_delta(&mut self.result, 0, result as u64);
         }
-        self.cpus.push_change(task, span.cpu.map(u64::from));
-        flag.push(known);
-    }
-
-    fn task_number(&mut self, task: Task) -> u32 {
-        let next = self.tasks.len() as u32;
-        let number = *self.tasks.entry(task).or_insert(next);
-        if number == next {
-            let table = &mut self.columns[at(SpanColumn::Tasks)];
-            varint::put(table, u64::from(task.space));
-            varint::put(table, u64::from(task.vcpu));
-            self.last.push((0, 0));
-        }
-        number
+        self.cpu.push_change(task, span.cpu.map(u64::from));
+        self.flags.push(known);
     }
 
     fn name_number(&mut self, name: &str) -> u32 {
@@ -120,28 +104,32 @@ impl SpanBuilder {
             return *number;
         }
         let number = self.names.len() as u32;
-        let length = name.len() as u64;
-        varint::put(&mut self.columns[at(SpanColumn::Names)], length);
-        self.columns[at(SpanColumn::NameText)].extend_from_slice(name.as_bytes());
+        varint::put(&mut self.name_lengths, name.len() as u64);
+        self.name_text.extend_from_slice(name.as_bytes());
         self.names.insert(name.into(), number);
         number
     }
 
     /// The payload, before compression, and the lengths of its parts.
-    pub fn payload(&mut self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
-        let before = &mut self.columns[at(SpanColumn::Before)];
-        before.clear();
-        varint::put(before, self.before);
-        let columns = SpanColumn::ALL.iter().zip(&self.columns);
-        let all: Vec<(u16, &[u8])> = columns
-            .map(|(column, bytes)| match column {
-                SpanColumn::Task | SpanColumn::Name | SpanColumn::Depth => {
-                    (column.number(), unless_zero(bytes))
-                }
-                SpanColumn::Cpu => (column.number(), self.cpus.bytes()),
-                _ => (column.number(), &bytes[..]),
-            })
-            .collect();
+    pub fn payload(&self, out: &mut Vec<u8>, parts: &mut Vec<usize>) {
+        let mut before = Vec::new();
+        varint::put(&mut before, self.before);
+        let column = |column| match column {
+            SpanColumn::Tasks => self.tasks.column(),
+            SpanColumn::Names => &self.name_lengths,
+            SpanColumn::NameText => &self.name_text,
+            SpanColumn::Flags => &self.flags,
+            SpanColumn::Task => self.task.column(),
+            SpanColumn::Name => self.name.column(),
+            SpanColumn::Depth => self.depth.column(),
+            SpanColumn::Length => &self.length,
+            SpanColumn::Start => &self.start,
+            SpanColumn::Result => &self.result,
+            SpanColumn::Cpu => self.cpu.bytes(),
+            SpanColumn::Before => &before,
+        };
+        let all = SpanColumn::ALL.iter();
+        let all: Vec<(u16, &[u8])> = all.map(|id| (id.number(), column(*id))).collect();
         let is_critical = |id| SpanColumn::from_number(id).is_none_or(SpanColumn::is_critical);
         directory::put(out, &all, is_critical, parts);
     }
@@ -154,8 +142,20 @@ impl SpanBuilder {
         self.tasks.clear();
         self.names.clear();
         self.last.clear();
-        self.cpus.clear();
-        self.columns.iter_mut().for_each(Vec::clear);
+        self.task.clear();
+        self.name.clear();
+        self.depth.clear();
+        self.cpu.clear();
+        for column in [
+            &mut self.name_lengths,
+            &mut self.name_text,
+            &mut self.flags,
+            &mut self.length,
+            &mut self.start,
+            &mut self.result,
+        ] {
+            column.clear();
+        }
     }
 }
 
@@ -164,17 +164,4 @@ fn cut(name: &str) -> &str {
     let ends = (0..=name.len().min(NAME_BYTES_MAX)).rev();
     let end = ends.into_iter().find(|end| name.is_char_boundary(*end));
     &name[..end.unwrap_or(0)]
-}
-
-/// A column of zeros is left out.
-fn unless_zero(column: &[u8]) -> &[u8] {
-    match column.iter().all(|byte| *byte == 0) {
-        true => &[],
-        false => column,
-    }
-}
-
-/// Where a column is among [`SpanColumn::ALL`].
-fn at(column: SpanColumn) -> usize {
-    usize::from(column.number()) - 1
 }

@@ -101,7 +101,7 @@ fn exhaust_block(block: &Block<'_>) {
         Ok(Payload::Spans(spans)) => {
             let mut rows = spans.rows();
             while let Ok(Some(row)) = rows.next_row() {
-                assert!(row.span(&spans).depth < 1024);
+                assert!(spans.named(row).depth < 1024);
             }
         }
         Ok(Payload::Image(part)) => part.symbols().for_each(drop),

@@ -141,17 +141,8 @@ impl SpanSink for CallImporter<'_> {
     fn span(&mut self, span: Span) -> Result<(), ImportError> {
         let task = self.tasks.get(span.task.0 as usize).map(|(task, _)| *task);
         let names = std::mem::take(&mut self.names);
-        let whole = uprof::Span {
-            name: names.get(span.name.0 as usize).map_or("", |name| name),
-            task: task.unwrap_or(Task { space: 0, vcpu: 0 }),
-            cpu: span.cpu,
-            start_ns: span.start_ns,
-            length_ns: span.length_ns,
-            depth: span.depth,
-            complete: span.complete,
-            kind: span.kind,
-            result: span.result,
-        };
+        let name = names.get(span.name.0 as usize).map_or("", |name| name);
+        let whole = span.with(name, task.unwrap_or(Task { space: 0, vcpu: 0 }));
         self.imported.spans += 1;
         self.imported.without_end += u64::from(span.length_ns.is_none() && !span.complete);
         self.untimed += u64::from(span.start_ns.is_none());
@@ -192,7 +183,7 @@ pub(super) struct Probe {
     names: u32,
 }
 
-/// A reader of calls.
+/// A reader of calls; returns how many lines or records it read.
 pub(super) type ReadCalls = fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>;
 
 impl Probe {

@@ -47,27 +47,7 @@ pub struct TaskLabel<'a> {
 }
 
 /// A call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// What was called.
-    pub name: NameId,
-    /// Whose call it is.
-    pub task: TaskId,
-    /// The processor, where `task` doesn't say it.
-    pub cpu: Option<u32>,
-    /// When it began, in nanoseconds by the input's clock; `None` where the input has no times.
-    pub start_ns: Option<u64>,
-    /// How long it took, in nanoseconds; `None` where that isn't known: its end was not seen.
-    pub length_ns: Option<u64>,
-    /// Calls around it; 0 is the outermost one that the trace has.
-    pub depth: u16,
-    /// Whether both its beginning and its end were seen.
-    pub complete: bool,
-    /// What it is.
-    pub kind: SpanKind,
-    /// What a system call returned: negative for an error.
-    pub result: Option<i64>,
-}
+pub type Span = uprof::Span<NameId, TaskId>;
 
 /// Takes what a reader finds. Spans come in the order of their ends, for each task: a call after the calls inside
 /// it. Calls that never end come last, innermost first.

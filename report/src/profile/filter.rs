@@ -6,7 +6,7 @@ use crate::recording::unit::{Unit, Weight};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use uprof::{Row, State};
+use uprof::{Row, State, Task};
 
 /// The user's filters; the default counts all running samples.
 #[derive(Debug, Clone, Default)]
@@ -57,18 +57,11 @@ impl Filter {
         }
         let since_ns = row.time_ns.saturating_sub(recording.start_ns());
         let weight = self.weigh(since_ns, row);
-        let outside = weight.is_none()
-            || !self.vcpus.is_empty() && !self.vcpus.contains(&row.task.vcpu)
-            || !self.has_pid(recording, row)
-            || self.process.as_ref().is_some_and(|wanted| {
-                let space = recording.guest_spaces().of_row(row);
-                !wanted.is_match(&processes::name_at(recording, space, row.time_ns))
-            })
-            || self.thread.as_ref().is_some_and(|wanted| {
-                let name = recording.tasks().name_at(row.task, row.time_ns);
-                !name.is_some_and(|name| wanted.is_match(name))
-            });
-        if outside {
+        let space = || recording.guest_spaces().of_row(row);
+        let inside = weight.is_some()
+            && self.has_pid(|| processes::pid_at(recording, space(), row.time_ns))
+            && self.has_task(recording, row.task, row.time_ns, space);
+        if !inside {
             return Verdict::Outside;
         }
         let counts = match (self.states.is_empty(), unit) {
@@ -82,13 +75,33 @@ impl Filter {
         }
     }
 
-    fn has_pid(&self, recording: &Recording, row: &Row<'_>) -> bool {
-        if self.pids.is_empty() {
-            return true;
-        }
-        let space = recording.guest_spaces().of_row(row);
-        let pid = processes::pid_at(recording, space, row.time_ns);
-        pid.is_some_and(|pid| self.pids.contains(&pid))
+    /// Whether a process of this number counts.
+    pub(crate) fn has_pid(&self, pid: impl FnOnce() -> Option<u32>) -> bool {
+        self.pids.is_empty() || pid().is_some_and(|pid| self.pids.contains(&pid))
+    }
+
+    /// Whether a task counts at a time, by its vCPU, thread and the process of its space.
+    pub(crate) fn has_task(
+        &self,
+        recording: &Recording,
+        task: Task,
+        time_ns: u64,
+        space: impl FnOnce() -> u32,
+    ) -> bool {
+        let process = || processes::name_at(recording, space(), time_ns);
+        let thread = || recording.tasks().name_at(task, time_ns);
+        (self.vcpus.is_empty() || self.vcpus.contains(&task.vcpu))
+            && (self.process.as_ref()).is_none_or(|wanted| wanted.is_match(&process()))
+            && (self.thread.as_ref())
+                .is_none_or(|wanted| thread().is_some_and(|name| wanted.is_match(name)))
+    }
+
+    /// Whether a moment is in the selected time; `None` is one that isn't known.
+    pub(crate) fn has_time(&self, since_ns: Option<u64>) -> bool {
+        let inside = |since_ns| {
+            since_ns >= self.from_ns.unwrap_or(0) && self.to_ns.is_none_or(|to_ns| since_ns < to_ns)
+        };
+        since_ns.map_or(self.from_ns.is_none() && self.to_ns.is_none(), inside)
     }
 
     /// A row's weight in the selected time; of a wait, the part in it.
@@ -97,8 +110,7 @@ impl Filter {
         let from_ns = self.from_ns.unwrap_or(0);
         let to_ns = self.to_ns.unwrap_or(u64::MAX);
         if row.wait.is_none() {
-            let inside = since_ns >= from_ns && self.to_ns.is_none_or(|to_ns| since_ns < to_ns);
-            return inside.then_some(whole);
+            return self.has_time(Some(since_ns)).then_some(whole);
         }
         let mean_ns = whole.amount / whole.count.max(1);
         let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);

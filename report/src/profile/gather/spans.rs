@@ -9,7 +9,7 @@ use crate::profile::labels::{Label, LabelId};
 use crate::profile::slowest::Slowest;
 use crate::profile::tree::NodeId;
 use crate::recording::backwards::{Call, Visit, walk};
-use crate::recording::processes::{self, task_name};
+use crate::recording::processes::task_name;
 use crate::recording::unit::Weight;
 use std::collections::HashMap;
 use uprof::{State, Stop, Task, WordMap};
@@ -75,18 +75,9 @@ impl Gathering<'_, '_> {
     /// Where stacks of a task begin, and whether its calls count.
     fn task_of_calls(&mut self, task: Task, profile: &mut Profile) -> (NodeId, bool) {
         let filter = &self.options.filter;
-        let name = self.recording.tasks().last_name(task);
-        let process = || processes::name_at(self.recording, task.space, u64::MAX);
-        let inside = (filter.vcpus.is_empty() || filter.vcpus.contains(&task.vcpu))
-            && (filter.pids.is_empty() || filter.pids.contains(&task.space))
-            && filter
-                .process
-                .as_ref()
-                .is_none_or(|wanted| wanted.is_match(&process()))
-            && filter
-                .thread
-                .as_ref()
-                .is_none_or(|wanted| name.is_some_and(|name| wanted.is_match(name)));
+        // The space of a process is its number, in a trace.
+        let inside = filter.has_pid(|| Some(task.space))
+            && filter.has_task(self.recording, task, u64::MAX, || task.space);
         let mut root = self.base;
         if let Some(processes) = &self.processes {
             let name = processes.label(self.recording, task.space, u64::MAX);
@@ -136,17 +127,6 @@ impl Joining<'_, '_, '_, '_, '_> {
                 !flags.hide && (self.gathering.options.filter.focus.is_none() || flags.focus)
             })
     }
-
-    fn is_in_time(&self, since_ns: Option<u64>) -> bool {
-        let filter = &self.gathering.options.filter;
-        match since_ns {
-            None => filter.from_ns.is_none() && filter.to_ns.is_none(),
-            Some(since_ns) => {
-                filter.from_ns.is_none_or(|from_ns| since_ns >= from_ns)
-                    && filter.to_ns.is_none_or(|to_ns| since_ns < to_ns)
-            }
-        }
-    }
 }
 
 impl Visit for Joining<'_, '_, '_, '_, '_> {
@@ -170,7 +150,7 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         let outermost = *open == 1;
         self.profile.account.read += 1;
         crate::work::take(STEPS_PER_CALL);
-        let inside = inside && self.is_in_time(since_ns);
+        let inside = inside && self.gathering.options.filter.has_time(since_ns);
         let length_ns = row
             .length_ns
             .filter(|_| inside && self.is_wanted(label, here.1));
