@@ -1,11 +1,10 @@
 //! Guests that carry the agent of package `uniprof-agent`, which samples them from inside.
 //!
-//! Bytes come in through a [`connection`], become frames in [`frame`] and what they say in [`message`], the guest's
-//! times our own by [`clock`], samples in [`intake`], and a recording's source in `source`. The protocol is
-//! docs/agent-protocol.md, whose sections are cited here; no code is shared with the agent.
+//! Bytes come in through a [connection](crate::guest::endpoint), become frames in [`frame`] and what they say in
+//! [`message`], the guest's times our own by [`clock`], samples in [`intake`], and a recording's source in `source`.
+//! The protocol is docs/agent-protocol.md, whose sections are cited here; no code is shared with the agent.
 
 pub mod error;
-pub mod connection;
 pub mod frame;
 pub mod message;
 pub mod clock;

@@ -1,13 +1,11 @@
 //! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
 //!
-//! Bytes come from an [`endpoint`], become packets in [`packet`], replies in [`client`], registers by the stub's
-//! [`description`] and [`registers`], samples in `source`. [`release`] resumes the guest however the recorder ended.
-//! Protocol: "Debugging with GDB", appendix E, "GDB Remote Serial Protocol".
+//! Bytes come from an [endpoint](crate::guest::endpoint), become packets in [`packet`], replies in [`client`],
+//! registers by the stub's [`description`] and [`registers`], samples in `source`. [`release`] resumes the guest
+//! however the recorder ended. Protocol: "Debugging with GDB", appendix E, "GDB Remote Serial Protocol".
 
-mod address;
 pub mod packet;
 pub mod error;
-pub mod endpoint;
 pub mod client;
 pub mod description;
 pub mod registers;

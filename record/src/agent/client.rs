@@ -1,14 +1,15 @@
 //! A conversation with an agent: what is said, and how it begins.
 
-use super::connection::Connection;
 use super::error::AgentError;
 use super::frame::{Decoder, frame};
 use super::message::{self, Hello};
+use crate::guest::endpoint::{Connection, deadline};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
+use std::time::Duration;
 
-/// How long we wait for the first answer.
-pub(super) const PATIENCE_SECONDS: u64 = 5;
+/// How long we wait for a connection, and for the first answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Room for what could not be sent at once.
 const OUTBOX_BYTES: usize = 256;
 
@@ -47,7 +48,7 @@ impl Client {
         payload[..2].copy_from_slice(&message::VERSION.to_le_bytes());
         payload[8..].copy_from_slice(&nonce.to_le_bytes());
         client.say(message::ATTACH, &payload);
-        let end_ns = monotonic_ns() + PATIENCE_SECONDS * 1_000_000_000;
+        let end_ns = deadline(PATIENCE);
         while monotonic_ns() < end_ns {
             client.wait(50)?;
             let received = client.receive();
@@ -85,7 +86,7 @@ impl Client {
                 _ => {}
             }
         }
-        Err(AgentError::Silent(client.name, PATIENCE_SECONDS))
+        Err(AgentError::Silent(client.name, PATIENCE.as_secs()))
     }
 
     /// Says something, now or when there is room; false where too much waits already.
@@ -105,7 +106,7 @@ impl Client {
     pub fn flush(&mut self) {
         let sent = self
             .connection
-            .send(&self.outbox[..self.waiting])
+            .send_some(&self.outbox[..self.waiting])
             .unwrap_or(0);
         self.outbox.copy_within(sent..self.waiting, 0);
         self.waiting -= sent;
@@ -117,7 +118,7 @@ impl Client {
         if room.is_empty() {
             return Received::Some;
         }
-        match self.connection.receive(room) {
+        match self.connection.receive_some(room) {
             Ok(Some(0)) => Received::End(None),
             Ok(Some(count)) => {
                 self.decoder.grow(count);
@@ -130,7 +131,7 @@ impl Client {
 
     /// Waits until something comes.
     pub fn wait(&self, timeout_ms: u16) -> Result<(), AgentError> {
-        let result = self.connection.wait(timeout_ms);
+        let result = self.connection.wait_to_receive(timeout_ms);
         result.map_err(|errno| AgentError::Broken(self.name.clone(), errno))
     }
 

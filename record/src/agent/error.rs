@@ -1,5 +1,6 @@
 //! Why talking to an agent failed, as a message to a person.
 
+use crate::guest::endpoint::{Endpoint, EndpointError};
 use crate::source::SourceError;
 use nix::errno::Errno;
 
@@ -14,10 +15,10 @@ pub enum AgentError {
     Address(String),
     /// The host has no address.
     #[error("cannot find {0}: {1}")]
-    Resolve(String, String),
+    Resolve(Endpoint, String),
     /// No connection.
     #[error("cannot connect to {0}: {why}; {advice}", why = .1.desc(), advice = advise(*.1))]
-    Connect(String, Errno),
+    Connect(Endpoint, Errno),
     /// Connected, but nothing answers.
     #[error(
         "{0} did not answer within {1} s; an agent serves one client at a time: is another one attached, and does the \
@@ -72,6 +73,16 @@ pub enum AgentError {
 impl From<AgentError> for SourceError {
     fn from(error: AgentError) -> Self {
         SourceError(error.to_string())
+    }
+}
+
+impl From<EndpointError> for AgentError {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::Address(text) => AgentError::Address(text),
+            EndpointError::Resolve(endpoint, why) => AgentError::Resolve(endpoint, why),
+            EndpointError::Connect(endpoint, errno) => AgentError::Connect(endpoint, errno),
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! From an address to a source that samples: the first words, the clock, the images.
 
-use super::client::Client;
-use super::connection::Connection;
+use super::client::{Client, PATIENCE};
 use super::error::AgentError;
 use super::intake::Intake;
 use super::message::Hello;
 use super::source::{AgentSource, ClockObserver};
 use crate::elf::Image;
+use crate::guest::endpoint::Endpoint;
 use crate::plan::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
@@ -30,7 +30,8 @@ pub fn open(
     images: &[(PathBuf, Option<u64>)],
     plan: &Plan,
 ) -> Result<Source, SourceError> {
-    let connection = Connection::open(address)?;
+    let connection = Endpoint::parse(address).and_then(|endpoint| endpoint.connect(PATIENCE));
+    let connection = connection.map_err(AgentError::from)?;
     let (client, hello) = Client::attach(connection, address)?;
     Ok(source(client, &hello, images, plan)?)
 }
@@ -204,4 +205,18 @@ fn place(
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_address_is_told() {
+        for wrong in ["", "localhost", "host:", "host:0", "host:99999", "host:x"] {
+            let error = open(wrong, &[], &Plan::default()).err();
+            let expected = SourceError::from(AgentError::Address(wrong.into()));
+            assert_eq!(error, Some(expected));
+        }
+    }
 }

@@ -4,9 +4,9 @@
 //! its replies is one round trip, which is counted. A client allocates only when it is made and for errors, and never
 //! waits longer than `patience`.
 
-use super::endpoint::{Connection, Endpoint, deadline};
 use super::error::{GdbError, quote};
 use super::packet::{self, Decoder, Event};
+use crate::guest::endpoint::{Connection, Endpoint, deadline};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::time::Duration;

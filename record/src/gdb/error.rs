@@ -1,7 +1,7 @@
 //! Why talking to a stub failed, as a message to a person.
 
-use super::address::Endpoint;
 use super::packet::Fault;
+use crate::guest::endpoint::{Endpoint, EndpointError};
 use crate::source::SourceError;
 use nix::errno::Errno;
 
@@ -72,6 +72,16 @@ pub enum GdbError {
 impl From<GdbError> for SourceError {
     fn from(error: GdbError) -> Self {
         SourceError(error.to_string())
+    }
+}
+
+impl From<EndpointError> for GdbError {
+    fn from(error: EndpointError) -> Self {
+        match error {
+            EndpointError::Address(text) => GdbError::Address(text),
+            EndpointError::Resolve(endpoint, why) => GdbError::Resolve(endpoint, why),
+            EndpointError::Connect(endpoint, errno) => GdbError::Connect(endpoint, errno),
+        }
     }
 }
 

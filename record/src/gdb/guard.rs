@@ -5,10 +5,10 @@
 //! connection only if this one is lost.
 
 use super::client::Client;
-use super::endpoint::{Connection, Endpoint, Sockets, deadline};
 use super::handshake::Continue;
 use super::packet;
 use super::release::release;
+use crate::guest::endpoint::{Connection, Endpoint, Sockets, deadline};
 use crate::guest::guardian::{Guardian, Rescuer};
 use crate::source::SourceError;
 use nix::errno::Errno;

@@ -1,13 +1,14 @@
 //! Opens a stub as a source: handshake, pace and facts.
 
 use super::client::Client;
-use super::endpoint::Endpoint;
+use super::error::GdbError;
 use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
 use crate::elf::Image;
+use crate::guest::endpoint::Endpoint;
 use crate::guest::page_tables::Roots;
 use crate::plan::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
@@ -46,7 +47,7 @@ pub struct Opening {
 /// As for [`open`].
 pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
     let opening = Opening {
-        endpoint: Endpoint::parse(address)?,
+        endpoint: Endpoint::parse(address).map_err(GdbError::from)?,
         kind: TargetKind::GdbStub,
         name: address.to_owned(),
         ram: None,
@@ -71,10 +72,10 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
             opening.endpoint
         )));
     }
-    let sockets = opening.endpoint.sockets()?;
+    let sockets = opening.endpoint.sockets().map_err(GdbError::from)?;
     let guard = Guard::start(&sockets)?;
     // From here on the guest may be stopped; the guard releases it if this function fails.
-    let connection = sockets.connect(PATIENCE)?;
+    let connection = sockets.connect(PATIENCE).map_err(GdbError::from)?;
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
     client.set_end(Some(OPENING));
     let guest = handshake::greet(&mut client)?;

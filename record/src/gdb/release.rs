@@ -6,8 +6,8 @@
 //! what comes, then detach, upon which every stub resumes the guest.
 
 use super::client::{MOST_LATE_READS, StopReply};
-use super::endpoint::{Connection, Endpoint, deadline};
 use super::packet::{Decoder, Event};
+use crate::guest::endpoint::{Connection, Endpoint, deadline};
 use crate::guest::left_paused::PausedGuest;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;

@@ -4,7 +4,7 @@
 
 use super::machine::{Machine, Stub};
 use super::ram::SharedRam;
-use crate::gdb::endpoint::Endpoint;
+use crate::guest::endpoint::Endpoint;
 use uprof::Arch;
 
 /// What to change about a machine that libvirt runs (`is_libvirt`) or someone else, and why; empty where nothing is

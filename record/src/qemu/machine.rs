@@ -4,8 +4,8 @@
 //! that isn't understood is ignored.
 
 use super::qmp::{Qmp, QmpError};
-use crate::gdb::endpoint::Endpoint;
 use crate::gdb::handshake::MOST_VCPUS;
+use crate::guest::endpoint::Endpoint;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

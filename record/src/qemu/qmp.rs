@@ -5,8 +5,8 @@
 //! Source: QEMU documentation, "QEMU Machine Protocol Specification".
 
 use super::virsh::{Domain, VirshError};
-use crate::gdb::endpoint::{Connection, Endpoint, deadline};
 use crate::gdb::error::GdbError;
+use crate::guest::endpoint::{Connection, Endpoint, EndpointError, deadline};
 use crate::source::SourceError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
@@ -32,7 +32,7 @@ const MOST_EVENTS: usize = 10_000;
 pub enum QmpError {
     /// No connection.
     #[error("cannot reach QEMU's monitor: {}", unreachable(.0))]
-    Unreachable(GdbError),
+    Unreachable(EndpointError),
     /// It is silent or the connection broke.
     #[error(
         "QEMU's monitor at {path} did not answer {command}: {why}; a monitor serves one program at a \
@@ -70,13 +70,13 @@ pub enum QmpError {
 }
 
 /// Why there is no connection, with advice about monitors instead of stubs.
-fn unreachable(error: &GdbError) -> String {
+fn unreachable(error: &EndpointError) -> String {
     match error {
-        GdbError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
+        EndpointError::Connect(endpoint, errno @ (Errno::ENOENT | Errno::ECONNREFUSED)) => format!(
             "cannot connect to {endpoint}: {}; start QEMU with -qmp unix:{endpoint},server=on,wait=off",
             errno.desc()
         ),
-        other => other.to_string(),
+        other => GdbError::from(other.clone()).to_string(),
     }
 }
 

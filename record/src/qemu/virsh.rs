@@ -3,7 +3,7 @@
 //! Enters: a command for the monitor. Leaves: the answer, bounded in size and time. Which libvirt is asked, virsh
 //! decides as always: by LIBVIRT_DEFAULT_URI, else the system's for root and the session's for others.
 
-use crate::gdb::endpoint::Connection;
+use crate::guest::endpoint::Connection;
 use nix::errno::Errno;
 use std::fmt;
 use std::io;

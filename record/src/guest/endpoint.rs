@@ -1,9 +1,7 @@
-//! Connections to a stub, with a time limit on every operation.
+//! Where stubs, monitors and agents listen, and connections to them, with a time limit on every operation.
 //!
 //! Input: the text of a target. Output: a connection that never waits longer than its caller allows.
 
-pub use super::address::Endpoint;
-use super::error::GdbError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,16 +9,47 @@ use nix::sys::socket::{
     self, AddressFamily, MsgFlags, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr,
     sockopt,
 };
+use std::fmt;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// Where a stub, a monitor or an agent listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `HOST:PORT`.
+    Tcp(String),
+    /// A socket in the file system.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Tcp(address) => write!(f, "{address}"),
+            Endpoint::Unix(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndpointError {
+    /// The text is no endpoint.
+    Address(String),
+    /// The host has no address.
+    Resolve(Endpoint, String),
+    /// Nobody takes a connection.
+    Connect(Endpoint, Errno),
+}
 
 impl Endpoint {
     /// Parses `HOST:PORT`, `:PORT` (this host) or a path with a `/` in it.
     ///
     /// # Errors
     /// What is wrong with the text.
-    pub fn parse(text: &str) -> Result<Self, GdbError> {
+    pub fn parse(text: &str) -> Result<Self, EndpointError> {
         if text.contains('/') {
             return Ok(Endpoint::Unix(text.into()));
         }
@@ -28,7 +57,7 @@ impl Endpoint {
         match port {
             Some(Ok(1..)) if text.starts_with(':') => Ok(Endpoint::Tcp(format!("localhost{text}"))),
             Some(Ok(1..)) => Ok(Endpoint::Tcp(text.to_owned())),
-            _ => Err(GdbError::Address(text.to_owned())),
+            _ => Err(EndpointError::Address(text.to_owned())),
         }
     }
 
@@ -68,7 +97,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub fn connect(&self, patience: Duration) -> Result<Connection, GdbError> {
+    pub fn connect(&self, patience: Duration) -> Result<Connection, EndpointError> {
         self.sockets()?.connect(patience)
     }
 
@@ -76,18 +105,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why there can be no socket.
-    pub fn sockets(&self) -> Result<Sockets, GdbError> {
+    pub fn sockets(&self) -> Result<Sockets, EndpointError> {
         let addresses: Vec<Box<dyn SockaddrLike>> = match self {
             Endpoint::Unix(path) => {
                 let address = UnixAddr::new(path);
-                vec![Box::new(
-                    address.map_err(|errno| GdbError::Connect(self.clone(), errno))?,
-                )]
+                vec![Box::new(address.map_err(|errno| {
+                    EndpointError::Connect(self.clone(), errno)
+                })?)]
             }
             Endpoint::Tcp(address) => {
                 let all = address
                     .to_socket_addrs()
-                    .map_err(|error| GdbError::Resolve(self.clone(), error.to_string()))?;
+                    .map_err(|error| EndpointError::Resolve(self.clone(), error.to_string()))?;
                 all.map(|address| Box::new(SockaddrStorage::from(address)) as _)
                     .collect()
             }
@@ -101,7 +130,7 @@ impl Endpoint {
             }
         }
         match all.is_empty() {
-            true => Err(GdbError::Connect(self.clone(), last)),
+            true => Err(EndpointError::Connect(self.clone(), last)),
             false => Ok(Sockets {
                 endpoint: self.clone(),
                 all,
@@ -137,7 +166,7 @@ impl Sockets {
     ///
     /// # Errors
     /// Why there is no connection.
-    pub fn connect(self, patience: Duration) -> Result<Connection, GdbError> {
+    pub fn connect(self, patience: Duration) -> Result<Connection, EndpointError> {
         let mut last = Errno::EHOSTUNREACH;
         for (connection, address) in self.all {
             match connection.connect(&*address, deadline(patience)) {
@@ -145,7 +174,7 @@ impl Sockets {
                 Err(errno) => last = errno,
             }
         }
-        Err(GdbError::Connect(self.endpoint, last))
+        Err(EndpointError::Connect(self.endpoint, last))
     }
 }
 
@@ -214,15 +243,24 @@ impl Connection {
     /// `ETIMEDOUT` at the deadline, else what the system says.
     pub fn send(&self, mut bytes: &[u8], deadline_ns: u64) -> Result<(), Errno> {
         while !bytes.is_empty() {
-            let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-            match socket::send(self.socket.as_raw_fd(), bytes, flags) {
-                Ok(sent) => bytes = &bytes[sent..],
-                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLOUT, deadline_ns)?,
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
+            match self.send_some(bytes)? {
+                0 => self.wait(PollFlags::POLLOUT, deadline_ns)?,
+                sent => bytes = &bytes[sent..],
             }
         }
         Ok(())
+    }
+
+    /// Sends as many of `bytes` as there is room for; 0 if there is none at the moment.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn send_some(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        match socket::send(self.socket.as_raw_fd(), bytes, flags) {
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(0),
+            result => result,
+        }
     }
 
     /// Receives at least a byte before `deadline_ns`; 0 at the end of the stream.
@@ -231,12 +269,33 @@ impl Connection {
     /// `ETIMEDOUT` at the deadline, else what the system says.
     pub fn receive(&self, into: &mut [u8], deadline_ns: u64) -> Result<usize, Errno> {
         loop {
-            match socket::recv(self.socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT) {
-                Ok(count) => return Ok(count),
-                Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN, deadline_ns)?,
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
+            match self.receive_some(into)? {
+                Some(count) => return Ok(count),
+                None => self.wait(PollFlags::POLLIN, deadline_ns)?,
             }
+        }
+    }
+
+    /// Receives what is there; `None` if there is nothing at the moment, 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn receive_some(&self, into: &mut [u8]) -> Result<Option<usize>, Errno> {
+        match socket::recv(self.socket.as_raw_fd(), into, MsgFlags::MSG_DONTWAIT) {
+            Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+            result => result.map(Some),
+        }
+    }
+
+    /// Waits until there is something to receive, a signal comes or `timeout_ms` passed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn wait_to_receive(&self, timeout_ms: u16) -> Result<(), Errno> {
+        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, PollTimeout::from(timeout_ms)) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
         }
     }
 
@@ -310,6 +369,9 @@ mod tests {
             Err(error) => Some(error),
         });
         assert!(start.elapsed() < Duration::from_secs(10));
-        assert!(matches!(error, Some(GdbError::Connect(..))), "{error:?}");
+        assert!(
+            matches!(error, Some(EndpointError::Connect(_, Errno::ETIMEDOUT))),
+            "{error:?}"
+        );
     }
 }
