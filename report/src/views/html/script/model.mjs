@@ -3,7 +3,7 @@
 import { calls, calleesOf, callersOf, folded, inverted, outermost } from './calls.mjs'
 import { boxes, ranked } from './boxes.mjs'
 import { functions } from './functions.mjs'
-import { HIDDEN, length, moduleOf, nameOf } from './profile.mjs'
+import { HIDDEN, INLINED, length, MADE, moduleOf, nameOf } from './profile.mjs'
 import { filtered, weigh } from './selection.mjs'
 
 /** What frames may be shown as. */
@@ -113,20 +113,20 @@ function grouped(profile, by, hasLines) {
     if (number === undefined || number === names.length) {
       number = names.push(name) - 1
       modules.push(module)
-      flags.push(by === 'module' ? labels.flags[label] & ~2 : labels.flags[label])
+      flags.push(by === 'module' ? labels.flags[label] & ~INLINED : labels.flags[label])
       numbers.set(key, number)
     }
     groups[label] = number
   }
   const hidden = names.push(HIDDEN) - 1
   modules.push('')
-  flags.push(8)
+  flags.push(MADE)
   return { groups, names, modules, flags, hidden, ranks: ranked(names), known: [] }
 }
 
 function told(profile, label, by, hasLines) {
   const [name, module] = [nameOf(profile, label), moduleOf(profile, label)]
-  if (by === 'module') return [profile.labels.flags[label] & 8 ? name : module || '[unknown]', '']
+  if (by === 'module') return [profile.labels.flags[label] & MADE ? name : module || '[unknown]', '']
   if (by === 'function' && hasLines) return [name.replace(/ \([^()]*:\d+\)$/u, ''), module]
   return [name, module]
 }
