@@ -84,11 +84,20 @@ fn write(
     mut import: impl FnMut([u8; 16], &mut dyn Write) -> Result<Imported, ImportError>,
 ) -> anyhow::Result<Imported> {
     let uuid = fastrand::u128(..).to_le_bytes();
-    let mut imported = None;
-    write_to(&args.output, |out| {
-        imported = Some(import(uuid, out).map_err(io::Error::other)?);
-        Ok(())
-    })?;
+    let (mut imported, mut refused) = (None, None);
+    let written = write_to(&args.output, |out| match import(uuid, out) {
+        Ok(found) => {
+            imported = Some(found);
+            Ok(())
+        }
+        Err(ImportError::Io(error)) => Err(error),
+        Err(error) => Err(io::Error::other(refused.insert(error).to_string())),
+    });
+    // That is no fault of the output.
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    written?;
     Ok(imported.unwrap_or_default())
 }
 

@@ -26,6 +26,8 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
+    // The last thread that had a number, and what it is called.
+    let mut thread = (None, String::new());
     while let Some(line) = lines.next_line()? {
         // A long line has long arguments, of which nothing is kept, but its result is lost with its end.
         let logged = Logged::of(line.bytes);
@@ -50,7 +52,12 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             }
         };
         let name = match logged.task {
-            Thread::Number(_) => b"",
+            Thread::Number(number) => {
+                if thread.0 != Some(number) {
+                    thread = (Some(number), format!("thread {number}"));
+                }
+                thread.1.as_bytes()
+            }
             Thread::Name(name) => name,
         };
         let label = TaskLabel {
