@@ -185,30 +185,19 @@ pub fn import(
     out: &mut dyn Write,
 ) -> Result<Imported, ImportError> {
     let metadata = metadata(format.name, input_name);
-    let read = match format.read {
-        Reads::Stacks(read) => read,
+    match format.read {
+        Reads::Stacks(read) => {
+            let mut importer = Importer::new(out, metadata, uuid);
+            read(input, &mut importer)?;
+            importer.finish(format)
+        }
         Reads::Calls(read) | Reads::Records(read) => {
             let importer = CallImporter::new(out, metadata, uuid);
             let mut imported = import_calls(format, read, input, importer)?;
             imported.is_binary = matches!(format.read, Reads::Records(_));
-            return Ok(imported);
+            Ok(imported)
         }
-    };
-    let mut importer = Importer {
-        out: Some(out),
-        writer: None,
-        metadata,
-        uuid,
-        realtime_ns: None,
-        names: Names::default(),
-        first_ns: None,
-        end_ns: 0,
-        untimed: 0,
-        imported: Imported::default(),
-        chain: Vec::new(),
-    };
-    read(input, &mut importer)?;
-    importer.finish(format)
+    }
 }
 
 /// Reads a folder that uftrace recorded, and writes a recording to `out`.
@@ -293,15 +282,18 @@ pub fn recognize(head: &[u8]) -> Result<&'static Import, String> {
                     said.push(format!("{}: {}", format.name, probe.reason()));
                 }
             }
-            Reads::Stacks(_) => {
+            Reads::Stacks(read) => {
                 let whole = head.split_inclusive(|byte| *byte == b'\n');
                 let whole: Vec<u8> = whole
                     .filter(|line| line.ends_with(b"\n"))
                     .flatten()
                     .copied()
                     .collect();
-                let found = import(format, "", [0; 16], &mut &whole[..], &mut io::sink());
-                match found {
+                let mut sink = io::sink();
+                let mut importer = Importer::new(&mut sink, Metadata::default(), [0; 16]);
+                importer.is_trial = true;
+                let found = read(&mut &whole[..], &mut importer);
+                match found.and_then(|()| importer.finish(format)) {
                     Ok(found) if found.skipped == 0 => best = best.or(Some((0, format))),
                     Ok(found) => said.push(format!(
                         "{}: {} lines are no stack",
@@ -351,6 +343,8 @@ pub(crate) struct Importer<'a> {
     untimed: u64,
     imported: Imported,
     chain: Vec<Frame>,
+    /// Whether the input's format is only looked for: a stack is then one sample, however many it stands for.
+    is_trial: bool,
 }
 
 /// One frame of the input.
@@ -372,6 +366,23 @@ pub(crate) struct Origin {
 }
 
 impl<'a> Importer<'a> {
+    fn new(out: &'a mut dyn Write, metadata: Metadata, uuid: [u8; 16]) -> Importer<'a> {
+        Importer {
+            out: Some(out),
+            writer: None,
+            metadata,
+            uuid,
+            realtime_ns: None,
+            names: Names::default(),
+            first_ns: None,
+            end_ns: 0,
+            untimed: 0,
+            imported: Imported::default(),
+            chain: Vec::new(),
+            is_trial: false,
+        }
+    }
+
     /// Adds `count` samples of a stack, innermost frame first.
     fn stack(
         &mut self,
@@ -379,6 +390,7 @@ impl<'a> Importer<'a> {
         origin: Origin,
         count: u64,
     ) -> Result<(), ImportError> {
+        let count = if self.is_trial { 1 } else { count };
         let all = self.imported.samples.saturating_add(count);
         if all > SAMPLES_MAX {
             let line = self.imported.lines;

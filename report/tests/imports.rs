@@ -210,6 +210,9 @@ fn formats_are_told_by_their_first_lines() {
         assert_eq!(found.map(|format| format.name), Ok(name), "{text}");
         assert!(imported(name, text).is_ok(), "{name}");
     }
+    // However many samples a stack stands for, none is written to tell the format.
+    let found = recognize(b"main;work 99000000\nmain 99000000\n");
+    assert_eq!(found.map(|format| format.name), Ok("folded"));
     let said = recognize(b"hello, world (nothing)\n").err().unwrap();
     for format in IMPORTS {
         assert!(said.contains(&format!("{}: ", format.name)), "{said}");

@@ -85,32 +85,37 @@ def strace(log, dump):
 
 
 def graph(text, dump):
-    calls, lengths = collections.Counter(), collections.Counter()
+    calls, ends = collections.Counter(), collections.Counter()
     begun = re.compile(r".*\| +([^ }(/][^(]*)\(.*(\{|;)\s*(/\*.*)?$")
     ended = re.compile(r"([\d.]+) us +\| +(\}|[^ }(/][^(]*\(.*;)")
-    entries = ends = total = 0
     for line in open(text, errors="replace"):
         found = begun.match(line)
         if found and not line.startswith("#"):
             calls[found.group(1).strip()] += 1
-            entries += 1
         found = ended.search(line)
         if found:
-            ends += 1
-            total += round(float(found.group(1)) * 1000)
-    found, sum_ns, unbegun = collections.Counter(), 0, 0
+            ends[round(float(found.group(1)) * 1000)] += 1
+    found, lengths, unbegun = collections.Counter(), collections.Counter(), 0
     for _, _, complete, start, length, _, name in spans(dump):
         # What ends without a beginning isn't called in the text.
         is_begun = complete or length is None
         found[name] += 1 if is_begun else 0
         unbegun += 0 if is_begun else 1
-        sum_ns += length or 0
+        if length is not None:
+            lengths[length] += 1
     equal("calls", calls, found)
-    # Ends without a name and without a beginning are told, and nothing can be made of them.
-    nameless = total - sum_ns
-    print(f"lengths: {ends} ends, {unbegun} of calls that began before; {sum_ns} of {total} ns")
-    if nameless < 0 or nameless > total * 0.001:
-        sys.exit(f"{nameless} ns of {total} are missing")
+    invented = lengths - ends
+    if invented:
+        sys.exit(f"lengths that the trace doesn't have: {dict(invented)} ns")
+    # Ends without a name and without a beginning become no calls, and each is counted as a trouble.
+    left, troubles = ends - lengths, 0
+    for line in open(dump, errors="replace"):
+        total = re.match(r'total name="troubles" value=(\d+)', line)
+        troubles = int(total.group(1)) if total else troubles
+    print(f"lengths: {ends.total()} ends, {unbegun} of calls that began before; {left.total()} of no call, "
+          f"{troubles} troubles counted")
+    if left.total() > troubles:
+        sys.exit(f"ends of {dict(left)} ns are in no call, and only {troubles} troubles were counted")
 
 
 def functions(text, dump):

@@ -68,7 +68,7 @@ fn rows(block: &uprof::Block<'_>) -> u64 {
     let mut rows = spans.rows();
     let mut count = 0;
     while let Some(row) = rows.next_row().expect("what we wrote is whole") {
-        let span = row.span(&spans);
+        let span = spans.named(row);
         assert!(span.depth < 1024);
         count += 1;
     }
