@@ -18,13 +18,28 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
+/// The same of recordings of calls, which are all in the dump.
+const TRACES: &[(&str, &[&str])] = &[
+    ("dump.txt", &["dump"]),
+    ("folded.txt", &["export", "--format", "folded"]),
+];
+
+fn is_trace(file: &Path) -> bool {
+    let name = file.file_name().unwrap().to_string_lossy();
+    name.starts_with("trace-")
+}
+
+fn reports(file: &Path) -> &'static [(&'static str, &'static [&'static str])] {
+    if is_trace(file) { TRACES } else { REPORTS }
+}
+
 /// The recordings, in order of name.
 fn recordings() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(corpus()).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ending| ending == "uprof"));
     files.sort();
-    assert!(files.len() >= 4, "the corpus is there: {files:?}");
+    assert!(files.len() >= 8, "the corpus is there: {files:?}");
     files
 }
 
@@ -33,8 +48,11 @@ fn print(file: &Path, arguments: &[&str]) -> Vec<u8> {
     command
         .args(arguments)
         .arg(file.file_name().unwrap())
-        .arg("--no-search");
-    command.current_dir(corpus());
+        .current_dir(corpus());
+    if arguments == ["dump"] {
+        return finish(command);
+    }
+    command.arg("--no-search");
     let mut images: Vec<PathBuf> = std::fs::read_dir(corpus().join("images"))
         .unwrap()
         .map(|e| e.unwrap().path())
@@ -45,6 +63,10 @@ fn print(file: &Path, arguments: &[&str]) -> Vec<u8> {
             .arg("--elf")
             .arg(Path::new("images").join(image.file_name().unwrap()));
     }
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Vec<u8> {
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -59,7 +81,7 @@ fn reports_are_the_golden_ones() {
     let bless = std::env::var_os("UNIPROF_BLESS").is_some();
     let mut wrong = Vec::new();
     for file in recordings() {
-        for (ending, arguments) in REPORTS {
+        for (ending, arguments) in reports(&file) {
             let name = format!("{}.{ending}", file.file_stem().unwrap().to_string_lossy());
             let golden = corpus().join("golden").join(name);
             let printed = print(&file, arguments);
@@ -102,6 +124,34 @@ fn with_threads(file: &Path, arguments: &[&str], threads: &str) -> Vec<u8> {
         .arg("--no-search")
         .arg(file);
     command.output().unwrap().stdout
+}
+
+/// What was written of a trace when its import was killed is all there.
+#[test]
+fn calls_survive_a_cut_file_and_its_recovery() {
+    let folder = tempfile::tempdir().unwrap();
+    let spans = |dump: Vec<u8>| -> Vec<String> {
+        let text = String::from_utf8(dump).unwrap();
+        let spans = text.lines().filter(|line| line.starts_with("span "));
+        spans.map(str::to_owned).collect()
+    };
+    for file in recordings().into_iter().filter(|file| is_trace(file)) {
+        let whole = std::fs::read(&file).unwrap();
+        let (cut, out) = (folder.path().join("cut"), folder.path().join("out"));
+        // In the middle of the record of its end.
+        std::fs::write(&cut, &whole[..whole.len() - 20]).unwrap();
+        let recover = |from: &Path| {
+            let mut command = Command::new(cargo_bin("uniprof"));
+            command.arg("recover").arg(from).arg("-o").arg(&out);
+            finish(command)
+        };
+        recover(&cut);
+        let expected = spans(print(&file, &["dump"]));
+        assert!(expected.len() >= 7, "{file:?}");
+        let mut command = Command::new(cargo_bin("uniprof"));
+        command.arg("dump").arg(&out);
+        assert_eq!(spans(finish(command)), expected, "{file:?}");
+    }
 }
 
 /// The shares of `calls.c` are known: `often` has twice the steps of `seldom`.

@@ -6,7 +6,6 @@ use crate::take::{Take, put_piece};
 use std::path::PathBuf;
 use std::sync::Arc;
 use uniprof_report::images::{Image, ImageAddress, Line, SymbolTable};
-use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::stacks::{Embedded, LineTable};
 use uniprof_report::unwind::RuleTable;
 use uprof::image::ImageIdentity;
@@ -33,7 +32,6 @@ pub fn files() -> Vec<Vec<u8>> {
         .iter()
         .filter_map(|path| std::fs::read(path).ok())
         .collect();
-    files.extend(traced());
     // Short ones first: they take the least time.
     files.sort_by_key(Vec::len);
     files
@@ -44,16 +42,6 @@ const TRACE: &[u8] = b"# tracer: function_graph\n 0)               |  main() {\n
     \x20 0)   0.07 us     |    walk();\n 0)               |    open() {\n 0) @ 208173.1 us |  } /* main */\n\
     # CPU  DURATION\n128)   0.071 us    |  main.(*T).run();\n128)   0.071 us    |  } /* before */\n\
     \x20 1)               |  <a as b>::c() {\n";
-
-/// A recording of calls.
-fn traced() -> Option<Vec<u8>> {
-    let format = IMPORTS
-        .iter()
-        .find(|format| format.name == "nanos-ftrace")?;
-    let mut out = Vec::new();
-    import(format, "trace.txt", [9; 16], &mut &TRACE[..], &mut out).ok()?;
-    Some(out)
-}
 
 /// Longer recordings take too long each, and are no richer.
 const MOST_UNPACKED_BYTES: usize = 24 << 10;
