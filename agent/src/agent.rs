@@ -1,7 +1,7 @@
-//! What the guest has of the agent: memory that it gave once, and the function that its timer interrupt calls.
+//! The guest's side of the agent: the memory that it provides once, and the function that its timer interrupt calls.
 //!
-//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never wait,
-//! fault, or take longer than its bounds on frames and bytes allow.
+//! Enters: interrupted registers. Leaves: records in rings (docs/agent-protocol.md, section 6.1). Must never block or
+//! fault, and its time is bounded by the limits on frames and bytes.
 
 use crate::machine::cycles;
 use crate::ring::{CONTROL_WORDS, Ring};
@@ -9,42 +9,42 @@ use crate::walk::{self, Memory, Stop};
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Most vCPUs of a guest.
+/// Limit on vCPUs of a guest.
 pub const MOST_VCPUS: u32 = 256;
-/// Most callers of a sample.
+/// Limit on return addresses of a sample.
 pub const MOST_FRAMES: u32 = 256;
-/// Most stack bytes of a sample.
+/// Limit on stack bytes of a sample.
 pub const MOST_STACK_BYTES: u32 = 16384;
 
-/// Words of a record before callers and stack.
+/// Words of a record before return addresses and stack.
 pub(crate) const FIXED_WORDS: usize = 7;
 const COST_WORD: u64 = 6;
 
-/// What the agent tells of its guest.
+/// Facts about the guest, which the agent sends in its hello.
 #[derive(Debug, Clone)]
 pub struct Guest<'a> {
-    /// Its name; 64 bytes of it are told.
+    /// Name; the first 64 bytes are sent.
     pub name: &'a str,
-    /// Build-id of its image, empty where it has none; 32 bytes of it are told.
+    /// Build-id of the image, empty if it has none; the first 32 bytes are sent.
     pub build_id: &'a [u8],
-    /// Addresses of the image's code as it is loaded, empty where they aren't known.
+    /// Address range of the image's code as loaded, empty if unknown.
     pub code: Range<u64>,
-    /// Where that code is in the image's file.
+    /// Offset of that code in the image's file.
     pub code_offset: u64,
-    /// How many vCPUs it has, of which each has a share of the memory.
+    /// Number of vCPUs. Each has an equal part of the memory.
     pub vcpus: u32,
-    /// Its clock, one for all vCPUs, which an interrupt may read.
+    /// A clock common to all vCPUs, which an interrupt may read.
     pub clock: fn() -> u64,
-    /// Ticks of that clock in a second.
+    /// Frequency of that clock (Hz).
     pub clock_hz: u64,
-    /// Ticks of [`cycles`] in a second; 0 where that isn't known.
+    /// Frequency of [`cycles`] (Hz); 0 if unknown.
     pub cycles_hz: u64,
-    /// How often the timer interrupt comes in a second; 0 where that isn't known.
+    /// Frequency of the timer interrupt (Hz); 0 if unknown.
     pub timer_hz: u32,
 }
 
 impl Default for Guest<'_> {
-    /// A guest of one vCPU and no name, whose clock is [`cycles`], taken for one of 1 GHz.
+    /// A guest with one vCPU and no name; its clock is [`cycles`] at an assumed 1 GHz.
     fn default() -> Self {
         Guest {
             name: "",
@@ -60,7 +60,7 @@ impl Default for Guest<'_> {
     }
 }
 
-/// Registers that the timer interrupted.
+/// Registers at the moment of the interrupt.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Registers {
@@ -72,11 +72,11 @@ pub struct Registers {
     pub fp: u64,
     /// Link register (x30); 0 on x86-64.
     pub lr: u64,
-    /// Not 0 where the vCPU was idle: it waited for an interrupt.
+    /// Not 0 if the vCPU was idle, waiting for an interrupt.
     pub idle: u64,
 }
 
-/// Why there can be no agent.
+/// Why an agent can't be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The guest has no vCPU, or more than [`MOST_VCPUS`].
@@ -98,22 +98,22 @@ pub struct Agent<'m, M> {
     period_ticks: AtomicU64,
     frames: AtomicU32,
     stack_bytes: AtomicU32,
-    /// Whether a session has a client.
+    /// Whether a client is attached.
     is_taken: AtomicBool,
 }
 
 impl<'m, M: Memory> Agent<'m, M> {
-    /// Words of memory for so many vCPUs, in each of whose rings there is room for `samples` of `frames` callers and
+    /// Memory needed for `vcpus` (words), if each ring holds `samples` samples of `frames` return addresses and
     /// `stack_bytes`.
     pub const fn words(vcpus: usize, samples: usize, frames: usize, stack_bytes: usize) -> usize {
         let ring = samples * (FIXED_WORDS + frames + stack_bytes.div_ceil(8));
         vcpus * (CONTROL_WORDS + ring.next_power_of_two())
     }
 
-    /// An agent with rings in `memory`, which must be zeros, that reads stacks through `stacks`.
+    /// An agent with its rings in `memory`, which must be zeroed; stacks are read through `stacks`.
     ///
     /// # Errors
-    /// What of that can't be.
+    /// [`Refused`].
     pub fn new(memory: &'m [AtomicU64], guest: Guest<'m>, stacks: M) -> Result<Self, Refused> {
         if guest.vcpus == 0 || guest.vcpus > MOST_VCPUS {
             return Err(Refused::Vcpus);
@@ -147,10 +147,10 @@ impl<'m, M: Memory> Agent<'m, M> {
         Ring::over(memory.get(..self.words_each)?, FIXED_WORDS + 1)
     }
 
-    /// Takes a sample of `vcpu`, if one is due; says whether it did. To be called by that vCPU's timer interrupt, and
-    /// not again before it has returned.
+    /// Takes a sample of `vcpu` if one is due, and returns whether it did. Called by that vCPU's timer interrupt; not
+    /// reentrant.
     ///
-    /// Costs a load where nobody has attached; else at most [`MOST_FRAMES`] steps and [`MOST_STACK_BYTES`] bytes.
+    /// Costs one load while no client is attached, else at most [`MOST_FRAMES`] steps and [`MOST_STACK_BYTES`] bytes.
     #[inline]
     pub fn sample(&self, vcpu: u32, registers: &Registers) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -219,18 +219,18 @@ impl<'m, M: Memory> Agent<'m, M> {
         self.epoch.load(Ordering::Relaxed) & 1 == 1
     }
 
-    /// A session has a client: only one can. Rings are its own from here to [`Agent::leave`].
+    /// Attaches a session's client, if none is attached. The rings are its own until [`Agent::leave`].
     pub(crate) fn enter(&self) -> bool {
         !self.is_taken.swap(true, Ordering::Acquire)
     }
 
-    /// Its client is gone.
+    /// Detaches the client.
     pub(crate) fn leave(&self) {
         self.stop();
         self.is_taken.store(false, Ordering::Release);
     }
 
-    /// Lets samples be taken; returns period, frames and stack bytes as they will be.
+    /// Starts sampling; returns the period, frames and stack bytes that will be used.
     pub(crate) fn start(&self, period_ns: u64, frames: u32, stack_bytes: u32) -> (u64, u32, u32) {
         self.stop();
         for vcpu in 0..self.guest.vcpus {
@@ -248,7 +248,7 @@ impl<'m, M: Memory> Agent<'m, M> {
         (period_ns, frames, stack_bytes)
     }
 
-    /// No more are taken.
+    /// Stops sampling.
     pub(crate) fn stop(&self) {
         // Only the session that entered comes here.
         if self.is_sampling() {

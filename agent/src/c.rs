@@ -1,7 +1,7 @@
 //! The agent for guests in C, one in a guest: `include/uniprof_agent.h` says what each function takes. Built as a
 //! static library, with the feature `c`, for a target without a system.
 //!
-//! Enters: pointers that the guest vouches for. Leaves: calls of the crate.
+//! Enters: pointers that the guest declares valid. Leaves: calls of the crate.
 
 use crate::agent::{Agent, Guest, Refused, Registers};
 use crate::machine::{Stack, Stacks};
@@ -42,12 +42,12 @@ pub struct CStream {
 #[repr(C)]
 pub struct CSession([u64; 160]);
 
-/// As tests/bare_metal/guest.c has it of the header.
+/// The size in the header; tests/bare_metal/guest.c compares them.
 const _: () = assert!(size_of::<CGuest>() == 96 && size_of::<CStream>() == 24);
 const _: () = assert!(size_of::<Session>() <= size_of::<CSession>());
 const _: () = assert!(align_of::<Session>() <= align_of::<CSession>());
 
-/// The agent, once there is one.
+/// The agent, after `uniprof_agent_init`.
 struct Global {
     is_there: AtomicBool,
     agent: UnsafeCell<Option<Agent<'static, Stacks<'static>>>>,
@@ -67,12 +67,12 @@ fn agent() -> Option<&'static Agent<'static, Stacks<'static>>> {
     if !GLOBAL.is_there.load(Ordering::Acquire) {
         return None;
     }
-    // SAFETY: it is there, so that nobody writes to it any more.
+    // SAFETY: it is initialised, and not written to again.
     unsafe { &*GLOBAL.agent.get() }.as_ref()
 }
 
 fn clock() -> u64 {
-    // SAFETY: only an agent that is there, or that is made by the only one who writes, asks for the time.
+    // SAFETY: called by an initialised agent, or by the one thread that initialises it.
     let clock = unsafe { *GLOBAL.clock.get() };
     clock.map_or(0, |clock| clock())
 }
@@ -103,7 +103,7 @@ impl Stream for CStream {
 /// `uniprof_agent_init` of the header.
 ///
 /// # Safety
-/// As the header says: called once, before the others; all that is pointed to stays, and the memory is nobody else's.
+/// As the header says: called once, before the others; pointers stay valid, and nothing else uses the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uniprof_agent_init(
     memory: *mut u64,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn uniprof_agent_init(
     if GLOBAL.is_there.load(Ordering::Acquire) {
         return -1;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract.
     let memory = unsafe { slice::from_raw_parts(memory.cast::<AtomicU64>(), words as usize) };
     // SAFETY: as above.
     let guest = unsafe { &*guest };
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn uniprof_agent_init(
     };
     match Agent::new(memory, told, stacks) {
         Ok(agent) => {
-            // SAFETY: it is not there yet, and this is called once.
+            // SAFETY: not initialised yet, and this is called once.
             unsafe { *GLOBAL.clock.get() = Some(guest.clock) };
             // SAFETY: as above.
             unsafe { *GLOBAL.agent.get() = Some(agent) };
@@ -160,11 +160,11 @@ pub unsafe extern "C" fn uniprof_agent_init(
 /// `uniprof_agent_sample` of the header.
 ///
 /// # Safety
-/// `registers` point to such.
+/// `registers` points to valid registers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uniprof_agent_sample(vcpu: u32, registers: *const Registers) {
     if let Some(agent) = agent() {
-        // SAFETY: the caller's promise.
+        // SAFETY: by this function's contract.
         let registers = unsafe { &*registers };
         agent.sample(vcpu, registers);
     }
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn uniprof_session_serve(
     session: *mut CSession,
     stream: *mut CStream,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract.
     let session = unsafe { &mut *session.cast::<Session>() };
     // SAFETY: as above.
     let stream = unsafe { &mut *stream };
@@ -209,14 +209,14 @@ pub unsafe extern "C" fn uniprof_session_serve(
 /// As for [`uniprof_session_serve`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uniprof_session_end(session: *mut CSession) {
-    // SAFETY: the caller's promise.
+    // SAFETY: by this function's contract.
     let session = unsafe { &mut *session.cast::<Session>() };
     if let Some(agent) = agent() {
         session.end(agent);
     }
 }
 
-/// No input leads here; if it did, the guest would find its vCPU here.
+/// Not reachable by any input; a debugger would find the vCPU here.
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

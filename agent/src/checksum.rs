@@ -1,4 +1,4 @@
-//! CRC-32C of frames (docs/agent-protocol.md, section 2), four bits at a time: a table of 64 bytes.
+//! CRC-32C of frames (docs/agent-protocol.md, section 2), four bits at a time with a table of 64 bytes.
 
 /// The reflected polynomial (RFC 3720, 12.1).
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -21,7 +21,7 @@ const fn table() -> [u32; 16] {
     table
 }
 
-/// A checksum under way.
+/// State of a checksum.
 #[derive(Clone, Copy)]
 pub(crate) struct Checksum(u32);
 

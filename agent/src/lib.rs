@@ -1,8 +1,8 @@
 //! A sampling profiler inside a guest, to which a recorder attaches over any byte stream.
 //!
-//! The guest gives memory once and calls two functions: [`Agent::sample`] from its timer interrupt, with the
-//! interrupted registers, and [`Session::serve`] from any thread that may read and write a byte stream. Nothing is
-//! sampled, and an interrupt costs one load, until somebody attaches; a client that goes away ends it.
+//! The guest provides memory once and calls two functions: [`Agent::sample`] from its timer interrupt, with the
+//! interrupted registers, and [`Session::serve`] from any thread that may read and write a byte stream. Until a client
+//! attaches nothing is sampled, and an interrupt costs one load; sampling ends when the client goes away.
 //!
 //! No allocation, no dependency, no floating point. The protocol is `docs/agent-protocol.md`, whose sections are cited
 //! here; this crate shares no code with the recorder.
@@ -20,7 +20,7 @@
 //!     }
 //! }
 //!
-//! /// A stream on which nobody says anything.
+//! /// A stream without a client.
 //! struct Quiet;
 //!
 //! impl Stream for Quiet {

@@ -1,29 +1,29 @@
-//! What only `unsafe` can do: read a word of a stack, and the processor's counter.
+//! Operations that need `unsafe`: reading a word of a stack, and the processor's counter.
 //!
-//! Enters: ranges that the guest vouches for. Leaves: words inside them. Must never read anything else.
+//! Enters: ranges that the guest declares readable. Leaves: words inside them. Must never read anything else.
 
 use crate::walk::Memory;
 
-/// Addresses that are a stack.
+/// The address range of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Stack {
-    /// The first.
+    /// First address.
     pub start: u64,
-    /// The one behind the last.
+    /// Address behind the last byte.
     pub end: u64,
 }
 
-/// Ranges of addresses that are stacks, mapped for as long as the agent lives.
+/// Address ranges of stacks, mapped as long as the agent lives.
 #[derive(Debug, Clone, Copy)]
 pub struct Stacks<'a>(&'a [Stack]);
 
 impl<'a> Stacks<'a> {
-    /// Takes ranges of which every byte can be read at any time.
+    /// Reads from `ranges`, every byte of which is always readable.
     ///
     /// # Safety
-    /// All of `ranges` must stay mapped and readable by every vCPU for as long as this lives. What is there may change
-    /// while it is read: a word that is torn is told as it is.
+    /// All of `ranges` must stay mapped and readable by every vCPU for as long as this lives. Their
+    /// contents may change during a read: a torn word is reported as read.
     pub const unsafe fn new(ranges: &'a [Stack]) -> Self {
         Stacks(ranges)
     }
@@ -38,7 +38,7 @@ impl Memory for Stacks<'_> {
             return None;
         }
         let place = address as usize as *const u64;
-        // SAFETY: aligned, and inside a range that whoever called `new` vouches for.
+        // SAFETY: aligned, and inside a range that the caller of `new` declared readable.
         Some(unsafe { place.read_volatile() })
     }
 }
@@ -47,7 +47,7 @@ impl Memory for Stacks<'_> {
 pub fn cycles() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has it; a guest that forbids it to user code (CR4.TSD) is none of ours.
+        // SAFETY: every x86-64 processor has it; where CR4.TSD forbids it, the agent must run in the kernel.
         unsafe { core::arch::x86_64::_rdtsc() }
     }
     #[cfg(target_arch = "aarch64")]

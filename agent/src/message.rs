@@ -1,17 +1,17 @@
-//! Frames on the wire (docs/agent-protocol.md, sections 2 and 3): what a client says is found among bytes that may be
-//! anything, and answers get their header.
+//! Frames of the protocol (docs/agent-protocol.md, sections 2 and 3): messages of a client are found in an untrusted
+//! byte stream, and the agent's messages get their headers.
 
 use crate::checksum::Checksum;
 
-/// Bytes before a payload: magic, kind, 0, length, checksum.
+/// Size of a frame's header (bytes): magic, kind, 0, length, checksum.
 pub(crate) const HEADER_BYTES: usize = 12;
 const MAGIC: [u8; 2] = *b"uA";
-/// Longest payload of a client's message.
+/// Longest payload of a client's message (bytes).
 const MOST_ASKED_BYTES: usize = 32;
 /// Version of the protocol.
 pub(crate) const VERSION: u16 = 1;
 
-/// Kinds of messages of the agent.
+/// Kinds of the agent's messages.
 pub(crate) const HELLO: u8 = 0x81;
 pub(crate) const BUSY: u8 = 0x82;
 pub(crate) const STATE: u8 = 0x83;
@@ -19,7 +19,7 @@ pub(crate) const SAMPLE: u8 = 0x84;
 pub(crate) const LOSSES: u8 = 0x85;
 pub(crate) const CLOCK: u8 = 0x86;
 
-/// What a client says.
+/// A client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     Attach {
@@ -35,7 +35,7 @@ pub(crate) enum Asked {
         number: u64,
     },
     Detach,
-    /// A sound message of a later version.
+    /// A valid message of a later version's kind.
     Unknown,
 }
 
@@ -48,7 +48,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Asked {
-    /// A payload may be longer than its kind needs: a later version's.
+    /// Parses a payload. It may be longer than expected, as later versions add fields.
     fn of(kind: u8, payload: &[u8]) -> Option<Asked> {
         Some(match kind {
             1 => Asked::Attach {
@@ -69,7 +69,7 @@ impl Asked {
     }
 }
 
-/// What came and is not understood yet: at most one message.
+/// Received bytes that are not parsed yet: at most one message.
 pub(crate) struct Input {
     bytes: [u8; HEADER_BYTES + MOST_ASKED_BYTES],
     count: usize,
@@ -83,17 +83,17 @@ impl Input {
         }
     }
 
-    /// Where the next bytes go.
+    /// The free part, for the next bytes.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.count..]
     }
 
-    /// So many came.
+    /// Adds `count` bytes that were written to [`Self::room`].
     pub fn grow(&mut self, count: usize) {
         self.count = (self.count + count).min(self.bytes.len());
     }
 
-    /// Whether a message may be there.
+    /// Whether there are enough bytes for a message.
     pub fn may_have_message(&self) -> bool {
         self.count >= HEADER_BYTES
     }
@@ -103,11 +103,11 @@ impl Input {
         self.count -= count;
     }
 
-    /// The next message, if it is there as a whole. What is none is thrown away.
+    /// The next complete message. Bytes that begin none are discarded.
     pub fn next(&mut self) -> Option<Asked> {
         loop {
             let here = &self.bytes[..self.count];
-            // From where on this can be a message.
+            // The next place at which a message can begin.
             let is_start = |&at: &usize| {
                 let rest = &here[at..];
                 rest[0] == MAGIC[0] && rest.get(1).is_none_or(|&second| second == MAGIC[1])
@@ -137,7 +137,7 @@ impl Input {
     }
 }
 
-/// The header of a message of `kind` whose payload is `length` bytes, with `payload_of` adding them to its checksum.
+/// The header of a message of `kind` with a payload of `length` bytes, which `payload_of` adds to the checksum.
 pub(crate) fn header(
     kind: u8,
     length: u32,

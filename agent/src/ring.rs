@@ -1,12 +1,12 @@
-//! A ring of words for each vCPU, over memory that the guest gave: one writer, which is that vCPU's interrupt, and one
-//! reader, which is the session that is attached.
+//! A single-producer, single-consumer ring of 64-bit words per vCPU, in memory that the guest provides. The producer is
+//! that vCPU's timer interrupt, the consumer is the attached session.
 //!
-//! A record is whole words, the first of which has their number in its low 16 bits. The writer never waits: what finds
-//! no room is counted.
+//! A record is a whole number of words; the low 16 bits of the first one hold that number. The producer never waits:
+//! records that don't fit are counted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Words before a ring's own: counts that only grow, and what the writer keeps for itself.
+/// Header of a ring (words): counters that only grow, and the producer's own state.
 pub(crate) const CONTROL_WORDS: usize = 8;
 const HEAD: usize = 0;
 const TAIL: usize = 1;
@@ -25,7 +25,7 @@ pub(crate) struct Ring<'m> {
 }
 
 impl<'m> Ring<'m> {
-    /// A ring over all of `memory`, of which a power of two is used; `None` where that is too little.
+    /// A ring in `memory`, of which the largest power of two is used; `None` if it is too small.
     pub fn over(memory: &'m [AtomicU64], least_words: usize) -> Option<Self> {
         let (control, words) = memory.split_at_checked(CONTROL_WORDS)?;
         let used = 1usize.checked_shl(words.len().checked_ilog2()?)?;
@@ -44,12 +44,12 @@ impl<'m> Ring<'m> {
     }
 
     fn word(&self, position: u64) -> &AtomicU64 {
-        // The number of words is a power of two.
+        // The capacity is a power of two.
         &self.words[position as usize & (self.words.len() - 1)]
     }
 
-    /// Writer: whether a sample is due at `now`, in a period of `period` ticks: once in each, anywhere in it, so that
-    /// work in step with the timer does not stay in step with the samples.
+    /// Producer: whether a sample is due at `now`. One is due in each period of `period` ticks, at a random moment in
+    /// it, so that sampling doesn't run in step with periodic work.
     pub fn is_due(&self, epoch: u64, now: u64, period: u64) -> bool {
         if self.get(EPOCH) != epoch {
             self.set(EPOCH, epoch);
@@ -57,7 +57,7 @@ impl<'m> Ring<'m> {
         }
         let due = self.get(DUE);
         if now < due {
-            // A clock that was set back begins anew.
+            // The clock was set back: start over.
             if due - now > period.saturating_mul(2) {
                 self.begin_period(now, period);
             }
@@ -81,7 +81,7 @@ impl<'m> Ring<'m> {
         self.set(DUE, start.saturating_add(into as u64));
     }
 
-    /// Writer: begins a record.
+    /// Producer: begins a record.
     pub fn begin(self) -> Record<'m> {
         let head = self.get(HEAD);
         let used = head.wrapping_sub(self.control[TAIL].load(Ordering::Acquire));
@@ -93,7 +93,7 @@ impl<'m> Ring<'m> {
         }
     }
 
-    /// Reader: the length of the oldest record; `None` where there is none.
+    /// Consumer: the length of the oldest record (words); `None` if the ring is empty.
     pub fn oldest(&self) -> Option<u64> {
         let head = self.control[HEAD].load(Ordering::Acquire);
         let there = head.wrapping_sub(self.get(TAIL));
@@ -102,33 +102,33 @@ impl<'m> Ring<'m> {
         }
         let length = self.peek(0) & 0xffff;
         if length == 0 || length > there {
-            // Somebody else wrote into our memory.
+            // The memory was overwritten by someone else.
             self.forget_all();
             return None;
         }
         Some(length)
     }
 
-    /// Reader: a word of the oldest record.
+    /// Consumer: a word of the oldest record.
     pub fn peek(&self, index: u64) -> u64 {
         self.word(self.get(TAIL).wrapping_add(index))
             .load(Ordering::Relaxed)
     }
 
-    /// Reader: gives the room of the oldest record back.
+    /// Consumer: frees the oldest record.
     pub fn advance(&self, length: u64) {
         let tail = self.get(TAIL).wrapping_add(length);
         self.control[TAIL].store(tail, Ordering::Release);
     }
 
-    /// Reader: forgets all records, and all losses.
+    /// Consumer: discards all records and the count of losses.
     pub fn forget_all(&self) {
         let head = self.control[HEAD].load(Ordering::Acquire);
         self.control[TAIL].store(head, Ordering::Release);
         self.set(TOLD, self.get(LOST));
     }
 
-    /// Reader: how many found no room since the last call.
+    /// Consumer: records that didn't fit since the last call.
     pub fn take_lost(&self) -> u64 {
         let lost = self.get(LOST);
         let new = lost.wrapping_sub(self.get(TOLD));
@@ -137,7 +137,7 @@ impl<'m> Ring<'m> {
     }
 }
 
-/// A record under way, which the reader does not see before [`Record::end`].
+/// A record being written; the consumer sees it after [`Record::end`].
 pub(crate) struct Record<'m> {
     ring: Ring<'m>,
     head: u64,
@@ -146,7 +146,7 @@ pub(crate) struct Record<'m> {
 }
 
 impl Record<'_> {
-    /// Adds a word; false where there is no room.
+    /// Appends a word; `false` if there is no room.
     pub fn push(&mut self, word: u64) -> bool {
         if self.count == self.room {
             return false;
@@ -156,25 +156,25 @@ impl Record<'_> {
         true
     }
 
-    /// Changes a word.
+    /// Overwrites a word.
     pub fn set(&mut self, index: u64, word: u64) {
         self.ring
             .word(self.head.wrapping_add(index))
             .store(word, Ordering::Relaxed);
     }
 
-    /// Words so far.
+    /// Words written so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Hands it over.
+    /// Makes the record visible to the consumer.
     pub fn end(self) {
         let head = self.head.wrapping_add(self.count);
         self.ring.control[HEAD].store(head, Ordering::Release);
     }
 
-    /// Gives it up for want of room.
+    /// Discards the record for lack of room, and counts it.
     pub fn lose(self) {
         self.ring.set(LOST, self.ring.get(LOST).wrapping_add(1));
     }
@@ -246,12 +246,12 @@ mod tests {
         let gaps: Vec<u64> = due.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.iter().all(|gap| (1..2100).contains(gap)));
         assert!(gaps.iter().any(|&gap| gap < 300) && gaps.iter().any(|&gap| gap > 1700));
-        // A period that is shorter than the timer's: each tick has one.
+        // A period shorter than the timer's: a sample on each tick.
         assert_eq!(
             (0..100).filter(|tick| ring.is_due(3, tick * 10, 3)).count(),
             99
         );
-        // A clock that is set back is no reason to stop.
+        // Sampling goes on after the clock is set back.
         assert!((0..300).any(|tick| ring.is_due(3, tick, 100)));
     }
 

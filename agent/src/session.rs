@@ -1,8 +1,7 @@
-//! The agent's side of a connection (docs/agent-protocol.md): any thread that may read and write a byte stream drives
-//! it, by calling [`Session::serve`] again and again.
+//! The agent's side of a connection (docs/agent-protocol.md). Any thread that may do I/O drives it by calling
+//! [`Session::serve`] repeatedly.
 //!
-//! Enters: bytes of a client, who may be anybody. Leaves: bytes. Never waits: a stream that has nothing or takes
-//! nothing says so.
+//! Enters: bytes from an untrusted client. Leaves: bytes. Never blocks: [`Stream`] is non-blocking.
 
 use crate::agent::{Agent, MOST_FRAMES, MOST_STACK_BYTES};
 use crate::checksum::Checksum;
@@ -13,58 +12,58 @@ use crate::walk::Memory;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
-/// How many bytes were read or written; 0 where there is nothing to read, or no room, at the moment.
+/// Bytes read or written; 0 if there is nothing to read, or no room, at the moment.
 pub type Io = Result<usize, Gone>;
 
-/// A byte stream that never waits.
+/// A non-blocking byte stream.
 pub trait Stream {
-    /// Reads what is there, into the beginning of `into`.
+    /// Reads available bytes into the beginning of `into`.
     ///
     /// # Errors
-    /// [`Gone`] where nothing will come any more.
+    /// [`Gone`] if the other end has closed the stream.
     fn read(&mut self, into: &mut [u8]) -> Io;
 
     /// Writes as many of `bytes` as there is room for.
     ///
     /// # Errors
-    /// [`Gone`] where nobody will read any more.
+    /// [`Gone`] if the other end has closed the stream.
     fn write(&mut self, bytes: &[u8]) -> Io;
 }
 
-/// What to do next.
+/// What the caller of [`Session::serve`] does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Call again soon: there was something to do.
     Busy,
-    /// Call again in a while, some milliseconds or when the stream is ready.
+    /// Call again in some milliseconds, or when the stream is ready.
     Idle,
-    /// Close the stream; for the next one, or a line that can't be closed, make a new session.
+    /// Close the stream. The next connection, or a serial line that can't be closed, needs a new session.
     Ended,
 }
 
-/// Seconds without a sound message after which a client is gone.
+/// Seconds without a valid message after which a client counts as gone.
 const SILENCE_SECONDS: u64 = 5;
 const OUTPUT_BYTES: usize = 1024;
-/// Room that any answer but a sample takes at the most.
+/// Size limit of all messages but samples (bytes).
 const ANSWER_BYTES: usize = 256;
 const NAME_BYTES: usize = 64;
 const BUILD_ID_BYTES: usize = 32;
-/// Messages that are answered in a call.
+/// Messages answered in one call.
 const MOST_ANSWERS: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Nobody has said a word.
+    /// No client has attached yet.
     Waiting,
     /// A client has attached.
     Attached,
-    /// What was sampled before it stopped is still to be sent.
+    /// Sampling has stopped; samples taken before are still to be sent.
     Draining,
-    /// Another one has, which is said before the end.
+    /// Another client is attached: this one is told so, then the session ends.
     Refused,
 }
 
-/// A sample on its way out.
+/// A sample being sent.
 #[derive(Clone, Copy)]
 struct Sending {
     vcpu: u32,
@@ -77,7 +76,7 @@ pub struct Session {
     state: State,
     input: Input,
     output: [u8; OUTPUT_BYTES],
-    /// What of the output is to be written.
+    /// The part of the output still to be written.
     from: usize,
     to: usize,
     sending: Option<Sending>,
@@ -92,7 +91,7 @@ impl Default for Session {
 }
 
 impl Session {
-    /// A session with whoever comes.
+    /// A session for the next client.
     pub const fn new() -> Self {
         Session {
             state: State::Waiting,
@@ -106,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Reads, answers and writes what can be without waiting. Whoever drops a session before it has [`Step::Ended`]
-    /// calls [`Session::end`], or the agent goes on sampling for nobody.
+    /// Reads, answers and writes as much as possible without blocking. A session that is dropped before
+    /// [`Step::Ended`] needs [`Session::end`], or the agent goes on sampling without a client.
     pub fn serve<M: Memory>(&mut self, agent: &Agent<'_, M>, stream: &mut impl Stream) -> Step {
         match self.pass(agent, stream) {
             Ok(step) => step,
@@ -118,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Ends it: samples are no longer taken for its client.
+    /// Ends the session, and with it sampling for its client.
     pub fn end<M: Memory>(&mut self, agent: &Agent<'_, M>) {
         if matches!(self.state, State::Attached | State::Draining) {
             agent.leave();
@@ -149,7 +148,7 @@ impl Session {
             self.answer(agent, asked)?;
         }
         let limit = agent.guest.clock_hz.saturating_mul(SILENCE_SECONDS);
-        // A clock that goes back is no silence.
+        // A clock that was set back doesn't count as silence.
         if self.heard == Some(heard) && now.saturating_sub(heard) > limit {
             return Err(Gone);
         }
@@ -181,7 +180,7 @@ impl Session {
                     self.put(message::BUSY, &[]);
                 }
             }
-            // On a line that can't be closed: the client before is gone.
+            // On a line that can't be closed: the previous client is gone.
             (State::Attached | State::Draining, Asked::Attach { nonce }) => {
                 agent.stop();
                 self.state = State::Attached;
@@ -215,14 +214,14 @@ impl Session {
         Ok(())
     }
 
-    /// Bytes that the output has room for, all that is written already being thrown away.
+    /// Free bytes of the output, after bytes already written are dropped.
     fn room(&mut self) -> usize {
         if self.from > 0 {
             self.output.copy_within(self.from..self.to, 0);
             self.to -= self.from;
             self.from = 0;
         }
-        // An answer goes between samples.
+        // Answers are sent between samples.
         if self.sending.is_some() {
             0
         } else {
@@ -302,7 +301,7 @@ impl Session {
                     return;
                 }
                 empty = 0;
-                // What the client asks is answered between samples.
+                // Requests are answered between samples.
                 if self.input.may_have_message() {
                     return;
                 }
@@ -351,7 +350,7 @@ impl Session {
         }
     }
 
-    /// Adds words of a sample; says whether that was all of it.
+    /// Appends words of a sample; returns whether it is complete.
     fn fill_sample<M: Memory>(&mut self, agent: &Agent<'_, M>, sending: Sending) -> bool {
         let Some(ring) = agent.ring(sending.vcpu) else {
             self.sending = None;
@@ -375,5 +374,5 @@ impl Session {
     }
 }
 
-/// The header and the longest hello are an answer.
+/// The longest hello, with its header, is within the limit.
 const _: () = assert!(HEADER_BYTES + 112 + NAME_BYTES <= ANSWER_BYTES);

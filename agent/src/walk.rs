@@ -1,11 +1,11 @@
-//! Follows frame pointers through memory that the guest vouches for.
+//! Follows a chain of frame pointers through memory that the guest declares readable.
 //!
-//! Enters: a frame pointer. Leaves: return addresses, and why they end. Believes no word: depth is bounded, and a chain
-//! may go down once, from an interrupt's stack to a thread's.
+//! Enters: a frame pointer. Leaves: return addresses, and why the chain ends. Values read are not trusted: depth is
+//! bounded, and addresses must rise, but for one step down from an interrupt's stack to a thread's.
 
 /// Memory that may be read in an interrupt.
 pub trait Memory {
-    /// The word at `address`, a multiple of 8; `None` where there is no stack. Must not fault, whatever the address.
+    /// The word at `address`, a multiple of 8; `None` outside of stacks. Must not fault for any address.
     fn word(&self, address: u64) -> Option<u64>;
 }
 
@@ -19,8 +19,8 @@ pub(crate) enum Stop {
     BadPointer = 6,
 }
 
-/// Passes the return addresses of the chain that begins at `frame_pointer` to `take`, `most` at the most; ends early,
-/// with `None`, when that returns false.
+/// Passes up to `most` return addresses of the chain at `frame_pointer` to `take`; `None` if `take` returned `false`,
+/// which ends the walk.
 pub(crate) fn chain(
     memory: &impl Memory,
     frame_pointer: u64,
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_chain_may_lead_from_one_stack_to_a_lower_one() {
-        // An interrupt's stack above the thread's.
+        // The interrupt's stack lies above the thread's.
         let words = [0, 0x300, BASE, 0x200];
         assert_eq!(
             walk(&words, BASE + 16, 64),
