@@ -1,5 +1,5 @@
-//! The writing end of traces: what a reader finds goes in, blocks of spans come out, as soon as they are full. Holds
-//! the names and tasks of the trace, and nothing else that grows with it.
+//! Writes traces: calls from a reader go in, blocks of spans come out as soon as they are full. Only names and tasks
+//! stay in memory, within limits.
 
 use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
 use crate::import::{ImportError, Imported, InputTrouble};
@@ -9,13 +9,13 @@ use std::io::{self, BufRead, Write};
 use uprof::cold::{End, EndReason, Metadata, TaskChange, TaskEvent};
 use uprof::{Task, Writer};
 
-/// Distinct names beyond this many are one.
+/// Limit on distinct names; all further ones become one.
 const NAMES_MAX: usize = 1 << 18;
-/// Tasks beyond this many are one.
+/// Limit on tasks; all further ones become one.
 const TASKS_MAX: usize = 1 << 16;
-/// Troubles that are told one by one; further ones are counted.
+/// Troubles reported one by one; further ones are counted.
 const TROUBLES_TOLD: usize = 10;
-/// What stands for names and tasks beyond the limits.
+/// The name of names and tasks beyond the limits.
 const OTHERS: &str = "[others]";
 
 /// Takes calls and writes them.
@@ -50,7 +50,7 @@ impl<'a> CallImporter<'a> {
         }
     }
 
-    /// The writer, begun with the first call, so that an input without one makes no recording.
+    /// Created with the first call, so that an input without calls makes no recording.
     fn writer(&mut self, now_ns: u64) -> io::Result<&mut Writer<&'a mut dyn Write>> {
         if let Some(out) = self.out.take() {
             let writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
@@ -61,7 +61,7 @@ impl<'a> CallImporter<'a> {
             .ok_or_else(|| io::Error::other("an import can't be begun twice"))
     }
 
-    /// What was imported, the input being over after so many lines.
+    /// Ends the recording after `lines` lines of input.
     ///
     /// # Errors
     /// What the output returns.
@@ -80,7 +80,7 @@ impl<'a> CallImporter<'a> {
             .collect();
         writer.tasks(&named)?;
         let mut totals = vec![("troubles".to_owned(), self.imported.troubles)];
-        // Where a trace has times, a call whose beginning it lacks is no sign that it has none.
+        // A call without a beginning has no time even in a trace with times.
         if self.untimed == self.imported.spans {
             totals.push((SPANS_UNTIMED.to_owned(), self.untimed));
         }
@@ -174,7 +174,7 @@ impl SpanSink for CallImporter<'_> {
     }
 }
 
-/// What a reader makes of the beginning of an input, for who asks which format it is.
+/// How well a reader understands the beginning of an input, to recognize its format.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) spans: u64,
@@ -187,7 +187,7 @@ pub(super) struct Probe {
 pub(super) type ReadCalls = fn(&mut dyn BufRead, &mut dyn SpanSink) -> Result<u64, ImportError>;
 
 impl Probe {
-    /// What a reader makes of the first bytes of an input, the last line of which may be cut.
+    /// Reads the first bytes of an input, whose last line may be cut.
     pub(super) fn of(head: &[u8], read: ReadCalls) -> Probe {
         let mut probe = Probe::default();
         if let Err(error) = read(&mut &head[..], &mut probe) {

@@ -1,8 +1,8 @@
-//! Traces: a log of calls goes in, spans come out. [`SpanSink`] is the seam: a reader of a format knows nothing of
-//! recordings, and what writes a recording knows no format.
+//! Traces: a log of calls goes in, spans come out. [`SpanSink`] is the interface between them: readers of formats don't
+//! depend on recordings, and the writer of a recording doesn't depend on formats.
 //!
-//! A reader keeps the calls that are open and nothing else, however long its input is: a span is told when it
-//! ends, so a call comes after the calls inside it, and depths tell the whole tree.
+//! A reader holds open calls only, however long its input is. A span is emitted when it ends, so that a call comes
+//! after the calls inside it; depths give the tree.
 
 mod decimal;
 mod errno;
@@ -27,45 +27,45 @@ pub use uprof::SpanKind;
 
 use crate::import::ImportError;
 
-/// A function's name, as [`SpanSink::name`] gave it out.
+/// Number of a function's name, from [`SpanSink::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub u32);
 
-/// A line of execution, as [`SpanSink::task`] gave it out.
+/// Number of a vCPU or thread, from [`SpanSink::task`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(pub u32);
 
-/// Who runs: a vCPU, or a thread where the trace tells threads.
+/// A vCPU, or a thread if the trace has threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskLabel<'a> {
-    /// The process, where the trace tells it; else 0.
+    /// The process; 0 if the trace has none.
     pub space: u32,
     /// The thread, or the vCPU.
     pub number: u32,
-    /// What it is called, in any language; empty where it is told by its numbers alone.
+    /// Name, in any encoding; empty if it has only numbers.
     pub name: &'a [u8],
 }
 
 /// A call.
 pub type Span = uprof::Span<NameId, TaskId>;
 
-/// Takes what a reader finds. Spans come in the order of their ends, for each task: a call after the calls inside
-/// it. Calls that never end come last, innermost first.
+/// Receives what a reader finds. Spans of a task come in the order of their ends: a call after the calls inside
+/// it. Calls without an end come last, innermost first.
 pub trait SpanSink {
-    /// The number of a name; the same bytes have the same number. Bytes that are no UTF-8 are replaced.
+    /// The number of a name; equal bytes have equal numbers. Invalid UTF-8 is replaced.
     fn name(&mut self, name: &[u8]) -> NameId;
 
-    /// The number of a task; the same label's numbers have the same one.
+    /// The number of a task; equal labels have equal numbers.
     fn task(&mut self, task: TaskLabel<'_>) -> TaskId;
 
-    /// Takes a span.
+    /// Receives a span.
     ///
     /// # Errors
     /// Writing failed.
     fn span(&mut self, span: Span) -> Result<(), ImportError>;
 
-    /// Counts something of the input that is wrong, and nothing else is lost by. `line` is counted from 1; of an
-    /// input without lines it is the byte, as `what` says.
+    /// Counts an error in the input by which nothing else is lost. `line` counts from 1; for binary input it is a byte
+    /// offset.
     fn trouble(&mut self, line: u64, what: &str);
 }
 

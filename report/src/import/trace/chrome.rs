@@ -5,8 +5,8 @@
 //! {"traceEvents":[{"ph":"X","ts":12.345,"dur":2,"pid":1,"tid":2,"name":"draw"}, …]}
 //! ```
 //!
-//! Events may stand in another order than that of their times, as far as a window of [`WINDOW`] events puts right.
-//! Instants, counters, flows and objects are no calls.
+//! Events out of order are sorted within a window of [`WINDOW`] events. Instants, counters, flows and objects are no
+//! calls.
 
 mod event;
 mod slices;
@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::BufRead;
 
-/// Events that are held back until no earlier one can come.
+/// Events held back to be sorted.
 const WINDOW: usize = 1 << 16;
 
 /// Reads the text.
@@ -48,12 +48,12 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
 
 #[derive(Default)]
 struct Reader {
-    /// Numbers of processes and threads that are texts, or too large.
+    /// Process and thread ids that are strings, or larger than 32 bits.
     ids: HashMap<Vec<u8>, u32>,
     places: HashMap<(u32, u32), usize>,
     tasks: Vec<Slices>,
     waiting: BinaryHeap<Reverse<Waiting>>,
-    /// The time of the last one that was taken.
+    /// Time of the last event processed.
     taken_ns: u64,
     /// Events so far.
     count: u64,
@@ -71,8 +71,8 @@ enum Kind {
     },
 }
 
-/// An event that waits for earlier ones. Of one time, beginnings and ends come as they stand in the text, then whole
-/// slices, the longest first.
+/// An event held back. At equal times, beginnings and ends keep the order of the text; then come whole slices, the
+/// longest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     time_ns: u64,
@@ -192,7 +192,7 @@ impl Reader {
         Ok(true)
     }
 
-    /// The place of an event's thread. Where no thread is told, a process is one.
+    /// Index of an event's thread. A process without thread ids counts as one thread.
     fn task(
         &mut self,
         event: &Event<'_>,
@@ -228,7 +228,7 @@ impl Reader {
         Some(place)
     }
 
-    /// The number of a process or thread: its own, or for what isn't a small number one from above.
+    /// The number of a process or thread: its own, or one counted down from the largest for other ids.
     fn number(&mut self, id: Id<'_>) -> u32 {
         let Some(text) = id.beyond_u32() else {
             return id.number();

@@ -1,4 +1,4 @@
-//! Numbers of traces: digits go in, nanoseconds come out. A number that doesn't fit is `None`, never another one.
+//! Numbers of traces: digits go in, nanoseconds come out. A number out of range is `None`.
 
 /// A decimal number of seconds, as `7.675210`, in nanoseconds.
 pub(crate) fn seconds_ns(text: &[u8]) -> Option<u64> {
@@ -10,7 +10,7 @@ pub(crate) fn micros_ns(text: &[u8]) -> Option<u64> {
     scaled(text, 3)
 }
 
-/// A decimal number times 10^`digits`. What has further digits behind its point is cut there.
+/// A decimal number times 10^`digits`, truncated.
 fn scaled(text: &[u8], digits: usize) -> Option<u64> {
     let point = memchr::memchr(b'.', text);
     let (whole, part) = match point {

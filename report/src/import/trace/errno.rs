@@ -1,6 +1,6 @@
-//! Linux's errors by their names: a name goes in, its number comes out, as include/uapi/asm-generic/errno*.h have them.
+//! Names of Linux's errors to numbers (include/uapi/asm-generic/errno*.h).
 
-/// Names in the order of their numbers, from 1; empty where a number has none.
+/// Names by number, from 1; empty for numbers without one.
 const NAMES: &[&str] = &[
     "EPERM",
     "ENOENT",
@@ -137,7 +137,7 @@ const NAMES: &[&str] = &[
     "EHWPOISON",
 ];
 
-/// Errors by which the kernel has a call begun again; no program sees them, but tracers do.
+/// Errors by which the kernel restarts a system call; tracers see them, programs don't.
 const RESTARTS: &[(&str, i64)] = &[
     ("ERESTARTSYS", 512),
     ("ERESTARTNOINTR", 513),
@@ -145,7 +145,7 @@ const RESTARTS: &[(&str, i64)] = &[
     ("ERESTART_RESTARTBLOCK", 516),
 ];
 
-/// An error's number; `None` where it isn't known.
+/// An error's number; `None` if unknown.
 pub(crate) fn number(name: &[u8]) -> Option<i64> {
     if name.is_empty() {
         return None;

@@ -1,5 +1,4 @@
-//! The line of an event as ftrace, trace-cmd and Nanos write it: bytes go in, who ran where and when comes out, and the
-//! rest of the line.
+//! Event lines of ftrace, trace-cmd and Nanos: bytes go in; thread, CPU, time and the rest of the line come out.
 //!
 //! ```text
 //!               ls-95    [001] d..1.     7.675210: funcgraph_entry:      ! 406.829 us |  mutex_unlock();
@@ -8,30 +7,29 @@
 use super::TaskLabel;
 use super::decimal::{seconds_ns, unsigned};
 
-/// What stands before an event.
+/// An event line, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EventLine<'a> {
     pub comm: &'a [u8],
     pub pid: u32,
     pub cpu: u32,
-    /// When, where the line's clock counts time: one that counts cycles writes no point.
+    /// Time (ns); `None` if the clock counts cycles, which are written without a decimal point.
     pub time_ns: Option<u64>,
-    /// What happened.
+    /// The event's own text.
     pub event: &'a [u8],
 }
 
-/// A CPU has calls of its own: those of the thread that idles there, which has the number 0 on every CPU. They are
-/// told apart from threads by this.
+/// Space of idle threads: they have number 0 on each CPU, and are numbered by CPU here.
 const SPACE_OF_CPUS: u32 = 1;
 
 impl<'a> EventLine<'a> {
-    /// Understands a line; `None` where it isn't such a line.
+    /// Parses a line; `None` if it is no event line.
     #[inline]
     pub(crate) fn of(line: &'a [u8]) -> Option<EventLine<'a>> {
         let (head, cpu, rest) = split_cpu(line)?;
         let (comm, pid) = task(head)?;
         let mut rest = rest.trim_ascii_start();
-        // Flags, where there are any, come before the time.
+        // Optional flags come before the time.
         for _ in 0..3 {
             let end = memchr::memchr2(b' ', b':', rest)?;
             let (word, behind) = (&rest[..end], &rest[end + 1..]);
@@ -53,14 +51,14 @@ impl<'a> EventLine<'a> {
         None
     }
 
-    /// Whose line it is.
+    /// The task of the line.
     #[inline]
     pub(crate) fn label(&self) -> TaskLabel<'a> {
         thread(self.comm, self.pid, self.cpu)
     }
 }
 
-/// The task of a thread: its own, or its CPU's where it idles.
+/// The task of a thread; the idle thread's is that of its CPU.
 #[inline]
 pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
     match pid {
@@ -77,10 +75,10 @@ pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
     }
 }
 
-/// `ls-95`: a thread's name, which may have a `-` of its own, and its number.
+/// `ls-95`: a thread's name, which may contain `-`, and its number.
 pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     let text = text.trim_ascii();
-    // With the option record-tgid the process follows in brackets.
+    // With the option record-tgid the process id follows in brackets.
     let text = match text.ends_with(b")") {
         true => text[..memchr::memrchr(b'(', text)?].trim_ascii_end(),
         false => text,
@@ -90,7 +88,7 @@ pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     Some((&text[..dash], pid))
 }
 
-/// What is before and behind `[001]`. A thread's name may have brackets too.
+/// The parts before and behind `[001]`. Names of threads may contain brackets.
 fn split_cpu(line: &[u8]) -> Option<(&[u8], u32, &[u8])> {
     memchr::memchr_iter(b'[', line).find_map(|open| {
         let end = open + 1 + memchr::memchr(b']', line.get(open + 1..)?)?;

@@ -7,24 +7,24 @@
 //!  0) ! 208.173 us  |  } /* mcache_alloc */
 //! ```
 //!
-//! The processor's number, how long it took, two spaces for each level, and the name. CPUs come one after the other,
-//! each perhaps behind a header again. There are no times and no threads, and a duration has no more than 8 characters.
+//! The CPU's number, the duration, two spaces per level, and the name. CPUs come one after another, each perhaps with
+//! the header again. There are no timestamps and no threads; durations are cut to 8 characters.
 
 use crate::import::ImportError;
 use crate::import::trace::{Entry, Exit, Line, Lines, OpenCalls, SpanKind, SpanSink, TaskLabel};
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// What goes before the name: the mark `|`, whose column nobody needs to count.
+/// The mark before the name; its column varies.
 const BAR: u8 = b'|';
-/// CPUs beyond this many are none.
+/// Limit on CPU numbers.
 const CPUS_MAX: usize = 65_536;
 
-/// A line, taken apart.
+/// A line, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Parsed<'l> {
     cpu: u32,
-    /// In nanoseconds; `None` where the line has none.
+    /// Duration (ns); `None` if the line has none.
     length_ns: Option<u64>,
     depth: u64,
     name: &'l [u8],
@@ -38,7 +38,7 @@ enum What {
     Leaf,
 }
 
-/// Reads all lines of `input` and gives the sink its calls.
+/// Reads the text.
 ///
 /// # Errors
 /// Reading or writing failed.
@@ -73,12 +73,12 @@ pub(crate) fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u
 struct Cpus {
     calls: Vec<OpenCalls>,
     numbers: HashMap<u32, usize>,
-    /// The one of the line before: CPUs come one after the other.
+    /// The CPU of the previous line, as CPUs come one after another.
     last: Option<(u32, usize)>,
 }
 
 impl Cpus {
-    /// Those of `cpu`; `None` where there are too many.
+    /// Open calls of `cpu`; `None` if there are too many CPUs.
     fn calls(&mut self, cpu: u32, sink: &mut dyn SpanSink) -> Option<&mut OpenCalls> {
         let known = match self.last {
             Some((last, at)) if last == cpu => Some(at),
@@ -120,7 +120,7 @@ fn take(
         What::Begins => calls.enter_at(parsed.depth, entry, sink),
         What::Leaf => calls.leaf_at(parsed.depth, entry, parsed.length_ns, sink),
         What::Ends => {
-            // A tracer may leave the name away where it is the innermost call's.
+            // Tracers omit the name if it is that of the innermost open call.
             let name = (!parsed.name.is_empty()).then_some(name);
             let exit = Exit {
                 name,
@@ -133,7 +133,7 @@ fn take(
     }
 }
 
-/// A line as what it says, or why it says nothing.
+/// Parses a line, or says why it can't be.
 fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
     if line.cut {
         return Err("a line is longer than 64 KiB");
@@ -174,14 +174,14 @@ fn parse(line: Line<'_>) -> Result<Parsed<'_>, &'static str> {
     Ok(Parsed {
         cpu,
         length_ns,
-        // Two spaces behind the bar are the outermost level.
+        // The outermost level has two spaces behind the bar.
         depth: (indent / 2).saturating_sub(1),
         name,
         what,
     })
 }
 
-/// What stands before the bar: a mark for long calls, a decimal number, its unit; or nothing.
+/// The duration before the bar: a mark for long calls, a decimal number and its unit, or nothing.
 fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
     const BAD: &str = "a line's duration is no number of microseconds";
     let text = text.trim_ascii();
@@ -198,7 +198,7 @@ fn duration(text: &[u8]) -> Result<Option<u64>, &'static str> {
         digits => number(digits).ok_or(BAD)?,
     };
     let digits = text.get(point + 1..).unwrap_or(b"");
-    // Behind the point stand nanoseconds, or what of them had room.
+    // Digits behind the point are nanoseconds, perhaps cut.
     let mut rest_ns = 0;
     for place in 0..digits.len().max(3) {
         let digit = match digits.get(place) {

@@ -1,13 +1,12 @@
 //! The function tracer of Nanos and of Linux (tracefs's own text and `trace-cmd report`): entries with their callers,
-//! and no ends. Spans without a length come out, inside the calls that the callers tell.
+//! and no ends. Spans without a length come out, nested as the callers say.
 //!
 //! ```text
 //!              tid-2     [000]  123456789: kern_lock <-mcache_alloc
 //! ```
 //!
-//! A caller whose own entry the trace lacks is a call that was there, and is told as one whose beginning isn't.
-//! Nanos's times are ticks of a processor's counter, whose rate the text doesn't have: its calls have an order and no
-//! times.
+//! A caller without an entry of its own becomes a call without a beginning. Nanos's times are ticks of a counter whose
+//! frequency isn't in the text: its calls have an order and no times.
 
 use super::event_line::EventLine;
 use super::tasks::TASKS_MAX;
@@ -37,7 +36,7 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
             sink.trouble(number, "a line that is not understood");
             continue;
         };
-        // Of another kind of event, as trace-cmd can have beside these.
+        // Another kind of event, which trace-cmd may record beside these.
         let Some((function, caller)) = split_caller(head.event) else {
             continue;
         };
@@ -75,7 +74,7 @@ fn split_caller(event: &[u8]) -> Option<(&[u8], &[u8])> {
     (!function.is_empty() && !caller.is_empty()).then_some((function, caller))
 }
 
-/// The calls of a task that are open as far as callers tell, outermost first.
+/// Open calls of a task, as far as callers show them, outermost first.
 struct Callers {
     task: TaskId,
     open: Vec<Open>,
@@ -88,7 +87,7 @@ struct Open {
 }
 
 impl Callers {
-    /// A function is called: what is deeper than its caller has ended.
+    /// A call begins: open calls deeper than its caller have ended.
     fn enter(
         &mut self,
         head: &EventLine<'_>,

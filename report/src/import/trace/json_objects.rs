@@ -1,9 +1,9 @@
-//! Objects of a JSON text of any length: bytes go in, and each event's object comes out as its bytes, one at a time.
-//! The text is `[…]`, or `{…}` with such an array under `traceEvents`; as Chrome has it, it may end anywhere.
+//! Splits a JSON trace of any length into the bytes of its event objects. The text is `[…]`, or `{…}` with such an
+//! array under `traceEvents`; as in Chrome's format, it may end anywhere.
 
 use std::io::{self, BufRead};
 
-/// No event is longer (bytes).
+/// Limit on the size of an event (bytes).
 pub(crate) const EVENT_BYTES_MAX: usize = 64 << 10;
 
 /// What comes next.
@@ -11,7 +11,7 @@ pub(crate) const EVENT_BYTES_MAX: usize = 64 << 10;
 pub(crate) enum Found<'a> {
     /// An event, and the line on which it ends, from 1.
     Object(&'a [u8], u64),
-    /// Something else than an event, or one that is broken, and its line.
+    /// A value that is no event, or a broken one, and its line.
     Broken(&'static str, u64),
 }
 

@@ -3,8 +3,8 @@
 //! function entry and function exit, and mutex_lock_wait until mutex_lock_wake. All others are moments: spans that have
 //! no length.
 //!
-//! The file has one processor after another, and a thread may wait on one and go on at another; so its records are
-//! held, 40 bytes each, and put in the order of time before calls are told.
+//! The file has one CPU after another, and threads migrate; so all records are held in memory, 40 bytes each, and
+//! sorted by time before calls are emitted.
 
 mod dictionary;
 mod records;
@@ -18,9 +18,9 @@ use records::{Bytes, Record};
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
-/// Records of one file.
+/// Limit on records of a file.
 const RECORDS_MAX: usize = 1 << 26;
-/// Bytes of one dictionary.
+/// Limit on the size of a dictionary (bytes).
 const DICTIONARY_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the file.
@@ -51,18 +51,18 @@ fn read_most(
 
 #[derive(Default)]
 struct Reader {
-    /// Records that are held.
+    /// Limit on records.
     most: usize,
     dictionary: Dictionary,
     threads: HashMap<(u64, [u8; 16]), u32>,
     moments: Vec<Moment>,
 }
 
-/// A record, with what its spans need.
+/// A record, reduced to what spans need.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     time_ns: u64,
-    /// Where in the file, for messages.
+    /// Offset in the file (bytes), for messages.
     offset: u64,
     thread: u32,
     cpu: u32,
@@ -72,11 +72,11 @@ struct Moment {
 }
 
 impl Reader {
-    /// `OSVT`, its size, and a number that shows the order of bytes.
+    /// The header: `OSVT`, its size, and a number that shows the byte order.
     fn header(&mut self, bytes: &mut Bytes<'_>, sink: &mut dyn SpanSink) -> io::Result<bool> {
         let mut header = [0; 24];
         let is_whole = bytes.fill(&mut header)?;
-        // Its characters are one number, so that they stand in the file from the last to the first.
+        // The magic is a little-endian number, so that its characters are reversed in the file.
         if !is_whole || &header[..4] != b"TVSO" || header[16..20] != 1_u32.to_le_bytes() {
             sink.trouble(0, "no trace file of OSv, or one of a big-endian machine");
             return Ok(false);
@@ -119,7 +119,7 @@ impl Reader {
         }
     }
 
-    /// The records of one processor.
+    /// The records of one CPU.
     fn records(
         &mut self,
         bytes: &mut Bytes<'_>,
@@ -136,7 +136,7 @@ impl Reader {
                     return Ok(());
                 }
             };
-            // Before the clock runs, OSv writes 0; its own tools leave those out too.
+            // OSv writes 0 before its clock runs; its own tools leave these records out too.
             if record.time_ns == 0 {
                 continue;
             }
@@ -182,7 +182,7 @@ impl Reader {
         });
     }
 
-    /// Tells the calls of all records.
+    /// Emits the calls of all records.
     fn tell(mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.moments.sort_by_key(|moment| moment.time_ns);
         let mut names = vec![[0; 16]; self.threads.len()];

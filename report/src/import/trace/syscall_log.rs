@@ -1,5 +1,5 @@
-//! Logs of system calls: Nanos's (`ops run -d`, its klib strace) and what strace writes with any of -f, -ttt and -T.
-//! Spans with results come out; with times and lengths where the log has them, which Nanos's has not.
+//! Logs of system calls: Nanos's (`ops run -d`, its klib strace) and strace's with any of -f, -ttt and -T. Spans with
+//! results come out, with times and lengths if the log has them; Nanos's has none.
 //!
 //! ```text
 //! [2] openat(-100, "/etc/hosts", 0x0, 0x0) = ENOENT
@@ -15,7 +15,7 @@ use crate::import::ImportError;
 use std::collections::HashMap;
 use std::io::BufRead;
 
-/// Threads that the log has by name only are tasks of this space.
+/// Space of threads that the log gives by name only.
 const SPACE_OF_NAMES: u32 = 1;
 
 /// Reads the text.
@@ -26,10 +26,10 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
     let mut named: HashMap<Vec<u8>, u32> = HashMap::new();
-    // The last thread that had a number, and what it is called.
+    // The last thread that had a number, and its name.
     let mut thread = (None, String::new());
     while let Some(line) = lines.next_line()? {
-        // A long line has long arguments, of which nothing is kept, but its result is lost with its end.
+        // Arguments aren't kept, but a cut line has lost its result.
         let logged = Logged::of(line.bytes);
         let Some(logged) = logged.filter(|_| !line.cut) else {
             if line.cut {
@@ -107,15 +107,15 @@ struct Logged<'a> {
     task: Thread<'a>,
     time_ns: Option<u64>,
     syscall: &'a [u8],
-    /// Whether the call begins here; it may end here too.
+    /// Whether the call begins in this line; it may end there too.
     begins: bool,
-    /// `None` where the call goes on, or never returns.
+    /// `None` if the call goes on, or never returns.
     returned: Option<Returned>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Returned {
-    /// `None` where the log doesn't tell it as a number.
+    /// `None` if the log doesn't have it as a number.
     result: Option<i64>,
     length_ns: Option<u64>,
 }
@@ -186,12 +186,12 @@ fn number(value: &[u8]) -> Option<i64> {
         let digits = std::str::from_utf8(digits).ok()?;
         return u64::from_str_radix(digits, 16).ok().map(u64::cast_signed);
     }
-    // strace -y tells files behind their numbers.
+    // strace -y writes file names behind descriptors.
     let end = memchr::memchr(b'<', value).unwrap_or(value.len());
     signed(&value[..end])
 }
 
-/// `[2] `, `[main] `, `[pid  4170] `, `4170  `: whose line it is, and the rest. A log of one thread says nothing.
+/// `[2] `, `[main] `, `[pid  4170] `, `4170  `: the thread of a line, and the rest. Logs of one thread have none.
 fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     let bracket = line.strip_prefix(b"[");
     if let Some((rest, end)) =
@@ -211,7 +211,7 @@ fn split_task(line: &[u8]) -> (Thread<'_>, &[u8]) {
     }
 }
 
-/// Seconds since 1970, of -ttt. What -t and -r write is no time of one clock and is left out.
+/// Seconds since 1970, of -ttt. Times of day and differences (-t, -r) are ignored.
 fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
     let end = line.iter().position(|byte| *byte == b' ').unwrap_or(0);
     let word = &line[..end];
@@ -223,8 +223,8 @@ fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
     (time_ns, behind)
 }
 
-/// Lines of such logs that are no system calls: signals, exits, Nanos's table of counts, and what the program prints,
-/// which comes by the same console. Whatever has a name and a bracket where a call has them isn't taken for that.
+/// Lines that are no system calls: signals, exits, Nanos's table of counts, and the program's own output on the same
+/// console. A line with a name and a bracket where a call has them isn't one of these.
 fn is_aside(line: &[u8]) -> bool {
     let (_, rest) = split_task(line);
     let (_, rest) = split_time(rest);

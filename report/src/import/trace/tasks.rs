@@ -1,10 +1,10 @@
-//! The open calls of all tasks of a trace: a task's numbers go in, its [`OpenCalls`] come out.
+//! The open calls of all tasks of a trace: a task's label goes in, its [`OpenCalls`] come out.
 
 use super::{OpenCalls, SpanSink, TaskLabel};
 use crate::import::ImportError;
 use std::collections::HashMap;
 
-/// More tasks than a trace of a day has; calls of further ones are left out.
+/// Limit on tasks; calls of further ones are left out.
 pub(crate) const TASKS_MAX: usize = 1 << 16;
 
 /// All tasks so far.
@@ -12,12 +12,12 @@ pub(crate) const TASKS_MAX: usize = 1 << 16;
 pub(crate) struct Tasks {
     places: HashMap<(u32, u32), usize>,
     calls: Vec<OpenCalls>,
-    /// The task that was asked for last, as most lines are of the same one as the line before.
+    /// The previous task, as most lines have the same one as the line before.
     last: Option<((u32, u32), usize)>,
 }
 
 impl Tasks {
-    /// The open calls of a task; `None` where there are too many tasks, which is a trouble.
+    /// The open calls of a task; `None`, and a trouble, if there are too many tasks.
     #[inline]
     pub(crate) fn of(
         &mut self,
@@ -49,7 +49,7 @@ impl Tasks {
         Some(place)
     }
 
-    /// The input is over: what is open never ends.
+    /// Ends the input: open calls have no end.
     ///
     /// # Errors
     /// What the sink returns.

@@ -80,7 +80,7 @@ struct Call<'a> {
 
 enum Understood<'a> {
     Call(Call<'a>),
-    /// What tells of no call: headings, arguments, returned values, and what the kernel did meanwhile.
+    /// Lines that are no calls: headings, arguments, return values, and events of the kernel.
     Aside,
     Lost,
     Nothing,
@@ -107,7 +107,7 @@ fn understand(line: &[u8]) -> Understood<'_> {
         let rest = rest.strip_prefix(b"] ")?;
         let colon = memchr::memrchr(b':', rest)?;
         let depth = unsigned(rest[colon + 1..].trim_ascii())?;
-        // The name may have brackets of its own; the address's are the last.
+        // Names may contain brackets; the address is in the last ones.
         let name = &rest[..memchr::memrchr(b'(', &rest[..colon])?];
         Some(Understood::Call(Call {
             time_ns,

@@ -1,4 +1,4 @@
-//! One event of a Chrome trace: its object's bytes go in, its members come out as they stand there.
+//! One event of a Chrome trace: the bytes of its object go in, its members come out undecoded.
 
 use crate::import::trace::decimal::{micros_ns, unsigned};
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ impl<'a> Id<'a> {
         self == Id::None
     }
 
-    /// The bytes as they stand in the event.
+    /// The bytes, undecoded.
     pub(super) fn raw(self) -> &'a [u8] {
         match self {
             Id::None => b"",
@@ -25,7 +25,7 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// The bytes without escapes; one that is wrong stays as it is.
+    /// The bytes with escapes decoded; an invalid escape is kept.
     pub(super) fn text(self) -> Cow<'a, [u8]> {
         let raw = self.raw();
         if !raw.contains(&b'\\') {
@@ -38,13 +38,13 @@ impl<'a> Id<'a> {
         }
     }
 
-    /// The number, 0 where there is none.
+    /// The number, 0 if there is none.
     pub(super) fn number(self) -> u32 {
         let number = unsigned(self.raw()).and_then(|number| u32::try_from(number).ok());
         number.unwrap_or(0)
     }
 
-    /// The bytes, where they are no number of 32 bits.
+    /// The bytes, unless they are a number of 32 bits.
     pub(super) fn beyond_u32(self) -> Option<&'a [u8]> {
         let number = unsigned(self.raw()).and_then(|number| u32::try_from(number).ok());
         Some(self.raw()).filter(|raw| number.is_none() && !raw.is_empty())
@@ -56,7 +56,7 @@ impl<'a> Id<'a> {
         micros_ns(raw).or_else(|| {
             let number: f64 = std::str::from_utf8(raw).ok()?.parse().ok()?;
             let time_ns = number * 1000.0;
-            // Beyond 2^63 a number of nanoseconds is no time.
+            // Times end at 2^63 ns.
             (time_ns > -0.5 && time_ns < 9.2e18).then(|| time_ns.round() as u64)
         })
     }
@@ -68,7 +68,7 @@ pub(super) struct Event<'a> {
     pub name: Id<'a>,
     pub process: Id<'a>,
     pub thread: Id<'a>,
-    /// What a metadata event calls its thread.
+    /// The thread's name in a metadata event.
     pub called: Id<'a>,
     time: Id<'a>,
     length: Id<'a>,
@@ -121,7 +121,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Tells each member of an object: its key and its value as they stand there. `None` where it isn't an object.
+/// Calls `tell` with key and value of each member of an object, undecoded. `None` if it is no object.
 fn members<'a>(bytes: &'a [u8], tell: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Option<()> {
     let mut rest = bytes.strip_prefix(b"{")?;
     loop {
@@ -142,7 +142,7 @@ fn members<'a>(bytes: &'a [u8], tell: &mut dyn FnMut(&'a [u8], &'a [u8])) -> Opt
     }
 }
 
-/// A value, and what is behind it.
+/// A value, and the rest behind it.
 fn value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -171,7 +171,7 @@ fn value(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     (at > 0 && depth == 0).then(|| bytes.split_at(at))
 }
 
-/// How long a string is, with its quotes.
+/// Length of a string with its quotes (bytes).
 fn string(bytes: &[u8]) -> Option<usize> {
     let mut at = 1;
     loop {

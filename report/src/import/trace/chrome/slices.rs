@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 pub(super) struct Slices {
     task: TaskId,
     open: Vec<Open>,
-    /// Slices that are open beyond the deepest that is kept.
+    /// Number of open slices beyond the limit of depth.
     beyond: u64,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Slices {
 struct Open {
     name: NameId,
     start_ns: u64,
-    /// When it ends, where its event says.
+    /// Its end, if its event has one.
     end_ns: Option<u64>,
     depth: u16,
     line: u64,
@@ -32,7 +32,7 @@ impl Slices {
         }
     }
 
-    /// A slice begins inside those that are open.
+    /// Begins a slice inside the open ones.
     pub(super) fn begin(
         &mut self,
         name: NameId,
@@ -57,7 +57,7 @@ impl Slices {
         Ok(())
     }
 
-    /// The innermost slice that waits for an end has it: of a name, where one is told.
+    /// Ends the innermost open slice, or the innermost one of a name if one is given.
     pub(super) fn end(
         &mut self,
         name: Option<NameId>,
@@ -93,7 +93,7 @@ impl Slices {
                 ..self.span(unbegun, None)
             });
         };
-        // What began inside it and did not end never does; what says that it ends later does.
+        // Slices inside it without an end have none; those with an end of their own keep it.
         for inner in (at + 1..self.open.len()).rev() {
             let open = self.open[inner];
             if open.end_ns.is_none() {
@@ -108,7 +108,7 @@ impl Slices {
         sink.span(self.span(open, Some(time_ns)))
     }
 
-    /// A slice with both its times. One that ends later than what is open beside it isn't inside that.
+    /// Adds a slice with both times. It isn't inside open ones that end earlier.
     pub(super) fn whole(
         &mut self,
         name: NameId,
@@ -138,7 +138,7 @@ impl Slices {
         Ok(())
     }
 
-    /// The input is over: whole slices end, the deepest first, and others never do.
+    /// Ends the input: whole slices end, the deepest first; others have no end.
     pub(super) fn finish(&mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
         self.open
             .sort_by_key(|open| (open.depth, Reverse(open.end_ns)));

@@ -1,19 +1,19 @@
-//! What tracepoints there are: the bytes of a dictionary go in; what a record of each means comes out.
+//! The dictionary of tracepoints: its bytes go in, the meaning of each tracepoint's records comes out.
 
 use crate::import::trace::{NameId, SpanSink};
 use std::collections::HashMap;
 
-/// Tracepoints of a file.
+/// Limit on tracepoints of a file.
 const TRACEPOINTS_MAX: usize = 1 << 16;
 
-/// What a record is of the call that it tells.
+/// Which part of a call a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Begins,
     Ends,
-    /// It ends with an error.
+    /// The call ends with an error.
     Fails,
-    /// No call: a moment.
+    /// No call: an instant.
     Alone,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Tracepoint {
     name: Vec<u8>,
     /// The types of its arguments, a letter each.
     pub signature: Vec<u8>,
-    /// What is called, where its records tell a call.
+    /// The call's name, if its records are part of one.
     call: Option<(NameId, Part)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Tracepoint {
 #[derive(Default)]
 pub(super) struct Dictionary {
     tracepoints: HashMap<u64, Tracepoint>,
-    /// How many values a backtrace has.
+    /// Number of addresses of a backtrace.
     pub backtrace: u32,
 }
 
@@ -40,7 +40,7 @@ impl Dictionary {
         self.tracepoints.get(&key)
     }
 
-    /// Takes a chunk's content; `false` where it ends too soon or says too much.
+    /// Parses a chunk's content; `false` if it is cut, or beyond the limits.
     pub(super) fn add(&mut self, content: &[u8], sink: &mut dyn SpanSink) -> bool {
         let mut values = Values { content, at: 0 };
         let is_whole = self.tracepoints_of(&mut values).is_some();
@@ -90,7 +90,7 @@ impl Dictionary {
         for tracepoint in self.tracepoints.values_mut() {
             let name = &tracepoint.name[..];
             tracepoint.call = match name {
-                // These are called what their first argument is.
+                // Their first argument is the function.
                 b"function entry" | b"function exit" => None,
                 b"mutex_lock_wait" => Some((sink.name(b"mutex_lock_wait"), Part::Begins)),
                 b"mutex_lock_wake" => Some((sink.name(b"mutex_lock_wait"), Part::Ends)),
@@ -103,7 +103,7 @@ impl Dictionary {
         }
     }
 
-    /// What a record of a tracepoint tells; `pointer` is its first argument, where that is one.
+    /// Name and part of a record's call; `pointer` is its first argument, if that is a pointer.
     pub(super) fn call(
         &self,
         tracepoint: u64,

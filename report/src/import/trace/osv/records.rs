@@ -1,4 +1,4 @@
-//! The bytes of a trace file of OSv, in order: records come out one at a time, the rest is passed over.
+//! Records of a trace file of OSv, read in order, one at a time.
 
 use super::dictionary::Dictionary;
 use std::io::{self, BufRead, Read};
@@ -6,7 +6,7 @@ use std::io::{self, BufRead, Read};
 /// A tracepoint, a thread and its name, a time, a CPU and flags.
 const HEAD_BYTES: u64 = 48;
 
-/// One record, as far as calls need it.
+/// A record, reduced to what calls need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub tracepoint: u64,
@@ -14,9 +14,9 @@ pub(super) struct Record {
     pub thread_name: [u8; 16],
     pub time_ns: u64,
     pub cpu: u32,
-    /// The first argument, where it is a pointer.
+    /// The first argument, if it is a pointer.
     pub pointer: Option<u64>,
-    /// The first argument, where it is a number of 32 bits.
+    /// The first argument, if it is a number of 32 bits.
     pub error: Option<i32>,
 }
 
@@ -35,7 +35,7 @@ impl<'i> Bytes<'i> {
         self.offset
     }
 
-    /// Fills `into`; `false` where the file ends before.
+    /// Fills `into`; `false` if the file ends before.
     pub(super) fn fill(&mut self, into: &mut [u8]) -> io::Result<bool> {
         let mut at = 0;
         while at < into.len() {
@@ -49,7 +49,7 @@ impl<'i> Bytes<'i> {
         Ok(at == into.len())
     }
 
-    /// No more than `count` bytes, as many as there are.
+    /// Reads up to `count` bytes.
     pub(super) fn take(&mut self, count: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         Read::take(&mut *self.input, count).read_to_end(&mut bytes)?;
@@ -57,7 +57,7 @@ impl<'i> Bytes<'i> {
         Ok(bytes)
     }
 
-    /// Passes over what is before `end`; `false` where the file ends before.
+    /// Skips to `end`; `false` if the file ends before.
     pub(super) fn skip_to(&mut self, end: u64) -> io::Result<bool> {
         while self.offset < end {
             let count = self.input.fill_buf()?.len() as u64;
@@ -71,13 +71,12 @@ impl<'i> Bytes<'i> {
         Ok(true)
     }
 
-    /// Passes over what fills up eight bytes.
+    /// Skips padding to a multiple of eight bytes.
     pub(super) fn align(&mut self) -> io::Result<bool> {
         self.skip_to(self.offset.next_multiple_of(8))
     }
 
-    /// The next record before `end`; `None` where there are none any more, or what is wrong with it. The caller passes
-    /// over what remains.
+    /// The next record before `end`, `None` behind the last one, or why it is invalid. The caller skips the rest.
     pub(super) fn record(
         &mut self,
         end: u64,
@@ -107,7 +106,7 @@ impl<'i> Bytes<'i> {
             error: None,
         };
         record.thread_name.copy_from_slice(&head[16..32]);
-        // Where a processor's buffer wasn't full, its records end so.
+        // Marks the end of records in a buffer that wasn't full.
         if record.tracepoint == 0 || record.tracepoint == u64::MAX {
             return Ok(Ok(None));
         }
@@ -159,7 +158,7 @@ impl<'i> Bytes<'i> {
         Ok(Ok(Some(record)))
     }
 
-    /// A value that is aligned as its size is.
+    /// A naturally aligned value.
     fn aligned<const N: usize>(&mut self) -> io::Result<Option<[u8; N]>> {
         let mut bytes = [0; N];
         let is_there =

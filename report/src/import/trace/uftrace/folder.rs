@@ -1,6 +1,5 @@
 //! uftrace's data folder: `info`, `task.txt`, the maps and symbols of its sessions, and a file of records for each
-//! thread. Spans come out, one thread after another. Of what is in memory only the symbols grow with the program, and
-//! nothing grows with the trace.
+//! thread. Spans come out, one thread after another. Memory grows with the program's symbols, not with the trace.
 
 use super::records::{RECORD_BYTES, Record, What};
 use super::symbols::Sessions;
@@ -13,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Addresses whose names are remembered.
+/// Size of the cache of names by address.
 const NAMED_MAX: usize = 1 << 20;
 
 /// Reads a folder; the number of records.
@@ -45,7 +44,7 @@ pub(crate) fn read(folder: &Path, sink: &mut dyn SpanSink) -> Result<u64, Import
     Ok(count)
 }
 
-/// Whether symbols are told from where their file is mapped.
+/// Whether addresses of symbols are relative to their file's mapping.
 fn read_info(path: &Path) -> Result<bool, ImportError> {
     const RELATIVE: u64 = 1 << 5;
     let refuse = |why: &str| {
@@ -77,7 +76,7 @@ fn read_info(path: &Path) -> Result<bool, ImportError> {
     Ok(u64::from_le_bytes(features) & RELATIVE != 0)
 }
 
-/// The files of records, by thread.
+/// The threads' files of records.
 fn threads(folder: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     let mut threads = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -93,7 +92,7 @@ fn threads(folder: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
     Ok(threads)
 }
 
-/// One thread, while its file is read.
+/// State of the thread whose file is read.
 struct Thread<'s> {
     sessions: &'s Sessions,
     pid: u32,

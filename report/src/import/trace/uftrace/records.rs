@@ -1,9 +1,9 @@
-//! A record of uftrace's: 16 bytes go in, what it says comes out.
+//! Records of uftrace, 16 bytes each.
 
-/// A time, and a word with all the rest.
+/// Size of a record (bytes): a time, and a word of bit fields.
 pub(super) const RECORD_BYTES: usize = 16;
 
-/// What a record tells.
+/// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Entry,
@@ -22,8 +22,8 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Takes a record apart: from the lowest bit on its kind (2 bits), whether more follows it (1), a magic number (3),
-    /// the depth (10) and the address (48).
+    /// Parses a record. Fields of its word, from the lowest bit: kind (2 bits), whether data follows (1), a magic
+    /// number (3), depth (10), address (48).
     pub(super) fn of(bytes: [u8; RECORD_BYTES]) -> Result<Record, &'static str> {
         let (time, word) = bytes.split_at(8);
         let number = |bytes: &[u8]| {
@@ -47,7 +47,7 @@ impl Record {
                 "a record with arguments, of a size that this file doesn't tell; import what `uftrace dump` prints",
             );
         }
-        // Addresses of a kernel are those of the upper half.
+        // Addresses of the kernel are in the upper half.
         let address = word >> 16;
         let address = if address >> 47 == 1 {
             address | 0xffff << 48

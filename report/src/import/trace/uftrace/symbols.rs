@@ -1,5 +1,5 @@
-//! Which program ran in a process when, where its files were mapped, and their symbols: the texts of uftrace's folder
-//! go in, names of addresses come out.
+//! Sessions (programs that ran in a process), their mappings and symbols: text files of uftrace's folder go in, names of
+//! addresses come out.
 
 use crate::images::symbols::demangle;
 use crate::import::trace::decimal::seconds_ns;
@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// No text of the folder is longer (bytes); the rest is not read.
+/// Limit on the size of a text file (bytes); the rest is not read.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 /// All sessions: each is a program that was run.
@@ -28,16 +28,16 @@ struct Session {
 struct Map {
     start: u64,
     end: u64,
-    /// What is taken from an address for its symbol.
+    /// Subtracted from an address to find its symbol.
     base: u64,
     symbols: usize,
 }
 
-/// Symbols of one file, in the order of their addresses; what has no name ends the one before it.
+/// Symbols of a file by address; an entry without a name marks the end of the previous one.
 type Symbols = Vec<(u64, Option<String>)>;
 
 impl Sessions {
-    /// Reads `task.txt`, and the maps and symbols that it leads to.
+    /// Reads `task.txt`, and the maps and symbols that it refers to.
     pub(super) fn read(folder: &Path, is_relative: bool) -> io::Result<Sessions> {
         let mut all = Sessions {
             sessions: Vec::new(),
@@ -56,7 +56,7 @@ impl Sessions {
             match line.get(..4) {
                 Some("SESS") => {
                     let sid = value(" sid=").unwrap_or_default();
-                    // The number names a file of this folder, and nothing else.
+                    // It becomes part of a file's name, so it must not hold a path.
                     let is_sane = sid.bytes().all(|byte| byte.is_ascii_alphanumeric());
                     let maps = match is_sane {
                         true => all.maps(folder, sid, is_relative, &mut files)?,
@@ -85,7 +85,7 @@ impl Sessions {
         Ok(all)
     }
 
-    /// The files that are mapped in a session.
+    /// The files mapped in a session.
     fn maps(
         &mut self,
         folder: &Path,
@@ -139,10 +139,10 @@ impl Sessions {
         self.processes.get(&tid).copied().unwrap_or(tid)
     }
 
-    /// The session that a process is in at a time: its own latest one, or that of whom it is forked from.
+    /// The session of a process at a time: its own latest one, or that of its parent.
     pub(super) fn of(&self, pid: u32, time_ns: u64) -> usize {
         let mut pid = pid;
-        // A chain of forks that leads into itself has no session.
+        // A cycle of parents has no session.
         for _ in 0..=self.parents.len() {
             let is_it = |session: &Session| session.pid == pid && session.start_ns <= time_ns;
             if let Some(at) = self.sessions.iter().rposition(is_it) {
