@@ -1,4 +1,4 @@
-//! Sessions (programs that ran in a process), their mappings and symbols: text files of uftrace's folder go in, names of
+//! Sessions (programs that ran in a process), their mappings and symbols: text files of the folder go in, names of
 //! addresses come out.
 
 use crate::images::symbols::demangle;
