@@ -12,10 +12,12 @@ use crate::showing::Showing;
 use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
+use uniprof_report::diff::html::{self, PageOptions, Samples};
 use uniprof_report::diff::{
     Diff, DiffOptions, Rule, RuleVerdict, diff, json, markdown, table, workflow,
 };
 use uniprof_report::images::Library;
+use uniprof_report::profile::{Each, Profile, Sampled};
 use uniprof_report::recording::Recording;
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;
@@ -46,6 +48,10 @@ pub struct Args {
     /// Differential flame graphs as SVG: one with B's widths, and one with A's beside it
     #[arg(long, value_name = "SVG", num_args = 0..=1, require_equals = true, default_missing_value = "diff.svg")]
     flame: Option<PathBuf>,
+    /// Both sides as one page for a browser: changes, both flame graphs, time of each side; `-` is standard output,
+    /// instead of the table
+    #[arg(long, value_name = "HTML", num_args = 0..=1, require_equals = true, default_missing_value = "diff.html")]
+    html: Option<PathBuf>,
     /// JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -77,6 +83,10 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    let is_page_alone = args.html.as_deref() == Some(Path::new("-"));
+    if args.json && is_page_alone {
+        bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
+    }
     let library = args.selecting.images.library()?;
     let (a, b) = (open_all(&args.a, &library)?, open_all(&args.b, &library)?);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
@@ -89,9 +99,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     let progress = Progress::new();
     let tell = |done, total| progress.tell(done, total);
-    let found = diff(&a, &b, &library, &options, &tell);
+    let mut samples = Samples::default();
+    let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
+    let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
+    let found = diff(&a, &b, &library, &options, &tell, each);
     match args.json {
         true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
+        false if is_page_alone => {}
         false => {
             let options = table::TableOptions {
                 rows: args.rows,
@@ -108,6 +122,18 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     if let Some(path) = &args.flame {
         draw(&found, path)?;
+    }
+    if let Some(path) = &args.html {
+        let options = PageOptions {
+            paths: args.paths,
+            chosen: args.selecting.flags().join(" "),
+        };
+        write_to(path, |out| {
+            html::write(&found, [&a, &b], samples, &options, out)
+        })?;
+        if !is_page_alone {
+            inform(&format!("{} written", path.display()));
+        }
     }
     let mut outcome =
         Outcome::lossy_if(found.accounts.iter().any(|account| account.is_incomplete()));

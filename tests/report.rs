@@ -236,6 +236,19 @@ fn a_diff_names_both_sides_and_fails_only_when_told_to() {
     for picture in [svg.clone(), folder.path().join("d-widths-of-A.svg")] {
         assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
     }
+    // Both would go to standard output.
+    let mut command = uniprof(&["diff", "--json", "--html=-"]);
+    let (status, _, errors) = output(with_images(command.arg(&a).arg(&b)));
+    assert!(status == 2 && errors.contains("--html=FILE"), "{errors}");
+    let page = folder.path().join("d.html");
+    let html = format!("--html={}", page.display());
+    let mut command = uniprof(&["diff", &html]);
+    let (status, text, errors) = output(with_images(command.arg(&a).arg(&b)));
+    assert_eq!(status, 0, "{errors}");
+    assert!(text.contains("Certain changes: ") && errors.contains("d.html written"));
+    let mut command = uniprof(&["diff", "--html=-"]);
+    let (_, alone, _) = output(with_images(command.arg(&a).arg(&b)));
+    assert_eq!(alone, std::fs::read_to_string(page).unwrap());
     let rule = |rule: &str| {
         let mut command = uniprof(&["diff", "--fail-if", rule]);
         output(with_images(command.arg(&a).arg(&a))).0

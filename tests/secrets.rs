@@ -234,7 +234,7 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
     let path = folder.join("run.uprof");
     let path = path.to_str().unwrap();
     let parent = folder.file_name().unwrap().to_str().unwrap();
-    let outputs: [&[&str]; 18] = [
+    let outputs: [&[&str]; 19] = [
         &["report", "--html=-", path],
         &["report", "--flame=-", path],
         &["report", "--chart=-", path],
@@ -253,6 +253,7 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
         &["export", "-f", "csv", path],
         &["diff", path, path],
         &["diff", "--json", path, path],
+        &["diff", "--html=-", path, path],
     ];
     for words in outputs {
         let text = uniprof(folder, words);

@@ -193,6 +193,7 @@ fn no_character_steers_whoever_reads_an_output() {
         &["diff", "--format", "markdown", "--identify", path, path],
         &["diff", "--format", "github", "--identify", path, path],
         &["diff", "--flame=/dev/stdout", "--identify", path, path],
+        &["diff", "--html=-", "--identify", path, path],
         &["dump", path],
         &["info", path],
         &["info", "--width", "60", path],

@@ -27,6 +27,7 @@ pub mod flame;
 pub mod json;
 pub mod table;
 pub mod markdown;
+pub mod html;
 pub mod workflow;
 
 pub use estimate::Estimate;
@@ -38,7 +39,7 @@ pub use verdict::{Change, Verdicts, judge};
 
 use crate::images::library::Library;
 use crate::profile::filter::Filter;
-use crate::profile::gather::Options;
+use crate::profile::gather::{Each, Options};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use std::collections::HashSet;
@@ -102,15 +103,16 @@ impl Diff {
     }
 }
 
-/// Compares `b` with `a`.
+/// Compares `b` with `a`; `each` receives the samples, those of A's recordings first.
 pub fn diff(
     a: &[&Recording],
     b: &[&Recording],
     library: &Library,
     options: &DiffOptions,
     progress: &dyn Fn(u64, u64),
+    each: Option<&mut Each<'_>>,
 ) -> Diff {
-    let (series, accounts, mut warnings) = series::gather(a, b, library, options, progress);
+    let (series, accounts, mut warnings) = series::gather([a, b], library, options, progress, each);
     let verdicts = judge(&series, options);
     warnings.extend(notes::warnings(a, b, &accounts, options.identify));
     warnings.extend(notes::unmatched(&series));

@@ -42,7 +42,7 @@ const NAMES: [&str; 4] = ["main", "parse", "hash", "walk"];
 fn compare(a: &[&Recording], b: &[&Recording]) -> Diff {
     let mut library = Library::default();
     library.only_given = true;
-    diff(a, b, &library, &DiffOptions::default(), &|_, _| {})
+    diff(a, b, &library, &DiffOptions::default(), &|_, _| {}, None)
 }
 
 fn certain(diff: &Diff) -> Vec<String> {
@@ -61,7 +61,7 @@ fn blocks_of_time_lie_within_the_part_that_is_looked_at() {
     let mut options = DiffOptions::default();
     options.gather.filter.from_ns = Some(6_000_000_000);
     options.gather.filter.to_ns = Some(8_000_000_000);
-    let found = diff(&[&a], &[&b], &library, &options, &|_, _| {});
+    let found = diff(&[&a], &[&b], &library, &options, &|_, _| {}, None);
     for side in &found.series.sides {
         let mut totals = vec![0.0; BLOCKS];
         for cell in &side.recordings[0].cells {

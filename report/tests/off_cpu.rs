@@ -214,7 +214,7 @@ fn diffs_compare_shares_of_time() {
         gather: in_unit(Some(Unit::OffCpu)),
         ..DiffOptions::default()
     };
-    let found = diff(&[&a], &[&b], &library(), &options, &|_, _| {});
+    let found = diff(&[&a], &[&b], &library(), &options, &|_, _| {}, None);
     assert_eq!(found.series.unit, Unit::OffCpu);
     assert_eq!(
         found.accounts.each_ref().map(|one| one.counted),
@@ -316,5 +316,6 @@ fn survive(count: u64, waits: &[u64]) {
         &library(),
         &DiffOptions::default(),
         &|_, _| {},
+        None,
     );
 }

@@ -3,6 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { extname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { chromium } from 'playwright-core'
 
 const PROGRAM = '/usr/bin/chromium'
@@ -55,4 +56,18 @@ export async function launch() {
   const dark = await browser.newContext({ viewport, colorScheme: 'dark' })
   for (const one of [context, still, dark]) one.setDefaultTimeout(PATIENCE_MS)
   return { context, still, dark, close: () => browser.close() }
+}
+
+/** Opens a page of ours from its file, and keeps what it asks for and what goes wrong. */
+export async function opened(context, path, hash = '') {
+  const page = await context.newPage()
+  const events = { requests: [], errors: [] }
+  page.on('request', request => events.requests.push(request.url()))
+  page.on('pageerror', error => events.errors.push(error.message))
+  // What the page's own policy refuses is told here.
+  page.on('console', said => said.type() === 'error' && events.errors.push(said.text()))
+  await page.goto(pathToFileURL(path).href + hash)
+  // Without a script nothing comes to life.
+  await page.waitForSelector(':root.alive, :root:not(.scripted)', { state: 'attached' })
+  return { page, events }
 }

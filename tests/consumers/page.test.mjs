@@ -8,7 +8,7 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
-import { MISSING, launch } from './browser.mjs'
+import { MISSING, launch, opened as open } from './browser.mjs'
 import { OUT, ROOT, recordings, stacks, sum, uniprof } from './uniprof.mjs'
 
 const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
@@ -16,20 +16,6 @@ const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
 const RECORDINGS = recordings()
 const PICTURES = join(ROOT, 'docs/pictures')
 const file = name => join(OUT, `${name}-page.html`)
-
-/** Opens a page and keeps what it asks for and what goes wrong. */
-async function open(context, path, hash = '') {
-  const page = await context.newPage()
-  const events = { requests: [], errors: [] }
-  page.on('request', request => events.requests.push(request.url()))
-  page.on('pageerror', error => events.errors.push(error.message))
-  // What the page's own policy refuses is told here.
-  page.on('console', said => said.type() === 'error' && events.errors.push(said.text()))
-  await page.goto(pathToFileURL(path).href + hash)
-  // Without a script nothing comes to life.
-  await page.waitForSelector(':root.alive, :root:not(.scripted)', { state: 'attached' })
-  return { page, events }
-}
 
 /** The flags that the page says select the same, as a list. */
 async function flagsOf(page) {

@@ -170,6 +170,7 @@ fn compare(sides: [Side; 2]) -> Verdicts {
         name: format!("function {number}"),
         module: String::new(),
         kind: Kind::Same,
+        made: false,
     });
     let items = (0..FUNCTIONS as u32).map(|function| Item {
         counted: Counted::Own,

@@ -45,7 +45,8 @@ pub fn write(diff: &Diff, paths: bool, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-fn value(diff: &Diff, change: &Change) -> Value {
+/// A change, as the list has it.
+pub(crate) fn value(diff: &Diff, change: &Change) -> Value {
     let series = &diff.series;
     let item = &series.items[change.item];
     let function = &series.functions[item.function as usize];

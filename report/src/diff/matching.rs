@@ -51,6 +51,8 @@ pub struct Match {
     pub module: String,
     /// How it was matched.
     pub kind: Kind,
+    /// It stands for no code, but for a process, a thread or a stack without frames.
+    pub made: bool,
 }
 
 /// The function of each label.
@@ -147,6 +149,11 @@ impl Matching {
                 matching.add(&name, &module, kind, sides.iter().flatten().copied());
             }
         }
+        for label in (0..shares.len() as LabelId).filter(|label| labels.get(*label).made) {
+            if let Some(function) = matching.function(label) {
+                matching.functions[function as usize].made = true;
+            }
+        }
         matching
     }
 
@@ -191,6 +198,7 @@ impl Matching {
             name: name.to_owned(),
             module: module.to_owned(),
             kind,
+            made: false,
         });
         labels.for_each(|label| self.by_label[label as usize] = number);
     }

@@ -6,7 +6,7 @@ use super::modules::Images;
 use super::turns;
 use crate::images::library::Library;
 use crate::profile::Profile;
-use crate::profile::gather::{self, By, Options, Sampled};
+use crate::profile::gather::{self, By, Each, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
 use crate::recording::account::Account;
@@ -98,6 +98,8 @@ pub struct Series {
     pub functions: Vec<Match>,
     /// Call paths of both sides; a label is an index into `functions`, counts are B's.
     pub tree: StackTree,
+    /// For each node of a sample, as it was gathered, its node in that tree.
+    pub joined: WordMap<NodeId, NodeId>,
     /// Samples that end at each node of the tree: A's and B's.
     pub ends: Vec<[u64; 2]>,
     /// What is compared.
@@ -115,18 +117,21 @@ type Cells = BTreeMap<(usize, usize, NodeId), u64>;
 
 /// Counts both sides.
 pub(super) fn gather(
-    a: &[&Recording],
-    b: &[&Recording],
+    [a, b]: [&[&Recording]; 2],
     library: &Library,
     options: &DiffOptions,
     progress: &dyn Fn(u64, u64),
+    mut each: Option<&mut Each<'_>>,
 ) -> (Series, [Account; 2], Vec<String>) {
     let all: Vec<&Recording> = a.iter().chain(b).copied().collect();
     let mut cells = Cells::new();
     let filter = &options.gather.filter;
     let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();
     let mut rows = vec![BTreeMap::new(); all.len()];
-    let mut take = |sampled: &Sampled, _: &Profile| {
+    let mut take = |sampled: &Sampled, profile: &Profile| {
+        if let Some(each) = &mut each {
+            each(sampled, profile);
+        }
         let block = block_of(sampled.since_ns, &windows[sampled.recording]);
         *cells
             .entry((sampled.recording, block, sampled.node))
@@ -273,6 +278,7 @@ fn build(
     }
     series.functions = matching.functions;
     count_items(series, cells, &nodes, sizes, least_share);
+    series.joined = nodes;
 }
 
 /// What a node's samples count for.

@@ -253,6 +253,7 @@ mod tests {
                     name: format!("function {number}"),
                     module: String::new(),
                     kind: Kind::Same,
+                    made: false,
                 })
                 .collect(),
             items: (0..functions as u32)

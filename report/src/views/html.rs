@@ -2,22 +2,25 @@
 //! numbers rest on and the tables stand in the file as they are read, for whoever has no script; the profile itself
 //! stands beside them, packed, for the page's own. Nothing is ever loaded, and no script runs but that.
 
-mod facts;
-mod functions;
-mod payload;
 mod script;
+pub(crate) mod shell;
+pub(crate) mod facts;
+mod functions;
+pub(crate) mod payload;
 mod tally;
 
 pub use tally::Tally;
 
-use super::flame::{FlameOptions, escape};
-use super::{Drawn, Needs, Output, Shown, View, caption};
+use super::flame::FlameOptions;
+use super::{Drawn, Needs, Output, Shown, View};
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::{Survey, survey};
 use crate::recording::unit::Unit;
-use crate::text::printable;
+use facts::Basis;
+use payload::Carried;
+use serde_json::json;
 use std::io::{self, Write};
 
 /// The view.
@@ -78,73 +81,75 @@ pub struct Page<'a> {
     pub identify: bool,
 }
 
-const STYLE: &str = concat!(
-    include_str!("html/style/page.css"),
-    include_str!("html/style/views.css")
-);
-/// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
-/// what a name might smuggle in stays dead. A test of the page says what they must be.
-const STYLE_HASH: &str = "sha256-zHVZPR4sSAM+H8WwAcsRXYuMtAOp3TuMYGbUaKAfoZk=";
-const SCRIPT_HASH: &str = "sha256-9lk3VrfivRpqkp/p0UvNOKwIJm9uPyjKnyMhhWj2HLs=";
-
-/// Names are cut to so many columns: no box, cell or line has room for more.
-const NAME_COLUMNS: usize = 240;
-
 /// Writes the page.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let title = text(&page.drawing.title);
-    write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src '{STYLE_HASH}'; script-src '{SCRIPT_HASH}'; base-uri 'none'; \
-         form-action 'none'\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <meta name=\"referrer\" content=\"no-referrer\"/>\n\
-         <title>{title} – uniprof</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-    )?;
-    let counted = page.profile.account.counted;
-    writeln!(
-        out,
-        "<header>\n<p class=\"kind\">uniprof report</p>\n<h1><bdi>{title}</bdi></h1>"
-    )?;
-    facts::write_summary(page, out)?;
+    let profile = page.profile;
+    let counted = profile.account.counted;
+    shell::write_start("report", &page.drawing.title, out)?;
+    facts::write_summary(page.recordings, page.identify, out)?;
     writeln!(out, "</header>")?;
-    facts::write_account(page, out)?;
+    facts::write_basis(&basis(page), out)?;
     if counted > 0 {
-        payload::write(page, out)?;
-        write_contents(out)?;
+        let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
+        let more = [
+            ("counted", json!(counted)),
+            ("title", json!(page.drawing.title)),
+            (
+                "opening",
+                json!({"invert": page.drawing.reverse, "fold": page.drawing.fold}),
+            ),
+        ];
+        let carried = Carried {
+            recordings: &recordings,
+            tree: &profile.tree,
+            labels: &profile.labels,
+            unit: profile.unit(),
+            more: more
+                .map(|(name, is)| (name.to_owned(), is))
+                .into_iter()
+                .collect(),
+        };
+        payload::write(&page.tally.payload, &carried, out)?;
+        shell::write_contents(PARTS, out)?;
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
-        functions::write(page.profile, page.least_share, out)?;
+        functions::write(profile, page.least_share, out)?;
         tally::write_threads(page, out)?;
     }
-    facts::write_recordings(page, out)?;
-    write!(
-        out,
-        "<footer><p>Made by <code>uniprof report --html</code>, version {}. The page holds \
-         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n<script>",
-        env!("CARGO_PKG_VERSION")
-    )?;
-    script::write(out)?;
-    writeln!(out, "</script>\n</body>\n</html>")
+    facts::write_recordings(page.recordings.iter(), page.identify, out)?;
+    shell::write_end("report", out)
 }
 
-fn write_contents(out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "<nav>\n<a href=\"#views\" class=\"control\">Views</a>\n\
-         <a href=\"#functions\" class=\"fixed\">Functions</a>\n<a href=\"#threads\">Threads</a>\n\
-         <a href=\"#recording\">Recording</a>\n\
-         <span class=\"control search\"><input type=\"search\" id=\"find\" maxlength=\"200\" \
-         placeholder=\"Search functions\" aria-label=\"Search functions\"/>\
-         <output id=\"matches\" for=\"find\"></output></span>\n</nav>"
-    )
-}
+/// The parts of the page: id, name, class of the link.
+const PARTS: &[(&str, &str, &str)] = &[
+    ("views", "Views", "control"),
+    ("functions", "Functions", "fixed"),
+    ("threads", "Threads", ""),
+    ("recording", "Recording", ""),
+];
 
-/// `name` as text of the page, cut to one line's worth.
-fn text(name: &str) -> String {
-    escape(&caption::cut(&printable(name), NAME_COLUMNS))
+fn basis(page: &Page<'_>) -> Basis {
+    let account = &page.profile.account;
+    let mut lines = account.lines();
+    if !page.chosen.is_empty() {
+        lines.push(format!("chosen by {}", page.chosen));
+    }
+    if account.counted == 0 {
+        lines.push("no sample to show".to_owned());
+    }
+    let damages = page.recordings.iter();
+    let damages = damages.flat_map(|(recording, _)| facts::damages(recording));
+    Basis {
+        is_incomplete: account.is_incomplete(),
+        lines,
+        warnings: page
+            .profile
+            .warnings
+            .iter()
+            .cloned()
+            .chain(damages)
+            .collect(),
+    }
 }

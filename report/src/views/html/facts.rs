@@ -1,8 +1,8 @@
 //! What was recorded, and what of it is missing: the head of the page, and its last part.
 
-use super::Page;
-use super::text;
-use crate::recording::last_part;
+use super::shell::text;
+use crate::recording::survey::Survey;
+use crate::recording::{Recording, last_part};
 use crate::text::printable;
 use crate::views::flame::escape;
 use crate::views::info;
@@ -30,36 +30,47 @@ const RECORDINGS_MAX: usize = 20;
 /// Warnings, and places of damage of each recording.
 const WARNINGS_MAX: usize = 20;
 
+/// Recordings, each with what one pass over it found.
+pub(crate) type Surveyed<'a> = (&'a Recording, Survey);
+
 /// What was recorded, in a few lines.
-pub(super) fn write_summary(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    for (recording, survey) in page.recordings.iter().take(RECORDINGS_MAX) {
+pub(crate) fn write_summary(
+    recordings: &[Surveyed<'_>],
+    identify: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for (recording, survey) in recordings.iter().take(RECORDINGS_MAX) {
         writeln!(out, "<dl>")?;
-        for (name, value) in grouped(info::lines(recording, survey, page.identify)) {
+        for (name, value) in grouped(info::lines(recording, survey, identify)) {
             if FIRST.contains(&name.as_str()) {
                 write_fact(&name, &value, out)?;
             }
         }
         writeln!(out, "</dl>")?;
     }
-    match page.recordings.len().checked_sub(RECORDINGS_MAX) {
+    match recordings.len().checked_sub(RECORDINGS_MAX) {
         Some(more @ 1..) => writeln!(out, "<p class=\"note\">… and {more} more recordings.</p>"),
         _ => Ok(()),
     }
 }
 
 /// Everything that is known, folded.
-pub(super) fn write_recordings(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_recordings<'a>(
+    recordings: impl Iterator<Item = &'a Surveyed<'a>>,
+    identify: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     writeln!(
         out,
-        "<section id=\"recording\">\n<h2>All about the recording</h2>"
+        "<section id=\"recording\">\n<h2>All that is known of what was recorded</h2>"
     )?;
-    for (recording, survey) in page.recordings.iter().take(RECORDINGS_MAX) {
+    for (recording, survey) in recordings.take(RECORDINGS_MAX) {
         let name = text(last_part(recording.name()));
         writeln!(
             out,
             "<details class=\"facts\"><summary><bdi>{name}</bdi></summary>\n<dl>"
         )?;
-        for (name, value) in grouped(info::lines(recording, survey, page.identify)) {
+        for (name, value) in grouped(info::lines(recording, survey, identify)) {
             write_fact(&name, &value, out)?;
         }
         writeln!(out, "</dl></details>")?;
@@ -67,41 +78,43 @@ pub(super) fn write_recordings(page: &Page<'_>, out: &mut dyn Write) -> io::Resu
     writeln!(out, "</section>")
 }
 
-/// What the numbers rest on. Where samples are missing, nobody shall overlook it.
-pub(super) fn write_account(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let account = &page.profile.account;
-    let (class, heading) = match account.is_incomplete() {
+/// What the numbers rest on.
+pub(crate) struct Basis {
+    /// Whether samples are missing.
+    pub(crate) is_incomplete: bool,
+    /// What was counted, and what was not.
+    pub(crate) lines: Vec<String>,
+    /// What makes the numbers weaker than they look.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Writes it. Where samples are missing, nobody shall overlook it.
+pub(crate) fn write_basis(basis: &Basis, out: &mut dyn Write) -> io::Result<()> {
+    let (class, heading) = match basis.is_incomplete {
         true => ("account missing", "Samples are missing"),
         false => ("account", "What the numbers rest on"),
     };
     writeln!(out, "<section class=\"{class}\">\n<h2>{heading}</h2>\n<ul>")?;
-    let mut lines = account.lines();
-    if !page.chosen.is_empty() {
-        lines.push(format!("chosen by {}", page.chosen));
-    }
-    if account.counted == 0 {
-        lines.push("no sample to show".to_owned());
-    }
-    for line in &lines {
+    for line in &basis.lines {
         writeln!(out, "<li>{}</li>", escape(&printable(line)))?;
     }
-    let warnings = &page.profile.warnings;
-    let damages = page.recordings.iter().flat_map(|(recording, _)| {
-        let stretches = recording.damages().stretches.iter();
-        stretches.map(|stretch| format!("{}: {stretch}", last_part(recording.name())))
-    });
-    let all: Vec<String> = warnings.iter().cloned().chain(damages).collect();
-    for warning in all.iter().take(WARNINGS_MAX) {
+    for warning in basis.warnings.iter().take(WARNINGS_MAX) {
         writeln!(
             out,
             "<li class=\"warning\">{}</li>",
             escape(&printable(warning))
         )?;
     }
-    if let Some(more @ 1..) = all.len().checked_sub(WARNINGS_MAX) {
+    if let Some(more @ 1..) = basis.warnings.len().checked_sub(WARNINGS_MAX) {
         writeln!(out, "<li class=\"warning\">… and {more} more warnings</li>")?;
     }
     writeln!(out, "</ul>\n</section>")
+}
+
+/// The damage of a recording, as warnings.
+pub(crate) fn damages(recording: &Recording) -> impl Iterator<Item = String> {
+    let stretches = recording.damages().stretches.iter();
+    stretches.map(|stretch| format!("{}: {stretch}", last_part(recording.name())))
 }
 
 /// Lines without a name go with the one before.

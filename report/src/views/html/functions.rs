@@ -1,6 +1,6 @@
 //! The table of functions, which the page's script can sort and filter.
 
-use super::text;
+use super::shell::text;
 use crate::profile::Profile;
 use crate::profile::functions::{TopRow, rows};
 use crate::recording::account::share;

@@ -16,17 +16,15 @@ mod base64;
 mod columns;
 mod preorder;
 
-use super::Page;
-use crate::profile::Profile;
 use crate::profile::gather::{Sampled, names};
-use crate::profile::labels::LabelId;
-use crate::profile::tree::{NodeId, ROOT};
+use crate::profile::labels::{LabelId, Labels};
+use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use columns::Columns;
 use preorder::Preorder;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 use uprof::{State, Task};
@@ -51,9 +49,23 @@ struct Moment {
     state: State,
 }
 
+/// What the samples are of.
+pub(crate) struct Carried<'a> {
+    /// The recordings, by number.
+    pub(crate) recordings: &'a [&'a Recording],
+    /// The samples' stacks.
+    pub(crate) tree: &'a StackTree,
+    /// The labels of these.
+    pub(crate) labels: &'a Labels,
+    /// The unit of weights.
+    pub(crate) unit: Unit,
+    /// What else the script is to know, as fields of the JSON object.
+    pub(crate) more: Map<String, Value>,
+}
+
 /// Samples one by one, as far as a page has room for them.
 #[derive(Debug, Default)]
-pub(super) struct Payload {
+pub(crate) struct Payload {
     moments: Vec<Moment>,
     /// Of each sample, once one weighs more than 1.
     weights: Vec<u64>,
@@ -66,7 +78,7 @@ pub(super) struct Payload {
 
 impl Payload {
     /// Takes one sample.
-    pub(super) fn add(&mut self, sampled: &Sampled) {
+    pub(crate) fn add(&mut self, sampled: &Sampled) {
         self.count += 1;
         if self.moments.len() == SAMPLES_MAX {
             return;
@@ -113,7 +125,7 @@ impl Payload {
 
     /// Takes what was seen of vCPUs and threads that were not running, as far as there is room: states without stacks,
     /// which only the time line shows. `counted` are the states that have samples.
-    pub(super) fn add_idle(
+    pub(crate) fn add_idle(
         &mut self,
         number: usize,
         recording: &Recording,
@@ -138,14 +150,21 @@ impl Payload {
         }
     }
 
+    /// Gives each sample's stack another number.
+    pub(crate) fn renumber(&mut self, stack: impl Fn(NodeId) -> NodeId) {
+        for one in &mut self.moments {
+            one.node = stack(one.node);
+        }
+    }
+
     /// The states of the samples.
-    pub(super) fn states(&self) -> BTreeSet<State> {
+    pub(crate) fn states(&self) -> BTreeSet<State> {
         self.moments.iter().map(|one| one.state).collect()
     }
 
     /// Why the page can't carry them, if so.
-    fn refused(&self, profile: &Profile) -> Option<String> {
-        let stacks = profile.tree.nodes().len();
+    fn refused(&self, tree: &StackTree) -> Option<String> {
+        let stacks = tree.nodes().len();
         let limit = match (self.count > SAMPLES_MAX as u64, stacks > STACKS_MAX) {
             (true, _) => format!("{} samples, and a page carries {SAMPLES_MAX}", self.count),
             (_, true) => format!("{stacks} different stacks, and a page carries {STACKS_MAX}"),
@@ -159,15 +178,26 @@ impl Payload {
 }
 
 /// Writes the parts, or the line that says why they aren't there.
-pub(super) fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let payload = &page.tally.payload;
-    if let Some(refused) = payload.refused(page.profile) {
+pub(crate) fn write(
+    payload: &Payload,
+    carried: &Carried<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if let Some(refused) = payload.refused(carried.tree) {
         return writeln!(out, "<p class=\"note\" id=\"refused\">{refused}</p>");
     }
-    let order = Preorder::of(&page.profile.tree);
-    let tick_ns = tick_ns(page);
-    write_part("tables", tables(page, &order, tick_ns)?, out)?;
+    let order = Preorder::of(carried.tree);
+    let tick_ns = tick_ns(payload, carried.unit);
+    let tables = tables(carried, about(payload, carried, tick_ns), &order);
+    write_part("tables", tables, out)?;
     write_part("samples", samples(payload, &order, tick_ns), out)
+}
+
+/// Writes a JSON value as a part of its own.
+pub(crate) fn write_value(id: &str, value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let mut columns = Columns::default();
+    columns.bytes(value.to_string().as_bytes());
+    write_part(id, columns, out)
 }
 
 fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()> {
@@ -177,11 +207,11 @@ fn write_part(id: &str, columns: Columns, out: &mut dyn Write) -> io::Result<()>
 }
 
 /// How long a step of the page's time is. Waits are told to the nanosecond: a part of one may be selected.
-fn tick_ns(page: &Page<'_>) -> u64 {
-    match page.profile.unit() {
+fn tick_ns(payload: &Payload, unit: Unit) -> u64 {
+    match unit {
         Unit::OffCpu | Unit::Calls => 1,
         Unit::Samples => {
-            let last = page.tally.payload.moments.iter().map(|one| one.since_ns);
+            let last = payload.moments.iter().map(|one| one.since_ns);
             let last = last.max().unwrap_or(0);
             let mut tick_ns = TICK_NS;
             while last / tick_ns > TICKS_MAX {
@@ -192,14 +222,14 @@ fn tick_ns(page: &Page<'_>) -> u64 {
     }
 }
 
-fn tables(page: &Page<'_>, order: &Preorder, tick_ns: u64) -> io::Result<Columns> {
-    let profile = page.profile;
+fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
+    let all = carried.labels;
     let mut columns = Columns::default();
-    columns.bytes(about(page, tick_ns).to_string().as_bytes());
+    columns.bytes(about.to_string().as_bytes());
     // No text has a line break: `printable` leaves none.
-    let texts: Vec<&str> = profile.labels.texts().collect();
+    let texts: Vec<&str> = all.texts().collect();
     columns.bytes(texts.join("\n").as_bytes());
-    let labels = || (0..profile.labels.len() as LabelId).map(|id| profile.labels.get(id));
+    let labels = || (0..all.len() as LabelId).map(|id| all.get(id));
     columns.column(labels().map(|label| u64::from(label.name)));
     columns.column(labels().map(|label| u64::from(label.module)));
     columns.column(labels().map(|label| u64::from(label.file)));
@@ -210,16 +240,15 @@ fn tables(page: &Page<'_>, order: &Preorder, tick_ns: u64) -> io::Result<Columns
         bits.map(|(bit, is)| u64::from(*is) << bit).sum()
     }));
     columns.column(order.distances());
-    columns.column(order.labels(&profile.tree));
-    Ok(columns)
+    columns.column(order.labels(carried.tree));
+    columns
 }
 
 /// What the columns are of.
-fn about(page: &Page<'_>, tick_ns: u64) -> Value {
-    let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
-    let files = names(&recordings);
+fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
+    let recordings = carried.recordings;
     let length_ns = |one: &&Recording| one.end_ns().saturating_sub(one.start_ns());
-    let tasks = page.tally.payload.tasks.iter().map(|(number, task)| {
+    let tasks = payload.tasks.iter().map(|(number, task)| {
         let name = recordings
             .get(*number)
             .map_or_else(String::new, |one| task_name(one, *task, u64::MAX));
@@ -227,20 +256,21 @@ fn about(page: &Page<'_>, tick_ns: u64) -> Value {
         json!([number, task.space, task.vcpu, name])
     });
     let states = State::ALL.iter().map(|state| state.name());
-    json!({
+    let mut about = json!({
         "version": VERSION,
-        "unit": page.profile.unit().what(),
-        "counted": page.profile.account.counted,
+        "unit": carried.unit.what(),
         "tick_ns": tick_ns,
         "length_ns": recordings.iter().map(length_ns).max().unwrap_or(0),
         "is_timed": recordings.iter().any(|one| one.is_timed()),
-        "is_weighted": !page.tally.payload.weights.is_empty(),
-        "title": page.drawing.title,
-        "opening": {"invert": page.drawing.reverse, "fold": page.drawing.fold},
-        "recordings": files,
+        "is_weighted": !payload.weights.is_empty(),
+        "recordings": names(recordings),
         "states": states.collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),
-    })
+    });
+    if let Value::Object(fields) = &mut about {
+        fields.extend(carried.more.clone());
+    }
+    about
 }
 
 fn samples(payload: &Payload, order: &Preorder, tick_ns: u64) -> Columns {
@@ -293,9 +323,9 @@ mod tests {
     fn a_page_carries_so_many_samples_and_says_so_of_more() {
         let mut payload = Payload::default();
         (0..SAMPLES_MAX).for_each(|_| payload.add(&sampled(0, 1)));
-        assert_eq!(payload.refused(&Profile::default()), None);
+        assert_eq!(payload.refused(&StackTree::default()), None);
         payload.add(&sampled(0, 1));
-        let refused = payload.refused(&Profile::default()).unwrap();
+        let refused = payload.refused(&StackTree::default()).unwrap();
         assert!(
             refused.contains("2000001 samples, and a page carries 2000000 at most"),
             "{refused}"
@@ -305,13 +335,13 @@ mod tests {
 
     #[test]
     fn a_page_carries_so_many_stacks_and_says_so_of_more() {
-        let mut profile = Profile::default();
+        let mut tree = StackTree::default();
         (1..STACKS_MAX as u32).for_each(|label| {
-            profile.tree.child(0, label);
+            tree.child(0, label);
         });
-        assert_eq!(Payload::default().refused(&profile), None);
-        profile.tree.child(0, 0);
-        let refused = Payload::default().refused(&profile).unwrap();
+        assert_eq!(Payload::default().refused(&tree), None);
+        tree.child(0, 0);
+        let refused = Payload::default().refused(&tree).unwrap();
         assert!(
             refused.contains("2000001 different stacks, and a page carries 2000000"),
             "{refused}"

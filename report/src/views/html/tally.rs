@@ -1,7 +1,8 @@
 //! Samples as they are gathered, one by one: kept for the page's script, and counted by vCPU or thread.
 
+use super::Page;
 use super::payload::Payload;
-use super::{Page, text};
+use super::shell::text;
 use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
 use crate::recording::account::share;

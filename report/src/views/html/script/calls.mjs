@@ -4,7 +4,7 @@
 import { MADE } from './profile.mjs'
 
 /** A tree while it grows. */
-class Growing {
+export class Growing {
   constructor() {
     this.labels = [-1]
     this.parents = [0]

@@ -13,9 +13,10 @@ const LEVELS_SEEN = 45
 export class Flame {
   /**
    * `told(text)` shows what a box is, `picked(group)` is told what was picked; `label` is for readers of screens.
+   * `moved` is called after what another picture of the same tree should follow.
    */
   constructor({ label, told, picked }) {
-    Object.assign(this, { told, picked, zoomed: null, at: null, top: 0, data: null })
+    Object.assign(this, { told, picked, zoomed: null, at: null, top: 0, data: null, moved: () => {} })
     this.canvas = element('canvas', {
       class: 'flame',
       tabindex: 0,
@@ -35,7 +36,10 @@ export class Flame {
     this.surface = new Surface(this.canvas, () => this.draw())
   }
 
-  /** What to draw: a tree and its levels, `down` for the outermost on top, `about` a group, `found` a group or not. */
+  /**
+   * What to draw: a tree and its levels, `down` for the outermost on top, `about` a group, `found` a group or not. Of a
+   * node, `paint` may give a colour, the part of the box that has it and a mark before the name, and `say` what is told.
+   */
   set(data) {
     if (data.tree !== this.data?.tree) [this.zoomed, this.at, this.top] = [this.again(data), null, 0]
     this.data = data
@@ -77,7 +81,7 @@ export class Flame {
     const which = `levels ${this.top + 1} to ${this.top + seen} of ${levels.length}`
     this.note.textContent = isCut ? `Shown are ${which}: Page Up and Page Down, or the wheel with Shift, go on.` : ''
     if (!pen) return
-    const colours = { found: ink('found'), edge: ink('paper'), ink: ink('ink') }
+    const colours = { found: ink('found'), rest: ink('raised'), soft: ink('soft'), ink: ink('ink') }
     for (let level = this.top; level < this.top + seen; level++) {
       const row = level - this.top
       this.drawLevel(pen, level, (down ? row : seen - 1 - row) * LINE, colours)
@@ -85,7 +89,7 @@ export class Flame {
   }
 
   drawLevel(pen, level, y, colours) {
-    const { tree, levels, about, found, colouring } = this.data
+    const { tree, levels } = this.data
     const { nodes, from } = levels[level]
     const [start, span] = this.range()
     const scale = this.surface.width / span
@@ -99,17 +103,7 @@ export class Flame {
       if (right - left < 0.3 && right < drawn + 0.5) continue
       if (right <= left) continue
       drawn = right
-      const group = tree.labels[node]
-      const one = about(group)
-      const isCaller = this.zoomed && level < this.zoomed.level
-      pen.globalAlpha = isCaller ? 0.5 : 1
-      pen.fillStyle = found?.(group) ? colours.found : colourOf(colouring, one)
-      pen.fillRect(left, y, Math.max(0.5, right - left - 0.5), LINE - 1)
-      const text = fitted(one.name, Math.floor((right - left - 6) / this.surface.letter))
-      if (text) {
-        pen.fillStyle = '#14171a'
-        pen.fillText(text, left + 3, y + LINE / 2)
-      }
+      this.drawBox(pen, { node, level, y, left, right, start: (from[index] - start) * scale, scale }, colours)
       if (this.at?.node === node && document.activeElement === this.canvas) {
         pen.globalAlpha = 1
         pen.strokeStyle = colours.ink
@@ -118,6 +112,37 @@ export class Flame {
       }
     }
     pen.globalAlpha = 1
+  }
+
+  drawBox(pen, { node, level, y, left, right, start, scale }, colours) {
+    const { tree, about, found, colouring, paint } = this.data
+    const group = tree.labels[node]
+    const one = about(group)
+    const isFound = found?.(group)
+    const { colour, part = 1, mark = '' } = paint?.(node) ?? { colour: isFound ? colours.found : colourOf(colouring, one) }
+    const width = Math.max(0.5, right - left - 0.5)
+    pen.globalAlpha = this.zoomed && level < this.zoomed.level ? 0.5 : 1
+    let end = right
+    if (part < 1) {
+      pen.fillStyle = colours.rest
+      pen.fillRect(left, y, width, LINE - 1)
+      end = Math.min(right, start + tree.total[node] * scale * part)
+    }
+    pen.fillStyle = colour
+    if (end > left) pen.fillRect(left, y, part < 1 ? end - left : width, LINE - 1)
+    // Where what is filled has no room for letters, they stand behind it.
+    const columns = space => Math.floor((space - 6) / this.surface.letter)
+    const inside = fitted(mark + one.name, columns(end - left))
+    const text = inside || (part < 1 && fitted(mark + one.name, columns(right - Math.max(left, end))))
+    if (text) {
+      pen.fillStyle = inside ? '#14171a' : colours.soft
+      pen.fillText(text, (inside ? left : Math.max(left, end)) + 3, y + LINE / 2)
+    }
+    if (paint && isFound) {
+      pen.strokeStyle = colours.found
+      pen.lineWidth = 2
+      pen.strokeRect(left + 1, y + 1, Math.max(1, width - 2), LINE - 3)
+    }
   }
 
   /** The box at a place of the canvas. */
@@ -142,7 +167,8 @@ export class Flame {
 
   tell(box) {
     if (!box) return this.told('')
-    const { tree, about, unit, all } = this.data
+    const { tree, about, unit, all, say } = this.data
+    if (say) return this.told(say(box.node))
     const { name, module } = about(tree.labels[box.node])
     const weight = tree.total[box.node]
     const where = module ? ` [${module}]` : ''
@@ -166,6 +192,24 @@ export class Flame {
     this.at = box
     if (box) this.picked(this.data.tree.labels[box.node])
     this.draw()
+    this.moved()
+  }
+
+  /** Widens the box of a node, and goes to it. */
+  widen(node) {
+    const level = this.data.levels.findIndex(({ nodes }) => nodes.includes(node))
+    if (level < 0) return
+    const index = this.data.levels[level].nodes.indexOf(node)
+    this.zoomed = this.at = { level, index, node }
+    this.top = Math.max(0, level - LEVELS_SEEN / 2)
+    this.draw()
+    this.moved()
+  }
+
+  /** Shows what another picture of the same tree shows. */
+  follow({ zoomed, at, top }) {
+    Object.assign(this, { zoomed, at, top })
+    this.draw()
   }
 
   wheel(event) {
@@ -177,6 +221,7 @@ export class Flame {
   scroll(levels) {
     this.top += this.data?.down ? levels : -levels
     this.draw()
+    this.moved()
   }
 
   key(event) {
@@ -215,5 +260,6 @@ export class Flame {
     this.top = Math.max(Math.min(this.top, this.at.level), this.at.level - seen + 1)
     this.tell(this.at)
     this.draw()
+    this.moved()
   }
 }

@@ -17,6 +17,16 @@ export const LOOK = {
   function: null,
 }
 
+/** The page of a comparison as it opens: time and tasks of B are its own, and a change may be looked at. */
+export const LOOK_AT_BOTH = {
+  ...LOOK,
+  tab: 'changes',
+  from_b: 0,
+  to_b: Infinity,
+  tasks_b: null,
+  change: null,
+}
+
 const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'search']
 const SWITCHES = ['invert', 'fold', 'icicle', 'inlines']
 
@@ -24,30 +34,37 @@ const SWITCHES = ['invert', 'fold', 'icicle', 'inlines']
 export function addressOf(look, opening = LOOK) {
   const told = []
   const tell = (name, value) => told.push(`${name}=${encodeURIComponent(value)}`)
-  if (look.from > 0) tell('from', look.from)
-  if (look.to < Infinity) tell('to', look.to)
-  if (look.tasks) tell('tasks', [...look.tasks].sort((a, b) => a - b).join(','))
+  for (const side of ['', '_b']) {
+    const [from, to, tasks] = ['from', 'to', 'tasks'].map(name => look[name + side])
+    if (from > 0) tell(`from${side}`, from)
+    if (to < Infinity) tell(`to${side}`, to)
+    if (tasks) tell(`tasks${side}`, [...tasks].sort((a, b) => a - b).join(','))
+  }
   for (const name of WORDS) if (look[name] !== opening[name]) tell(name, look[name])
   for (const name of SWITCHES) if (look[name] !== opening[name]) tell(name, look[name] ? 1 : 0)
-  if (look.function !== null) tell('function', look.function)
+  for (const name of ['function', 'change']) if ((look[name] ?? null) !== null) tell(name, look[name])
   return told.join('&')
 }
 
-/** What an address says; what it doesn't say, or says wrongly, is as the page opens. */
-export function lookOf(address, opening = LOOK, tasks = Infinity) {
+const NUMBERS = ['from', 'to', 'from_b', 'to_b', 'function', 'change']
+
+/** What an address says; what it doesn't say, or says wrongly, is as the page opens. `tasks` are how many A and B have. */
+export function lookOf(address, opening = LOOK, tasks = [Infinity, Infinity]) {
   const look = { ...opening }
   const number = text => (/^\d{1,15}$/.test(text) ? Number(text) : null)
   for (const part of address.replace(/^#/, '').split('&')) {
     const [name, value] = [part.split('=', 1)[0], decoded(part.slice(part.indexOf('=') + 1))]
     if (value === null) continue
-    if (name === 'from' || name === 'to' || name === 'function') look[name] = number(value) ?? opening[name]
-    else if (name === 'tasks') {
+    if (!(name in opening)) continue
+    if (NUMBERS.includes(name)) look[name] = number(value) ?? opening[name]
+    else if (name === 'tasks' || name === 'tasks_b') {
       const numbers = value.split(',').map(number)
-      look.tasks = new Set(numbers.filter(task => task !== null && task < tasks))
+      look[name] = new Set(numbers.filter(task => task !== null && task < tasks[name === 'tasks' ? 0 : 1]))
     } else if (WORDS.includes(name)) look[name] = value
     else if (SWITCHES.includes(name)) look[name] = value === '1'
   }
-  if (look.from >= look.to) Object.assign(look, { from: opening.from, to: opening.to })
+  if (look.from >= look.to) Object.assign(look, { from: 0, to: Infinity })
+  if (look.from_b >= look.to_b) Object.assign(look, { from_b: 0, to_b: Infinity })
   return look
 }
 

@@ -1,5 +1,4 @@
-// The page comes to life: its data is taken apart, the fixed table makes room for the views, and what is looked at is
-// kept in the address. To read what was recorded and how much, nobody needs this.
+// The page of a report: its parts, and what is looked at, which the address keeps.
 
 import { phrase, share } from './amounts.mjs'
 import { CallTree } from './calltree.mjs'
@@ -8,15 +7,14 @@ import { Flame } from './flame.mjs'
 import { HeatMap } from './heatmap.mjs'
 import { LOOK, addressOf, lookOf } from './look.mjs'
 import { Model } from './model.mjs'
-import { decode } from './profile.mjs'
-import { expression } from './selection.mjs'
+import { sought } from './selection.mjs'
 import { Table } from './table.mjs'
 import { Tabs } from './tabs.mjs'
 import { TimeChart } from './timechart.mjs'
 import { Toolbar } from './toolbar.mjs'
 import { Tracks } from './tracks.mjs'
 
-class Page {
+export class Page {
   constructor(profile, place) {
     this.model = new Model(profile)
     this.opening = { ...LOOK, ...profile.about.opening }
@@ -70,7 +68,7 @@ class Page {
 
   /** Looks at what the address says. */
   read() {
-    this.look = lookOf(location.hash, this.opening, this.model.profile.about.tasks.length)
+    this.look = lookOf(location.hash, this.opening, [this.model.profile.about.tasks.length])
     this.keep = null
     if (this.find) this.find.value = this.look.search
     this.draw()
@@ -113,13 +111,7 @@ class Page {
   draw() {
     const { model, look } = this
     model.look = look
-    try {
-      for (const filter of ['focus', 'ignore', 'hide']) tried(filter, () => expression(look[filter]))
-    } catch (error) {
-      this.toolbar.draw(error)
-      return
-    }
-    this.toolbar.draw(null)
+    if (!this.toolbar.draw()) return
     this.tracks.draw()
     const tab = this.tabs.show(look.tab)
     const { all } = model.weights()
@@ -170,14 +162,7 @@ class Page {
       matches.textContent = ''
       return null
     }
-    let pattern
-    try {
-      pattern = expression(search)
-    } catch {
-      // Half written, or text that is meant as it stands.
-      pattern = new RegExp(search.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'u')
-    }
-    pattern = new RegExp(pattern.source, 'iu')
+    const pattern = sought(search)
     const { names } = this.model.groups()
     const found = names.map(name => pattern.test(name))
     const rows = this.model.rows()
@@ -201,41 +186,3 @@ class Page {
 }
 
 const ABOUT_TABLE = 'Self: in the function itself. Total: that in what it called, too. A function turns over when picked.'
-
-/** Says of which filter an error is. */
-function tried(filter, does) {
-  try {
-    does()
-  } catch (error) {
-    error.filter = filter
-    throw error
-  }
-}
-
-/** Begins, or says in a sentence why not. */
-async function begin() {
-  document.documentElement.classList.add('scripted')
-  const parts = ['tables', 'samples'].map(id => document.getElementById(id))
-  const place = document.getElementById('views')
-  if (!place || parts.includes(null)) return
-  if (typeof DecompressionStream === 'undefined') {
-    place.append('This browser is too old to unpack the recording: what follows can be read, but not selected from.')
-    place.hidden = false
-    return
-  }
-  try {
-    const texts = parts.map(part => part.content.textContent)
-    const profile = await decode(...texts)
-    for (const part of parts) part.remove()
-    const fixed = document.getElementById('functions')
-    place.hidden = false
-    new Page(profile, place)
-    fixed.hidden = true
-    document.documentElement.classList.add('alive')
-  } catch (error) {
-    place.append(`The data of this page can't be read (${error.message}): what follows still holds.`)
-    place.hidden = false
-  }
-}
-
-begin()

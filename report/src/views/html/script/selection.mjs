@@ -25,6 +25,16 @@ export function expression(text) {
   }
 }
 
+/** What is sought, in small or large letters: an expression, or what is none as it stands. */
+export function sought(text) {
+  try {
+    return new RegExp(expression(text).source, 'iu')
+  } catch {
+    // Half written, or text that is meant as it stands.
+    return new RegExp(text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'iu')
+  }
+}
+
 /**
  * What filters make of the stacks: `seen` tells for each label whether it is shown, `counts` for each stack whether it
  * counts at all. What has no stack is a state alone, and never counts.

@@ -1,38 +1,18 @@
-// What stands between the time line and the views: what is selected in a line, filters, forms, copies.
+// What stands between the time line and the views of a report: what is selected in a line, filters, forms, copies.
 
-import { moment, phrase, share } from './amounts.mjs'
 import { COLOURINGS, legendOf } from './colours.mjs'
 import { button, choice, element, swatch, toggle } from './element.mjs'
+import { Filters } from './filters.mjs'
 import { foldedText, speedscope } from './folded.mjs'
 import { GROUPINGS } from './model.mjs'
-
-const FILTERS = [
-  ['focus', 'Focus', 'only stacks that have a function that matches'],
-  ['ignore', 'Ignore', 'no stacks that have one'],
-  ['hide', 'Hide', 'functions that are left out of their stacks'],
-]
+import { flagsOf, summaryOf } from './summary.mjs'
 
 export class Toolbar {
   constructor(model, { change, reset }) {
     Object.assign(this, { model, change })
     this.summary = element('p', { class: 'selected', 'aria-live': 'polite' })
     this.flags = element('code')
-    this.wrong = element('p', { class: 'wrong', role: 'alert', hidden: true })
-    this.inputs = new Map()
-    const input = ([name, title, about]) => {
-      const text = element('input', {
-        type: 'search',
-        spellcheck: 'false',
-        autocomplete: 'off',
-        maxlength: 200,
-        placeholder: 'regular expression',
-        title: about,
-        oninput: event => change({ [name]: event.target.value }),
-      })
-      this.inputs.set(name, text)
-      return element('label', {}, `${title} `, text)
-    }
-    const filters = element('div', { class: 'filters', role: 'search' }, ...FILTERS.map(input))
+    this.filters = new Filters(change)
     this.forms = element('div', { class: 'forms' })
     this.legend = element('p', { class: 'legend' })
     const does = element('div', { class: 'does' })
@@ -41,50 +21,19 @@ export class Toolbar {
       button('Copy as folded text', () => this.copy()),
       button('Save for speedscope', () => this.save()),
     )
-    this.element = element('div', { class: 'toolbar' }, this.summary, filters, this.wrong, element('div', { class: 'row' }, this.forms, does), this.legend)
+    const row = element('div', { class: 'row' }, this.forms, does)
+    const parts = [this.summary, this.filters.element, this.filters.wrong, row, this.legend]
+    this.element = element('div', { class: 'toolbar' }, ...parts)
   }
 
-  /** Says what is selected; `error` is what is wrong with a filter. */
-  draw(error) {
-    const { look, profile } = this.model
-    for (const [name, input] of this.inputs) {
-      if (document.activeElement !== input) input.value = look[name]
-      input.setAttribute('aria-invalid', !!error && error.filter === name)
-    }
-    this.wrong.hidden = !error
-    this.wrong.textContent = error?.message ?? ''
+  /** Says what is selected; whether the filters can be understood. */
+  draw() {
+    const isSound = this.filters.draw(this.model.look)
     this.drawForms()
-    if (error) return
-    const { all } = this.model.weights()
-    const { unit, counted, tick_ns } = profile.about
-    const isPart = look.from > 0 || look.to < Infinity
-    const end = Math.min(look.to, this.model.end)
-    const step = ((end - look.from) * tick_ns) / 1000
-    const span = isPart
-      ? `from ${moment(look.from * tick_ns, step)} to ${moment(end * tick_ns, step)}`
-      : 'the whole recording'
-    const tasks = look.tasks ? `, ${look.tasks.size} of ${profile.about.tasks.length} tracks` : ''
-    this.summary.replaceChildren(
-      element('b', {}, phrase(all, unit)),
-      `, ${share(all, counted)} of all: ${span}${tasks}. `,
-      this.flags,
-    )
-    this.flags.textContent = this.asFlags().join(' ')
-  }
-
-  /** The flags of `uniprof report` that select the same. */
-  asFlags() {
-    const { look, profile } = this.model
-    const { tick_ns, tasks } = profile.about
-    const seconds = ticks => `${((ticks * tick_ns) / 1e9).toFixed(tick_ns < 1000 ? 9 : 6)}s`
-    const quoted = text => `'${text.replaceAll("'", "'\\''")}'`
-    const flags = []
-    if (look.from > 0) flags.push(`--from ${seconds(look.from)}`)
-    if (look.to < Infinity) flags.push(`--to ${seconds(look.to)}`)
-    for (const task of look.tasks ?? []) flags.push(`--vcpu ${tasks[task][2]}`)
-    for (const [name] of FILTERS) if (look[name]) flags.push(`--${name} ${quoted(look[name])}`)
-    if (!look.inlines) flags.push('--no-inlines')
-    return flags
+    if (!isSound) return false
+    this.flags.textContent = flagsOf(this.model).join(' ')
+    this.summary.replaceChildren(...summaryOf(this.model), '. ', this.flags)
+    return true
   }
 
   drawForms() {

@@ -1,0 +1,191 @@
+//! The comparison as a page for a browser: the page of `report --html` with two sides. The verdicts stand in it as they
+//! are read, and once more as data, for the page's script to find their places; it judges nothing.
+
+mod changes;
+
+use super::json::value;
+use super::series::Counted;
+use super::table::{advice, sides, verdict};
+use super::{Change, Diff};
+use crate::profile::gather::Sampled;
+use crate::profile::labels::{Label, Labels};
+use crate::profile::tree::ROOT;
+use crate::recording::survey::survey;
+use crate::recording::unit::Unit;
+use crate::recording::{Recording, last_part};
+use crate::views::html::facts::{self, Basis, Surveyed};
+use crate::views::html::payload::{self, Carried, Payload};
+use crate::views::html::shell;
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+/// Samples one by one, as [`diff`](super::diff) gathers them: the page carries them.
+#[derive(Debug, Default)]
+pub struct Samples {
+    payload: Payload,
+}
+
+impl Samples {
+    /// Takes one sample.
+    pub fn add(&mut self, sampled: &Sampled) {
+        self.payload.add(sampled);
+    }
+}
+
+/// What to show.
+#[derive(Debug, Clone, Default)]
+pub struct PageOptions {
+    /// Call paths too.
+    pub paths: bool,
+    /// The flags that chose samples and frames; empty where all are shown.
+    pub chosen: String,
+}
+
+/// Writes the page of a comparison, whose `recordings` are those of A and of B, and whose `samples` came one by one.
+///
+/// # Errors
+/// What `out` returns.
+pub fn write(
+    diff: &Diff,
+    recordings: [&[&Recording]; 2],
+    mut samples: Samples,
+    options: &PageOptions,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let all = recordings.concat();
+    if options.chosen.is_empty() && diff.series.unit == Unit::Samples {
+        let counted = samples.payload.states();
+        for (number, one) in all.iter().enumerate() {
+            samples.payload.add_idle(number, one, &counted);
+        }
+    }
+    let joined = &diff.series.joined;
+    samples
+        .payload
+        .renumber(|node| joined.get(&node).copied().unwrap_or(ROOT));
+    let surveyed = recordings.map(|side| {
+        let side = side.iter().map(|one| (*one, survey(one, &|_, _| ())));
+        side.collect::<Vec<Surveyed<'_>>>()
+    });
+    let identify = diff.options.identify;
+    let title = recordings.map(|side| {
+        let names: Vec<&str> = side.iter().map(|one| last_part(one.name())).collect();
+        names.join(" + ")
+    });
+    let title = title.join(" → ");
+    shell::write_start("diff", &title, out)?;
+    for (letter, side) in ["A", "B"].into_iter().zip(&surveyed) {
+        writeln!(out, "<h2>{letter}</h2>")?;
+        facts::write_summary(side, identify, out)?;
+    }
+    writeln!(out, "</header>")?;
+    facts::write_basis(&basis(diff, &all, &options.chosen), out)?;
+    let listed: Vec<&Change> = diff.listed(options.paths).collect();
+    if diff.accounts.iter().any(|account| account.counted > 0) {
+        let carried = Carried {
+            recordings: &all,
+            tree: &diff.series.tree,
+            labels: &labels(diff),
+            unit: diff.series.unit,
+            more: about(diff, recordings, &title),
+        };
+        payload::write(&samples.payload, &carried, out)?;
+        payload::write_value("verdicts", &verdicts(diff, &listed), out)?;
+        shell::write_contents(PARTS, out)?;
+        writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
+    }
+    changes::write(diff, &listed, out)?;
+    facts::write_recordings(surveyed.iter().flatten(), identify, out)?;
+    shell::write_end("diff", out)
+}
+
+/// The parts of the page: id, name, class of the link.
+const PARTS: &[(&str, &str, &str)] = &[
+    ("views", "Views", "control"),
+    ("changes", "Changes", "fixed"),
+    ("recording", "Recordings", ""),
+];
+
+fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
+    let mut lines = vec![verdict(
+        diff.listed(false).filter(|change| change.certain).count(),
+    )];
+    lines.extend(advice(diff));
+    for (letter, names, account) in sides(diff) {
+        let told = names.iter().cloned().chain(account.lines());
+        lines.extend(told.map(|line| format!("{letter}: {line}")));
+        if account.counted == 0 {
+            lines.push(format!("{letter}: no sample to show"));
+        }
+    }
+    if !chosen.is_empty() {
+        lines.push(format!("chosen by {chosen}"));
+    }
+    let damages = all.iter().flat_map(|one| facts::damages(one));
+    Basis {
+        is_incomplete: diff.accounts.iter().any(|account| account.is_incomplete()),
+        lines,
+        warnings: diff.warnings.iter().cloned().chain(damages).collect(),
+    }
+}
+
+/// The functions of both sides, each under its number.
+fn labels(diff: &Diff) -> Labels {
+    let mut labels = Labels::new();
+    for (number, function) in diff.series.functions.iter().enumerate() {
+        let label = Label {
+            name: labels.text_id(&function.name),
+            module: labels.text_id(&function.module),
+            // Tells apart what has one name in one image.
+            offset: number as u64,
+            made: function.made,
+            ..Label::default()
+        };
+        labels.id(label);
+    }
+    labels
+}
+
+/// What the script is to know of the sides.
+fn about(diff: &Diff, recordings: [&[&Recording]; 2], title: &str) -> Map<String, Value> {
+    let sides = recordings.iter().zip(&diff.accounts);
+    let sides = sides.map(|(side, account)| {
+        let lengths = side
+            .iter()
+            .map(|one| one.end_ns().saturating_sub(one.start_ns()));
+        json!({
+            "recordings": side.len(),
+            "counted": account.counted,
+            "length_ns": lengths.max().unwrap_or(0),
+        })
+    });
+    let fields = [
+        ("sides", sides.collect()),
+        ("title", json!(title)),
+        ("opening", json!({})),
+    ];
+    fields
+        .into_iter()
+        .map(|(name, is)| (name.to_owned(), is))
+        .collect()
+}
+
+/// The changes as `--json` lists them, each with the function's number, and a path with all of its functions'.
+fn verdicts(diff: &Diff, listed: &[&Change]) -> Value {
+    let series = &diff.series;
+    let changes = listed.iter().map(|change| {
+        let item = &series.items[change.item];
+        let mut path: Vec<u32> = match item.counted {
+            Counted::Path => series.tree.outwards(item.node).collect(),
+            Counted::Own | Counted::Total => Vec::new(),
+        };
+        path.reverse();
+        let place = json!({"function": item.function, "path": path});
+        let mut told = value(diff, change);
+        if let (Value::Object(told), Value::Object(place)) = (&mut told, place) {
+            told.extend(place);
+        }
+        told
+    });
+    json!({"changes": changes.collect::<Vec<_>>()})
+}

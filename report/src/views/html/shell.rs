@@ -1,0 +1,77 @@
+//! What all pages have around their content: a policy that allows the page's own style and script by their hashes and
+//! nothing else, a title, and a line of who made it.
+
+use super::script;
+use crate::text::printable;
+use crate::views::caption;
+use crate::views::flame::escape;
+use std::io::{self, Write};
+
+const STYLE: &str = concat!(
+    include_str!("style/page.css"),
+    include_str!("style/views.css"),
+    include_str!("style/changes.css")
+);
+/// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
+/// what a name might smuggle in stays dead. A test of the page says what they must be.
+const STYLE_HASH: &str = "sha256-5byqfSzfQ12yKYo/MV8gBfzN+9OjTmUCiQhUWy8YI6I=";
+const SCRIPT_HASH: &str = "sha256-eSp4Bl2CCp89jQKZM3gb1wMSleGyP2LfVVTL996yZ4c=";
+
+/// Names are cut to so many columns: no box, cell or line has room for more.
+const NAME_COLUMNS: usize = 240;
+
+/// Writes the start: `kind` is the subcommand.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write_start(kind: &str, title: &str, out: &mut dyn Write) -> io::Result<()> {
+    let title = text(title);
+    writeln!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+         style-src '{STYLE_HASH}'; script-src '{SCRIPT_HASH}'; base-uri 'none'; \
+         form-action 'none'\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <meta name=\"referrer\" content=\"no-referrer\"/>\n\
+         <title>{title} – uniprof</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <header>\n<p class=\"kind\">uniprof {kind}</p>\n<h1><bdi>{title}</bdi></h1>"
+    )
+}
+
+/// Writes the links to a page's parts, each with its name and class, and what searches it.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write_contents(parts: &[(&str, &str, &str)], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "<nav>")?;
+    for (id, name, class) in parts {
+        writeln!(out, "<a href=\"#{id}\" class=\"{class}\">{name}</a>")?;
+    }
+    writeln!(
+        out,
+        "<span class=\"control search\"><input type=\"search\" id=\"find\" maxlength=\"200\" \
+         placeholder=\"Search functions\" aria-label=\"Search functions\"/>\
+         <output id=\"matches\" for=\"find\"></output></span>\n</nav>"
+    )
+}
+
+/// Writes the end.
+///
+/// # Errors
+/// What `out` returns.
+pub(crate) fn write_end(kind: &str, out: &mut dyn Write) -> io::Result<()> {
+    write!(
+        out,
+        "<footer><p>Made by <code>uniprof {kind} --html</code>, version {}. The page holds \
+         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n<script>",
+        env!("CARGO_PKG_VERSION")
+    )?;
+    script::write(out)?;
+    writeln!(out, "</script>\n</body>\n</html>")
+}
+
+/// `name` as text of the page, cut to one line's worth.
+pub(crate) fn text(name: &str) -> String {
+    escape(&caption::cut(&printable(name), NAME_COLUMNS))
+}
