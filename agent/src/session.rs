@@ -152,7 +152,8 @@ impl Session {
         if self.heard == Some(heard) && now.saturating_sub(heard) > limit {
             return Err(Gone);
         }
-        if matches!(self.state, State::Attached | State::Draining) {
+        let is_sampling = agent.is_sampling() && self.state == State::Attached;
+        if is_sampling || self.state == State::Draining {
             self.fill(agent);
         }
         let mut wrote = 0;

@@ -68,6 +68,7 @@ extern u64 page_map[512];
 void run_on(char *stack_top, void (*function)(u64), u64 argument);
 
 /* work.c */
+extern volatile u64 progress[MAX_VCPUS][8];
 void vcpu_main(int vcpu) __attribute__((noreturn));
 
 #ifdef __x86_64__
