@@ -131,8 +131,9 @@ impl<'a> Cursor<'a> {
         Ok(undo_zigzag(from, self.varint()?))
     }
 
-    /// Next word, encoded as such or as its difference from `from`.
-    #[inline]
+    /// Next word, encoded as such or as its difference from `from`. Always inline: stacks have hundreds of words, and a
+    /// call would cost more than most of them.
+    #[inline(always)]
     pub fn word(&mut self, from: u64) -> Result<u64, Fault> {
         if let Some(zigzag) = self.varint()?.checked_sub(1) {
             return Ok(undo_zigzag(from, zigzag));

@@ -10,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub struct WordHasher(u64);
 
 impl Hasher for WordHasher {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
         for word in words {
@@ -38,6 +39,12 @@ impl Hasher for WordHasher {
         self.0 = (mixed >> 64) as u64 ^ mixed as u64;
     }
 
+    #[inline]
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }

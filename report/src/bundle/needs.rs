@@ -85,7 +85,7 @@ fn stacks_of_block(
         chain.extend(block.chain(row.node));
         // Also a stack that is worse than the chain, so that a report comes to the same result.
         frames.clear();
-        let stop = unwinders.unwind(&mut held, &row, &chain, &mut frames);
+        let stop = unwinders.unwind(&mut held, &row, unwinders.view(&row), &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
         let counts = row.state == State::Running || row.wait.is_some();
         if let Some(first) = whole.first().filter(|_| counts) {

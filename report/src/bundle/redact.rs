@@ -146,9 +146,10 @@ impl<'a> Redactor<'a> {
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(block.chain(row.node));
+            let view = self.unwinders.view(&row);
             let unwound = self
                 .unwinders
-                .unwind(&mut self.held, &row, &chain, &mut frames);
+                .unwind(&mut self.held, &row, view, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
             writer.sample(&Sample {
                 time_ns: row.time_ns,

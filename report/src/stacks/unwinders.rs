@@ -89,16 +89,16 @@ impl<'a, 's> Unwinders<'a, 's> {
         row.registers.is_some()
     }
 
-    /// Unwinds `row` into `frames`, innermost first, and returns why it ended; `None` if the recorded `chain` is
-    /// better, as it is without call frame information. Only the valid part of the chain counts.
+    /// Unwinds `row` of `view` into `frames`, innermost first, and returns why it ended; `None` if the recorded `chain`
+    /// is better, as it is without call frame information. Only the valid part of the chain counts.
     pub(crate) fn unwind(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
+        view: View,
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let view = self.view(row);
         let believed = self.believed(held, row, view, chain);
         let cut = (believed < chain.len()).then_some(Stop::BadPointer);
         let chain = &chain[..believed];

@@ -27,15 +27,12 @@ pub(super) struct Plain {
     pub(super) cfa_register: u8,
     /// The slot of the return address.
     pub(super) return_address: Slot,
-    /// The slot of the frame pointer.
-    pub(super) frame_pointer: Slot,
-    /// Other registers, and their slots; those at the end may be [`Slot::KEPT`].
+    /// Other registers, and their slots; from the first that is [`Slot::KEPT`] on there are no more.
     pub(super) others: [(u8, Slot); OTHERS_MAX],
 }
 
-/// Registers besides the frame pointer that a [`Plain`] rule can restore. A third would make the
-/// entry larger than half a cache line.
-pub(super) const OTHERS_MAX: usize = 2;
+/// Registers that a [`Plain`] rule can restore. Another would make the entry larger than half a cache line.
+pub(super) const OTHERS_MAX: usize = 3;
 
 /// A place on the stack in words from the CFA, or that the register kept its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,6 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
         cfa_offset: offset_bytes,
         cfa_register: register,
         return_address: Slot::KEPT,
-        frame_pointer: Slot::KEPT,
         others: [(0, Slot::KEPT); OTHERS_MAX],
     };
     let mut others = short.others.iter_mut();
@@ -77,7 +76,6 @@ pub(super) fn plain<C: Cpu>(table: &RuleTable, number: u32, needed: u64) -> Opti
         let slot = Slot::at(at)?;
         match save.register {
             register if register == C::RETURN_ADDRESS => short.return_address = slot,
-            register if register == C::FRAME_POINTER => short.frame_pointer = slot,
             register if register == C::STACK_POINTER => return None,
             register => *others.next()? = (register, slot),
         }

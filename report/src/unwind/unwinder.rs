@@ -354,10 +354,9 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         let (Some(cfa), Some(caller)) = (cfa, caller) else {
             return self.without_rule::<C>(registers, pc, floor, unreadable(cfa, floor));
         };
-        let frame_pointer = (C::FRAME_POINTER, rule.frame_pointer);
-        for (register, slot) in [frame_pointer].into_iter().chain(rule.others) {
+        for (register, slot) in rule.others {
             if slot == Slot::KEPT {
-                continue;
+                break;
             }
             let at = slot.address(cfa);
             if step::is_given_back(at, cfa, floor) {

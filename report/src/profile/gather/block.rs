@@ -270,7 +270,7 @@ impl BlockReader<'_, '_> {
         }
         let stop = self
             .unwinders
-            .unwind(&mut self.held, row, &self.chain, &mut self.frames);
+            .unwind(&mut self.held, row, view, &self.chain, &mut self.frames);
         if !may_add && stop.is_none() {
             self.believed.insert(chain, ());
         }
