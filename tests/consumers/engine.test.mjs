@@ -44,13 +44,13 @@ function dice(seed) {
 function chosen(profile, random) {
   const { about } = profile
   const [selection, flags] = [{ ...ALL }, []]
+  // Around a sample: of a short recording, most of the time has none.
+  const sample = profile.times[random(profile.times.length)]
   const seconds = ticks => `${((ticks * about.tick_ns) / 1e9).toFixed(9)}s`
   if (about.is_timed && random(4) > 0) {
-    const ends = [random(length(profile)), random(length(profile))].sort((a, b) => a - b)
-    if (ends[0] < ends[1]) {
-      Object.assign(selection, { from: ends[0], to: ends[1] })
-      flags.push('--from', seconds(ends[0]), '--to', seconds(ends[1]))
-    }
+    const [from, to] = [random(sample + 1), sample + 1 + random(length(profile) - sample)]
+    Object.assign(selection, { from, to })
+    flags.push('--from', seconds(from), '--to', seconds(to))
   }
   if (random(3) === 0) {
     const number = about.tasks[random(about.tasks.length)][2]
