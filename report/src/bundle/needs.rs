@@ -185,7 +185,8 @@ fn image(
     let mut addresses = BTreeSet::new();
     let mut symbols: BTreeMap<ImageAddress, (u64, &str)> = BTreeMap::new();
     let mut lines = LineTable::default();
-    let mut returns = BTreeSet::new();
+    // Each with whether a function begins there.
+    let mut returns = BTreeMap::new();
     for place in places {
         if let Some(LocatedSymbol::InModule(symbol)) = symbolizer.find(*place) {
             symbols.insert(symbol.start, (symbol.size_bytes, symbol.name));
@@ -195,7 +196,8 @@ fn image(
         };
         addresses.insert(address);
         if place.is_return {
-            returns.insert(ImageAddress(address.0.wrapping_add(1)));
+            let is_function = symbolizer.is_function(place.after());
+            returns.insert(ImageAddress(address.0.wrapping_add(1)), is_function);
         }
         let found = symbolizer.lines(*place);
         if !found.is_empty() {
@@ -205,8 +207,11 @@ fn image(
     let symbols = symbols
         .iter()
         .map(|(start, (size_bytes, name))| (start.0, *size_bytes, *name));
+    let is_guest = recording.metadata().target.kind != TargetKind::Process;
     let returns = match symbolizer.found(module).image.as_ref() {
-        Some(image) => crate::unwind::returns(image, &rules, returns.into_iter()),
+        Some(image) => crate::unwind::returns(image, &rules, returns.keys().copied(), |at| {
+            is_guest && returns.get(&at) == Some(&false)
+        }),
         None => rules.returns().map(<[u64]>::to_vec),
     };
     Some(Embedded {

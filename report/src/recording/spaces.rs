@@ -87,6 +87,25 @@ pub(crate) enum At {
 }
 
 impl Place {
+    /// The place one byte further: of a frame that is looked up inside its call, its own.
+    pub(crate) fn after(self) -> Place {
+        let at = match self.at {
+            At::Address { address, module } => At::Address {
+                address: address.wrapping_add(1),
+                module,
+            },
+            At::File { module, offset } => At::File {
+                module,
+                offset: offset.wrapping_add(1),
+            },
+        };
+        Place {
+            at,
+            is_return: false,
+            ..self
+        }
+    }
+
     /// The module, if one was mapped there.
     pub(crate) fn module(self) -> Option<ModuleId> {
         match self.at {

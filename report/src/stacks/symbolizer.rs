@@ -220,6 +220,12 @@ impl<'a> Symbolizer<'a> {
         }
     }
 
+    /// Whether a function begins at `place`.
+    pub(crate) fn is_function(&self, place: Place) -> bool {
+        let found = self.find(place).map(LocatedSymbol::symbol);
+        found.is_some_and(|symbol| symbol.offset_bytes == 0)
+    }
+
     fn find_in_list(&self, place: Place) -> Option<LocatedSymbol<'_>> {
         let At::Address { address, .. } = place.at else {
             return None;

@@ -20,8 +20,11 @@ const BEHIND_BYTES: u64 = 9;
 pub(crate) enum Landing {
     /// A call precedes it, or it is entered by a return: a signal's trampoline, a goroutine's or context's end.
     Return,
-    /// Neither, by the image's bytes.
+    /// Neither, by the image's bytes: no return address, but maybe interrupted code.
     Elsewhere,
+    /// No frame can be there: by the recording's list of return addresses, or because a function begins there, to which
+    /// data points.
+    NoFrame,
     /// Mapped code whose bytes are not available, or not those that ran.
     Unread,
     /// No mapping is known there.
@@ -42,7 +45,7 @@ pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
         (Some(image), _) if image.tells_code() => landing_in::<C>(image, &module.rules, stated),
         (None, Some(returns)) => match returns.binary_search(&stated.0) {
             Ok(_) => Landing::Return,
-            Err(_) => Landing::Elsewhere,
+            Err(_) => Landing::NoFrame,
         },
         _ => Landing::Unread,
     }
@@ -58,18 +61,23 @@ fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Lan
     }
 }
 
-/// Which of `addresses` are return addresses, if `image` has the code.
+/// Which of `addresses` are return addresses or, by `may_be_interrupted`, interrupted code, if `image` has the code.
 pub(crate) fn returns(
     image: &Image,
     rules: &RuleTable,
     addresses: impl Iterator<Item = ImageAddress>,
+    may_be_interrupted: impl Fn(ImageAddress) -> bool,
 ) -> Option<Vec<u64>> {
     let is_return = |at: &ImageAddress| {
         let landing = match image.arch() {
             Arch::X86_64 => landing_in::<X86_64>(image, rules, *at),
             Arch::Aarch64 => landing_in::<Aarch64>(image, rules, *at),
         };
-        landing == Landing::Return
+        match landing {
+            Landing::Return => true,
+            Landing::Elsewhere => may_be_interrupted(*at),
+            Landing::NoFrame | Landing::Unread | Landing::Unmapped => false,
+        }
     };
     let found = || addresses.filter(is_return).map(|at| at.0).collect();
     image.tells_code().then(found)

@@ -131,6 +131,7 @@ impl Unwinder {
         match landing {
             Landing::Return | Landing::Unread => true,
             Landing::Elsewhere => is_outermost || self.has_interrupts,
+            Landing::NoFrame => is_outermost,
             Landing::Unmapped => !self.has_all_code,
         }
     }

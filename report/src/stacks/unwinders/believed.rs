@@ -55,15 +55,19 @@ impl Unwinders<'_, '_> {
         let (_, unwinder) = self.held(held, row, view);
         let landing = unwinder.landing(address);
         let spaces = self.recording.spaces();
+        let space = self.recording.guest_spaces().of_row(row);
         // The event of a mapping may come later than a sample in it.
         let comes = || {
-            let space = self.recording.guest_spaces().of_row(row);
             spaces
                 .find(space, row.time_ns, address.wrapping_sub(1))
                 .is_some()
         };
+        let here = || spaces.place(space, row.time_ns, address);
         match landing {
             Landing::Unmapped if comes() => Landing::Unread,
+            // Code is hardly ever interrupted at a function's first instruction, but tables of functions, to which a
+            // register with data may point, hold such addresses: `.init_array` for one.
+            Landing::Elsewhere if self.symbolizer.is_function(here()) => Landing::NoFrame,
             other => other,
         }
     }

@@ -1,0 +1,73 @@
+//! Which part of a recorded chain of frame pointers is a stack: words that follow a frame pointer with data are not.
+
+mod listing;
+
+use listing::{corpus, made_of};
+use object::{Object, ObjectSymbol};
+use uniprof_report::bundle::bundle;
+use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::images::Library;
+use uniprof_report::profile::Options;
+use uniprof_report::recording::Recording;
+use uprof::cold::TargetKind;
+
+/// The only stack of `recording`, outermost function first, without images' names.
+fn stack(recording: &Recording, library: &Library) -> Vec<String> {
+    let folded = FORMATS.iter().find(|format| format.name == "folded");
+    let request = Request {
+        recordings: &[recording],
+        library,
+        options: &Options::default(),
+        progress: &|_, _| {},
+        marks: false,
+        fold: false,
+        identify: false,
+    };
+    let mut out = Vec::new();
+    (folded.unwrap().write)(&request, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let (stack, count) = text.trim().rsplit_once(' ').unwrap();
+    assert_eq!(count, "1", "{text}");
+    stack.split(';').map(str::to_owned).collect()
+}
+
+#[test]
+fn a_pointer_to_a_function_is_no_caller() {
+    let path = corpus("images/calls");
+    let bytes = std::fs::read(&path).unwrap();
+    let file = object::File::parse(&*bytes).unwrap();
+    let id = file.build_id().unwrap().unwrap();
+    let address = |name: &str| file.symbol_by_name(name).unwrap().address();
+    let mut library = Library::default();
+    library.only_given = true;
+    library.add_image(&path).unwrap();
+    let mut nothing = Library::default();
+    nothing.only_given = true;
+    // Frame pointers lead a guest's stacks through interrupts to interrupted code; a process's go through calls alone.
+    let interrupted = address("deep") + 1;
+    let cases = [
+        (TargetKind::Process, address("frame_dummy"), false),
+        (TargetKind::Process, interrupted, false),
+        (TargetKind::GdbStub, address("frame_dummy"), false),
+        (TargetKind::GdbStub, interrupted, true),
+    ];
+    for (kind, last, is_frame) in cases {
+        // `often` calls 14 bytes from its beginning on.
+        let call = address("often") + 14;
+        let chain = [address("steps") + 4, call, last, call];
+        let recording = made_of(kind, id, &[], &[&chain]);
+        let mut bundled = Vec::new();
+        bundle(&recording, &library, false, &mut bundled).unwrap();
+        let bundled = Recording::from_bytes("bundled.uprof", bundled).unwrap();
+        let expected: &[&str] = match is_frame {
+            true => &["often", "deep", "often", "steps"],
+            false => &["often", "steps"],
+        };
+        assert_eq!(stack(&recording, &library), expected, "{kind:?} {last:#x}");
+        assert_eq!(
+            stack(&bundled, &nothing),
+            expected,
+            "{kind:?} {last:#x}, bundled"
+        );
+    }
+}
