@@ -262,3 +262,36 @@ fn source_files_that_pages_name_are_there() {
     }
     assert!(named > 30, "{named}");
 }
+
+/// README.md begins with a table of what can be recorded, and each row names what shows it.
+#[test]
+fn what_can_be_recorded_is_shown_by_something() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let mut lines = readme.lines().take(40);
+    let heading = lines.find(|line| line.ends_with("| shown by |"));
+    assert!(
+        heading.is_some(),
+        "README.md has no such table at its beginning"
+    );
+    let rows: Vec<&str> = lines
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    for row in &rows {
+        let shown_by = row.trim_matches('|').rsplit('|').next().unwrap();
+        let commands = shown_by.split('`').skip(1).step_by(2);
+        let links = shown_by
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        let mut files = commands
+            .filter_map(|command| command.split(' ').next_back())
+            .chain(links)
+            .peekable();
+        assert!(files.peek().is_some(), "nothing shows it: {row}");
+        for file in files {
+            assert!(root().join(file).is_file(), "there is no {file}: {row}");
+        }
+    }
+    assert!(rows.len() >= 8, "{rows:?}");
+}
