@@ -4,12 +4,12 @@ use crate::Outcome;
 use crate::form::RecursionFlag;
 use crate::output::write_to;
 use crate::progress::Progress;
-use crate::selection::{Selection, say_account, say_warnings};
+use crate::selection::{Selection, inform, say_account, say_warnings};
 use anyhow::anyhow;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::export::{FORMATS, Request, Timeline};
 
 /// Write a recording in the format of another program
 #[derive(Debug, clap::Args)]
@@ -17,6 +17,7 @@ use uniprof_report::export::{FORMATS, Request};
 Examples:
   uniprof export -f pprof -o run.pb.gz && go tool pprof -http : run.pb.gz
   uniprof export -f firefox -o run.json run.uprof
+  uniprof export -f perfetto -o run.perfetto-trace samples.uprof calls.uprof
   uniprof export -f folded run.uprof | flamegraph.pl >run.svg")]
 pub struct Args {
     #[command(flatten)]
@@ -57,6 +58,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let recordings = args.selection.recordings()?;
     let recordings: Vec<_> = recordings.iter().collect();
+    if format.needs_clock {
+        Timeline::of(&recordings)
+            .map_err(|why| anyhow!("cannot put these on one time axis: {why}"))?;
+    }
     let progress = Progress::new();
     let request = Request {
         recordings: &recordings,
@@ -77,5 +82,11 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     };
     say_warnings(&recordings, &profile);
     say_account(&profile);
+    if format.name == "folded" && profile.unit().is_time() {
+        inform(match profile.account.counted {
+            0 => "the numbers are calls: their lengths are not known",
+            _ => "the numbers are microseconds",
+        });
+    }
     Ok(Outcome::lossy_if(profile.account.is_incomplete()))
 }

@@ -4,12 +4,14 @@ use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
 use crate::{Outcome, memory};
 use anyhow::{Context, anyhow};
+use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::import::{
-    HEAD_BYTES, IMPORTS, ImportError, Imported, import, import_folder, recognize,
+    HEAD_BYTES, IMPORTS, ImportError, Imported, TraceClock, import_folder, import_with_clock,
+    recognize,
 };
 
 /// Make a recording of another tool's output
@@ -30,6 +32,28 @@ pub struct Args {
     /// Where to; `-` is standard output
     #[arg(long, short, value_name = "OUT", default_value = "run.uprof")]
     output: PathBuf,
+    /// Which clock a trace's times are of, so that it can be put beside samples of the same time (export -f perfetto)
+    /// [default: what its format has: uftrace's monotonic, strace's realtime]
+    #[arg(long, value_name = "CLOCK")]
+    clock: Option<ClockFlag>,
+}
+
+/// Clocks of traces.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ClockFlag {
+    /// CLOCK_MONOTONIC of this machine, as of `trace-cmd record -C mono`
+    Monotonic,
+    /// The time of day
+    Realtime,
+}
+
+impl Args {
+    fn clock(&self) -> Option<TraceClock> {
+        self.clock.map(|clock| match clock {
+            ClockFlag::Monotonic => TraceClock::Monotonic,
+            ClockFlag::Realtime => TraceClock::Realtime,
+        })
+    }
 }
 
 fn formats() -> PossibleValuesParser {
@@ -43,7 +67,9 @@ fn formats() -> PossibleValuesParser {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     keep(&args.input);
     let imported = match args.input.is_dir() {
-        true => write(args, |uuid, out| import_folder(&args.input, uuid, out)),
+        true => write(args, |uuid, out| {
+            import_folder(&args.input, args.clock(), uuid, out)
+        }),
         false => import_file(args),
     };
     let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
@@ -73,8 +99,9 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
     };
     let mut input = (&head[..]).chain(input);
     let name = args.input.display().to_string();
+    let clock = args.clock().or(format.clock);
     write(args, |uuid, out| {
-        import(format, &name, uuid, &mut input, out)
+        import_with_clock(format, clock, &name, uuid, &mut input, out)
     })
 }
 

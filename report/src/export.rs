@@ -1,19 +1,26 @@
 //! Exports: recordings in the formats of other programs. [`FORMATS`] is the table of them.
 
+mod call_times;
 pub mod csv;
+mod timeline;
 pub mod firefox;
 pub mod folded;
 pub mod json;
 pub mod perf_script;
+pub mod perfetto;
 pub mod pprof;
 pub mod speedscope;
 pub mod uniprof_text;
 
+pub use timeline::Timeline;
+
 use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::{self, By, Each, OnProgress, Options, Sampled};
+use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
-use crate::recording::Recording;
+use crate::recording::{Recording, Unit};
+use call_times::TimedCall;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::{State, Task};
@@ -26,6 +33,8 @@ pub struct Format {
     pub about: &'static str,
     /// Whether it is binary, so not for a terminal.
     pub is_binary: bool,
+    /// Whether it is a timeline, which several recordings need a common clock for.
+    pub needs_clock: bool,
     /// Writes it and returns the profile that it was written from.
     pub write: fn(&Request<'_>, &mut dyn Write) -> io::Result<Profile>,
 }
@@ -36,48 +45,63 @@ pub const FORMATS: &[Format] = &[
         name: "pprof",
         about: "protobuf for go tool pprof",
         is_binary: true,
+        needs_clock: false,
         write: pprof::write,
     },
     Format {
         name: "firefox",
         about: "JSON for profiler.firefox.com",
         is_binary: false,
+        needs_clock: false,
         write: firefox::write,
+    },
+    Format {
+        name: "perfetto",
+        about: "protobuf for ui.perfetto.dev: samples and calls on one time axis",
+        is_binary: true,
+        needs_clock: true,
+        write: perfetto::write,
     },
     Format {
         name: "speedscope",
         about: "JSON for speedscope.app",
         is_binary: false,
+        needs_clock: false,
         write: speedscope::write,
     },
     Format {
         name: "folded",
         about: "a line a stack, for flamegraph.pl, inferno and speedscope",
         is_binary: false,
+        needs_clock: false,
         write: folded::write_request,
     },
     Format {
         name: "perf-script",
         about: "what perf script prints, for stackcollapse-perf.pl and inferno-collapse-perf",
         is_binary: false,
+        needs_clock: false,
         write: perf_script::write,
     },
     Format {
         name: "uniprof-text",
         about: "the output of the original C tool, for stackcollapse.pl",
         is_binary: false,
+        needs_clock: false,
         write: uniprof_text::write,
     },
     Format {
         name: "json",
         about: "everything, for scripts",
         is_binary: false,
+        needs_clock: false,
         write: json::write,
     },
     Format {
         name: "csv",
         about: "functions and their samples or times, for spreadsheets",
         is_binary: false,
+        needs_clock: false,
         write: csv::write,
     },
 ];
@@ -116,6 +140,18 @@ pub(crate) struct Moment {
     pub weight: u64,
 }
 
+/// Samples and calls for a timeline.
+pub(crate) struct Timed {
+    /// Of the samples; of the calls where there are no samples.
+    pub profile: Profile,
+    /// Samples, or waits.
+    pub samples: Threads,
+    /// Calls, each caller before what it called.
+    pub calls: BTreeMap<(usize, Task), Vec<TimedCall>>,
+    /// What calls are named, by number.
+    pub names: Vec<String>,
+}
+
 impl Request<'_> {
     /// Gathers samples as the request says.
     pub(crate) fn gather(&self, options: &Options, each: Option<&mut Each<'_>>) -> Profile {
@@ -127,36 +163,116 @@ impl Request<'_> {
     /// time, which a stream doesn't guarantee.
     pub(crate) fn gather_threads(&self) -> (Profile, Threads) {
         let mut threads = Threads::new();
-        let mut take = |sampled: &Sampled, _: &Profile| {
-            let thread = threads
-                .entry((sampled.recording, sampled.task))
-                .or_default();
-            thread.push(Moment {
-                since_ns: sampled.since_ns,
-                node: sampled.node,
-                state: sampled.state,
-                weight: sampled.weight.amount,
-            });
-        };
-        let mut options = self.options.clone();
-        (options.by_task, options.by_recording) = (false, false);
-        options.by_process = false;
-        let profile = self.gather(&options, Some(&mut take));
-        for samples in threads.values_mut() {
-            // Stable: samples with equal times stay in recorded order.
-            samples.sort_by_key(|sample| sample.since_ns);
-        }
+        let mut take = |sampled: &Sampled, _: &Profile| add_moment(&mut threads, sampled);
+        let profile = self.gather(&self.by_thread(), Some(&mut take));
+        sort(&mut threads);
         (profile, threads)
+    }
+
+    /// Gathers samples, and whatever calls there are beside them. `weigh`: where there are no samples, what calls took
+    /// themselves is in their place.
+    pub(crate) fn gather_timed(&self, weigh: bool) -> Timed {
+        let mut samples = Threads::new();
+        let mut calls = CallCollector::default();
+        let mut take = |sampled: &Sampled, profile: &Profile| {
+            calls.take(sampled, profile);
+            if weigh || sampled.unit != Unit::Calls {
+                add_moment(&mut samples, sampled);
+            }
+        };
+        let mut options = self.by_thread();
+        let mut profile = self.gather(&options, Some(&mut take));
+        sort(&mut samples);
+        let has_calls = |one: &&Recording| !one.span_blocks().is_empty();
+        if profile.unit() != Unit::Calls && self.recordings.iter().any(has_calls) {
+            options.filter.unit = Some(Unit::Calls);
+            calls.labels.clear();
+            let mut take = |sampled: &Sampled, profile: &Profile| calls.take(sampled, profile);
+            let beside = self.gather(&options, Some(&mut take));
+            profile.account.add_beside(&beside.account);
+            profile.warnings.extend(beside.warnings);
+        }
+        let CallCollector {
+            mut tasks, names, ..
+        } = calls;
+        // They came from the last to the first, callers after what they called.
+        tasks.values_mut().for_each(|calls| calls.reverse());
+        Timed {
+            profile,
+            samples,
+            calls: tasks,
+            names,
+        }
+    }
+
+    fn by_thread(&self) -> Options {
+        Options {
+            by_task: false,
+            by_process: false,
+            by_recording: false,
+            ..self.options.clone()
+        }
     }
 
     /// Options for formats with separate fields for function, line and address, and with threads and recordings.
     pub(crate) fn placed(&self) -> Options {
         Options {
             by: By::Place,
-            by_task: false,
-            by_process: false,
-            by_recording: false,
-            ..self.options.clone()
+            ..self.by_thread()
         }
+    }
+}
+
+fn add_moment(threads: &mut Threads, sampled: &Sampled) {
+    let thread = threads
+        .entry((sampled.recording, sampled.task))
+        .or_default();
+    thread.push(Moment {
+        since_ns: sampled.since_ns,
+        node: sampled.node,
+        state: sampled.state,
+        weight: sampled.weight.amount,
+    });
+}
+
+fn sort(threads: &mut Threads) {
+    for samples in threads.values_mut() {
+        // Stable: samples with equal times stay in recorded order.
+        samples.sort_by_key(|sample| sample.since_ns);
+    }
+}
+
+/// Calls as they come.
+#[derive(Default)]
+struct CallCollector {
+    tasks: BTreeMap<(usize, Task), Vec<TimedCall>>,
+    names: Vec<String>,
+    /// Numbers of names, by label.
+    labels: BTreeMap<LabelId, u32>,
+}
+
+impl CallCollector {
+    fn take(&mut self, sampled: &Sampled, profile: &Profile) {
+        let Some(call) = sampled.call else {
+            return;
+        };
+        let names = &mut self.names;
+        let name = *self.labels.entry(call.name).or_insert_with(|| {
+            names.push(profile.labels.name(call.name).to_owned());
+            names.len() as u32 - 1
+        });
+        let task = self
+            .tasks
+            .entry((sampled.recording, sampled.task))
+            .or_default();
+        task.push(TimedCall {
+            since_ns: call.start_ns,
+            length_ns: call.length_ns,
+            result: call.result,
+            name,
+            depth: call.depth,
+            kind: call.kind,
+            complete: call.complete,
+        });
     }
 }

@@ -25,7 +25,18 @@ pub struct Import {
     pub name: &'static str,
     /// Who writes it.
     pub about: &'static str,
+    /// The clock that its times are of, where that is known of all such inputs.
+    pub clock: Option<TraceClock>,
     read: Reads,
+}
+
+/// A clock that a trace may have its times of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TraceClock {
+    /// CLOCK_MONOTONIC of the machine on which the trace was made.
+    Monotonic,
+    /// The time of day, since 1970-01-01 00:00 UTC.
+    Realtime,
 }
 
 /// What a format has, and who reads it.
@@ -44,56 +55,67 @@ pub const IMPORTS: &[Import] = &[
     Import {
         name: "uniprof-text",
         about: "the output of the original C tool, with or without symbols",
+        clock: None,
         read: Reads::Stacks(uniprof_text::read),
     },
     Import {
         name: "xenctx",
         about: "what Xen's xenctx -C -S prints",
+        clock: None,
         read: Reads::Stacks(xenctx::read),
     },
     Import {
         name: "perf-script",
         about: "what perf script prints",
+        clock: None,
         read: Reads::Stacks(perf_script::read),
     },
     Import {
         name: "folded",
         about: "a line a stack, as for flamegraph.pl",
+        clock: None,
         read: Reads::Stacks(folded::read),
     },
     Import {
         name: "nanos-ftrace",
         about: "what Nanos's function_graph tracer prints",
+        clock: None,
         read: Reads::Calls(trace::function_graph::read),
     },
     Import {
         name: "linux-ftrace",
         about: "Linux's function_graph tracer: trace-cmd report, or tracefs's trace",
+        clock: None,
         read: Reads::Calls(trace::linux_graph::read),
     },
     Import {
         name: "function-tracer",
         about: "the function tracer of Nanos or Linux: who called whom, without ends",
+        clock: None,
         read: Reads::Calls(trace::function_tracer::read),
     },
     Import {
         name: "uftrace",
         about: "what uftrace dump prints; a folder that uftrace recorded needs no --format",
+        clock: Some(TraceClock::Monotonic),
         read: Reads::Calls(trace::uftrace::read),
     },
     Import {
         name: "syscalls",
         about: "Nanos's log of system calls (ops run -d), or strace's",
+        clock: Some(TraceClock::Realtime),
         read: Reads::Calls(trace::syscall_log::read),
     },
     Import {
         name: "chrome",
         about: "JSON traces of Chrome, Perfetto and many others",
+        clock: None,
         read: Reads::Calls(trace::chrome::read),
     },
     Import {
         name: "osv",
         about: "OSv's binary trace file",
+        clock: None,
         read: Reads::Records(trace::osv::read),
     },
 ];
@@ -184,6 +206,21 @@ pub fn import(
     input: &mut dyn BufRead,
     out: &mut dyn Write,
 ) -> Result<Imported, ImportError> {
+    import_with_clock(format, format.clock, input_name, uuid, input, out)
+}
+
+/// As [`import`], with times of a trace that are of this clock.
+///
+/// # Errors
+/// As for [`import`].
+pub fn import_with_clock(
+    format: &Import,
+    clock: Option<TraceClock>,
+    input_name: &str,
+    uuid: [u8; 16],
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+) -> Result<Imported, ImportError> {
     let metadata = metadata(format.name, input_name);
     match format.read {
         Reads::Stacks(read) => {
@@ -192,7 +229,7 @@ pub fn import(
             importer.finish(format)
         }
         Reads::Calls(read) | Reads::Records(read) => {
-            let importer = CallImporter::new(out, metadata, uuid);
+            let importer = CallImporter::new(out, metadata, uuid, clock);
             let mut imported = import_calls(format, read, input, importer)?;
             imported.is_binary = matches!(format.read, Reads::Records(_));
             Ok(imported)
@@ -200,17 +237,20 @@ pub fn import(
     }
 }
 
-/// Reads a folder that uftrace recorded, and writes a recording to `out`.
+/// Reads a folder that uftrace recorded, and writes a recording to `out`. Its times are of CLOCK_MONOTONIC unless
+/// `clock` is another.
 ///
 /// # Errors
 /// [`ImportError`]: it is none, there is no call in it, or reading or writing failed.
 pub fn import_folder(
     folder: &Path,
+    clock: Option<TraceClock>,
     uuid: [u8; 16],
     out: &mut dyn Write,
 ) -> Result<Imported, ImportError> {
     let metadata = metadata("uftrace", &folder.display().to_string());
-    let mut importer = CallImporter::new(out, metadata, uuid);
+    let clock = clock.or(Some(TraceClock::Monotonic));
+    let mut importer = CallImporter::new(out, metadata, uuid, clock);
     let lines = trace::uftrace::read_folder(folder, &mut importer)?;
     let mut imported = importer.finish(lines)?;
     imported.is_binary = true;

@@ -45,6 +45,11 @@ pub(crate) const UNTIMED: &str = "samples_without_a_time";
 /// The same of spans.
 pub(crate) const SPANS_UNTIMED: &str = "spans_without_a_time";
 
+/// The note that says which clock an imported trace has its times of, and what it says of CLOCK_MONOTONIC
+/// (format-spec.md, section 15.2).
+pub(crate) const CLOCK: &str = "clock";
+pub(crate) const MONOTONIC: &str = "monotonic";
+
 /// An opened recording.
 #[derive(Debug)]
 pub struct Recording {
@@ -404,6 +409,15 @@ impl Recording {
         let pair = self.clocks.first()?;
         let behind = pair.monotonic_ns.wrapping_sub(self.start_ns) as i64;
         Some(pair.realtime_ns.wrapping_sub(behind))
+    }
+
+    /// Whether its times are those of CLOCK_MONOTONIC of the machine that recorded.
+    pub(crate) fn is_monotonic(&self) -> bool {
+        let clock = self.metadata.notes.iter().find(|(name, _)| name == CLOCK);
+        match clock {
+            Some((_, clock)) => clock == MONOTONIC,
+            None => self.metadata.target.kind != TargetKind::Imported,
+        }
     }
 
     /// The target, the host and the method of recording.

@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test'
 import Ajv from 'ajv'
 import { MISSING, launch, serve } from './browser.mjs'
 import { OUT, add, ambiguous, exported, folded, functions } from './uniprof.mjs'
-import { recordings, sorted, stacks, sum } from './uniprof.mjs'
+import { recordings, sorted, stacks, sum, uniprof } from './uniprof.mjs'
 
 const MODULES = join(import.meta.dirname, 'node_modules')
 const SPEEDSCOPE = join(MODULES, 'speedscope/dist/release')
@@ -200,6 +200,24 @@ describe('Firefox profiler', () => {
     strictEqual(samples().reduce((sum, one) => sum + all(one), 0), sum(between))
     profiler('stop')
   })
+  for (const name of ['trace-graph', 'trace-order', 'trace-slices', 'trace-syscalls']) {
+    test(`markers of ${name} are its calls`, () => {
+      const args = [`corpus/${name}.uprof`]
+      load(exported({ name, args }, 'firefox'))
+      const found = ask('thread', 'list', '--limit', '0').threads.flatMap(({ threadHandle: thread }) => {
+        const { byType } = ask('thread', 'markers', '--thread', thread, '--top-n', '1000')
+        const all = byType.flatMap(({ markerName, topMarkers }) => topMarkers.map(one => [markerName, one]))
+        return all.map(([name, { label, duration }]) =>
+          label.includes('its end is not') ? `${name} without an end` : `${name} ${Math.round(duration * 1e6)}`,
+        )
+      })
+      profiler('stop')
+      const spans = uniprof('dump', ...args).matchAll(/^span .* length=(\S+) .* name="(.*)"$/gm)
+      const expected = [...spans].map(([, length, name]) => `${name} ${length === '-' ? 'without an end' : length}`)
+      ok(expected.length > 7)
+      deepStrictEqual(found.sort(), expected.sort())
+    })
+  }
   // It reads these too.
   for (const format of ['folded', 'perf-script']) {
     test(`${format} of calls`, () => check(format, RECORDINGS[0]))

@@ -1,7 +1,10 @@
-//! The Firefox profiler's processed format: a thread for each vCPU or thread, with times, and a
-//! category for kernel and user frames.
+//! The Firefox profiler's processed format: a thread for each vCPU or thread, with times, a category for kernel and
+//! user frames, and a marker for each call of a trace.
 
-use crate::export::{Moment, Request};
+mod markers;
+
+use crate::export::timeline::{Homes, Timeline, Who};
+use crate::export::{Moment, Request, Timed};
 use crate::profile::Profile;
 use crate::profile::tree::{NodeId, ROOT};
 use crate::recording::Recording;
@@ -10,17 +13,29 @@ use crate::recording::unit::Unit;
 use crate::text::json_writer::JsonWriter;
 use crate::text::printable;
 use fxprof_processed_profile as fx;
-use std::collections::{BTreeMap, BTreeSet};
+use markers::Markers;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use uprof::{State, Task, WordMap};
+use uprof::{State, WordMap};
 
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let (profile, samples) = request.gather_threads();
+    let Timed {
+        mut profile,
+        samples,
+        calls,
+        names,
+    } = request.gather_timed(true);
+    let timeline = Timeline::of(request.recordings).unwrap_or_else(|why| {
+        let apart = format!("each recording is shown from 0 on: {why}");
+        profile.warnings.push(apart);
+        Timeline::apart(request.recordings)
+    });
+    let homes = Homes::new(request.recordings, samples.keys());
     let first = request.recordings.first();
     let mut made = fx::Profile::new(
         &first.map_or(String::new(), |first| title(first)),
-        reference(first.copied()),
+        reference(&timeline),
         fx::SamplingInterval::from_nanos(period_ns(first.copied())),
     );
     made.set_symbolicated(true);
@@ -28,33 +43,80 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         made.add_category("User", fx::CategoryColor::Yellow),
         made.add_category("Kernel", fx::CategoryColor::Orange),
     ];
-    for (number, recording) in request.recordings.iter().enumerate() {
-        let mine = samples.iter().filter(|((of, _), _)| *of == number);
-        let threads: BTreeMap<Task, &Vec<Moment>> =
-            mine.map(|((_, task), samples)| (*task, samples)).collect();
-        let period_ns = period_ns(Some(recording));
-        let spaces: BTreeSet<u32> = threads.keys().map(|task| task.space).collect();
-        for space in spaces {
-            let start = fx::Timestamp::from_nanos_since_reference(0);
-            let process = made.add_process(&title(recording), space, start);
-            let own = threads.iter().filter(|(task, _)| task.space == space);
-            for (task, samples) in own {
-                // A main thread would be shown under its process's name.
-                let thread = made.add_thread(process, task.vcpu, start, false);
-                let name = task_name(recording, *task, u64::MAX);
-                made.set_thread_name(thread, &printable(&name));
-                if profile.unit().is_time() {
-                    made.set_thread_samples_weight_type(thread, fx::WeightType::TracingMs);
-                    // The profiler would hide a thread without CPU time.
-                    made.add_initial_visible_thread(thread);
-                }
-                add_samples(&mut made, thread, &profile, samples, categories, period_ns);
-            }
-        }
+    let mut threads = Threads {
+        made,
+        processes: BTreeMap::new(),
+        known: BTreeMap::new(),
+        unit: profile.unit(),
+    };
+    for (who, samples) in &samples {
+        let recording = request.recordings[who.0];
+        let thread = threads.of(recording, *who);
+        let times = Times {
+            offset_ns: timeline.offsets_ns[who.0],
+            period_ns: period_ns(Some(recording)),
+        };
+        add_samples(
+            &mut threads.made,
+            thread,
+            &profile,
+            samples,
+            categories,
+            times,
+        );
     }
-    serde_json::to_writer(JsonWriter(out), &made).map_err(io::Error::from)?;
+    let mut markers = Markers::new(&names);
+    for (who, calls) in &calls {
+        let home = homes.of(request.recordings, *who);
+        let thread = threads.of(request.recordings[home.0], home);
+        let offset_ns = timeline.offsets_ns[who.0];
+        markers.add(&mut threads.made, thread, offset_ns, calls)?;
+    }
+    serde_json::to_writer(JsonWriter(out), &threads.made).map_err(io::Error::from)?;
     out.write_all(b"\n")?;
     Ok(profile)
+}
+
+/// Processes and threads that were added.
+struct Threads {
+    made: fx::Profile,
+    /// By recording and address space.
+    processes: BTreeMap<(usize, u32), fx::ProcessHandle>,
+    known: BTreeMap<Who, fx::ThreadHandle>,
+    unit: Unit,
+}
+
+impl Threads {
+    fn of(&mut self, recording: &Recording, who: Who) -> fx::ThreadHandle {
+        if let Some(known) = self.known.get(&who) {
+            return *known;
+        }
+        let task = who.1;
+        let start = fx::Timestamp::from_nanos_since_reference(0);
+        let made = &mut self.made;
+        let process = *self
+            .processes
+            .entry((who.0, task.space))
+            .or_insert_with(|| made.add_process(&title(recording), task.space, start));
+        // A main thread would be shown under its process's name.
+        let thread = made.add_thread(process, task.vcpu, start, false);
+        let name = task_name(recording, task, u64::MAX);
+        made.set_thread_name(thread, &printable(&name));
+        if self.unit.is_time() {
+            made.set_thread_samples_weight_type(thread, fx::WeightType::TracingMs);
+            // The profiler would hide a thread without CPU time.
+            made.add_initial_visible_thread(thread);
+        }
+        self.known.insert(who, thread);
+        thread
+    }
+}
+
+/// Where samples are on the time axis, and how far apart.
+#[derive(Clone, Copy)]
+struct Times {
+    offset_ns: u64,
+    period_ns: u64,
 }
 
 fn add_samples(
@@ -63,7 +125,7 @@ fn add_samples(
     profile: &Profile,
     samples: &[Moment],
     categories: [fx::CategoryHandle; 2],
-    period_ns: u64,
+    times: Times,
 ) {
     let mut stacks: WordMap<NodeId, fx::StackHandle> = WordMap::default();
     let mut before_ns = None;
@@ -90,8 +152,9 @@ fn add_samples(
             stacks.insert(step, next);
             stack = Some(next);
         }
-        let time = fx::Timestamp::from_nanos_since_reference(sample.since_ns);
-        let cpu = cpu_time(sample, before_ns.replace(sample.since_ns), period_ns);
+        let at_ns = times.offset_ns.saturating_add(sample.since_ns);
+        let time = fx::Timestamp::from_nanos_since_reference(at_ns);
+        let cpu = cpu_time(sample, before_ns.replace(sample.since_ns), times.period_ns);
         let weight = weights.of(sample, profile.unit());
         made.add_sample(thread, time, stack, cpu, weight);
     }
@@ -131,10 +194,8 @@ fn title(recording: &Recording) -> String {
     printable(recording.subject()).into_owned()
 }
 
-fn reference(recording: Option<&Recording>) -> fx::ReferenceTimestamp {
-    let started_ns = recording
-        .and_then(Recording::start_realtime_ns)
-        .unwrap_or(0);
+fn reference(timeline: &Timeline) -> fx::ReferenceTimestamp {
+    let started_ns = timeline.start_realtime_ns.unwrap_or(0);
     fx::ReferenceTimestamp::from_millis_since_unix_epoch(started_ns as f64 / 1e6)
 }
 

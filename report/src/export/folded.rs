@@ -1,13 +1,16 @@
 //! Folded stacks, one line each: frames from outermost to innermost with `;` between them, a space, and the number of
-//! samples, or microseconds of time. flamegraph.pl, inferno and speedscope read them.
+//! samples, or microseconds of time; where a trace has no lengths at all, of calls. flamegraph.pl, inferno and
+//! speedscope read them.
 
 use crate::export::Request;
 use crate::profile::Profile;
+use crate::profile::gather::{Each, Sampled};
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::recursion::folded;
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::unit::Unit;
 use std::io::{self, Write};
+use uprof::WordMap;
 
 /// How frames are written.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,14 +21,34 @@ pub struct FoldedOptions {
 
 /// Writes the stacks that a request asks for.
 pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
-    let mut profile = request.gather(request.options, None);
+    let mut calls: WordMap<NodeId, u64> = WordMap::default();
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        if sampled.unit == Unit::Calls {
+            *calls.entry(sampled.node).or_default() += 1;
+        }
+    };
+    let has_calls = request
+        .recordings
+        .iter()
+        .any(|one| !one.span_blocks().is_empty());
+    let each: Option<&mut Each<'_>> = if has_calls { Some(&mut take) } else { None };
+    let mut profile = request.gather(request.options, each);
+    let mut unit = profile.unit();
+    if unit == Unit::Calls && profile.account.counted == 0 {
+        // A bare number, as of samples.
+        unit = Unit::Samples;
+        for (node, count) in calls {
+            profile.tree.add(node, count);
+        }
+    }
     if request.fold {
         profile.tree = folded(&profile.tree).tree;
     }
     let options = FoldedOptions {
         marks: request.marks,
     };
-    write(&profile, options, out)?;
+    let names = frame_names(&profile.labels, options);
+    put(&named_lines(&profile.tree, &names, unit), out)?;
     Ok(profile)
 }
 
@@ -34,7 +57,11 @@ pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::R
 /// # Errors
 /// What `out` returns.
 pub fn write(profile: &Profile, options: FoldedOptions, out: &mut dyn Write) -> io::Result<()> {
-    for line in lines(&profile.tree, profile, options) {
+    put(&lines(&profile.tree, profile, options), out)
+}
+
+fn put(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
+    for line in lines {
         out.write_all(line.as_bytes())?;
         out.write_all(b"\n")?;
     }

@@ -2,11 +2,11 @@
 //! stay in memory, within limits.
 
 use crate::import::trace::{NameId, Span, SpanSink, TaskId, TaskLabel};
-use crate::import::{ImportError, Imported, InputTrouble};
-use crate::recording::SPANS_UNTIMED;
+use crate::import::{ImportError, Imported, InputTrouble, TraceClock};
+use crate::recording::{CLOCK, MONOTONIC, SPANS_UNTIMED};
 use std::collections::HashMap;
 use std::io::{self, BufRead, Write};
-use uprof::cold::{End, EndReason, Metadata, TaskChange, TaskEvent};
+use uprof::cold::{ClockPair, End, EndReason, Metadata, TaskChange, TaskEvent};
 use uprof::{Task, Writer};
 
 /// Limit on distinct names; all further ones become one.
@@ -15,6 +15,8 @@ const NAMES_MAX: usize = 1 << 18;
 const TASKS_MAX: usize = 1 << 16;
 /// Troubles reported one by one; further ones are counted.
 const TROUBLES_TOLD: usize = 10;
+/// No trace has an earlier time of day than this, which is in 2001: smaller times count from something else.
+const EARLIEST_REALTIME_NS: i64 = 1_000_000_000_000_000_000;
 /// The name of names and tasks beyond the limits.
 const OTHERS: &str = "[others]";
 
@@ -24,6 +26,7 @@ pub(super) struct CallImporter<'a> {
     writer: Option<Writer<&'a mut dyn Write>>,
     metadata: Metadata,
     uuid: [u8; 16],
+    clock: Option<TraceClock>,
     names: Vec<String>,
     name_ids: HashMap<Box<[u8]>, NameId>,
     tasks: Vec<(Task, String)>,
@@ -34,8 +37,19 @@ pub(super) struct CallImporter<'a> {
 }
 
 impl<'a> CallImporter<'a> {
-    pub(super) fn new(out: &'a mut dyn Write, metadata: Metadata, uuid: [u8; 16]) -> Self {
+    /// `clock` is that of the trace's times.
+    pub(super) fn new(
+        out: &'a mut dyn Write,
+        mut metadata: Metadata,
+        uuid: [u8; 16],
+        clock: Option<TraceClock>,
+    ) -> Self {
+        if clock == Some(TraceClock::Monotonic) {
+            let note = (CLOCK.to_owned(), MONOTONIC.to_owned());
+            metadata.notes.push(note);
+        }
         CallImporter {
+            clock,
             out: Some(out),
             writer: None,
             metadata,
@@ -53,7 +67,17 @@ impl<'a> CallImporter<'a> {
     /// Created with the first call, so that an input without calls makes no recording.
     fn writer(&mut self, now_ns: u64) -> io::Result<&mut Writer<&'a mut dyn Write>> {
         if let Some(out) = self.out.take() {
-            let writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
+            let mut writer = Writer::create(out, self.uuid, &self.metadata, now_ns)?;
+            let realtime_ns = i64::try_from(now_ns).ok();
+            let realtime_ns = realtime_ns.filter(|ns| *ns >= EARLIEST_REALTIME_NS);
+            if let (Some(TraceClock::Realtime), Some(realtime_ns)) = (self.clock, realtime_ns) {
+                // The recording's clock is the time of day.
+                writer.clocks(&[ClockPair {
+                    monotonic_ns: now_ns,
+                    realtime_ns,
+                    guest: None,
+                }])?;
+            }
             self.writer = Some(writer);
         }
         self.writer
@@ -239,7 +263,7 @@ mod tests {
     #[test]
     fn names_and_tasks_beyond_the_limits_are_one() {
         let mut out = Vec::new();
-        let mut importer = CallImporter::new(&mut out, Metadata::default(), [7; 16]);
+        let mut importer = CallImporter::new(&mut out, Metadata::default(), [7; 16], None);
         let (mut name, mut task) = (NameId(0), TaskId(0));
         for number in 0..NAMES_MAX as u32 + 2 {
             name = importer.name(&number.to_le_bytes());

@@ -26,7 +26,7 @@ use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use uprof::cold::TargetKind;
-use uprof::{State, Stop, Task, WordMap};
+use uprof::{Span, State, Stop, Task, WordMap};
 
 /// The granularity of a view's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,6 +106,8 @@ pub struct Sampled {
     pub weight: Weight,
     /// The unit of the weight: the profile's.
     pub unit: Unit,
+    /// What is told of a call of a trace, its start from that of its recording; `None` for what is hidden, too.
+    pub call: Option<Span<LabelId>>,
 }
 
 /// Receives samples one by one, in file order, with the profile gathered so far.
@@ -312,6 +314,7 @@ impl Gathering<'_, '_> {
                         ..row.weight
                     },
                     unit: profile.account.unit,
+                    call: None,
                 };
                 each(&sampled, profile);
             }

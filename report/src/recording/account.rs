@@ -158,6 +158,13 @@ impl Account {
         add_map(&mut self.lost, &other.lost);
     }
 
+    /// Adds what is wrong with calls that are shown beside these samples.
+    pub(crate) fn add_beside(&mut self, calls: &Account) {
+        self.other_units.remove(&Unit::Calls);
+        self.undecoded += calls.undecoded;
+        self.unended += calls.unended;
+    }
+
     /// Whether samples are missing, which gives exit status 1. A few missed deadlines don't.
     pub fn is_incomplete(&self) -> bool {
         // Names and mappings aren't samples.

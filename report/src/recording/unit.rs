@@ -65,7 +65,7 @@ impl Unit {
     }
 
     /// Whether it is time.
-    pub(crate) fn is_time(self) -> bool {
+    pub fn is_time(self) -> bool {
         self != Unit::Samples
     }
 

@@ -264,6 +264,7 @@ mod tests {
                 node: 0,
                 weight: Unit::ONE,
                 unit: Unit::Samples,
+                call: None,
             });
         }
         let mut out = Vec::new();
@@ -297,6 +298,7 @@ mod tests {
                 node: 0,
                 weight: waited(weight),
                 unit: Unit::OffCpu,
+                call: None,
             });
         };
         // Cells of 20 ms.
@@ -320,6 +322,7 @@ mod tests {
             node: 0,
             weight: waited(u64::MAX),
             unit: Unit::OffCpu,
+            call: None,
         };
         (0..100_000).for_each(|_| heatmap.add(&endless));
         assert_eq!(heatmap.sums().len() as u64, CELLS_MAX);

@@ -87,11 +87,9 @@ enum Understood<'a> {
 }
 
 fn understand(line: &[u8]) -> Understood<'_> {
-    if is_aside(line) {
-        return Understood::Aside;
-    }
     let found = || -> Option<Understood<'_>> {
-        let (time, rest) = split_at(line, b' ')?;
+        // Seconds are five columns wide.
+        let (time, rest) = split_at(line.trim_ascii_start(), b' ')?;
         let (task, rest) = split_at(rest.trim_ascii_start(), b':')?;
         let task = u32::try_from(unsigned(task)?).ok()?;
         let time_ns = seconds_ns(time)?;
@@ -117,7 +115,10 @@ fn understand(line: &[u8]) -> Understood<'_> {
             depth,
         }))
     };
-    found().unwrap_or(Understood::Nothing)
+    found().unwrap_or(match is_aside(line) {
+        true => Understood::Aside,
+        false => Understood::Nothing,
+    })
 }
 
 fn is_aside(line: &[u8]) -> bool {
@@ -156,6 +157,8 @@ reading 4170.dat
   retval d64: 0x0000000000000004
 15600.521206500   4170: [exit ] main(561badaba2ac) depth: 0
 15600.521206501   4170: [entry] main depth: 0
+   42.000000001   4170: [entry] soon(561badaba2ac) depth: 0
+   42.000000003   4170: [exit ] soon(561badaba2ac) depth: 0
 reading 4173.dat
 15600.528192641   4173: [exit ] fork(561badaba0a0) depth: 1
 15600.528197769   4173: [entry] fib(561badaba236) depth: 5
@@ -164,10 +167,11 @@ reading perf-cpu0.dat
 ";
         let mut sink = Collected::default();
         let lines = read(&mut text.as_bytes(), &mut sink).unwrap();
-        assert_eq!(lines, 17);
+        assert_eq!(lines, 19);
         let expected = [
             "0/4170 ns::fib(int)::{lambda(long)#1}::operator() 1 70",
             "0/4170 main 0 39020",
+            "0/4170 soon 0 2",
             "0/4173 fork 1 ? cut",
             "0/4173 fib 5 ? cut",
         ];

@@ -12,7 +12,7 @@ use crate::recording::backwards::{Call, Visit, walk};
 use crate::recording::processes::task_name;
 use crate::recording::unit::Weight;
 use std::collections::HashMap;
-use uprof::{State, Stop, Task, WordMap};
+use uprof::{Span, State, Stop, Task, WordMap};
 
 /// What a call costs of what a run may do: millions of them may be in a few kilobytes.
 const STEPS_PER_CALL: u64 = 8;
@@ -34,6 +34,8 @@ pub(super) struct Kept {
     since_ns: Option<u64>,
     without_beginning: bool,
     failed: bool,
+    /// As it is told to who looks at calls one by one.
+    told: Option<Span<LabelId>>,
 }
 
 struct Joining<'j, 'g, 'a, 's, 'e> {
@@ -173,6 +175,10 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
             since_ns,
             without_beginning: !row.complete && row.length_ns.is_some(),
             failed: row.result.is_some_and(|result| result < 0),
+            told: self.each.is_some().then(|| Span {
+                start_ns: since_ns,
+                ..row.with(label, row.task)
+            }),
         }
     }
 
@@ -222,6 +228,8 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
             let of_task = calls.tasks.entry((number, kept.task)).or_default();
             *of_task.entry(kept.label).or_default() += amount;
         }
+        let flags = self.gathering.flags.get(kept.label as usize);
+        let is_hidden = flags.is_some_and(|flags| flags.hide);
         if let Some(each) = &mut self.each {
             crate::work::take(super::STEPS_PER_SAMPLE);
             let sampled = Sampled {
@@ -234,6 +242,7 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
                 node,
                 weight,
                 unit: self.profile.account.unit,
+                call: kept.told.filter(|_| !is_hidden),
             };
             each(&sampled, self.profile);
         }

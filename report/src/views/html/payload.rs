@@ -316,6 +316,7 @@ mod tests {
             node: 0,
             weight: Weight { amount, count: 1 },
             unit: Unit::Samples,
+            call: None,
         }
     }
 

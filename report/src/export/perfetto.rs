@@ -1,0 +1,236 @@
+//! Perfetto's protobuf (ui.perfetto.dev, protos/perfetto/trace/): samples as samples of threads, calls of traces as
+//! slices, both on one time axis that begins with the first recording.
+
+mod message;
+mod stacks;
+mod tracks;
+
+use crate::export::call_times::{CallEvent, TimedCall, put_events};
+use crate::export::timeline::{Homes, Timeline, Who};
+use crate::export::{Moment, Request, Timed};
+use crate::profile::Profile;
+use crate::recording::unit::Unit;
+use message as pb;
+use stacks::{Stacks, name};
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use tracks::{Thread, Tracks};
+
+/// Packets of one sequence may refer to each other's numbers.
+const SEQUENCE: u32 = 1;
+/// SEQ_INCREMENTAL_STATE_CLEARED and SEQ_NEEDS_INCREMENTAL_STATE: of the first packet, and of those after it.
+const FIRST: u32 = 1;
+const LATER: u32 = 2;
+/// BUILTIN_CLOCK_REALTIME and BUILTIN_CLOCK_MONOTONIC.
+const REALTIME: u32 = 1;
+const MONOTONIC: u32 = 3;
+/// Types of events.
+const SLICE_BEGIN: i32 = 1;
+const SLICE_END: i32 = 2;
+const INSTANT: i32 = 3;
+/// Numbers of names of waits begin here.
+const WAITS: u64 = 1 << 32;
+/// The field of a trace that all its packets are.
+const PACKET: u32 = 1;
+
+/// Writes the trace.
+///
+/// # Errors
+/// The recordings have no clock in common, or what `out` returns.
+pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
+    let timeline = Timeline::of(request.recordings).map_err(io::Error::other)?;
+    let timed = request.gather_timed(false);
+    let mut writer = Writer {
+        request,
+        timed: &timed,
+        out,
+        tracks: Tracks::default(),
+        stacks: Stacks::default(),
+        names: BTreeSet::new(),
+        kinds: BTreeSet::new(),
+    };
+    writer.head(&timeline)?;
+    let homes = Homes::new(request.recordings, timed.samples.keys());
+    for (who, samples) in &timed.samples {
+        let thread = writer.thread(*who)?;
+        for sample in samples {
+            writer.sample(thread, timeline.offsets_ns[who.0], sample)?;
+        }
+    }
+    for (who, calls) in &timed.calls {
+        let thread = writer.thread(homes.of(request.recordings, *who))?;
+        let offset_ns = timeline.offsets_ns[who.0];
+        put_events(calls, &mut |event| writer.call(thread, offset_ns, event))?;
+    }
+    Ok(timed.profile)
+}
+
+struct Writer<'w> {
+    request: &'w Request<'w>,
+    timed: &'w Timed,
+    out: &'w mut dyn Write,
+    tracks: Tracks,
+    stacks: Stacks,
+    /// Names and kinds of calls that were told.
+    names: BTreeSet<u64>,
+    kinds: BTreeSet<u8>,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, packet: pb::TracePacket) -> io::Result<()> {
+        let packet = pb::TracePacket {
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: packet.sequence_flags.or(Some(LATER)),
+            ..packet
+        };
+        let mut bytes = Vec::new();
+        prost::encoding::message::encode(PACKET, &packet, &mut bytes);
+        self.out.write_all(&bytes)
+    }
+
+    fn head(&mut self, timeline: &Timeline) -> io::Result<()> {
+        let clock = |clock_id, timestamp| pb::Clock {
+            clock_id: Some(clock_id),
+            timestamp: Some(timestamp),
+        };
+        let realtime_ns = timeline.start_realtime_ns.map(|ns| u64::try_from(ns).ok());
+        let realtime = realtime_ns.flatten().map(|ns| clock(REALTIME, ns));
+        let rates = self.request.recordings.iter();
+        let mut rates = rates.map(|one| one.metadata().sampling.rate_millihertz / 1000);
+        let frequency = rates.find(|rate| *rate > 0);
+        self.put(pb::TracePacket {
+            clock_snapshot: Some(pb::ClockSnapshot {
+                clocks: std::iter::once(clock(MONOTONIC, 0))
+                    .chain(realtime)
+                    .collect(),
+                primary_trace_clock: Some(MONOTONIC as i32),
+            }),
+            trace_packet_defaults: Some(pb::TracePacketDefaults {
+                timestamp_clock_id: Some(MONOTONIC),
+                perf_sample_defaults: frequency.map(|frequency| pb::PerfSampleDefaults {
+                    timebase: Some(pb::Timebase {
+                        frequency: Some(frequency),
+                    }),
+                }),
+            }),
+            sequence_flags: Some(FIRST),
+            ..pb::TracePacket::default()
+        })
+    }
+
+    fn thread(&mut self, who: Who) -> io::Result<Thread> {
+        let (thread, new) = self.tracks.thread(self.request.recordings, who);
+        for descriptor in new {
+            self.put(pb::TracePacket {
+                track_descriptor: Some(descriptor),
+                ..pb::TracePacket::default()
+            })?;
+        }
+        Ok(thread)
+    }
+
+    fn sample(&mut self, thread: Thread, offset_ns: u64, sample: &Moment) -> io::Result<()> {
+        let profile = &self.timed.profile;
+        let mut data = pb::InternedData::default();
+        let callstack_iid = Some(self.stacks.number(profile, sample.node, &mut data));
+        let mut packet = pb::TracePacket {
+            timestamp: Some(offset_ns.saturating_add(sample.since_ns)),
+            ..pb::TracePacket::default()
+        };
+        let label = profile.tree.label(sample.node);
+        if profile.unit() == Unit::Samples {
+            packet.perf_sample = Some(pb::PerfSample {
+                pid: Some(thread.pid),
+                tid: Some(thread.tid),
+                callstack_iid,
+                // MODE_KERNEL and MODE_USER.
+                cpu_mode: Some(if profile.labels.get(label).kernel {
+                    1
+                } else {
+                    2
+                }),
+            });
+        } else {
+            // Beyond all numbers of names of calls.
+            let iid = WAITS + u64::from(label);
+            let name_iid = Some(self.event_name(iid, profile.labels.name(label), &mut data));
+            packet.track_event = Some(pb::TrackEvent {
+                kind: Some(INSTANT),
+                name_iid,
+                track_uuid: Some(thread.uuid),
+                debug_annotations: vec![number("off_cpu_ns", sample.weight as i64)],
+                callstack_iid,
+                ..pb::TrackEvent::default()
+            });
+        }
+        packet.interned_data = (data != pb::InternedData::default()).then_some(data);
+        self.put(packet)
+    }
+
+    fn call(&mut self, thread: Thread, offset_ns: u64, event: CallEvent<'_>) -> io::Result<()> {
+        let (kind, call, at_ns) = match event {
+            CallEvent::Begin(call, at_ns) => (SLICE_BEGIN, Some(call), at_ns),
+            CallEvent::Moment(call, at_ns) => (INSTANT, Some(call), at_ns),
+            CallEvent::End(at_ns) => (SLICE_END, None, at_ns),
+        };
+        let mut data = pb::InternedData::default();
+        let mut track_event = pb::TrackEvent {
+            kind: Some(kind),
+            track_uuid: Some(thread.uuid),
+            ..pb::TrackEvent::default()
+        };
+        if let Some(call) = call {
+            self.describe(call, &mut track_event, &mut data);
+        }
+        self.put(pb::TracePacket {
+            timestamp: Some(offset_ns.saturating_add(at_ns)),
+            track_event: Some(track_event),
+            interned_data: (data != pb::InternedData::default()).then_some(data),
+            ..pb::TracePacket::default()
+        })
+    }
+    fn describe(
+        &mut self,
+        call: &TimedCall,
+        event: &mut pb::TrackEvent,
+        data: &mut pb::InternedData,
+    ) {
+        let text = self.timed.names.get(call.name as usize);
+        let text = text.map_or("", |text| text);
+        event.name_iid = Some(self.event_name(u64::from(call.name) + 1, text, data));
+        let kind = call.kind.number();
+        let category = u64::from(kind) + 1;
+        if self.kinds.insert(kind) {
+            data.event_categories.push(name(category, call.kind.name()));
+        }
+        event.category_iids.push(category);
+        let told = &mut event.debug_annotations;
+        told.extend(call.result.map(|result| number("result", result)));
+        let lacks = |what: &str| pb::DebugAnnotation {
+            name: Some(what.to_owned()),
+            bool_value: Some(true),
+            int_value: None,
+        };
+        match (call.complete, call.length_ns) {
+            (true, _) => {}
+            (false, None) => told.push(lacks("end_not_in_the_trace")),
+            (false, Some(_)) => told.push(lacks("beginning_not_in_the_trace")),
+        }
+    }
+
+    /// The number of an event's name, which is told once.
+    fn event_name(&mut self, iid: u64, text: &str, data: &mut pb::InternedData) -> u64 {
+        if self.names.insert(iid) {
+            data.event_names.push(name(iid, text));
+        }
+        iid
+    }
+}
+
+fn number(what: &str, value: i64) -> pb::DebugAnnotation {
+    pb::DebugAnnotation {
+        name: Some(what.to_owned()),
+        int_value: Some(value),
+        bool_value: None,
+    }
+}

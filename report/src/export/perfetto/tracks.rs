@@ -1,0 +1,109 @@
+//! Processes and threads as Perfetto's tracks. What has numbers of its own keeps them; vCPUs, and threads of traces
+//! that don't say whose they are, get numbers beyond all that Linux gives out.
+
+use super::message as pb;
+use crate::export::timeline::Who;
+use crate::recording::Recording;
+use crate::recording::processes::{name_at, task_name};
+use crate::text::printable;
+use std::collections::BTreeMap;
+use uprof::cold::TargetKind;
+
+/// PID_MAX_LIMIT of Linux, which is beyond all numbers of its threads.
+const FIRST_MADE: u32 = 1 << 22;
+
+/// A thread's track.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Thread {
+    pub(super) uuid: u64,
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+}
+
+/// The tracks of a trace.
+#[derive(Default)]
+pub(super) struct Tracks {
+    /// By recording and address space.
+    processes: BTreeMap<(usize, u32), (u64, u32)>,
+    threads: BTreeMap<Who, Thread>,
+    made: u32,
+    uuids: u64,
+}
+
+impl Tracks {
+    /// The track of a thread; those that are new are told.
+    pub(super) fn thread(
+        &mut self,
+        recordings: &[&Recording],
+        who: Who,
+    ) -> (Thread, Vec<pb::TrackDescriptor>) {
+        if let Some(known) = self.threads.get(&who) {
+            return (*known, Vec::new());
+        }
+        let recording = recordings[who.0];
+        let mut new = Vec::new();
+        let (parent, pid) = match self.processes.get(&(who.0, who.1.space)) {
+            Some(known) => *known,
+            None => self.add_process(recording, who, &mut new),
+        };
+        let thread = Thread {
+            uuid: self.uuid(),
+            pid,
+            tid: self.number(recording, who.1.vcpu),
+        };
+        self.threads.insert(who, thread);
+        let name = task_name(recording, who.1, u64::MAX);
+        new.push(pb::TrackDescriptor {
+            uuid: Some(thread.uuid),
+            parent_uuid: Some(parent),
+            thread: Some(pb::ThreadDescriptor {
+                pid: Some(pid as i32),
+                tid: Some(i64::from(thread.tid)),
+                thread_name: Some(printable(&name).into_owned()),
+            }),
+            process: None,
+        });
+        (thread, new)
+    }
+
+    fn add_process(
+        &mut self,
+        recording: &Recording,
+        who: Who,
+        new: &mut Vec<pb::TrackDescriptor>,
+    ) -> (u64, u32) {
+        let space = who.1.space;
+        let found = (self.uuid(), self.number(recording, space));
+        self.processes.insert((who.0, space), found);
+        let mut name = match recording.metadata().target.kind {
+            TargetKind::Process => name_at(recording, space, u64::MAX),
+            TargetKind::Imported if space > 0 => format!("{} ({space})", recording.subject()),
+            _ => recording.subject().to_owned(),
+        };
+        if !recording.is_timed() {
+            name.push_str(" (in order: there are no times)");
+        }
+        new.push(pb::TrackDescriptor {
+            uuid: Some(found.0),
+            process: Some(pb::ProcessDescriptor {
+                pid: Some(found.1 as i32),
+                process_name: Some(printable(&name).into_owned()),
+            }),
+            ..pb::TrackDescriptor::default()
+        });
+        found
+    }
+
+    fn uuid(&mut self) -> u64 {
+        self.uuids += 1;
+        self.uuids
+    }
+
+    fn number(&mut self, recording: &Recording, own: u32) -> u32 {
+        if recording.metadata().target.kind == TargetKind::Process && own > 0 && own < FIRST_MADE {
+            return own;
+        }
+        self.made += 1;
+        FIRST_MADE + self.made
+    }
+}
