@@ -15,13 +15,14 @@ typedef unsigned long u64;
 #define STACK_BYTES 32768
 #define TIMER_VECTOR 0x40
 #define AGENT_VECTOR 0x41
-#define IMAGE_TEXT_OFFSET 0x1000        /* of image_text in the file: guest.ld */
 #ifdef __aarch64__
+#define IMAGE_TEXT_OFFSET 0x10000       /* of image_text in the file: guest.ld */
 #define VIRTUAL UL(0xffff000000000000)  /* where physical 0 is; see aarch64/boot.S */
 #define ALIAS_1G UL(0x40000000)
 #define ALIAS_2M UL(0x80000000)
 #define OUTSIDE (VIRTUAL + UL(0x100000000))
 #else
+#define IMAGE_TEXT_OFFSET 0x1000
 #ifdef FIVE_LEVELS
 #define ALIAS_5 UL(0x1000000000000) /* all of it again, where only five levels lead */
 #else
@@ -54,8 +55,7 @@ void hypercall_page_enable(void);
 /* agent.c, in guest-agent.elf alone */
 void agent_init(u32 vcpus);
 void agent_start(void);                 /* this vCPU's timer calls the agent from now on */
-struct frame;
-void agent_timer(struct frame *frame);
+void agent_timer();                     /* an entry of the table of interrupts, or called by one */
 
 /* pages.c */
 void pages_init(void);

@@ -35,13 +35,23 @@ def make(folder):
     subprocess.run(["flock", GUESTS, "make", "-s", "-C", ROOT / folder, f"O={GUESTS}"], check=True)
 
 
-def make_agent():
-    """Builds the guest that carries the agent."""
-    built = subprocess.run([ROOT / "agent/library", "x86_64-unknown-none", GUESTS], capture_output=True, text=True)
+def make_agent(image):
+    """Builds a guest that carries the agent."""
+    arm = "aarch64" in image
+    target = "aarch64-unknown-none-softfloat" if arm else "x86_64-unknown-none"
+    built = subprocess.run([ROOT / "agent/library", target, GUESTS / target], capture_output=True, text=True)
     if built.returncode:
         raise CannotRun(f"no agent: {(built.stdout + built.stderr).strip()}")
-    subprocess.run(["flock", GUESTS, "make", "-s", "-C", ROOT / "tests/guests", f"O={GUESTS}",
-                    GUESTS / "guest-agent.elf"], check=True)
+    folder = ROOT / "tests/guests" / ("aarch64" if arm else "")
+    subprocess.run(["flock", GUESTS, "make", "-s", "-C", folder, f"O={GUESTS}", GUESTS / image], check=True)
+
+
+def agent_line(image, path):
+    """QEMU's options for the serial line on which the agent of a guest is attached to."""
+    if "aarch64" not in image:
+        return "-serial", f"unix:{path},server=on,wait=off"
+    return ("-machine", "highmem=off", "-chardev", f"socket,id=line,path={path},server=on,wait=off",
+            "-device", "pci-serial,chardev=line,addr=1")
 
 
 def prepare():

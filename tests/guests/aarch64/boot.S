@@ -150,12 +150,58 @@ hypercall:
 
 	.balign 2048
 vectors:
+	.set at, 0
 	.rept 16
 	.balign 128
+#ifdef AGENT
+	.if at == 5                      /* an interrupt of this level's own code */
+	b agent_entry
+	.endif
+#endif
 	mrs x0, esr_el1
 	mrs x1, elr_el1
 	b fault
+	.set at, at + 1
 	.endr
+
+#ifdef AGENT
+agent_entry:
+	sub sp, sp, #192
+	stp x0, x1, [sp]
+	stp x2, x3, [sp, #16]
+	stp x4, x5, [sp, #32]
+	stp x6, x7, [sp, #48]
+	stp x8, x9, [sp, #64]
+	stp x10, x11, [sp, #80]
+	stp x12, x13, [sp, #96]
+	stp x14, x15, [sp, #112]
+	stp x16, x17, [sp, #128]
+	stp x18, x29, [sp, #144]
+	mrs x0, elr_el1
+	mrs x1, spsr_el1
+	stp x30, x0, [sp, #160]
+	str x1, [sp, #176]
+	add x1, sp, #192
+	mov x2, x29
+	mov x3, x30
+	bl agent_timer
+	ldr x1, [sp, #176]
+	ldp x30, x0, [sp, #160]
+	msr spsr_el1, x1
+	msr elr_el1, x0
+	ldp x18, x29, [sp, #144]
+	ldp x16, x17, [sp, #128]
+	ldp x14, x15, [sp, #112]
+	ldp x12, x13, [sp, #96]
+	ldp x10, x11, [sp, #80]
+	ldp x8, x9, [sp, #64]
+	ldp x6, x7, [sp, #48]
+	ldp x4, x5, [sp, #32]
+	ldp x2, x3, [sp, #16]
+	ldp x0, x1, [sp]
+	add sp, sp, #192
+	eret
+#endif
 
 	/* A table each; what README.md says about larger pages and places outside memory is here. */
 	.data
