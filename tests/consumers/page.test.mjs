@@ -308,6 +308,38 @@ describe('page', { skip: MISSING }, () => {
     })
   }
 
+  test('what is missing is told where it was', async () => {
+    const bytes = readFileSync(join(ROOT, 'corpus/calls.uprof'))
+    bytes[Math.floor(bytes.length * 0.4)] ^= 0xff
+    const damaged = join(OUT, 'damaged.uprof')
+    writeFileSync(damaged, bytes)
+    const told = { [damaged]: ['a part of the file is damaged'] }
+    told['corpus/bad/block-missing.uprof'] = ["9 dropped: the recorder's ring was full", ...told[damaged]]
+    for (const [recording, whats] of Object.entries(told)) {
+      const path = join(OUT, 'missing-page.html')
+      uniprof('report', `--html=${path}`, recording)
+      const { page, events } = await open(browser.context, path)
+      await page.locator('.lapses summary').click()
+      const items = await page.locator('.lapses li').allTextContents()
+      deepStrictEqual(items.map(item => item.replace(/^.*? s to .*? s: /, '')).sort(), [...whats].sort())
+      await page.screenshot({ path: join(OUT, `missing-page-${whats.length}.png`), fullPage: true })
+      // Each selects its time, and where it was the pointer tells it.
+      await page.locator('.lapses li button').last().click()
+      await page.waitForFunction(() => /--to/.test(document.querySelector('.selected code').textContent))
+      const canvas = page.locator('canvas.tracks')
+      const { width } = await canvas.boundingBox()
+      const tells = []
+      for (let part = 0; part < 20; part++) {
+        await canvas.hover({ position: { x: (width * (part + 0.5)) / 20, y: 30 } })
+        tells.push(await page.locator('#detail').textContent())
+      }
+      ok(tells.some(text => text.includes(`; missing here: ${whats.at(-1)}`)), tells.join('\n'))
+      ok(!tells.every(text => text.includes('missing here')), tells.join('\n'))
+      deepStrictEqual(events.errors, [])
+      await page.close()
+    }
+  })
+
   test('flags for the form are how the page opens', async () => {
     const path = join(OUT, 'reverse-page.html')
     uniprof('report', `--html=${path}`, '--reverse', '--recursion', 'folded', ...RECORDINGS[0].args)

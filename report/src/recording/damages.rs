@@ -2,6 +2,15 @@
 
 use uprof::{Damage, DamageKind};
 
+/// The time of a damaged range, in the recording's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The end of what is sound before it; `None` where nothing is.
+    pub from_ns: Option<u64>,
+    /// The start of what is sound behind it; `None` where nothing is.
+    pub to_ns: Option<u64>,
+}
+
 /// What could not be read of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Damages {
@@ -15,6 +24,8 @@ pub struct Damages {
     pub uncounted: u64,
     /// Optional blocks of types that this version doesn't know.
     pub unknown_blocks: u64,
+    /// When the first of them were, as far as sound blocks around them tell.
+    pub gaps: Vec<Gap>,
     /// Descriptions of blocks with correct checksums that can't be decoded.
     pub undecodable: Vec<String>,
 }
@@ -32,6 +43,8 @@ impl Damages {
         self.uncounted += u64::from(damage.samples.is_none());
         if self.stretches.len() < Self::LISTED {
             self.stretches.push(damage.to_string());
+            let (from_ns, to_ns) = damage.gap_ns;
+            self.gaps.push(Gap { from_ns, to_ns });
         }
     }
 

@@ -6,6 +6,7 @@ mod script;
 pub(crate) mod shell;
 pub(crate) mod facts;
 mod functions;
+mod lapses;
 pub(crate) mod payload;
 mod tally;
 

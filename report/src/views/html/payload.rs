@@ -16,6 +16,7 @@ mod base64;
 mod columns;
 mod preorder;
 
+use super::lapses::lapses;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -255,6 +256,15 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
         let name = crate::text::printable(&name).into_owned();
         json!([number, task.space, task.vcpu, name])
     });
+    let lapses = recordings.iter().enumerate().flat_map(|(number, one)| {
+        lapses(one).into_iter().map(move |lapse| {
+            let task = lapse
+                .task
+                .and_then(|task| payload.numbers.get(&(number, task)));
+            let to = lapse.to_ns.div_ceil(tick_ns);
+            json!([number, lapse.from_ns / tick_ns, to, task, lapse.what])
+        })
+    });
     let states = State::ALL.iter().map(|state| state.name());
     let mut about = json!({
         "version": VERSION,
@@ -264,6 +274,7 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
         "is_timed": recordings.iter().any(|one| one.is_timed()),
         "is_weighted": !payload.weights.is_empty(),
         "recordings": names(recordings),
+        "lapses": lapses.collect::<Vec<_>>(),
         "states": states.collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),
     });

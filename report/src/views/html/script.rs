@@ -19,6 +19,7 @@ const MODULES: &[&str] = &[
     include_str!("script/model.mjs"),
     include_str!("script/activity.mjs"),
     include_str!("script/moments.mjs"),
+    include_str!("script/lapses.mjs"),
     include_str!("script/names.mjs"),
     include_str!("script/colours.mjs"),
     include_str!("script/shades.mjs"),

@@ -52,6 +52,7 @@ export class Comparison {
       element('h3', { class: 'side' }, `${'AB'[side]}: ${this.models[side].profile.about.recordings.join(' + ')}`),
       tracks.element,
       tracks.legend,
+      tracks.missing,
       tracks.more,
       this.summaries[side],
     ])

@@ -51,6 +51,7 @@ export class Page {
       element('h2', {}, 'Time'),
       this.tracks.element,
       this.tracks.legend,
+      this.tracks.missing,
       this.tracks.more,
       this.toolbar.element,
       this.picked,

@@ -31,6 +31,9 @@ function sideOf(profile, side, [first, end]) {
       counted: side.counted,
       length_ns: side.length_ns,
       recordings: about.recordings.slice(first, end),
+      lapses: about.lapses
+        .filter(([recording]) => recording >= first && recording < end)
+        .map(([recording, from, to, task, what]) => [recording - first, from, to, task === null ? null : numbers[task], what]),
       tasks: mine.map(task => [about.tasks[task][0] - first, ...about.tasks[task].slice(1)]),
     },
   }

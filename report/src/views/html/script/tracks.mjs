@@ -4,6 +4,7 @@
 import { moment } from './amounts.mjs'
 import { activity } from './activity.mjs'
 import { button, element, swatch } from './element.mjs'
+import { lapses, missingAt } from './lapses.mjs'
 import { Surface, ink } from './surface.mjs'
 
 const ROW = 22
@@ -11,6 +12,8 @@ const AXIS = 20
 /** Tracks that are shown at first, and at most. */
 const FIRST = 12
 const MOST = 400
+/** Times with something missing that are listed; all are drawn. */
+const LAPSES_LISTED = 50
 
 export class Tracks {
   /** `change` is told what was selected; `model` gives the profile. */
@@ -18,6 +21,7 @@ export class Tracks {
     Object.assign(this, { model, change, told, view: [0, model.end], drag: null, isAll: false })
     const { tasks } = model.profile.about
     this.order = ordered(model)
+    this.lapses = lapses(model.profile)
     this.states = []
     for (const state of model.profile.states) this.states[state] = true
     this.names = element('div', { class: 'names', role: 'group', 'aria-label': 'Tracks' })
@@ -39,6 +43,7 @@ export class Tracks {
     this.more = button('', () => ((this.isAll = !this.isAll), this.list(), this.draw()), { hidden: tasks.length <= FIRST })
     this.legend = element('p', { class: 'legend' })
     this.element = element('div', { class: 'timeline' }, this.names, this.canvas)
+    this.missing = this.listOfLapses()
     this.list()
   }
 
@@ -60,6 +65,21 @@ export class Tracks {
       return button(`${file}${told}`, pick, { class: 'track', title, 'data-task': task })
     })
     this.names.replaceChildren(all, ...rows)
+  }
+
+  /** What is missing and when, in words; each selects its time. */
+  listOfLapses() {
+    const { tick_ns } = this.model.profile.about
+    const items = this.lapses.slice(0, LAPSES_LISTED).map(({ from, to, what }) => {
+      const step = Math.max(1, (to - from) * tick_ns) / 10
+      const span = `${moment(from * tick_ns, step)} to ${moment(to * tick_ns, step)}`
+      return element('li', {}, button(span, () => this.select(from, Math.max(to, from + 1)), { class: 'name' }), `: ${what}`)
+    })
+    const more = this.lapses.length - items.length
+    if (more > 0) items.push(element('li', {}, `${more} more`))
+    const count = this.lapses.length === 1 ? 'Once something is missing' : `${this.lapses.length} times something is missing`
+    const list = [element('summary', {}, count), element('ul', {}, ...items)]
+    return element('details', { class: 'lapses', hidden: !items.length }, ...list)
   }
 
   pick(task, isAdded) {
@@ -100,9 +120,11 @@ export class Tracks {
       this.drawRow(pen, sums, { y, bins, tints })
     })
     this.drawRow(pen, [all], { y: AXIS, bins, tints })
+    this.drawLapses(pen, width)
     const other = states.filter((_, state) => state > 0 && this.states[state])
     const swatches = other.flatMap(name => swatch(name, tints[states.indexOf(name)]))
-    this.legend.replaceChildren(...(other.length ? [...swatch('running', tints[0]), ...swatches] : []))
+    if (this.lapses.length) swatches.push(...swatch('something is missing', ink('missing')))
+    this.legend.replaceChildren(...(swatches.length ? [...swatch('running', tints[0]), ...swatches] : []))
     this.drawAxis(pen, width, hue)
     this.drawSelection(pen, width, AXIS + height * ROW, hue)
   }
@@ -137,6 +159,24 @@ export class Tracks {
         if (total(sums[state], bin, step) <= 0) continue
         pen.fillStyle = tints[state]
         pen.fillRect(bin, y + ROW - 4, step, 3)
+      }
+    }
+  }
+
+  /** What is missing, as bands: over the track that it is of and over that of all; over all tracks where nobody knows. */
+  drawLapses(pen, width) {
+    pen.fillStyle = ink('missing')
+    for (const { from, to, task } of this.lapses) {
+      const left = Math.max(0, this.x(from, width))
+      const wide = Math.max(2, Math.min(width, this.x(to, width)) - left)
+      if (left >= width || this.x(to, width) < 0) continue
+      const rows = task === null ? this.shown.map((_, row) => row + 1) : [this.shown.indexOf(task) + 1]
+      for (const row of new Set([0, ...rows])) {
+        const y = AXIS + row * ROW
+        pen.globalAlpha = 0.2
+        pen.fillRect(left, y, wide, ROW - 1)
+        pen.globalAlpha = 1
+        pen.fillRect(left, y, wide, 3)
       }
     }
   }
@@ -192,7 +232,8 @@ export class Tracks {
     const { y } = this.surface.at(event)
     const task = this.shown[Math.floor((y - AXIS) / ROW) - 1]
     const name = task === undefined ? '' : `, ${this.model.profile.about.tasks[task][3]}`
-    this.told(`${moment(time * tick_ns, 1e5)}${name}`)
+    const slack = (2 * (this.view[1] - this.view[0])) / this.surface.width
+    this.told(`${moment(time * tick_ns, 1e5)}${name}${missingAt(this.lapses, time, slack)}`)
     if (this.drag !== null) this.select(this.drag, time)
   }
 
