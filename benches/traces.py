@@ -3,12 +3,13 @@
 
     benches/traces.py [--size BYTES] [--pandas BYTES] [FOLDER]         by default 10 GiB, piped: no disk is filled
 
-Needs `cargo build --release --locked`, zstd, and for --pandas Python's package pandas. The text is the corpus's real dump
-of one vCPU over and over, each time with other numbers of nanoseconds, so that nothing is the same twice. It is made
-before anything is measured, in pieces of 64 MiB that are repeated, and written into the import's standard input.
+Needs `cargo build --release --locked`, zstd, and for --pandas Python's package pandas. The text is the corpus's real
+dump of one vCPU over and over, each time with other numbers of nanoseconds, so that nothing is the same twice. It is
+made before anything is measured, in pieces of 64 MiB that are repeated, and written into the import's standard input.
 """
 
 import argparse
+import importlib.util
 import os
 import random
 import re
@@ -36,6 +37,17 @@ def made(dump, seed):
     return b"".join(parts)
 
 
+def peak_to_the_end(child):
+    """Waits for the end of a program, and returns its peak memory in bytes."""
+    peak = 0
+    # Not what getrusage tells, which counts this program's own memory before the child's program was in it.
+    while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        with open(f"/proc/{child.pid}/status", encoding="ascii") as status:
+            peak = max([peak] + [int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM:")])
+        time.sleep(0.002)
+    return peak
+
+
 def fed(command, pieces, size):
     """Runs `command` with so many bytes of the pieces as its input: seconds, its processor time, its peak memory."""
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -45,10 +57,8 @@ def fed(command, pieces, size):
         piece, count = pieces[number % len(pieces)]
         child.stdin.write(piece)
         written, lines, number = written + len(piece), lines + count, number + 1
-    # Not what getrusage tells, which counts this program's own memory before the child's program was in it.
-    with open(f"/proc/{child.pid}/status", encoding="ascii") as status:
-        peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) << 10
     child.stdin.close()
+    peak = peak_to_the_end(child)
     said = child.stderr.read().decode()
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.monotonic() - start
@@ -65,8 +75,9 @@ line = re.compile(r" *(\\d+)\\) (.{13}) \\|  ( *)(.+)")
 rows = [match.groups() for match in map(line.match, sys.stdin) if match]
 frame = pandas.DataFrame(rows, columns=["cpu", "us", "indent", "text"])
 frame["us"] = pandas.to_numeric(frame["us"].str.extract(r"([0-9.]+) us")[0])
-frame["name"] = frame["text"].str.extract(r"([^ ]+)\\\\(\\\\)")[0].fillna(frame["text"].str[5:-3])
-print(frame.groupby(["cpu", "name"])["us"].agg(["count", "sum", "mean", "median", "max"]).to_string()[:60], file=sys.stderr)
+frame["name"] = frame["text"].str.extract(r"([^ ]+)\\(\\)")[0].fillna(frame["text"].str[5:-3])
+calls = frame.groupby(["cpu", "name"])["us"].agg(["count", "sum", "mean", "median", "max"])
+print(calls.sort_values("sum").tail(3).to_string(), file=sys.stderr)
 """
 
 
@@ -94,7 +105,9 @@ def main():
         start = time.monotonic()
         subprocess.run([UNIPROF, "report", "--calls", run], stdout=subprocess.DEVNULL, check=True)
         print(f"report --calls: {time.monotonic() - start:.1f} s")
-        if arguments.pandas:
+        if arguments.pandas and importlib.util.find_spec("pandas") is None:
+            print("pandas: skipped, this Python has none")
+        elif arguments.pandas:
             tell("pandas", fed([sys.executable, "-c", PANDAS], pieces, arguments.pandas))
 
 
