@@ -20,7 +20,7 @@ use crate::profile::gather::{self, By, Each, OnProgress, Options, Sampled};
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::recording::{Recording, Unit};
-use call_times::TimedCall;
+use call_times::TaskCalls;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::{State, Task};
@@ -146,8 +146,8 @@ pub(crate) struct Timed {
     pub profile: Profile,
     /// Samples, or waits.
     pub samples: Threads,
-    /// Calls, each caller before what it called.
-    pub calls: BTreeMap<(usize, Task), Vec<TimedCall>>,
+    /// Calls.
+    pub calls: BTreeMap<(usize, Task), TaskCalls>,
     /// What calls are named, by number.
     pub names: Vec<String>,
 }
@@ -192,11 +192,7 @@ impl Request<'_> {
             profile.account.add_beside(&beside.account);
             profile.warnings.extend(beside.warnings);
         }
-        let CallCollector {
-            mut tasks, names, ..
-        } = calls;
-        // They came from the last to the first, callers after what they called.
-        tasks.values_mut().for_each(|calls| calls.reverse());
+        let CallCollector { tasks, names, .. } = calls;
         Timed {
             profile,
             samples,
@@ -245,7 +241,7 @@ fn sort(threads: &mut Threads) {
 /// Calls as they come.
 #[derive(Default)]
 struct CallCollector {
-    tasks: BTreeMap<(usize, Task), Vec<TimedCall>>,
+    tasks: BTreeMap<(usize, Task), TaskCalls>,
     names: Vec<String>,
     /// Numbers of names, by label.
     labels: BTreeMap<LabelId, u32>,
@@ -265,14 +261,6 @@ impl CallCollector {
             .tasks
             .entry((sampled.recording, sampled.task))
             .or_default();
-        task.push(TimedCall {
-            since_ns: call.start_ns,
-            length_ns: call.length_ns,
-            result: call.result,
-            name,
-            depth: call.depth,
-            kind: call.kind,
-            complete: call.complete,
-        });
+        task.push(&call.with(name, ()));
     }
 }

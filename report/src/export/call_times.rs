@@ -3,33 +3,100 @@
 //! end and no calls inside is a moment. Calls without times follow one upon the other by their lengths.
 
 use std::io;
-use uprof::SpanKind;
+use uprof::{Span, SpanKind};
 
-/// A call.
+/// A call, in few bytes: a trace may have tens of millions of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TimedCall {
-    /// From the start of its recording; `None` where only the order is known.
-    pub since_ns: Option<u64>,
-    /// `None` where its end was not seen.
-    pub length_ns: Option<u64>,
-    /// What a system call returned.
-    pub result: Option<i64>,
+    /// From the start of its recording, or [`UNKNOWN`].
+    since_ns: u64,
+    /// Or [`UNKNOWN`].
+    length_ns: u64,
     /// Its name, by number.
     pub name: u32,
     /// Calls around it.
-    pub depth: u16,
+    depth: u16,
     /// What it is.
     pub kind: SpanKind,
-    /// Whether both its beginning and its end were seen.
-    pub complete: bool,
+    flags: u8,
+}
+
+/// Stands for a time that isn't known.
+const UNKNOWN: u64 = u64::MAX;
+/// Both its beginning and its end were seen.
+const COMPLETE: u8 = 1;
+/// A system call that told a result.
+const RESULT: u8 = 2;
+
+/// Calls that are held together. One table of all would be copied each time it grows.
+const CHUNK: usize = 1 << 16;
+
+/// The calls of a task. They come from the last to the first, callers after what they called, and are read from the
+/// first on.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TaskCalls {
+    chunks: Vec<Vec<TimedCall>>,
+    len: usize,
+    /// Of those calls that have one, in the order in which they came.
+    results: Vec<i64>,
 }
 
 /// What happens, and when: from the start of the recording.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallEvent<'c> {
-    Begin(&'c TimedCall, u64),
+    Begin(Told<'c>, u64),
     End(u64),
-    Moment(&'c TimedCall, u64),
+    Moment(Told<'c>, u64),
+}
+
+/// A call, and what it returned.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told<'c> {
+    pub call: &'c TimedCall,
+    pub result: Option<i64>,
+}
+
+impl TimedCall {
+    fn since_ns(&self) -> Option<u64> {
+        Some(self.since_ns).filter(|ns| *ns != UNKNOWN)
+    }
+
+    /// `None` where its end was not seen.
+    pub(crate) fn length_ns(&self) -> Option<u64> {
+        Some(self.length_ns).filter(|ns| *ns != UNKNOWN)
+    }
+
+    /// Whether both its beginning and its end were seen.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.flags & COMPLETE != 0
+    }
+}
+
+impl TaskCalls {
+    /// Adds a call whose start is that from the start of its recording, and whose name is a number.
+    pub(crate) fn push<Who>(&mut self, call: &Span<u32, Who>) {
+        let result = if call.result.is_some() { RESULT } else { 0 };
+        self.results.extend(call.result);
+        let call = TimedCall {
+            since_ns: call.start_ns.unwrap_or(UNKNOWN),
+            length_ns: call.length_ns.unwrap_or(UNKNOWN),
+            name: call.name,
+            depth: call.depth,
+            kind: call.kind,
+            flags: result | (u8::from(call.complete) * COMPLETE),
+        };
+        self.len += 1;
+        match self.chunks.last_mut().filter(|chunk| chunk.len() < CHUNK) {
+            Some(chunk) => chunk.push(call),
+            None => self.chunks.push(vec![call]),
+        }
+    }
+
+    /// The call at this place, callers before what they called.
+    fn get(&self, place: usize) -> Option<&TimedCall> {
+        let at = self.len.checked_sub(place + 1)?;
+        self.chunks.get(at / CHUNK)?.get(at % CHUNK)
+    }
 }
 
 /// How far a call may reach into the one after it before it is cut: times of some tracers are whole microseconds, and
@@ -54,7 +121,7 @@ struct Putting<'p, 'c> {
 /// # Errors
 /// What `put` returns.
 pub(crate) fn put_events<'c>(
-    calls: &'c [TimedCall],
+    task: &'c TaskCalls,
     put: &mut dyn FnMut(CallEvent<'c>) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut putting = Putting {
@@ -62,20 +129,26 @@ pub(crate) fn put_events<'c>(
         now_ns: 0,
         put,
     };
-    for (index, call) in calls.iter().enumerate() {
-        let start_ns = start(&calls[index..]);
+    let mut results = task.results.iter().rev().copied();
+    let mut place = 0;
+    while let Some(call) = task.get(place) {
+        let has_result = call.flags & RESULT != 0;
+        let result = if has_result { results.next() } else { None };
+        let told = Told { call, result };
+        let start_ns = start(task, place);
+        place += 1;
         putting.close(call.depth, start_ns)?;
         let at_ns = start_ns.unwrap_or(0).max(putting.now_ns);
         putting.now_ns = at_ns;
-        let next = calls.get(index + 1);
-        if call.length_ns.is_none() && next.is_none_or(|next| next.depth <= call.depth) {
-            (putting.put)(CallEvent::Moment(call, at_ns))?;
+        let next = task.get(place);
+        if call.length_ns().is_none() && next.is_none_or(|next| next.depth <= call.depth) {
+            (putting.put)(CallEvent::Moment(told, at_ns))?;
             continue;
         }
-        (putting.put)(CallEvent::Begin(call, at_ns))?;
-        let since_ns = call.since_ns.unwrap_or(at_ns);
+        (putting.put)(CallEvent::Begin(told, at_ns))?;
+        let since_ns = call.since_ns().unwrap_or(at_ns);
         let end_ns = call
-            .length_ns
+            .length_ns()
             .map(|length_ns| since_ns.saturating_add(length_ns));
         let around_ns = putting.open.last().and_then(|around| around.end_ns);
         putting.open.push(Open {
@@ -86,13 +159,14 @@ pub(crate) fn put_events<'c>(
     putting.finish()
 }
 
-/// When the first of these calls begins; of a caller that has no time, when the first one inside it does.
-fn start(calls: &[TimedCall]) -> Option<u64> {
-    let (first, rest) = calls.split_first()?;
-    let inside = rest.iter().take_while(|call| call.depth > first.depth);
-    first
-        .since_ns
-        .or_else(|| inside.take(LOOK_AHEAD).find_map(|call| call.since_ns))
+/// When a call begins; of a caller that has no time, when the first one inside it does.
+fn start(task: &TaskCalls, place: usize) -> Option<u64> {
+    let call = task.get(place)?;
+    let mut inside = (place + 1..=place + LOOK_AHEAD)
+        .map_while(|place| task.get(place))
+        .take_while(|inner| inner.depth > call.depth);
+    let look_ahead = || inside.find_map(TimedCall::since_ns);
+    call.since_ns().or_else(look_ahead)
 }
 
 impl Putting<'_, '_> {
@@ -133,24 +207,26 @@ mod tests {
 
     /// `name start length depth`, with `-` for what isn't known, as events.
     fn events(calls: &[(u32, Option<u64>, Option<u64>, u16)]) -> String {
-        let calls: Vec<TimedCall> = calls
-            .iter()
-            .map(|&(name, since_ns, length_ns, depth)| TimedCall {
-                since_ns,
-                length_ns,
-                result: None,
+        let mut task = TaskCalls::default();
+        for &(name, start_ns, length_ns, depth) in calls.iter().rev() {
+            task.push(&Span {
                 name,
+                task: (),
+                cpu: None,
+                start_ns,
+                length_ns,
                 depth,
-                kind: SpanKind::Function,
                 complete: length_ns.is_some(),
-            })
-            .collect();
+                kind: SpanKind::Function,
+                result: None,
+            });
+        }
         let mut told = Vec::new();
-        put_events(&calls, &mut |event| {
+        put_events(&task, &mut |event| {
             told.push(match event {
-                CallEvent::Begin(call, ns) => format!("{}@{ns}", call.name),
+                CallEvent::Begin(told, ns) => format!("{}@{ns}", told.call.name),
                 CallEvent::End(ns) => format!(")@{ns}"),
-                CallEvent::Moment(call, ns) => format!("!{}@{ns}", call.name),
+                CallEvent::Moment(told, ns) => format!("!{}@{ns}", told.call.name),
             });
             Ok(())
         })
@@ -212,9 +288,9 @@ mod tests {
     fn times_never_go_back() {
         let calls = [
             (1, Some(100), Some(2_000), 0),
-            (2, Some(1_200), Some(u64::MAX), 0),
+            (2, Some(1_200), Some(u64::MAX - 1), 0),
             (3, Some(5_000), Some(10), 0),
-            (4, Some(4_000), Some(u64::MAX), 1),
+            (4, Some(4_000), Some(u64::MAX - 1), 1),
         ];
         // One reaches into the next by 900 ns, which is then later; the other by ages, and is cut.
         assert_eq!(

@@ -5,7 +5,7 @@ mod message;
 mod stacks;
 mod tracks;
 
-use crate::export::call_times::{CallEvent, TimedCall, put_events};
+use crate::export::call_times::{CallEvent, Told, put_events};
 use crate::export::timeline::{Homes, Timeline, Who};
 use crate::export::{Moment, Request, Timed};
 use crate::profile::Profile;
@@ -168,9 +168,9 @@ impl Writer<'_> {
     }
 
     fn call(&mut self, thread: Thread, offset_ns: u64, event: CallEvent<'_>) -> io::Result<()> {
-        let (kind, call, at_ns) = match event {
-            CallEvent::Begin(call, at_ns) => (SLICE_BEGIN, Some(call), at_ns),
-            CallEvent::Moment(call, at_ns) => (INSTANT, Some(call), at_ns),
+        let (kind, told, at_ns) = match event {
+            CallEvent::Begin(told, at_ns) => (SLICE_BEGIN, Some(told), at_ns),
+            CallEvent::Moment(told, at_ns) => (INSTANT, Some(told), at_ns),
             CallEvent::End(at_ns) => (SLICE_END, None, at_ns),
         };
         let mut data = pb::InternedData::default();
@@ -179,8 +179,8 @@ impl Writer<'_> {
             track_uuid: Some(thread.uuid),
             ..pb::TrackEvent::default()
         };
-        if let Some(call) = call {
-            self.describe(call, &mut track_event, &mut data);
+        if let Some(told) = told {
+            self.describe(told, &mut track_event, &mut data);
         }
         self.put(pb::TracePacket {
             timestamp: Some(offset_ns.saturating_add(at_ns)),
@@ -191,7 +191,7 @@ impl Writer<'_> {
     }
     fn describe(
         &mut self,
-        call: &TimedCall,
+        Told { call, result }: Told<'_>,
         event: &mut pb::TrackEvent,
         data: &mut pb::InternedData,
     ) {
@@ -205,13 +205,13 @@ impl Writer<'_> {
         }
         event.category_iids.push(category);
         let told = &mut event.debug_annotations;
-        told.extend(call.result.map(|result| number("result", result)));
+        told.extend(result.map(|result| number("result", result)));
         let lacks = |what: &str| pb::DebugAnnotation {
             name: Some(what.to_owned()),
             bool_value: Some(true),
             int_value: None,
         };
-        match (call.complete, call.length_ns) {
+        match (call.is_complete(), call.length_ns()) {
             (true, _) => {}
             (false, None) => told.push(lacks("end_not_in_the_trace")),
             (false, Some(_)) => told.push(lacks("beginning_not_in_the_trace")),

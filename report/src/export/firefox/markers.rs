@@ -1,6 +1,6 @@
 //! Calls of a trace as markers: one for each call, from its beginning to its end.
 
-use crate::export::call_times::{CallEvent, TimedCall, put_events};
+use crate::export::call_times::{CallEvent, TaskCalls, Told, put_events};
 use fxprof_processed_profile as fx;
 use std::io;
 use uprof::SpanKind;
@@ -61,32 +61,32 @@ impl<'n> Markers<'n> {
         made: &mut fx::Profile,
         thread: fx::ThreadHandle,
         offset_ns: u64,
-        calls: &[TimedCall],
+        calls: &TaskCalls,
     ) -> io::Result<()> {
         let time =
             |ns: u64| fx::Timestamp::from_nanos_since_reference(offset_ns.saturating_add(ns));
-        let mut open: Vec<(&TimedCall, u64)> = Vec::new();
+        let mut open: Vec<(Told<'_>, u64)> = Vec::new();
         put_events(calls, &mut |event| {
-            let (call, timing) = match event {
-                CallEvent::Begin(call, at_ns) => {
-                    open.push((call, at_ns));
+            let (told, timing) = match event {
+                CallEvent::Begin(told, at_ns) => {
+                    open.push((told, at_ns));
                     return Ok(());
                 }
-                CallEvent::Moment(call, at_ns) => (call, fx::MarkerTiming::Instant(time(at_ns))),
+                CallEvent::Moment(told, at_ns) => (told, fx::MarkerTiming::Instant(time(at_ns))),
                 CallEvent::End(at_ns) => match open.pop() {
-                    Some((call, since_ns)) => (
-                        call,
+                    Some((told, since_ns)) => (
+                        told,
                         fx::MarkerTiming::Interval(time(since_ns), time(at_ns)),
                     ),
                     None => return Ok(()),
                 },
             };
-            let marker = self.marker(made, call);
+            let marker = self.marker(made, told);
             made.add_marker(thread, timing, marker);
             Ok(())
         })?;
-        for (call, since_ns) in open {
-            let marker = self.marker(made, call);
+        for (told, since_ns) in open {
+            let marker = self.marker(made, told);
             made.add_marker(
                 thread,
                 fx::MarkerTiming::IntervalStart(time(since_ns)),
@@ -96,12 +96,12 @@ impl<'n> Markers<'n> {
         Ok(())
     }
 
-    fn marker(&self, made: &mut fx::Profile, call: &TimedCall) -> CallMarker {
+    fn marker(&self, made: &mut fx::Profile, Told { call, result }: Told<'_>) -> CallMarker {
         let kind = match call.kind {
             SpanKind::Syscall => "system call",
             kind => kind.name(),
         };
-        let told = match (call.result, call.complete, call.length_ns) {
+        let told = match (result, call.is_complete(), call.length_ns()) {
             (Some(result), ..) => format!("{kind}, returned {result}"),
             (None, true, _) => kind.to_owned(),
             (None, false, None) => format!("{kind}, its end is not in the trace"),
