@@ -41,6 +41,8 @@ mod bundle;
 #[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "record")]
+mod calls;
+#[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
 mod report;
@@ -169,6 +171,8 @@ fn main() -> ExitCode {
         memory::limit();
     }
     let result = match cli.command {
+        #[cfg(feature = "record")]
+        Command::Record(args) if !args.calls.is_empty() => calls::run(&args),
         #[cfg(feature = "record")]
         Command::Record(args) => record::run(args),
         #[cfg(feature = "record")]

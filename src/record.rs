@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uniprof_record::plan::LEAF_STACK_BYTES;
+use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
 use uniprof_record::{Counters, Ending, Plan, Summary};
 use uprof::Due;
@@ -42,6 +42,7 @@ Examples:
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
   uniprof record --stack -- ./server           for code without frame pointers
+  uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
 
@@ -98,6 +99,23 @@ pub struct Args {
     /// Processes only, with perf events (report --off-cpu)
     #[arg(long, conflicts_with = "ptrace")]
     pub off_cpu: bool,
+
+    /// Follow the calls of these functions by breakpoints, instead of samples (names as nm prints them):
+    /// when, how long and in which other; for some seconds and functions that are not called all the time.
+    /// Guests behind a gdb stub or in QEMU only (report --calls)
+    #[arg(
+        long,
+        value_name = "FUNCTION",
+        value_delimiter = ',',
+        conflicts_with_all = ["frequency", "stack", "ip_only", "no_pause", "depth", "freeze_budget", "max_overhead",
+                              "follow", "off_cpu", "per_thread", "ptrace", "all", "command"]
+    )]
+    pub calls: Vec<String>,
+
+    /// Most stops a second for --calls, two a call; past that the function that is called most is given up
+    #[arg(long, value_name = "N", default_value_t = USUAL_STOPS_HZ, requires = "calls",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub most_stops: u32,
 
     /// Don't put symbols, lines and unwind rules of the images found here into the recording
     #[arg(long)]
@@ -162,6 +180,8 @@ impl Args {
             most_overhead: self.max_overhead,
             per_thread: self.per_thread,
             off_cpu: self.off_cpu,
+            calls: self.calls.clone(),
+            most_stops_hz: self.most_stops,
             command_line: std::env::args().collect(),
         }
     }

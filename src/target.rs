@@ -7,9 +7,12 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
 use uniprof_record::agent;
+use uniprof_record::call_source::FollowCalls;
 use uniprof_record::doctor::Report;
 use uniprof_record::elf::Image;
 use uniprof_record::gdb;
+use uniprof_record::gdb::calls::CallTracer;
+use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
@@ -50,6 +53,8 @@ pub struct Backend {
     pub stack_bytes: u32,
     /// Opens the target; the first argument is its text after the prefix.
     open: fn(&str, &Wanted<'_>, &Plan) -> anyhow::Result<Source>,
+    /// Connects to the target to follow calls, if it has breakpoints.
+    breakpoints: Option<fn(&str, &Wanted<'_>) -> anyhow::Result<Opening>>,
     /// Examines the target for `uniprof doctor`, given the image.
     examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
     /// Lists guests of the kind on this machine, and what recording them requires.
@@ -78,6 +83,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |list, wanted, plan| open_running(wanted, pids(list)?, plan),
+        breakpoints: None,
         examine: |list, elf| examine_processes(pids(list)?, elf),
         examine_host: Some(process::doctor::examine_host),
         read_mark: None,
@@ -89,6 +95,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |name, wanted, plan| open_running(wanted, Scope::named(name)?, plan),
+        breakpoints: None,
         examine: |name, elf| examine_processes(Scope::named(name)?, elf),
         examine_host: None,
         read_mark: None,
@@ -100,6 +107,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |path, wanted, plan| open_running(wanted, Scope::Cgroup(Cgroup::find(path)?), plan),
+        breakpoints: None,
         examine: |path, elf| examine_processes(Scope::Cgroup(Cgroup::find(path)?), elf),
         examine_host: None,
         read_mark: None,
@@ -111,6 +119,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |address, wanted, plan| Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?),
+        breakpoints: Some(|address, wanted| Ok(Opening::stub(address, images_of(wanted)?)?)),
         examine: |address, elf| Ok(gdb::doctor::examine(address, elf)),
         examine_host: None,
         read_mark: Some(gdb::release::paused_guest),
@@ -122,6 +131,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |path, wanted, plan| open_qemu(&Monitor::Socket(path.into()), wanted, plan),
+        breakpoints: Some(|path, wanted| opening(&Monitor::Socket(path.into()), wanted)),
         examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::Socket(path.into()), elf)),
         examine_host: Some(qemu::doctor::examine_host),
         read_mark: None,
@@ -133,6 +143,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |name, wanted, plan| open_qemu(&libvirt(name)?, wanted, plan),
+        breakpoints: Some(|name, wanted| opening(&libvirt(name)?, wanted)),
         examine: |name, elf| Ok(qemu::doctor::examine(&libvirt(name)?, elf)),
         examine_host: None,
         read_mark: None,
@@ -144,6 +155,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_agent,
+        breakpoints: None,
         examine: |address, elf| Ok(agent::doctor::examine(address, elf)),
         examine_host: None,
         read_mark: None,
@@ -155,6 +167,7 @@ pub const BACKENDS: &[Backend] = &[
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |target, wanted, plan| Ok(xen::open(target, images_of(wanted)?, plan)?),
+        breakpoints: None,
         examine: |domain, elf| Ok(xen::doctor::examine_domain(domain, elf)),
         examine_host: Some(xen::doctor::examine_host),
         read_mark: Some(xen::paused_guest),
@@ -248,6 +261,25 @@ pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Re
     }
 }
 
+/// Opens the target to follow calls in it. May fork, so that no thread may run yet.
+pub fn trace(wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Box<dyn FollowCalls>> {
+    let (backend, rest) = backend_of(wanted.target).context("there is no such target")?;
+    let Some(breakpoints) = backend.breakpoints else {
+        let able = BACKENDS
+            .iter()
+            .filter(|backend| backend.breakpoints.is_some());
+        let able: Vec<&str> = able.map(|backend| backend.form).collect();
+        bail!(
+            "--calls needs breakpoints, which {} has none of for uniprof; it is for {}. Calls that a tracer logs can \
+             be imported (uniprof import)",
+            backend.what,
+            able.join(", ")
+        );
+    };
+    let opening = breakpoints(rest, wanted)?;
+    Ok(Box::new(CallTracer::open(opening, plan)?))
+}
+
 fn pids(list: &str) -> anyhow::Result<Scope> {
     let pid = |text: &str| text.trim().parse().ok().filter(|&pid: &i32| pid > 0);
     let pids: Option<Vec<i32>> = list.split(',').map(pid).collect();
@@ -277,6 +309,10 @@ fn images_of(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Image>> {
     let images = images.map(|elf| Image::open(&elf.path, elf.address));
     let images: Result<_, String> = images.collect();
     images.map_err(anyhow::Error::msg)
+}
+
+fn opening(monitor: &Monitor, wanted: &Wanted<'_>) -> anyhow::Result<Opening> {
+    Ok(qemu::source::opening(monitor, images_of(wanted)?)?)
 }
 
 fn open_qemu(monitor: &Monitor, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {

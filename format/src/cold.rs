@@ -218,6 +218,8 @@ tags! {
         Damaged = 5 "damaged",
         /// Switches of threads were lost, so that waits around them have no known length.
         WaitsLost = 6 "waits-lost",
+        /// Calls that could not be followed by breakpoints.
+        CallsLost = 7 "calls-lost",
     }
 }
 
@@ -232,6 +234,7 @@ impl LossReason {
             LossReason::EventsLost => "names or mappings lost",
             LossReason::Damaged => "lost with damaged parts of the file",
             LossReason::WaitsLost => "waits of unknown length or records of them, left out",
+            LossReason::CallsLost => "calls that breakpoints could not follow, or more",
         }
     }
 }

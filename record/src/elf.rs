@@ -1,10 +1,11 @@
 //! What the recorder reads of ELF files: program headers, by which [`build_id`] finds the build-id and `image` a
-//! guest's code.
+//! guest's code, and `symbols`, by which functions are found by name.
 //!
 //! Input: a function that reads the file. Output: its headers, unverified and limited in number. Source: System V
 //! ABI, chapter 5 ("Program Header").
 
 pub mod build_id;
+mod symbols;
 mod image;
 
 pub use image::Image;

@@ -28,6 +28,10 @@ pub struct Plan {
     pub per_thread: bool,
     /// Whether to record also where and how long threads wait.
     pub off_cpu: bool,
+    /// Functions whose calls are followed by breakpoints, instead of samples; none for samples.
+    pub calls: Vec<String>,
+    /// Most stops a second that breakpoints may cause.
+    pub most_stops_hz: u32,
     /// The program's arguments, for the recording.
     pub command_line: Vec<String>,
 }
@@ -38,6 +42,9 @@ const WALK_WINDOW_BYTES: usize = 16 << 10;
 /// Stack bytes kept of each sample by default: with the registers they give the caller of a function without a frame
 /// (in its prologue or epilogue, or a leaf), which a chain of frame pointers misses.
 pub const LEAF_STACK_BYTES: u32 = 128;
+
+/// Stops a second that breakpoints may cause by default.
+pub const USUAL_STOPS_HZ: u32 = 1000;
 
 impl Default for Plan {
     fn default() -> Self {
@@ -53,6 +60,8 @@ impl Default for Plan {
             most_overhead: None,
             per_thread: false,
             off_cpu: false,
+            calls: Vec::new(),
+            most_stops_hz: USUAL_STOPS_HZ,
             command_line: Vec::new(),
         }
     }

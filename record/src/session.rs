@@ -231,7 +231,8 @@ fn most_at_once(hot: &Hot) -> usize {
     }
 }
 
-fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
+/// What a recording says of itself.
+pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
     Metadata {
         recorder: Recorder {
             program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),

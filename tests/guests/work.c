@@ -155,6 +155,9 @@ static int option(const char *name, u64 *value)
 	return 0;
 }
 
+/* hold: no vCPU begins its work until someone from outside writes 0 here. */
+volatile u64 hold;
+
 struct plan { u64 deep, irq, block, cycle, nowhere, outside, remap, rounds, reason, late, vcpus; };
 static struct plan plan;
 
@@ -173,6 +176,7 @@ static void read_plan(void)
 		option(options[i].name, options[i].value);
 	if (option("slow", &ignored) && ignored)
 		slowness = ignored;
+	hold = option("hold", &ignored);
 	for (u64 i = 0; i < sizeof words / sizeof *words; i++)
 		*words[i].value = option(words[i].name, &ignored);
 }
@@ -201,6 +205,8 @@ static void end(void)
 
 NOINLINE void work(u64 vcpu)
 {
+	while (hold)
+		;
 	if (plan.block && vcpu == 1)
 		for (;;)
 			block();

@@ -90,7 +90,8 @@ class Machine:
     """One running machine; use it in a `with`."""
 
     def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=(),
-                 kernel=None, megabytes=128):
+                 kernel=None, megabytes=128, waits=False):
+        self.waits = waits  # for a test to let it begin
         self.image = GUESTS / image
         self.kernel = kernel or self.image
         self.arm = "aarch64" in image
@@ -121,7 +122,7 @@ class Machine:
 
     def __enter__(self):
         end = time.monotonic() + 240
-        while self.progress() == 0:
+        while not ("guest up" in self.said() if self.waits else self.progress()):
             if time.monotonic() > end or self.process.poll() is not None:
                 self.__exit__()
                 raise RuntimeError(f"{self.image.name} did not boot")
@@ -133,6 +134,13 @@ class Machine:
         self.process.wait()
         self.memory.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def said(self):
+        """What is on its console."""
+        try:
+            return self.console.read_text(errors="replace")
+        except OSError:
+            return ""
 
     def progress(self, vcpu=0):
         """Iterations that a vCPU has done, from its own memory."""
@@ -182,13 +190,6 @@ class Linux(Machine):
     def __init__(self, kernel, append="", tells=False, more=(), **others):
         super().__init__("linux-one", append=f"console=ttyS0 quiet {append} {'-- tell' if tells else ''}",
                          kernel=kernel, megabytes=256, more=("-initrd", GUESTS / "linux.cpio", *more), **others)
-
-    def said(self):
-        """What is on its console."""
-        try:
-            return self.console.read_text(errors="replace")
-        except OSError:
-            return ""
 
     def progress(self, vcpu=0):
         """Whether its programs run: there is no count of their own to read."""

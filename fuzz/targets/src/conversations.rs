@@ -85,6 +85,7 @@ fn talk(bytes: &[u8]) {
                 piece_bytes: 1024,
                 binary: bytes.len().is_multiple_of(2),
                 tells_halted: true,
+                steps: true,
             }
         }
     };

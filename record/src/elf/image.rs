@@ -3,7 +3,7 @@
 //!
 //! The file's offsets are not trusted. Source: System V ABI, chapter 5 ("Program Loading").
 
-use crate::elf::{self, PF_X, PT_LOAD, build_id};
+use crate::elf::{self, PF_X, PT_LOAD, build_id, symbols};
 use crate::open;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -24,6 +24,8 @@ pub struct Image {
     segments: Vec<Segment>,
     /// Whether the user gave its address.
     has_address: bool,
+    /// How far it was moved from where it is linked.
+    moved_by: u64,
 }
 
 /// This many equal pieces are enough, even before all have come.
@@ -60,11 +62,9 @@ impl Image {
             };
             format!("{shown} is {what}")
         })?;
-        if let Some(at) = at {
-            let bias = at.wrapping_sub(lowest_of(&segments).unwrap_or(0));
-            for segment in &mut segments {
-                segment.address = segment.address.wrapping_add(bias);
-            }
+        let moved_by = at.map_or(0, |at| at.wrapping_sub(lowest_of(&segments).unwrap_or(0)));
+        for segment in &mut segments {
+            segment.address = segment.address.wrapping_add(moved_by);
         }
         let build_id = build_id::of_elf(&file).unwrap_or_default();
         let mapped = || {
@@ -78,6 +78,7 @@ impl Image {
             file,
             segments,
             has_address: at.is_some(),
+            moved_by,
         })
     }
 
@@ -97,9 +98,20 @@ impl Image {
             for segment in &mut self.segments {
                 segment.address = segment.address.wrapping_add(moved);
             }
+            self.moved_by = self.moved_by.wrapping_add(moved);
             self.has_address = true;
         }
         self
+    }
+
+    /// The functions with one of these names: the name's index, and where the code is.
+    pub fn functions(&self, names: &[String]) -> Vec<(usize, u64)> {
+        let found = symbols::functions(&|into, at| self.file.read_exact_at(into, at), names);
+        let moved = found.into_iter();
+        let moved = moved.map(|(index, address)| (index, address.wrapping_add(self.moved_by)));
+        moved
+            .filter(|(_, address)| self.text_at(*address, 1).is_some())
+            .collect()
     }
 
     /// Whether the guest's code shows this image at its stated address. Until the `last` code has come, only if that

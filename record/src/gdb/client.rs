@@ -367,6 +367,14 @@ impl StopReply {
         }
     }
 
+    /// The vCPU or thread that a stop reply names.
+    pub fn thread(payload: &[u8]) -> Option<&str> {
+        let pairs = payload.strip_prefix(b"T")?.get(2..)?;
+        let mut pairs = pairs.split(|&byte| byte == b';');
+        let id = pairs.find_map(|pair| pair.strip_prefix(b"thread:"))?;
+        std::str::from_utf8(id).ok()
+    }
+
     /// Whether the guest stopped on request, rather than by a fault or breakpoint.
     pub fn is_interrupt(self) -> bool {
         // SIGINT, no signal, and SIGSTOP and SIGTRAP of stubs that don't distinguish.
@@ -389,6 +397,11 @@ mod tests {
             StopReply::parse(b"X0b;process:1"),
             Some(StopReply::Killed(11))
         );
+        assert_eq!(
+            StopReply::thread(b"T05swbreak:;thread:p1.2f;core:0;"),
+            Some("p1.2f")
+        );
+        assert_eq!(StopReply::thread(b"S05"), None);
         for other in [&b""[..], b"OK", b"E01", b"O48", b"T", b"Tzz"] {
             assert_eq!(StopReply::parse(other), None);
         }

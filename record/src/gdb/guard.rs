@@ -27,6 +27,8 @@ struct StubRescuer {
     /// One of these is connected, or will be.
     connections: Vec<Connection>,
     endpoint: Endpoint,
+    /// Whether a freeze ends with the conversation: breakpoints would stop the guest again at once.
+    detaches: bool,
 }
 
 impl StubRescuer {
@@ -37,6 +39,9 @@ impl StubRescuer {
 
 impl Rescuer for StubRescuer {
     fn resume(&mut self) {
+        if self.detaches {
+            return self.release(true);
+        }
         // The conversation goes on, so nothing may be read here. A stub without `vCont` gets `c` from the recorder
         // only; such stubs have one vCPU.
         let mut bytes = Vec::new();
@@ -64,11 +69,12 @@ impl Rescuer for StubRescuer {
 }
 
 impl Guard {
-    /// Forks the guardian, before the sockets are connected. Must be called before any thread is started.
+    /// Forks the guardian, before the sockets are connected. Must be called before any thread is started. If it
+    /// `detaches`, it ends the conversation together with a freeze that drags on.
     ///
     /// # Errors
     /// Why there can be no guardian.
-    pub fn start(sockets: &Sockets) -> Result<Self, SourceError> {
+    pub fn start(sockets: &Sockets, detaches: bool) -> Result<Self, SourceError> {
         let connections = sockets.share().map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::EMFILE, Errno::from_raw);
             SourceError::system("cannot share the connection with a guardian", errno, "")
@@ -80,6 +86,7 @@ impl Guard {
         let rescuer = StubRescuer {
             connections,
             endpoint: sockets.endpoint().clone(),
+            detaches,
         };
         Ok(Guard {
             guardian: Guardian::start(&kept, rescuer)?,

@@ -61,6 +61,8 @@ pub struct Guest {
     pub binary: bool,
     /// Whether the stub reports which vCPUs are halted.
     pub tells_halted: bool,
+    /// Whether one vCPU can be let run for one instruction.
+    pub steps: bool,
 }
 
 /// Asks for everything that sampling needs. Afterwards the guest is stopped.
@@ -85,7 +87,7 @@ pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
         }
         None => return Err(client.refused("; it does not serve whole guests")),
     }
-    let resume = ask_continue(client)?;
+    let (resume, steps) = ask_continue(client)?;
     let threads = ask_threads(client)?;
     let layout = ask_layout(client, has("qXfer:features:read+"))?;
     let mut guest = Guest {
@@ -95,6 +97,7 @@ pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
         piece_bytes: piece_bytes(&features),
         binary: has("binary-upload+"),
         tells_halted: false,
+        steps,
     };
     ask_names(client, &mut guest)?;
     Ok(guest)
@@ -121,18 +124,18 @@ fn piece_bytes(features: &str) -> usize {
     below.clamp(LEAST_PIECE_BYTES, MOST_PIECE_BYTES)
 }
 
-fn ask_continue(client: &mut Client) -> Result<Continue, GdbError> {
+/// How the guest is let run, and whether a vCPU can be let run for one instruction.
+fn ask_continue(client: &mut Client) -> Result<(Continue, bool), GdbError> {
     let reply = client.ask("how it lets guests run", format_args!("vCont?"))?;
     let actions = reply.strip_prefix(b"vCont").unwrap_or_default();
-    if actions
-        .split(|&byte| byte == b';')
-        .any(|action| action == b"c")
-    {
-        return Ok(Continue::All);
+    let has = |name: &[u8]| actions.split(|&byte| byte == b';').any(|one| one == name);
+    if has(b"c") {
+        return Ok((Continue::All, has(b"s")));
     }
     // The reply doesn't matter: a stub without threads may not know the request.
     client.ask("to let all vCPUs run", format_args!("Hc-1"))?;
-    Ok(Continue::Plain)
+    // The older `s` can't be asked for: such a stub says so when it is used.
+    Ok((Continue::Plain, true))
 }
 
 fn ask_threads(client: &mut Client) -> Result<Vec<Thread>, GdbError> {

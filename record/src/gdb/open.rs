@@ -35,10 +35,32 @@ pub struct Opening {
     pub notes: Vec<(String, String)>,
     /// What the person at the terminal should know.
     pub warnings: Vec<String>,
+    /// Whether it is known to be emulated, an instruction at a time where breakpoints are near.
+    pub emulated: bool,
     /// The guest's known images.
     pub images: Arc<[Image]>,
     /// What to do after the guest was released.
     pub afterwards: Option<Afterwards>,
+}
+
+impl Opening {
+    /// The target `gdb:ADDRESS`.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub fn stub(address: &str, images: Vec<Image>) -> Result<Self, SourceError> {
+        Ok(Opening {
+            endpoint: Endpoint::parse(address).map_err(GdbError::from)?,
+            kind: TargetKind::GdbStub,
+            name: address.to_owned(),
+            ram: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            emulated: false,
+            images: images.into(),
+            afterwards: None,
+        })
+    }
 }
 
 /// Opens the target `gdb:ADDRESS`.
@@ -46,26 +68,30 @@ pub struct Opening {
 /// # Errors
 /// As for [`open`].
 pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
-    let opening = Opening {
-        endpoint: Endpoint::parse(address).map_err(GdbError::from)?,
-        kind: TargetKind::GdbStub,
-        name: address.to_owned(),
-        ram: None,
-        notes: Vec::new(),
-        warnings: Vec::new(),
-        images: images.into(),
-        afterwards: None,
-    };
-    open(opening, plan)
+    open(Opening::stub(address, images)?, plan)
 }
 
-/// Connects to a stub. Its guest is stopped during the handshake.
+/// Connects to a stub, to sample its guest, which is stopped during the handshake.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
 /// Why the guest can't be sampled; it keeps running.
 pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
+    Ok(Source::of(Hot::StopWorld(Box::new(connect(
+        opening, plan, false,
+    )?))))
+}
+
+/// Connects to a stub; [`Guard::start`] says what `detaches` is.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn connect(
+    opening: Opening,
+    plan: &Plan,
+    detaches: bool,
+) -> Result<GdbSource, SourceError> {
     if opening.endpoint.is_taken() {
         return Err(SourceError(format!(
             "another debugger is connected to {0}, and a stub serves one at a time; detach it first",
@@ -73,7 +99,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
         )));
     }
     let sockets = opening.endpoint.sockets().map_err(GdbError::from)?;
-    let guard = Guard::start(&sockets)?;
+    let guard = Guard::start(&sockets, detaches)?;
     // From here on the guest may be stopped; the guard releases it if this function fails.
     let connection = sockets.connect(PATIENCE).map_err(GdbError::from)?;
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
@@ -116,7 +142,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
     source.probe()?;
     source.note_costs()?;
     source.client.set_end(None);
-    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+    Ok(source)
 }
 
 fn facts(opening: &Opening, guest: &Guest) -> Facts {

@@ -293,7 +293,7 @@ impl GdbSource {
     }
 
     /// The connection was closed, usually because the guest ended; if not, the guest may be stopped.
-    fn gone(&mut self) {
+    pub(super) fn gone(&mut self) {
         let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
             self.life = Life::Ended(match is_there {
@@ -304,7 +304,12 @@ impl GdbSource {
     }
 
     /// Reads memory outside the stack's copy, in one more round trip.
-    fn read_far(&mut self, place: usize, address: u64, into: &mut [u8]) -> Result<usize, GdbError> {
+    pub(super) fn read_far(
+        &mut self,
+        place: usize,
+        address: u64,
+        into: &mut [u8],
+    ) -> Result<usize, GdbError> {
         let (client, guest) = (&mut self.client, &self.guest);
         client.begin("for memory");
         stacks::choose(client, &guest.threads[place]);
@@ -315,7 +320,7 @@ impl GdbSource {
 }
 
 /// The guest's state after a stop that was not requested.
-fn life_of(stop: StopReply) -> Life {
+pub(super) fn life_of(stop: StopReply) -> Life {
     match stop {
         StopReply::Exited(0) => Life::Ended("the guest ended".into()),
         StopReply::Exited(status) => Life::Ended(format!("the guest ended with status {status}")),

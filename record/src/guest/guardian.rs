@@ -100,6 +100,19 @@ impl Guardian {
         self.state().load(Ordering::SeqCst) == self.freeze_number << 2 | FROZEN
     }
 
+    /// Says that a freeze that has no end of its own is still looked after, at least twice a second; `false` if the
+    /// guardian has ended it.
+    pub fn still_freezing(&mut self) -> bool {
+        let before = self.freeze_number << 2 | FROZEN;
+        let next = (self.freeze_number + 1) << 2 | FROZEN;
+        let state = self.state();
+        let ours = state
+            .compare_exchange(before, next, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
+        self.freeze_number += u64::from(ours);
+        ours
+    }
+
     /// Must be called before the resume; `false` if the guardian has already resumed the guest.
     pub fn may_resume(&self) -> bool {
         let frozen = self.freeze_number << 2 | FROZEN;
@@ -195,6 +208,33 @@ mod tests {
         assert_eq!(state, 2 << 2 | FROZEN);
         guardian.state().store(state | RESCUED, Ordering::SeqCst);
         assert!(!guardian.may_resume());
+    }
+
+    #[test]
+    fn a_freeze_that_is_looked_after_has_no_end() {
+        let rescues = witnessed_for(|guardian| {
+            guardian.freezing();
+            for _ in 0..15 {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                assert!(guardian.still_freezing() || guardian.rescues() > 0);
+            }
+        });
+        // On a machine that is so busy that it sleeps for half a second, it may be ended.
+        assert!(rescues <= 1, "{rescues}");
+        witnessed_for(|guardian| {
+            guardian.freezing();
+            let begun = std::time::Instant::now();
+            while guardian.rescues() == 0 && begun.elapsed().as_secs() < 30 {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert!(!guardian.still_freezing());
+            assert!(!guardian.may_resume());
+        });
+    }
+
+    /// How many freezes the guardian of such a recorder ended.
+    fn witnessed_for(life: impl FnOnce(&mut Guardian)) -> usize {
+        witnessed(life).matches('r').count()
     }
 
     /// Writes what it is asked into a pipe.

@@ -15,13 +15,21 @@ use std::path::PathBuf;
 use uprof::Arch;
 use uprof::cold::TargetKind;
 
-/// Opens the guest of `monitor`.
+/// Opens the guest of `monitor`, to sample it.
 ///
 /// Must be called while the process has one thread, since it forks a guardian.
 ///
 /// # Errors
 /// Why the guest can't be sampled; it keeps running.
-pub fn open(monitor: &Monitor, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+pub fn open(monitor: &Monitor, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    stub::open(opening(monitor, images)?, plan)
+}
+
+/// Asks the guest of `monitor` for what its stub is opened with, and starts a stub if there is none.
+///
+/// # Errors
+/// Why the guest can't be recorded; it keeps running.
+pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, SourceError> {
     let mut qmp = monitor.connect()?;
     let machine = Machine::ask(&mut qmp)?;
     let arch = match machine.arch.as_str() {
@@ -55,7 +63,7 @@ pub fn open(monitor: &Monitor, mut images: Vec<Image>, plan: &Plan) -> Result<So
         // A kernel that is not an ELF image, such as a bzImage, has no addresses.
         images.extend(kernel.and_then(Result::ok));
     }
-    let opening = Opening {
+    Ok(Opening {
         endpoint,
         kind: TargetKind::Qemu,
         name: if machine.name.is_empty() {
@@ -66,13 +74,13 @@ pub fn open(monitor: &Monitor, mut images: Vec<Image>, plan: &Plan) -> Result<So
         ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
         notes,
         warnings: Vec::new(),
+        emulated: !machine.kvm,
         images: images.into(),
         afterwards: started.then(|| {
             let monitor = monitor.clone();
             Box::new(move || stop_stub(&monitor)) as Afterwards
         }),
-    };
-    stub::open(opening, plan)
+    })
 }
 
 fn notes(machine: &Machine) -> Vec<(String, String)> {

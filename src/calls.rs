@@ -1,0 +1,132 @@
+//! `uniprof record --calls`: follows calls of some functions of a guest by breakpoints.
+
+use crate::Outcome;
+use crate::destination::Place;
+use crate::quantity;
+use crate::record::Args;
+use crate::target::{self, Wanted};
+use crate::terminal;
+use anyhow::bail;
+use std::path::Path;
+use std::sync::Arc;
+use uniprof_record::{CallSummary, Counters, Ending, lockdown, signal};
+
+/// Records calls, and says what they cost.
+pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    for standing in target::left_paused() {
+        terminal::say(format_args!("uniprof: warning: {standing}"));
+    }
+    let plan = args.plan();
+    // The output is checked first, before the guest is touched.
+    let place = Place::find(&args.output)?;
+    let wanted = Wanted {
+        target: args.target.as_deref().unwrap_or_default(),
+        command: &[],
+        stdout_to_stderr: false,
+        all: false,
+        ptrace: false,
+        elf: &args.elf,
+    };
+    let tracer = target::trace(&wanted, &plan)?;
+    // Up to here a signal ends the program at once, and leaves nothing behind.
+    signal::hold_stops();
+    let output = place.create()?;
+    let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
+    lockdown::lock_down(named)?;
+    for warning in &tracer.facts().warnings {
+        terminal::say(format_args!("uniprof: {warning}"));
+    }
+    let summary =
+        uniprof_record::record_calls(tracer, output.writer()?, &plan, Arc::<Counters>::default());
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) => {
+            output.discard();
+            bail!("{error}");
+        }
+    };
+    signal::release_stops();
+    if let (0, Ending::Failed(error)) = (summary.calls, &summary.ending) {
+        output.discard();
+        bail!("{error}");
+    }
+    say(&summary, args);
+    outcome(&summary)
+}
+
+fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
+    if let Ending::Failed(error) = &summary.ending {
+        bail!("{error}; the calls before that are recorded");
+    }
+    if summary.calls == 0 {
+        terminal::say(format_args!(
+            "uniprof: no call was seen: the functions were not called in that time, or not as this image has them; \
+             record longer (-d)"
+        ));
+    }
+    let lossy = summary.calls == 0 || summary.lost > 0 || summary.output_error.is_some();
+    Ok(if lossy { Outcome::Lossy } else { Outcome::Done })
+}
+
+/// Prints the summary.
+fn say(summary: &CallSummary, args: &Args) {
+    let output = match args.output.to_str() {
+        Some("-") => "standard output".to_string(),
+        _ => args.output.display().to_string(),
+    };
+    let cost = &summary.cost;
+    let cut = match summary.without_end {
+        0 => String::new(),
+        count => format!(", {count} of them without an end"),
+    };
+    terminal::inform(format_args!(
+        "Recorded {} calls{cut} in {:.1} s to {output}, {}; {}.",
+        summary.calls,
+        summary.passed_ns as f64 / 1e9,
+        quantity::bytes(summary.bytes),
+        summary.ending,
+    ));
+    let stopped_ns = cost.stopped_ns();
+    let at = |share| quantity::duration(cost.stopped.percentile_ns(share).unwrap_or(0));
+    terminal::inform(format_args!(
+        "The guest was stopped {} times and stood still for {} in all, {:.1} % of the time, {} a stop (median; 99 %: \
+         {}); that time is not in the calls.",
+        cost.stops,
+        quantity::duration(stopped_ns),
+        stopped_ns as f64 * 100.0 / summary.passed_ns.max(1) as f64,
+        at(0.5),
+        at(0.99),
+    ));
+    if let Some(way_ns) = cost.steps.percentile_ns(0.5) {
+        terminal::inform(format_args!(
+            "What can't be taken out of a call is the way to the stub and back: about {}, and as much for each call \
+             followed inside it.",
+            quantity::duration(way_ns),
+        ));
+    }
+    if cost.changed_code {
+        terminal::inform(format_args!(
+            "The stub had not enough hardware breakpoints, so that some were instructions in the guest's code; they \
+             are removed."
+        ));
+    }
+    for hot in &cost.too_hot {
+        terminal::say(format_args!(
+            "uniprof: {} is called too often for breakpoints ({} a second while the guest runs; at most {} stops a \
+             second are allowed, two a call): its calls were followed no further. Sample the guest, or raise \
+             --most-stops",
+            summary.names[hot.function], hot.calls_hz, args.most_stops,
+        ));
+    }
+    let other = summary.lost.saturating_sub(cost.too_hot.len() as u64);
+    if other > 0 {
+        terminal::say(format_args!(
+            "Lost: {other} calls that could not be followed."
+        ));
+    }
+    if let Some(error) = &summary.output_error {
+        terminal::say(format_args!(
+            "uniprof: writing {output} failed: {error}; what was written before is a sound recording that ends there"
+        ));
+    }
+}
