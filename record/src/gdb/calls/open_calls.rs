@@ -57,8 +57,8 @@ impl OpenCalls {
         }
     }
 
-    /// A vCPU is at an address that calls return to. Returns how many calls are no longer open: the one that returned
-    /// comes last, after those inside it whose own returns were not seen.
+    /// A vCPU is at an address that calls return to. What is inside the call that returned may be on another stack,
+    /// whose threads the guest switched, and stays open.
     pub fn leave(
         &mut self,
         vcpu: u32,
@@ -80,7 +80,7 @@ impl OpenCalls {
         else {
             return;
         };
-        self.cut(place, depth + 1, ended);
+        self.move_inner(place, depth + 1, ended);
         let Some(entry) = self.stacks[place].calls.pop() else {
             return;
         };
@@ -89,6 +89,22 @@ impl OpenCalls {
             complete: true,
             ..self.call(place, depth, entry)
         });
+    }
+
+    /// Moves the calls from `depth` on to a stack of their own, or cuts them if there is none.
+    fn move_inner(&mut self, place: usize, depth: usize, ended: &mut Vec<Call>) {
+        let stack = &mut self.stacks[place];
+        if stack.calls.len() == depth {
+            return;
+        }
+        let vcpu = stack.vcpu;
+        match self.unused(vcpu) {
+            Some(other) => {
+                let inner = self.stacks[place].calls.split_off(depth);
+                self.stacks[other].calls = inner;
+            }
+            None => self.cut(place, depth, ended),
+        }
     }
 
     /// How many open calls return to `address`.
@@ -138,15 +154,20 @@ impl OpenCalls {
         };
         let own = self.stacks.iter().enumerate();
         let own = own.filter(|(_, stack)| stack.vcpu == entry.vcpu);
-        let nearest = own
-            .clone()
-            .filter_map(|(place, stack)| Some((below(stack)?, place)));
-        let unused = || own.clone().find(|(_, stack)| stack.calls.is_empty());
-        let found = nearest.min().map(|(_, place)| place);
-        let found = found.or_else(|| unused().map(|(place, _)| place));
+        let nearest = own.filter_map(|(place, stack)| Some((below(stack)?, place)));
+        match nearest.min() {
+            Some((_, place)) => Some(place),
+            None => self.unused(entry.vcpu),
+        }
+    }
+
+    /// A stack of the vCPU without open calls, which may be new.
+    fn unused(&mut self, vcpu: u32) -> Option<usize> {
+        let mut all = self.stacks.iter();
+        let found = all.position(|stack| stack.vcpu == vcpu && stack.calls.is_empty());
         if found.is_none() && self.stacks.len() < MOST_STACKS {
             self.stacks.push(Stack {
-                vcpu: entry.vcpu,
+                vcpu,
                 calls: Vec::new(),
             });
             return Some(self.stacks.len() - 1);
@@ -230,13 +251,28 @@ mod tests {
         calls.enter(entry(1, 0, 0x100, 0x8000, 6), &mut ended);
         // The same place on the stack, again.
         calls.enter(entry(1, 0, 0x100, 0x8000, 7), &mut ended);
+        calls.enter(entry(2, 0, 0x200, 0x7f00, 8), &mut ended);
         calls.finish(&mut ended);
-        assert_eq!(lines(&ended), ["0/1 2 ?", "0/0 1 5", "0/0 1 ?", "0/0 1 ?"]);
+        let expected = ["0/0 1 5", "0/0 1 ?", "1/0 2 ?", "0/1 2 ?", "0/0 1 ?"];
+        assert_eq!(lines(&ended), expected);
         assert!(
             ended
                 .iter()
                 .all(|call| call.complete == call.length_ns.is_some())
         );
+    }
+
+    #[test]
+    fn stacks_that_lie_close_together_lose_no_call() {
+        let (mut calls, mut ended) = (OpenCalls::default(), Vec::new());
+        // The second thread's stack is just below the first one's, so that its call seems to be inside.
+        calls.enter(entry(1, 0, 0x100, 0x1_0000, 0), &mut ended);
+        calls.enter(entry(1, 0, 0x100, 0xc000, 10), &mut ended);
+        calls.leave(0, 0x100, 0x1_0000, 20, &mut ended);
+        calls.enter(entry(2, 0, 0x200, 0xbf00, 21), &mut ended);
+        calls.leave(0, 0x200, 0xbf00, 25, &mut ended);
+        calls.leave(0, 0x100, 0xc000, 30, &mut ended);
+        assert_eq!(lines(&ended), ["0/0 1 20", "1/1 2 4", "1/0 1 20"]);
     }
 
     #[test]
