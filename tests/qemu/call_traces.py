@@ -1,12 +1,15 @@
 """Scenarios of `record --calls`: calls followed by breakpoints, against the guest's own count of its work."""
 
 import os
+import pathlib
 import random
 import re
 import struct
+import subprocess
+import tempfile
 import time
 
-from machine import OUT, Machine, symbol
+from machine import OUT, Machine
 from unikernel import check
 
 SCENARIOS = []
@@ -39,13 +42,13 @@ def until(what, patience=60):
 def let_begin(guest):
     """The guest was told to wait (`hold`) until someone writes 0 into its memory."""
     with open(guest.memory, "r+b") as memory:
-        memory.seek(symbol(guest.image, "hold"))
+        memory.seek(guest.physical("hold"))
         memory.write(struct.pack("<Q", 0))
 
 
-def traced_from_the_first_round(uniprof, vcpus, recording, target, slow, seconds):
+def traced_from_the_first_round(uniprof, image, vcpus, recording, target, slow, seconds):
     """Follows all calls from the first round on, and stops the guest in the middle of some round."""
-    with Machine("guest-pages.elf", vcpus, f"hold slow={slow}", waits=True) as guest:
+    with Machine(image, vcpus, f"hold slow={slow}", waits=True) as guest:
         recording.unlink(missing_ok=True)
         where = guest.stub if target == "gdb:" else guest.monitor
         recorder = uniprof.start("record", "--calls", NAMES, "--most-stops", 100_000, "--elf", guest.image,
@@ -88,9 +91,9 @@ def judge(calls, done):
     return sum(call[4] is not None for call in calls)
 
 
-def counted(uniprof, vcpus, target, slow, seconds):
-    recording = OUT / f"calls-{vcpus}.uprof"
-    done, messages = traced_from_the_first_round(uniprof, vcpus, recording, target, slow, seconds)
+def counted(uniprof, image, vcpus, target, slow, seconds):
+    recording = OUT / f"calls-{image.removesuffix('.elf')}-{vcpus}.uprof"
+    done, messages = traced_from_the_first_round(uniprof, image, vcpus, recording, target, slow, seconds)
     calls = judge(spans(uniprof, recording), done)
     check(calls > 40 * vcpus, f"only {calls} calls")
     check("Lost" not in messages, messages)
@@ -100,12 +103,76 @@ def counted(uniprof, vcpus, target, slow, seconds):
 
 @scenario
 def calls_equal_the_guests_count_one_vcpu(uniprof):
-    return counted(uniprof, 1, "qemu:", 10, 4)
+    return counted(uniprof, "guest-pages.elf", 1, "qemu:", 10, 4)
 
 
 @scenario
 def calls_equal_the_guests_count_four_vcpus(uniprof):
-    return counted(uniprof, 4, "gdb:", 10, 6)
+    return counted(uniprof, "guest-pages.elf", 4, "gdb:", 10, 6)
+
+
+@scenario
+def calls_equal_the_guests_count_aarch64(uniprof):
+    return counted(uniprof, "guest-aarch64-pages.elf", 1, "qemu:", 10, 5)
+
+
+PROCESS = """
+import os, sys, threading, time
+def work():
+    for _ in range(40):
+        os.getppid(); time.sleep(0.01)
+sys.stdin.readline()
+threads = [threading.Thread(target=work) for _ in range(3)]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+@scenario
+def calls_of_a_process_under_gdbserver(uniprof):
+    """Debian's Python and C library, by the library's own symbols, in three threads."""
+    recording = OUT / "calls-gdbserver.uprof"
+    recording.unlink(missing_ok=True)
+    # gdbserver interrupts the group of a process.
+    with subprocess.Popen(["/usr/bin/python3", "-c", PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          text=True, start_new_session=True) as process, \
+            tempfile.TemporaryFile("w+") as told:
+        until(lambda: "libc.so" in pathlib.Path(f"/proc/{process.pid}/maps").read_text())
+        maps = pathlib.Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+        first = next(line for line in maps if "libc.so" in line)
+        library = f"{first.split()[-1]}@0x{first.split('-')[0]}"
+        stub = subprocess.Popen(["gdbserver", "--attach", "localhost:0", str(process.pid)], stderr=told)
+        try:
+            port = re.compile(r"Listening on port (\d+)")
+            until(lambda: told.seek(0) or port.search(told.read()))
+            told.seek(0)
+            where = f"gdb:localhost:{port.search(told.read())[1]}"
+            recorder = uniprof.start("record", "--calls", "getppid,clock_nanosleep", "--elf", library,
+                                     "-o", recording, where)
+            until(lambda: recorder.poll() is not None or recording.exists())
+            time.sleep(1)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            check(process.stdout.readline() == "done\n", "the process ended without its work")
+            recorder.terminate()
+            _, messages = recorder.communicate(timeout=20)
+            check(recorder.returncode == 0, messages)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            check(process.wait(10) == 0, "the process does not go on")
+        finally:
+            process.kill()
+            stub.kill()
+            stub.wait()
+    calls = spans(uniprof, recording)
+    for name in ("getppid", "clock_nanosleep"):
+        own = [call for call in calls if call[2] == name and call[4] is not None]
+        check(len(own) == 3 * 40, f"{len(own)} calls of {name}")
+        each = [sum(call[0] == thread for call in own) for thread in {call[0] for call in own}]
+        check(each == [40, 40, 40], f"{each} calls of {name} in the threads")
+    return "3 times 40 calls of two functions, as they were made; the process ended in good order"
 
 
 @scenario

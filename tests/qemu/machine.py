@@ -22,7 +22,7 @@ import printed  # noqa: E402
 OUT = ROOT / "tests/out/qemu"
 GUESTS = ROOT / "tests/out/guests"
 PACKAGES = ["qemu-system-x86", "qemu-system-arm", "gcc", "make", "gcc-aarch64-linux-gnu",
-            "gdb-multiarch", "strace", "libvirt-daemon-system", "libvirt-clients"]
+            "gdb-multiarch", "gdbserver", "strace", "libvirt-daemon-system", "libvirt-clients"]
 
 
 class CannotRun(Exception):
@@ -57,7 +57,7 @@ def agent_line(image, path):
 def prepare():
     """Installs what is missing, builds the program and the guests."""
     needed = ["qemu-system-x86_64", "qemu-system-aarch64", "gcc", "make", "aarch64-linux-gnu-gcc",
-              "gdb-multiarch", "strace", "libvirtd", "virsh"]
+              "gdb-multiarch", "gdbserver", "strace", "libvirtd", "virsh"]
     if any(shutil.which(tool) is None for tool in needed):
         install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
         if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -115,10 +115,12 @@ class Machine:
         if stub:
             command += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
-        address = 0 if kernel else symbol(self.image, "progress")
-        # Guest-physical: both images are linked at physical addresses, the Arm one 2^64 - 2^48
-        # above them, and Arm's memory begins at 1 GiB.
-        self.counter = (address & 0xffff_ffff_ffff) - (0x4000_0000 if self.arm else 0)
+        self.counter = 0 if kernel else self.physical("progress")
+
+    def physical(self, name):
+        """The place of a symbol in the guest's memory. Both images are linked at physical addresses, the Arm one 2^64
+        - 2^48 above them, and Arm's memory begins at 1 GiB."""
+        return (symbol(self.image, name) & 0xffff_ffff_ffff) - (0x4000_0000 if self.arm else 0)
 
     def __enter__(self):
         end = time.monotonic() + 240

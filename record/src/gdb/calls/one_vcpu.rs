@@ -70,8 +70,8 @@ pub fn returns_to(
     }
 }
 
-/// Lets one vCPU, whose registers are given, run for one instruction while the others stand. Returns how long that took,
-/// in nanoseconds.
+/// Lets one vCPU, whose registers are given, run for one instruction while the others stand. Returns how long that
+/// took, in nanoseconds.
 pub fn step(source: &mut GdbSource, place: usize, before: &Registers) -> Result<u64, GdbError> {
     let (ip, ..) = source.guest.layout.arch.special_registers();
     let mut tries = 0;
