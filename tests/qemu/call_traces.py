@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 
+import machine
 from machine import OUT, Machine
 from unikernel import check
 
@@ -173,6 +174,45 @@ def calls_of_a_process_under_gdbserver(uniprof):
         each = [sum(call[0] == thread for call in own) for thread in {call[0] for call in own}]
         check(each == [40, 40, 40], f"{each} calls of {name} in the threads")
     return "3 times 40 calls of two functions, as they were made; the process ended in good order"
+
+
+@scenario
+def calls_of_a_linux_kernel(uniprof):
+    """Debian's kernel, by its own symbols. Two processes take turns: each writes into a pipe and reads it, then it
+    tells the other by a socket that it is its turn, and waits in `ksys_read` for that."""
+    recording = OUT / "calls-linux.uprof"
+    with machine.Linux(machine.linux_kernel()) as guest:
+        time.sleep(1)
+        status, _, messages = uniprof.run("record", "--calls", "ksys_read,ksys_write,sock_write_iter",
+                                          "--most-stops", 5000, "-d", "8s", "-o", recording, f"qemu:{guest.monitor}")
+        check(guest.runs() and status == 0, messages)
+    calls = spans(uniprof, recording)
+    ended = [[call for call in calls if call[2] == name and call[4] is not None]
+             for name in ("ksys_read", "ksys_write", "sock_write_iter")]
+    reads, writes, inner = map(len, ended)
+    check(inner > 25 and abs(writes - 2 * inner) <= 2, f"{writes} calls of ksys_write, {inner} of sock_write_iter")
+    check(abs(reads - writes) <= 2, f"{reads} calls of ksys_read, {writes} of ksys_write")
+    check(all(call[1] >= 1 for call in ended[2][1:]), "a call of sock_write_iter is in no ksys_write")
+    check(len({call[0] for call in ended[0]}) == 2, "the stacks of two processes are not told apart")
+    return f"two processes took turns: {reads} reads, {writes} writes, {inner} of them to a socket; each in its stack"
+
+
+@scenario
+def calls_of_images_that_were_moved(uniprof):
+    """The loader puts kernel and application elsewhere at each boot; functions are found there by their code."""
+    recording = OUT / "calls-moved.uprof"
+    kernel, app = machine.GUESTS / "moved-kernel.elf", machine.GUESTS / "moved-app.elf"
+    with machine.moved() as guest:
+        _, _, messages = uniprof.run("record", "--calls", "app_ask,kernel_serve,kernel_checksum", "--most-stops", 5000,
+                                     "-d", "3s", "--elf", kernel, "--elf", app, "-o", recording, f"gdb:{guest.stub}")
+        check(guest.runs(), "the guest stands still afterwards")
+    calls = spans(uniprof, recording)
+    ended = [sum(call[2] == name and call[4] is not None for call in calls)
+             for name in ("app_ask", "kernel_serve", "kernel_checksum")]
+    check(min(ended) > 3 and max(ended) - min(ended) <= 1, f"{ended} calls: {messages}")
+    depths = {(call[1], call[2]) for call in calls[3:] if call[4] is not None}
+    check(depths == {(0, "app_ask"), (1, "kernel_serve"), (2, "kernel_checksum")}, f"{depths}")
+    return f"{ended[0]} calls of the application into the kernel and in it, found where the loader put them"
 
 
 @scenario

@@ -201,6 +201,15 @@ class Linux(Machine):
         return self.qmp("query-status")["return"]["running"]
 
 
+def moved():
+    """A guest whose loader puts a kernel and an application elsewhere at each boot; where these files lie in memory is
+    a matter between loader.c and us."""
+    files = zip(("moved-kernel.elf", "moved-app.elf"), (0x200_0000, 0x210_0000))
+    more = [word for name, address in files
+            for word in ("-device", f"loader,file={GUESTS / name},addr={address:#x},force-raw=on")]
+    return Machine("moved-loader.elf", more=more)
+
+
 class Uniprof:
     """The program under test."""
 

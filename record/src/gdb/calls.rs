@@ -18,13 +18,16 @@ use super::open::{self, Opening};
 use super::source::{GdbSource, life_of};
 use crate::call_source::{CallCost, FollowCalls, Told};
 use crate::control::{Control, Ending};
+use crate::guest::checks;
+use crate::guest::linux::{self, NotRead};
 use crate::plan::Plan;
 use crate::source::{Facts, Life, SourceError};
 use crate::sys::clock::monotonic_ns;
 use breakpoints::Breakpoints;
-use functions::Function;
+use functions::{Function, Search};
 use heat::Heat;
 use open_calls::{Call, Entry, OpenCalls};
+use std::sync::Arc;
 use uprof::cold::{LossReason, TaskChange, TaskEvent};
 use uprof::{Span, Task};
 
@@ -86,9 +89,18 @@ impl CallTracer {
     /// # Errors
     /// Why calls can't be followed; the guest keeps running.
     pub fn open(opening: Opening, plan: &Plan) -> Result<Self, SourceError> {
-        let functions = functions::find(&opening.images, &plan.calls)?;
-        let emulated = opening.emulated;
-        let mut source = open::connect(opening, plan, true)?;
+        let mut search = Search::new(&plan.calls)?;
+        search.look_into(&opening.images);
+        let (emulated, shares_memory) = (opening.emulated, opening.ram.is_some());
+        let (functions, mut source) = match shares_memory && !search.missing().is_empty() {
+            true => {
+                let mut source = open::connect(opening, plan, true)?;
+                look_into_kernel(&mut search, &mut source)?;
+                (search.all()?, source)
+            }
+            // Refused before the guest is touched.
+            false => (search.all()?, open::connect(opening, plan, true)?),
+        };
         if emulated {
             source.facts.warnings.push(SLOW_PAGES.into());
         }
@@ -115,23 +127,50 @@ impl CallTracer {
         Ok(tracer)
     }
 
-    /// Whether the guest has the functions where they should be, and the stub takes breakpoints; for which the guest
-    /// is stopped once.
+    /// Finds functions where the guest has moved their image, and tries the breakpoints; the guest is stopped for it.
     fn try_out(&mut self) -> Result<(), SourceError> {
-        self.source.guard.guardian.freezing();
-        one_vcpu::stop(&mut self.source)?;
-        for function in &self.functions {
-            let mut code = vec![0; function.code.len()];
-            let read = self.source.read_far(0, function.address, &mut code)?;
-            if let Some(problem) = function.problem(&code[..read]) {
-                return Err(SourceError(problem));
+        let images = Arc::clone(&self.source.facts.images);
+        let mut moved: Vec<usize> = self
+            .elsewhere()?
+            .iter()
+            .filter_map(|each| each.image)
+            .collect();
+        moved.dedup();
+        for number in moved {
+            if let Some(by) = checks::moved_by(&mut self.source, &images[number])? {
+                let of_image = |each: &&mut Function| each.image == Some(number);
+                for function in self.functions.iter_mut().filter(of_image) {
+                    function.address = function.address.wrapping_add(by);
+                }
             }
         }
+        if let Some(function) = self.elsewhere()?.first() {
+            return Err(function.refusal(&images));
+        }
+        self.source.guard.guardian.freezing();
+        one_vcpu::stop(&mut self.source)?;
         self.set_all()?;
         self.breakpoints.remove_all(&mut self.source.client)?;
         self.source.let_run()?;
         self.source.guard.guardian.running();
         Ok(())
+    }
+
+    /// The functions at whose addresses the guest has other code than their image.
+    fn elsewhere(&mut self) -> Result<Vec<Function>, SourceError> {
+        self.source.guard.guardian.freezing();
+        one_vcpu::stop(&mut self.source)?;
+        let mut elsewhere = Vec::new();
+        for function in &self.functions {
+            let mut code = vec![0; function.code.len()];
+            let read = self.source.read_far(0, function.address, &mut code)?;
+            if code[..read] != function.code {
+                elsewhere.push(function.clone());
+            }
+        }
+        self.source.let_run()?;
+        self.source.guard.guardian.running();
+        Ok(elsewhere)
     }
 
     fn set_all(&mut self) -> Result<(), SourceError> {
@@ -377,6 +416,25 @@ impl CallTracer {
             (vcpu, 0) => (task(vcpu), None),
             (vcpu, _) => (task(FIRST_FURTHER_STACK + stack as u32), Some(vcpu)),
         }
+    }
+}
+
+/// Looks into the kernel of a guest that runs Linux.
+fn look_into_kernel(search: &mut Search<'_>, source: &mut GdbSource) -> Result<(), SourceError> {
+    match linux::read(source) {
+        Ok(Some(kernel)) => {
+            let banner = kernel.facts().banner;
+            source.facts.notes.push(("guest kernel".into(), banner));
+            search.look_into_kernel(&kernel);
+            Ok(())
+        }
+        Ok(None) => Ok(()),
+        Err(NotRead::NotUnderstood(why)) => Err(SourceError(format!(
+            "no function {} in the images given, and the guest's kernel, which seems to be Linux, is not understood \
+             ({why})",
+            search.missing().join(", ")
+        ))),
+        Err(NotRead::Failed(error)) => Err(error),
     }
 }
 

@@ -5,7 +5,7 @@
 use super::Trial;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
-use crate::source::{Frozen, Hot, Source, SourceError, Vcpus};
+use crate::source::{Frozen, Hot, Source, SourceError, StopWorld, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use std::path::Path;
 use uprof::State;
@@ -42,7 +42,10 @@ pub fn examine_source(
     }
     let mut trial = Trial::new(image);
     while trial.goes_on() {
-        if let Err(error) = sample(&mut source, &mut trial) {
+        let Hot::StopWorld(source) = &mut source.hot else {
+            break;
+        };
+        if let Err(error) = sample(&mut **source, &mut trial) {
             return report.say(Verdict::Bad, error.to_string());
         }
     }
@@ -52,13 +55,22 @@ pub fn examine_source(
     report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
 }
 
-fn sample(source: &mut Source, trial: &mut Trial<'_>) -> Result<(), SourceError> {
-    let Hot::StopWorld(source) = &mut source.hot else {
-        return Ok(());
-    };
+/// How far `image` was moved as the guest loaded it, by the code of a few trial samples; `None` if that is not certain.
+///
+/// # Errors
+/// Why the guest can't be sampled.
+pub fn moved_by(source: &mut dyn StopWorld, image: &Image) -> Result<Option<u64>, SourceError> {
+    let mut trial = Trial::new(Some(image));
+    while trial.goes_on() {
+        sample(source, &mut trial)?;
+    }
+    Ok(trial.moved_by())
+}
+
+fn sample(source: &mut dyn StopWorld, trial: &mut Trial<'_>) -> Result<(), SourceError> {
     let arch = source.facts().target.arch;
     let mut vcpus = Vcpus::new();
-    let mut frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus)?;
+    let mut frozen = Frozen::freeze(source, monotonic_ns(), &mut vcpus)?;
     for vcpu in vcpus.all() {
         if vcpu.state == State::Running {
             let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);

@@ -208,6 +208,18 @@ impl Linux {
         process.map(|process| (process.pid, process.name.as_str()))
     }
 
+    /// The functions with one of these names: the name's index and the address.
+    pub fn functions(&self, names: &[String]) -> Vec<(usize, u64)> {
+        let mut found = Vec::new();
+        self.kernel.kallsyms.each(|address, symbol| {
+            if matches!(symbol.kind, 't' | 'T' | 'w' | 'W') {
+                let index = names.iter().position(|name| *name == symbol.name);
+                found.extend(index.map(|index| (index, address)));
+            }
+        });
+        found
+    }
+
     /// Facts about it.
     pub fn facts(&self) -> KernelFacts {
         self.facts.clone()

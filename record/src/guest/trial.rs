@@ -153,6 +153,11 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// How far the guest moved the image, if that is certain.
+    pub(crate) fn moved_by(&self) -> Option<u64> {
+        self.moved.by()
+    }
+
     /// Whether frame pointers seem to be sufficient.
     pub(crate) fn have_chains(&self) -> bool {
         self.running == 0 || self.with_chain * 4 > self.running * 3
@@ -249,7 +254,7 @@ impl<'a> Trial<'a> {
         if self.text_compared > 0 && self.text_differs * 4 <= self.text_compared {
             return report.say(Verdict::Good, "the image's text is what the guest runs");
         }
-        if let Some(by) = self.moved.by() {
+        if let Some(by) = self.moved_by() {
             let lowest = image.lowest_page().unwrap_or(0).wrapping_add(by);
             let text = format!(
                 "the image's text is what the guest runs, moved to {lowest:#x}: nothing is to be done, recordings find \

@@ -1,8 +1,8 @@
 //! The functions whose calls are followed: from names to addresses, by the symbols of the guest's images.
 
 use crate::elf::Image;
+use crate::guest::linux::Linux;
 use crate::source::SourceError;
-use std::path::Path;
 
 /// Most functions of a trace.
 pub const MOST_FUNCTIONS: usize = 64;
@@ -20,83 +20,121 @@ pub struct Function {
     pub code: Vec<u8>,
     /// Whether its calls are still followed.
     pub is_on: bool,
-    image: String,
+    /// Which image has it, of those that were looked into; `None` for the kernel's own symbols.
+    pub image: Option<usize>,
 }
 
 impl Function {
-    /// Why the guest, which has `seen` at the function's address, doesn't have the function there.
-    pub fn problem(&self, seen: &[u8]) -> Option<String> {
-        let Function {
-            name,
-            address,
-            image,
-            ..
-        } = self;
-        if self.code == seen {
-            return None;
-        }
-        Some(format!(
-            "the guest does not have {name} of {image} at {address:#x}: is it the guest's image? If it was moved as \
-             it was loaded, give its place (--elf {image}@ADDRESS; `uniprof doctor --elf {image} TARGET` finds it)"
-        ))
-    }
-}
-
-/// The functions of `names` in `images`: all that have such a name.
-///
-/// # Errors
-/// Which are not found, or that there are too many.
-pub fn find(images: &[Image], names: &[String]) -> Result<Vec<Function>, SourceError> {
-    if images.is_empty() {
-        return Err(SourceError(
-            "--calls needs the guest's image, where functions are found by name: give it with --elf".into(),
-        ));
-    }
-    let too_many = |count: usize| {
+    /// Why its calls can't be followed in a guest that has other code at its address.
+    pub fn refusal(&self, images: &[Image]) -> SourceError {
+        let image = self.image.and_then(|image| images.get(image));
+        let image = image.map_or(String::new(), |image| image.path.display().to_string());
         SourceError(format!(
-            "{count} functions have these names, and the calls of at most {MOST_FUNCTIONS} can be followed; name fewer"
+            "the guest does not have {} of {image} at {:#x}, nor is it seen where else: is it the guest's image? If it \
+             was moved as it was loaded, give its place (--elf {image}@ADDRESS)",
+            self.name, self.address
         ))
-    };
-    if names.len() > MOST_FUNCTIONS {
-        return Err(too_many(names.len()));
     }
-    let mut functions: Vec<Function> = Vec::new();
-    for image in images {
-        for (index, address) in image.functions(names) {
-            let is_new = functions.iter().all(|known| known.address != address);
-            if is_new {
-                functions.push(Function {
-                    name: names[index].clone(),
-                    address,
-                    code: image.text_at(address, CODE_BYTES).unwrap_or_default(),
-                    is_on: true,
-                    image: image.path.display().to_string(),
-                });
-            }
-        }
-    }
-    let is_missing = |name: &&String| functions.iter().all(|known| known.name != **name);
-    let missing: Vec<&str> = names
-        .iter()
-        .filter(is_missing)
-        .map(String::as_str)
-        .collect();
-    if !missing.is_empty() {
-        return Err(SourceError(format!(
-            "no function {} in {}: names are those of the symbol table, as `nm` prints them",
-            missing.join(", "),
-            list(images.iter().map(|image| image.path.as_path())),
-        )));
-    }
-    if functions.len() > MOST_FUNCTIONS {
-        return Err(too_many(functions.len()));
-    }
-    Ok(functions)
 }
 
-fn list<'a>(paths: impl Iterator<Item = &'a Path>) -> String {
-    let paths = paths.map(|path| path.display().to_string());
-    paths.collect::<Vec<_>>().join(", ")
+/// The functions that are looked for, one place after the other: all that have such a name.
+pub struct Search<'n> {
+    names: &'n [String],
+    found: Vec<Function>,
+    /// Where it was looked for them.
+    places: Vec<String>,
+}
+
+impl<'n> Search<'n> {
+    /// Nothing is found yet.
+    ///
+    /// # Errors
+    /// There are too many names.
+    pub fn new(names: &'n [String]) -> Result<Self, SourceError> {
+        let search = Search {
+            names,
+            found: Vec::new(),
+            places: Vec::new(),
+        };
+        match names.len() > MOST_FUNCTIONS {
+            true => Err(too_many(names.len())),
+            false => Ok(search),
+        }
+    }
+
+    /// Looks into the symbol tables of images.
+    pub fn look_into(&mut self, images: &[Image]) {
+        for (number, image) in images.iter().enumerate() {
+            for (index, address) in image.functions(self.names) {
+                let code = image.text_at(address, CODE_BYTES).unwrap_or_default();
+                self.add(index, address, code, Some(number));
+            }
+            self.places.push(image.path.display().to_string());
+        }
+    }
+
+    /// Looks into the symbols of a guest's kernel, as far as they were in no image. They are the guest's own.
+    pub fn look_into_kernel(&mut self, kernel: &Linux) {
+        let missing = self.missing();
+        let is_missing = |index: usize| missing.contains(&self.names[index].as_str());
+        let found = kernel.functions(self.names);
+        let found: Vec<_> = found
+            .into_iter()
+            .filter(|(index, _)| is_missing(*index))
+            .collect();
+        for (index, address) in found {
+            self.add(index, address, Vec::new(), None);
+        }
+        self.places.push("the guest's kernel".into());
+    }
+
+    fn add(&mut self, index: usize, address: u64, code: Vec<u8>, image: Option<usize>) {
+        if self.found.iter().all(|known| known.address != address) {
+            self.found.push(Function {
+                name: self.names[index].clone(),
+                address,
+                code,
+                is_on: true,
+                image,
+            });
+        }
+    }
+
+    /// The names that no function has so far.
+    pub fn missing(&self) -> Vec<&'n str> {
+        let is_missing = |name: &&String| self.found.iter().all(|known| known.name != **name);
+        let missing = self.names.iter().filter(is_missing);
+        missing.map(String::as_str).collect()
+    }
+
+    /// The functions, all names having some.
+    ///
+    /// # Errors
+    /// Which are not found, or that there are too many.
+    pub fn all(self) -> Result<Vec<Function>, SourceError> {
+        let missing = self.missing().join(", ");
+        if self.places.is_empty() {
+            return Err(SourceError(
+                "--calls needs the guest's image, where functions are found by name: give it with --elf".into(),
+            ));
+        }
+        if !missing.is_empty() {
+            return Err(SourceError(format!(
+                "no function {missing} in {}: names are those of the symbol table, as `nm` prints them",
+                self.places.join(", "),
+            )));
+        }
+        match self.found.len() > MOST_FUNCTIONS {
+            true => Err(too_many(self.found.len())),
+            false => Ok(self.found),
+        }
+    }
+}
+
+fn too_many(count: usize) -> SourceError {
+    SourceError(format!(
+        "{count} functions have these names, and the calls of at most {MOST_FUNCTIONS} can be followed; name fewer"
+    ))
 }
 
 #[cfg(test)]
@@ -106,25 +144,25 @@ mod tests {
     fn found(names: &[&str]) -> Result<Vec<Function>, String> {
         let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        find(&[image], &names).map_err(|error| error.0)
+        let search = Search::new(&names).map(|mut search| {
+            search.look_into(&[image]);
+            search
+        });
+        search.and_then(Search::all).map_err(|error| error.0)
     }
 
     #[test]
     fn functions_are_found_by_name_or_refused() {
         let main = &found(&["main"]).unwrap()[0];
         assert_eq!(main.code.len(), CODE_BYTES);
-        assert_eq!(main.problem(&main.code), None);
-        assert!(
-            main.problem(&[0; CODE_BYTES])
-                .unwrap()
-                .contains("does not have main of")
-        );
+        assert_eq!(main.image, Some(0));
         let error = found(&["main", "nobody", "no_one"]).unwrap_err();
         assert!(
             error.starts_with("no function nobody, no_one in"),
             "{error}"
         );
-        assert!(find(&[], &[]).is_err());
+        let nowhere = Search::new(&[]).unwrap().all().unwrap_err();
+        assert!(nowhere.0.contains("give it with --elf"), "{nowhere}");
     }
 
     #[test]
