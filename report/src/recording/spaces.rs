@@ -292,13 +292,12 @@ impl Spaces {
     /// The mapping that covered `address` for a sample of `space` at `time_ns`, and its space: a guest's kernel may
     /// be in either half of all its spaces.
     pub(crate) fn find(&self, space: u32, time_ns: u64, address: u64) -> Option<(u32, Region)> {
-        let own = self.space_of(space, address);
-        let shared = Some(self.shared_of(space));
-        let shared = shared.filter(|shared| self.whole_guest && own != *shared);
-        [Some(own), shared].into_iter().flatten().find_map(|space| {
-            let region = self.region(space, time_ns, address)?;
-            Some((space, region))
-        })
+        let in_space = |space| Some((space, self.region(space, time_ns, address)?));
+        let own = in_space(self.space_of(space, address));
+        match own {
+            None if self.whole_guest => in_space(self.shared_of(space)),
+            _ => own,
+        }
     }
 
     /// A number that stays the same while the mappings of `space` do.
