@@ -4,6 +4,7 @@
 pub(crate) mod filter;
 pub(crate) mod labels;
 pub(crate) mod tree;
+pub(crate) mod found_by;
 pub(crate) mod recursion;
 pub(crate) mod advice;
 pub mod calls;
@@ -12,6 +13,7 @@ pub(crate) mod gather;
 pub mod functions;
 
 pub use filter::Filter;
+use found_by::FoundBy;
 pub use gather::{By, Each, OnProgress, Options, Sampled, gather};
 pub use labels::{Label, LabelId, Labels, TextId};
 pub use tree::{Node, NodeId, ROOT, StackTree};
@@ -24,6 +26,8 @@ use crate::recording::unit::Unit;
 pub struct Profile {
     /// Stacks with counts.
     pub tree: StackTree,
+    /// How the frame of each stack was found.
+    pub(crate) found: FoundBy,
     /// Their labels.
     pub labels: Labels,
     /// Samples and losses.

@@ -11,9 +11,9 @@ import { ROOT, hostile, uniprof } from './uniprof.mjs'
 const MODULES = join(ROOT, 'report/src/views/html/script')
 const { amount, share } = await import(join(MODULES, 'amounts.mjs'))
 const { boxes, ranked } = await import(join(MODULES, 'boxes.mjs'))
-const { calleesOf, callersOf, calls, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
+const { calleesOf, callersOf, calls, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
 const { functions } = await import(join(MODULES, 'functions.mjs'))
-const { HIDDEN, decode, length, moduleOf, nameOf } = await import(join(MODULES, 'profile.mjs'))
+const { HIDDEN, MADE, decode, length, moduleOf, nameOf } = await import(join(MODULES, 'profile.mjs'))
 const { ALL, expression, filtered, weigh } = await import(join(MODULES, 'selection.mjs'))
 
 const SELECTIONS = 50
@@ -132,6 +132,25 @@ for (const { name, args } of RECORDINGS) {
         strictEqual(callersOf(tree, row.label).total[0], row.total, row.name)
         strictEqual(calleesOf(tree, row.label).total[0], row.total, row.name)
       }
+    })
+
+    test('frames say how they were found, in all trees', async () => {
+      const profile = await decoded(page)
+      const { tree } = counted(profile, ALL)
+      const all = found => found.reduce((bits, one) => bits | one, 0)
+      const stacks = profile.stacks.filter(stack => stack > 0)
+      const isTold = node => profile.found[node] > 0 || profile.labels.flags[profile.frames[node]] & MADE
+      // Calls of a trace were told, not found.
+      const isTrace = profile.about.unit === 'time in calls'
+      ok(stacks.every(stack => isTrace !== !!isTold(stack)))
+      for (const made of [tree, inverted(tree), folded(tree)]) {
+        strictEqual(all(made.found), all(profile.found))
+        strictEqual(made.found.length, made.labels.length)
+      }
+      const letters = new Set(uniprof('dump', args.at(-1)).match(/(?<=\b[0-9a-f]+:[er])[fcst]\b/g))
+      const bits = [...letters].reduce((bits, letter) => bits | (1 << 'fcst'.indexOf(letter)), 0)
+      // Unwinding by call frame information may find the recorded ones in its own way, and no others.
+      strictEqual(all(profile.found) & ~2, bits & ~2)
     })
 
     test('boxes lie side by side within their callers', async () => {

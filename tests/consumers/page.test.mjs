@@ -308,6 +308,29 @@ describe('page', { skip: MISSING }, () => {
     })
   }
 
+  test('boxes are coloured by how their frames were found', async () => {
+    const path = join(OUT, 'found-page.html')
+    const args = [...RECORDINGS[0].args.slice(0, -1), 'corpus/calls-stack.uprof']
+    uniprof('report', `--html=${path}`, ...args)
+    const { page, events } = await open(browser.context, path, '#tab=flame&colour=found')
+    await page.locator('#panel-flame').waitFor()
+    const legend = await page.locator('.toolbar .legend').textContent()
+    ok(legend.includes('register or frame pointer') && legend.includes('call frame information'), legend)
+    const canvas = page.locator('canvas.flame').first()
+    const { width, height } = await canvas.boundingBox()
+    const tells = new Set()
+    for (let y = 9; y < height; y += 18) {
+      await canvas.hover({ position: { x: width / 2, y } })
+      tells.add((await page.locator('#detail').textContent()).split('; found by ')[1])
+    }
+    ok([...tells].some(told => told?.includes('call frame information')), [...tells].join('\n'))
+    await page.screenshot({ path: join(OUT, 'found-page.png'), fullPage: true })
+    await page.locator('#tab-chart').click()
+    await page.screenshot({ path: join(OUT, 'found-page-chart.png'), fullPage: true })
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
   test('what is missing is told where it was', async () => {
     const bytes = readFileSync(join(ROOT, 'corpus/calls.uprof'))
     bytes[Math.floor(bytes.length * 0.4)] ^= 0xff

@@ -7,6 +7,7 @@ use super::json::value;
 use super::series::Counted;
 use super::table::{advice, sides, verdict};
 use super::{Change, Diff};
+use crate::profile::found_by::FoundBy;
 use crate::profile::gather::Sampled;
 use crate::profile::labels::{Label, Labels};
 use crate::profile::tree::ROOT;
@@ -85,6 +86,7 @@ pub fn write(
         let carried = Carried {
             recordings: &all,
             tree: &diff.series.tree,
+            found: &FoundBy::default(),
             labels: &labels(diff),
             unit: diff.series.unit,
             more: about(diff, recordings, &title),

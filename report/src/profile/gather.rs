@@ -360,12 +360,18 @@ impl Gathering<'_, '_> {
                 break;
             }
             path.push(local);
-            at = stacks.nodes[local as usize].0;
+            at = stacks.nodes[local as usize].parent;
         }
         for local in path.into_iter().rev() {
-            let (start, end) = stacks.ranges[stacks.nodes[local as usize].1 as usize];
+            let local_node = stacks.nodes[local as usize];
+            let (start, end) = stacks.ranges[local_node.place as usize];
             for index in start..end {
+                let caller = here.0;
                 here = self.step(here, self.naming.label(index), profile);
+                // A hidden frame is none.
+                if here.0 != caller {
+                    profile.found.add(here.0, local_node.found);
+                }
             }
             joined[local as usize] = Some(here);
         }

@@ -106,6 +106,7 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         let carried = Carried {
             recordings: &recordings,
             tree: &profile.tree,
+            found: &profile.found,
             labels: &profile.labels,
             unit: profile.unit(),
             more: more

@@ -10,7 +10,7 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
 use uprof::due::is_late;
-use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
+use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
 /// Stacks of one block.
 #[derive(Debug, Default)]
@@ -19,14 +19,24 @@ pub(super) struct BlockStacks {
     pub places: Vec<Place>,
     /// The range of each place's labels, see `Naming::add`.
     pub ranges: Vec<(u32, u32)>,
-    /// Parent and place of each local node; parents precede children.
-    pub nodes: Vec<(Option<u32>, u32)>,
+    /// The frames; callers precede those that they called.
+    pub nodes: Vec<LocalNode>,
     /// Samples that may count, in file order; if merged, each kind once.
     pub rows: Vec<LocalRow>,
     /// Samples read and left out.
     pub account: Account,
     /// Why some rows could not be read.
     pub fault: Option<String>,
+}
+
+/// A frame of a stack of the block, with its callers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalNode {
+    pub parent: Option<u32>,
+    /// The number of its place.
+    pub place: u32,
+    /// How it was found.
+    pub found: Found,
 }
 
 /// Samples with a stack of their block: one, or all with equal properties.
@@ -206,9 +216,14 @@ impl BlockReader<'_, '_> {
             at = nodes[node as usize].parent;
         }
         for node in path.into_iter().rev() {
-            let number = self.place(row, nodes[node as usize].frame);
+            let frame = nodes[node as usize].frame;
+            let place = self.place(row, frame);
             let local = self.stacks.nodes.len() as u32;
-            self.stacks.nodes.push((parent, number));
+            self.stacks.nodes.push(LocalNode {
+                parent,
+                place,
+                found: frame.found,
+            });
             if let Some(known) = self.known.get_mut(&view) {
                 known[node as usize] = Some(local);
             }
@@ -232,8 +247,8 @@ impl BlockReader<'_, '_> {
 
     fn is_shallow(&self, node: Option<u32>, stop: Stop) -> bool {
         let BlockStacks { nodes, places, .. } = &self.stacks;
-        let chain = std::iter::successors(node, |node| nodes[*node as usize].0);
-        let kernel = chain.map(|node| places[nodes[node as usize].1 as usize].kernel);
+        let chain = std::iter::successors(node, |node| nodes[*node as usize].parent);
+        let kernel = chain.map(|node| places[nodes[node as usize].place as usize].kernel);
         is_shallow(stop, self.recording.metadata().target.kind, kernel)
     }
 
@@ -286,7 +301,11 @@ impl BlockReader<'_, '_> {
         );
         let local = chains.intern(view, &frames, |parent, frame| {
             let place = self.place(row, frame);
-            self.stacks.nodes.push((parent, place));
+            self.stacks.nodes.push(LocalNode {
+                parent,
+                place,
+                found: frame.found,
+            });
             self.stacks.nodes.len() as u32 - 1
         });
         (self.unwound, self.frames) = (chains, frames);

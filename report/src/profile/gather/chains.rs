@@ -3,7 +3,7 @@
 
 use crate::stacks::unwinders::View;
 use std::hash::Hasher;
-use uprof::{Frame, FrameKind, WordHasher, WordMap};
+use uprof::{Found, Frame, FrameKind, WordHasher, WordMap};
 
 #[derive(Debug)]
 struct Node {
@@ -11,6 +11,7 @@ struct Node {
     view: u32,
     address: u64,
     kind: FrameKind,
+    found: Found,
     /// Its number in the block's own stack table.
     local: u32,
 }
@@ -40,7 +41,7 @@ impl Chains {
         let mut hasher = WordHasher::default();
         hasher.write_u32(view);
         for frame in frames {
-            hasher.write_u64(frame.address ^ u64::from(frame.kind.number()) << 63);
+            hasher.write_u64(frame.address ^ u64::from(origin(frame)) << 56);
         }
         let hash = hasher.finish();
         if let Some(&node) = self.whole.get(&hash)
@@ -54,7 +55,7 @@ impl Chains {
             let key = (
                 above << 32 | u64::from(view),
                 frame.address,
-                u32::from(frame.kind.number()),
+                u32::from(origin(frame)),
             );
             let next = self.nodes.len() as u32;
             let node = *self.children.entry(key).or_insert(next);
@@ -65,6 +66,7 @@ impl Chains {
                     view,
                     address: frame.address,
                     kind: frame.kind,
+                    found: frame.found,
                     local: add(above, *frame),
                 });
             }
@@ -82,13 +84,18 @@ impl Chains {
                 return false;
             };
             let same = node.address == frame.address && node.kind == frame.kind;
-            if !same || node.view != view {
+            if !same || node.found != frame.found || node.view != view {
                 return false;
             }
             at = node.parent;
         }
         at.is_none()
     }
+}
+
+/// What a frame's address is, and how it was found.
+fn origin(frame: &Frame) -> u8 {
+    frame.kind.number() << 7 | frame.found.number()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! - `tables`: a JSON object (its length in bytes, then the bytes), the texts (length in bytes, then UTF-8, one text a
 //!   line); of each label its name, module, file (numbers of texts), line and flags; of each stack, in preorder, how
-//!   many stacks before it its caller stands, and its label.
+//!   many stacks before it its caller stands, its label, and how its frame was found (bits).
 //! - `samples`, in the order of time: ticks since the one before, task (its number in the JSON object), state, stack
 //!   (difference to the task's sample before, zigzag), and weights unless all are 1. Stack 0 is none: what wasn't
 //!   running.
@@ -17,6 +17,7 @@ mod columns;
 mod preorder;
 
 use super::lapses::lapses;
+use crate::profile::found_by::FoundBy;
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -39,7 +40,7 @@ const TICKS_MAX: u64 = u32::MAX as u64;
 /// The page's times of samples are as fine as this, where that makes no more than [`TICKS_MAX`] steps.
 const TICK_NS: u64 = 1000;
 /// Counts up when what is in the parts changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One sample, as it waits for the page.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +57,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) recordings: &'a [&'a Recording],
     /// The samples' stacks.
     pub(crate) tree: &'a StackTree,
+    /// How their frames were found.
+    pub(crate) found: &'a FoundBy,
     /// The labels of these.
     pub(crate) labels: &'a Labels,
     /// The unit of weights.
@@ -242,6 +245,11 @@ fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
     }));
     columns.column(order.distances());
     columns.column(order.labels(carried.tree));
+    columns.column(
+        order
+            .nodes()
+            .map(|node| u64::from(carried.found.bits(node))),
+    );
     columns
 }
 

@@ -54,10 +54,14 @@ impl Preorder {
         self.distances.iter().skip(1).map(|one| u64::from(*one))
     }
 
+    /// The nodes but the root.
+    pub(super) fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
+        self.nodes.iter().skip(1).copied()
+    }
+
     /// The label of each node but the root.
     pub(super) fn labels(&self, tree: &StackTree) -> impl ExactSizeIterator<Item = u64> {
-        let nodes = self.nodes.iter().skip(1);
-        nodes.map(|node| u64::from(tree.label(*node)))
+        self.nodes().map(|node| u64::from(tree.label(node)))
     }
 }
 

@@ -1,5 +1,6 @@
 // Trees of calls: stacks and what they weigh go in; trees of the frames that are seen come out, as they were called,
 // turned over, or around one function. A tree is arrays by node, callers before what they called; node 0 is the root.
+// What is found of a node's frame has the bits of all stacks that are one there.
 
 import { MADE } from './profile.mjs'
 
@@ -9,6 +10,7 @@ export class Growing {
     this.labels = [-1]
     this.parents = [0]
     this.own = [0]
+    this.found = [0]
     this.known = new Map()
   }
 
@@ -19,6 +21,7 @@ export class Growing {
     const node = this.labels.push(label) - 1
     this.parents.push(parent)
     this.own.push(0)
+    this.found.push(0)
     this.known.set(key, node)
     return node
   }
@@ -28,7 +31,7 @@ export class Growing {
     const own = Float64Array.from(this.own)
     const total = own.slice()
     for (let node = total.length - 1; node > 0; node--) total[parents[node]] += total[node]
-    return { labels, parents, own, total }
+    return { labels, parents, own, total, found: Uint8Array.from(this.found) }
   }
 }
 
@@ -53,6 +56,7 @@ export function calls(profile, seen, own, { groups, joined, hidden }) {
       const group = groups[label]
       const isSame = joined && tree.labels[place] === group
       if (!isSame) place = tree.child(place, group)
+      tree.found[place] |= profile.found[node]
       // What was made without frames is no stack that was hidden.
       if (!isMade || isLeafName(profile, label)) bare[node] = 0
     }
@@ -77,18 +81,21 @@ function below(parents, own) {
 }
 
 /** A tree turned over: what ran first, below it who called it. */
-export function inverted({ labels, parents, own }) {
+export function inverted(of) {
   const tree = new Growing()
-  for (let node = 1; node < labels.length; node++) {
-    if (own[node] > 0) outwards(tree, { labels, parents }, node, own[node])
+  for (let node = 1; node < of.labels.length; node++) {
+    if (of.own[node] > 0) outwards(tree, of, node, of.own[node])
   }
   return tree.grown()
 }
 
 /** Adds the way from a node outwards. */
-function outwards(tree, { labels, parents }, node, weight) {
+function outwards(tree, { labels, parents, found }, node, weight) {
   let place = 0
-  for (let at = node; at > 0; at = parents[at]) place = tree.child(place, labels[at])
+  for (let at = node; at > 0; at = parents[at]) {
+    place = tree.child(place, labels[at])
+    tree.found[place] |= found[at]
+  }
   tree.own[place] += weight
 }
 
@@ -136,14 +143,16 @@ export function callersOf(tree, label, first = outermost(tree)) {
 }
 
 /** What a function called: it is below the root. */
-export function calleesOf({ labels, parents, own }, label, first = outermost({ labels, parents })) {
+export function calleesOf({ labels, parents, own, found }, label, first = outermost({ labels, parents })) {
   const tree = new Growing()
   const places = new Int32Array(labels.length)
   for (let node = 1; node < labels.length; node++) {
     const above = places[parents[node]]
     if (above) places[node] = tree.child(above, labels[node])
     else if (labels[node] === label && first[node]) places[node] = tree.child(0, label)
-    if (places[node]) tree.own[places[node]] += own[node]
+    if (!places[node]) continue
+    tree.own[places[node]] += own[node]
+    tree.found[places[node]] |= found[node]
   }
   return tree.grown()
 }
@@ -152,7 +161,7 @@ export function calleesOf({ labels, parents, own }, label, first = outermost({ l
 const ROUND_MAX = 8
 
 /** A tree with each chain of calls that follows upon itself told once: `main;walk;walk;leaf` becomes `main;walk;leaf`. */
-export function folded({ labels, parents, own }) {
+export function folded({ labels, parents, own, found }) {
   const tree = new Growing()
   const places = new Int32Array(labels.length)
   for (let node = 1; node < labels.length; node++) {
@@ -160,6 +169,7 @@ export function folded({ labels, parents, own }) {
     const functions = roundOf(tree, at, labels[node])
     places[node] = functions ? up(tree, at, functions - 1) : tree.child(at, labels[node])
     tree.own[places[node]] += own[node]
+    tree.found[places[node]] |= found[node]
   }
   return tree.grown()
 }

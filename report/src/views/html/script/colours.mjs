@@ -8,7 +8,32 @@ export const COLOURINGS = [
   ['kind', 'kernel, user, inlined'],
   ['module', 'module'],
   ['name', 'name'],
+  ['found', 'how the frame was found'],
 ]
+
+/** How frames are found, by their bits in the profile, and the colour. */
+const WAYS = [
+  ['register or frame pointer', 'hsl(150 45% 68%)'],
+  ['call frame information', 'hsl(212 70% 76%)'],
+  ['a guess: a word on the stack', 'hsl(6 84% 72%)'],
+  ['the trap frame', 'hsl(280 45% 80%)'],
+]
+const SEVERAL = ['in several ways', 'hsl(48 75% 72%)']
+const UNTOLD = ['not told', 'hsl(215 12% 78%)']
+
+/** How a frame with these bits was found: what it is called, and its colour. */
+export function wayOf(bits) {
+  if (!bits) return UNTOLD
+  const way = Math.log2(bits)
+  return Number.isInteger(way) ? (WAYS[way] ?? UNTOLD) : SEVERAL
+}
+
+/** How a frame with these bits was found, in words; empty where nobody says. */
+export function foundBy(bits) {
+  return WAYS.filter((_, way) => bits & (1 << way))
+    .map(([name]) => name)
+    .join(' and ')
+}
 
 /** A number below one that a text always has. */
 function hashed(text) {
@@ -42,6 +67,7 @@ function mixed(colouring, { name, module, flags }) {
 /** What the colours of a colouring are called, for the legend. */
 export function legendOf(colouring) {
   const one = (name, flags, of = 'f') => [name, colourOf('kind', { name: of, module: '', flags })]
+  if (colouring === 'found') return [...WAYS, SEVERAL, UNTOLD]
   if (colouring !== 'kind') return []
   return [
     one('kernel', KERNEL),

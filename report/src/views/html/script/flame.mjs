@@ -2,7 +2,7 @@
 
 import { share, phrase } from './amounts.mjs'
 import { boxAt } from './boxes.mjs'
-import { colourOf } from './colours.mjs'
+import { colourOf, foundBy, wayOf } from './colours.mjs'
 import { element } from './element.mjs'
 import { fitted } from './names.mjs'
 import { LINE, Surface, ink } from './surface.mjs'
@@ -115,11 +115,11 @@ export class Flame {
   }
 
   drawBox(pen, { node, level, y, left, right, start, scale }, colours) {
-    const { tree, about, found, colouring, paint } = this.data
+    const { tree, about, found, paint } = this.data
     const group = tree.labels[node]
     const one = about(group)
     const isFound = found?.(group)
-    const { colour, part = 1, mark = '' } = paint?.(node) ?? { colour: isFound ? colours.found : colourOf(colouring, one) }
+    const { colour, part = 1, mark = '' } = paint?.(node) ?? { colour: isFound ? colours.found : this.colour(node, one) }
     const width = Math.max(0.5, right - left - 0.5)
     pen.globalAlpha = this.zoomed && level < this.zoomed.level ? 0.5 : 1
     let end = right
@@ -143,6 +143,11 @@ export class Flame {
       pen.lineWidth = 2
       pen.strokeRect(left + 1, y + 1, Math.max(1, width - 2), LINE - 3)
     }
+  }
+
+  colour(node, one) {
+    const { tree, colouring } = this.data
+    return colouring === 'found' ? wayOf(tree.found[node])[1] : colourOf(colouring, one)
   }
 
   /** The box at a place of the canvas. */
@@ -174,7 +179,9 @@ export class Flame {
     const where = module ? ` [${module}]` : ''
     const own = tree.own[box.node]
     const ownText = own && own !== weight ? `, ${share(own, all)} in itself` : ''
-    return this.told(`${name}${where}: ${phrase(weight, unit)}, ${share(weight, all)}${ownText}`)
+    const way = foundBy(tree.found[box.node])
+    const found = way ? `; found by ${way}` : ''
+    return this.told(`${name}${where}: ${phrase(weight, unit)}, ${share(weight, all)}${ownText}${found}`)
   }
 
   hover(event) {

@@ -11,7 +11,7 @@ export const LEVELS_MAX = 128
  * how long a sample stands for, at most.
  */
 export function chart(profile, { seen, counts, groups }, task, { range: [from, to], slots, period }) {
-  const { times, tasks, stacks, weights, parents, frames } = profile
+  const { times, tasks, stacks, weights, parents, frames, found } = profile
   const isWait = isTime(profile)
   const slot = Math.max(1, (to - from) / slots)
   const boxes = []
@@ -35,16 +35,17 @@ export function chart(profile, { seen, counts, groups }, task, { range: [from, t
     if (start > until + slot) close(0)
     const path = []
     for (let node = stacks[sample]; node > 0; node = parents[node]) {
-      if (seen[frames[node]]) path.push(groups[frames[node]])
+      if (seen[frames[node]]) path.push([groups[frames[node]], found[node]])
     }
     path.reverse()
     let level = 0
-    while (level < open.length && level < path.length && open[level].group === path[level]) level++
+    while (level < open.length && level < path.length && open[level].group === path[level][0]) level++
     for (const box of open) box.to = start
     close(level)
     for (const box of open) box.to = end
     for (; level < Math.min(path.length, LEVELS_MAX); level++) {
-      open.push({ group: path[level], level, from: start, to: end })
+      const [group, ways] = path[level]
+      open.push({ group, level, from: start, to: end, found: ways })
       boxes.push(open[level])
     }
     until = end

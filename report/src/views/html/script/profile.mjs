@@ -9,7 +9,7 @@ export const UNKNOWN = 4
 /** It stands for no code: a process, a thread, a stack without frames. */
 export const MADE = 8
 
-const VERSION = 1
+const VERSION = 2
 
 /** Reads both parts, as base64 text. */
 export async function decode(tables, samples) {
@@ -26,15 +26,19 @@ function readTables(columns) {
   const labels = { names, modules, files, lines, flags, count: names.length }
   const distances = columns.column(Uint32Array)
   const called = columns.column(Uint32Array)
+  const ways = columns.column(Uint8Array)
   // The root stands before all others, and has no label.
   const parents = new Uint32Array(distances.length + 1)
   const frames = new Int32Array(distances.length + 1)
   frames[0] = -1
+  // Of each stack, bits for how its innermost frame was found.
+  const found = new Uint8Array(distances.length + 1)
+  found.set(ways, 1)
   distances.forEach((distance, index) => {
     parents[index + 1] = index + 1 - distance
     frames[index + 1] = called[index]
   })
-  return { about, texts, labels, parents, frames }
+  return { about, texts, labels, parents, frames, found }
 }
 
 function readSamples(columns) {

@@ -2,7 +2,7 @@
 // names it.
 
 import { moment, duration } from './amounts.mjs'
-import { colourOf } from './colours.mjs'
+import { colourOf, wayOf } from './colours.mjs'
 import { element } from './element.mjs'
 import { chart, usualPeriod } from './moments.mjs'
 import { fitted } from './names.mjs'
@@ -70,12 +70,13 @@ export class TimeChart {
   drawLane(pen, { boxes, top }) {
     const { model, range } = this
     const scale = this.surface.width / (range[1] - range[0])
-    for (const { group, level, from, to } of boxes) {
+    for (const { group, level, from, to, found } of boxes) {
       const left = Math.max(0, (from - range[0]) * scale)
       const right = Math.min(this.surface.width, (to - range[0]) * scale)
       const y = (top + 1 + level) * LINE
       const one = model.about(group)
-      pen.fillStyle = colourOf(model.look.colour, one)
+      const { colour } = model.look
+      pen.fillStyle = colour === 'found' ? wayOf(found)[1] : colourOf(colour, one)
       pen.fillRect(left, y, Math.max(0.7, right - left - 0.3), LINE - 1)
       const text = fitted(one.name, Math.floor((right - left - 6) / this.surface.letter))
       if (!text) continue
