@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { MISSING, launch, opened as open } from './browser.mjs'
-import { OUT, ROOT, recordings, stacks, sum, uniprof } from './uniprof.mjs'
+import { OUT, ROOT, folded, recordings, sorted, stacks, sum, uniprof } from './uniprof.mjs'
 
 const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
 
@@ -213,6 +213,26 @@ describe('page', { skip: MISSING }, () => {
       await page.close()
     })
 
+    test(`${name}: what is selected can be saved for speedscope`, async () => {
+      const { page, events } = await open(browser.context, file(name))
+      await page.locator('.track').nth(1).click()
+      await page.waitForFunction(() => /--vcpu/.test(document.querySelector('.selected code').textContent))
+      const flags = await flagsOf(page)
+      const waiting = page.waitForEvent('download')
+      await page.getByRole('button', { name: 'Save for speedscope' }).click()
+      const saved = await waiting
+      strictEqual(saved.suggestedFilename(), 'selection.speedscope.json')
+      const { shared, profiles } = JSON.parse(readFileSync(await saved.path(), 'utf8'))
+      const found = new Map()
+      profiles[0].samples.forEach((frames, at) => {
+        const stack = folded(frames.map(frame => shared.frames[frame].name))
+        found.set(stack, (found.get(stack) ?? 0) + profiles[0].weights[at])
+      })
+      deepStrictEqual(sorted(found), sorted(stacks(recording, '--processes', 'apart', ...flags)))
+      deepStrictEqual(events.errors, [])
+      await page.close()
+    })
+
     test(`${name}: keys alone go through tabs and the tree of calls`, async () => {
       const { page, events } = await open(browser.context, file(name))
       await page.locator('#tab-functions').focus()
@@ -280,6 +300,14 @@ describe('page', { skip: MISSING }, () => {
           const wide = await page.evaluate(() => document.documentElement.scrollWidth)
           ok(wide <= width, `${tab}: ${wide} pixels of ${width}`)
         }
+        // The bar that stays covers one line of what is scrolled, however narrow the window.
+        const bar = await page.locator('nav').boundingBox()
+        ok(bar.height < 56, `the bar has ${bar.height} pixels`)
+        await page.locator('#find').fill('a')
+        await page.waitForFunction(() => document.querySelector('#matches').textContent)
+        const matches = await page.locator('#matches').boundingBox()
+        ok(matches.x >= 0 && matches.x + matches.width <= width, `${matches.x} and ${matches.width} of ${width}`)
+        await page.screenshot({ path: join(OUT, `${name}-page-${form}-search.png`) })
         deepStrictEqual(events.errors, [])
         await page.close()
       })
