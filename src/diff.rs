@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::html::{self, PageOptions, Samples};
 use uniprof_report::diff::{
-    Diff, DiffOptions, Rule, RuleVerdict, diff, json, markdown, table, workflow,
+    CallDiff, Comparable, Diff, DiffOptions, Rule, RuleVerdict, calls, comparable, diff,
+    diff_calls, json, markdown, table, workflow,
 };
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Profile, Sampled};
-use uniprof_report::recording::Recording;
+use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::text::printable;
 use uniprof_report::views::caption;
 use uniprof_report::views::flame::FlameOptions;
@@ -35,7 +36,10 @@ Examples:
 A change is certain if it is larger than --min-change in all likelihood: of all changes that are \
 called certain, at most --false-discoveries are not. Its interval has the confidence of that test, \
 and leaves out 0; the intervals of other changes have 95 %, each for itself. The table, JSON and \
-`--fail-if any` go by this one list; --paths adds call paths, which are judged apart.")]
+`--fail-if any` go by this one list; --paths adds call paths, which are judged apart.
+
+Of recordings that hold calls of traces (uniprof import), the time per call and the calls a second of each function \
+are compared, apart, and what most functions changed by together is told once.")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
     #[arg(value_name = "A", add = recordings())]
@@ -68,12 +72,16 @@ pub struct Args {
     /// Compare call paths too
     #[arg(long)]
     paths: bool,
+    /// Calls of traces, where the recordings hold samples as well
+    #[arg(long, conflicts_with_all = ["paths", "off_cpu"])]
+    calls: bool,
     /// Lines of the table; 0 for all
     #[arg(long, value_name = "N", default_value_t = 30)]
     rows: usize,
-    /// Least change of a share worth telling: one is certain if it is certainly larger
-    #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "0.05%")]
-    min_change: f64,
+    /// Least change worth telling: one is certain if it is certainly larger [default: 0.05% of all samples; of calls,
+    /// 1% of the time per call, or of the calls a second]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    min_change: Option<f64>,
     /// Most false discoveries among the changes called certain
     #[arg(long, value_name = "SHARE", value_parser = parse_share, default_value = "5%")]
     false_discoveries: f64,
@@ -83,79 +91,175 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    let is_page_alone = args.html.as_deref() == Some(Path::new("-"));
-    if args.json && is_page_alone {
+    if args.json && args.is_page_alone() {
         bail!("--json and --html=- would both go to standard output; name a file: --html=FILE");
     }
     let library = args.selecting.images.library()?;
     let (a, b) = (open_all(&args.a, &library)?, open_all(&args.b, &library)?);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
-    let options = DiffOptions {
+    let holds = match args.calls {
+        true => Comparable::Calls,
+        false => comparable(a.iter().chain(&b).copied()),
+    };
+    let of_calls = match holds {
+        Comparable::Samples => false,
+        Comparable::Calls => true,
+        Comparable::Neither { samples, calls } => {
+            let name = |number: usize| a.iter().chain(&b).nth(number).map_or("", |one| one.name());
+            bail!(
+                "{} holds samples and {} calls of a trace, and the two can't be compared: record both sides in the \
+                 same way, or import a trace of each",
+                name(samples),
+                name(calls)
+            );
+        }
+    };
+    let mut options = DiffOptions {
         gather: args.selecting.options(1),
         false_discoveries: args.false_discoveries,
-        least_change: args.min_change,
         identify: args.selecting.identify,
         ..DiffOptions::default()
     };
-    let progress = Progress::new();
-    let tell = |done, total| progress.tell(done, total);
-    let mut samples = Samples::default();
-    let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
-    let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
-    let found = diff(&a, &b, &library, &options, &tell, each);
-    match args.json {
-        true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
-        false if is_page_alone => {}
-        false => {
-            let options = table::TableOptions {
-                rows: args.rows,
-                paths: args.paths,
-                screen: args.showing.screen(),
-            };
-            let write = match args.format {
-                FormFlag::Text => table::write,
-                FormFlag::Markdown => markdown::write,
-                FormFlag::Github => workflow::write,
-            };
-            args.showing.write(|out| write(&found, options, out))?;
-        }
+    options.least_change = args.min_change.unwrap_or(match of_calls {
+        true => LEAST_OF_CALLS,
+        false => options.least_change,
+    });
+    let compared = Compared {
+        a,
+        b,
+        library,
+        options,
+    };
+    match of_calls {
+        true => compared.calls(&args),
+        false => compared.samples(&args),
     }
-    if let Some(path) = &args.flame {
-        draw(&found, path)?;
-    }
-    if let Some(path) = &args.html {
-        let options = PageOptions {
-            paths: args.paths,
-            chosen: args.selecting.flags().join(" "),
-        };
-        write_to(path, |out| {
-            html::write(&found, [&a, &b], samples, &options, out)
-        })?;
-        if !is_page_alone {
-            inform(&format!("{} written", path.display()));
-        }
-    }
-    let mut outcome =
-        Outcome::lossy_if(found.accounts.iter().any(|account| account.is_incomplete()));
-    let mut missing = None;
-    for rule in &args.fail_if {
-        match rule.verdict(&found) {
-            RuleVerdict::Passed(how) => inform(&how),
-            RuleVerdict::Broken(why) => {
-                say(&why);
-                if args.format == FormFlag::Github {
-                    write_to_stdout(|out| annotate(Level::Error, &why, out))?;
-                }
-                outcome = Outcome::Lossy;
+}
+
+/// Least change of the time per call, or of calls a second, that is worth telling.
+const LEAST_OF_CALLS: f64 = 0.01;
+
+/// Both sides, and what to compare.
+struct Compared<'r> {
+    a: Vec<&'r Recording>,
+    b: Vec<&'r Recording>,
+    library: Library,
+    options: DiffOptions,
+}
+
+impl Compared<'_> {
+    fn samples(self, args: &Args) -> anyhow::Result<Outcome> {
+        let progress = Progress::new();
+        let tell = |done, total| progress.tell(done, total);
+        let mut samples = Samples::default();
+        let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
+        let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
+        let found = diff(&self.a, &self.b, &self.library, &self.options, &tell, each);
+        match args.json {
+            true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
+            false if args.is_page_alone() => {}
+            false => {
+                let write = match args.format {
+                    FormFlag::Text => table::write,
+                    FormFlag::Markdown => markdown::write,
+                    FormFlag::Github => workflow::write,
+                };
+                args.showing
+                    .write(|out| write(&found, args.table_options(), out))?;
             }
-            RuleVerdict::Missing(why) if args.allow_missing => say(&why),
-            RuleVerdict::Missing(why) => missing = Some(why),
+        }
+        if let Some(path) = &args.flame {
+            draw(&found, path)?;
+        }
+        if let Some(path) = &args.html {
+            let options = PageOptions {
+                paths: args.paths,
+                chosen: args.selecting.flags().join(" "),
+            };
+            write_to(path, |out| {
+                html::write(&found, [&self.a, &self.b], samples, &options, out)
+            })?;
+            if !args.is_page_alone() {
+                inform(&format!("{} written", path.display()));
+            }
+        }
+        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
+        args.apply_rules(is_incomplete, |rule| Ok(rule.verdict(&found)))
+    }
+
+    fn calls(mut self, args: &Args) -> anyhow::Result<Outcome> {
+        let refused = [("--paths", args.paths), ("--html", args.html.is_some())];
+        if let Some((flag, _)) = refused.iter().find(|(_, is_given)| *is_given) {
+            bail!(
+                "{flag} is of shares of samples, and these are calls of traces: see the table, --json or --flame"
+            );
+        }
+        let progress = Progress::new();
+        let tell = |done, total| progress.tell(done, total);
+        let found: CallDiff = diff_calls(&self.a, &self.b, &self.library, &self.options, &tell);
+        match args.json {
+            true => write_to_stdout(|out| calls::json::write(&found, out))?,
+            false => {
+                let write = match args.format {
+                    FormFlag::Text => calls::table::write,
+                    FormFlag::Markdown => calls::forms::write_markdown,
+                    FormFlag::Github => calls::forms::write_annotations,
+                };
+                args.showing
+                    .write(|out| write(&found, args.table_options(), out))?;
+            }
+        }
+        if let Some(path) = &args.flame {
+            self.options.gather.filter.unit = Some(Unit::Calls);
+            let whole = diff(&self.a, &self.b, &self.library, &self.options, &tell, None);
+            draw(&whole, path)?;
+        }
+        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
+        args.apply_rules(is_incomplete, |rule| rule.verdict_of_calls(&found))
+    }
+}
+
+impl Args {
+    /// Whether the page takes the table's place on standard output.
+    fn is_page_alone(&self) -> bool {
+        self.html.as_deref() == Some(Path::new("-"))
+    }
+
+    fn table_options(&self) -> table::TableOptions {
+        table::TableOptions {
+            rows: self.rows,
+            paths: self.paths,
+            screen: self.showing.screen(),
         }
     }
-    if let Some(why) = missing {
-        bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
+
+    /// The outcome by the rules of `--fail-if`.
+    fn apply_rules(
+        &self,
+        is_incomplete: bool,
+        verdict: impl Fn(&Rule) -> Result<RuleVerdict, String>,
+    ) -> anyhow::Result<Outcome> {
+        let mut outcome = Outcome::lossy_if(is_incomplete);
+        let mut missing = None;
+        for rule in &self.fail_if {
+            match verdict(rule).map_err(|why| anyhow!(why))? {
+                RuleVerdict::Passed(how) => inform(&how),
+                RuleVerdict::Broken(why) => {
+                    say(&why);
+                    if self.format == FormFlag::Github {
+                        write_to_stdout(|out| annotate(Level::Error, &why, out))?;
+                    }
+                    outcome = Outcome::Lossy;
+                }
+                RuleVerdict::Missing(why) if self.allow_missing => say(&why),
+                RuleVerdict::Missing(why) => missing = Some(why),
+            }
+        }
+        if let Some(why) = missing {
+            bail!("{why}; is it spelt as in the table? --allow-missing lets the rule pass");
+        }
+        Ok(outcome)
     }
-    Ok(outcome)
 }
 
 fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {

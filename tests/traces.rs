@@ -342,3 +342,36 @@ fn a_page_of_bars_allows_its_own_style_and_no_script() {
         )));
     }
 }
+
+#[test]
+fn calls_are_compared_with_calls_and_never_with_samples() {
+    let dump = import("nanos-ftrace-1cpu");
+    let trace = dump.recording.to_str().unwrap();
+    let told = run(&mut uniprof(&["diff", trace, trace]));
+    assert!(told.contains("No change is certain."), "{told}");
+    assert!(told.contains("there are no calls a second"), "{told}");
+    // What has time: its picture and its rules.
+    let flame = dump.folder.path().join("diff.svg");
+    let flame = format!("--flame={}", flame.display());
+    let rule = [
+        "--fail-if",
+        "any>+1%",
+        "--fail-if",
+        "syscall_handler>+1%",
+        &flame,
+    ];
+    run(uniprof(&["diff", trace, trace]).args(rule));
+    let refused = |words: &[&str]| {
+        let output = uniprof(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let samples = in_repository("corpus/calls.uprof");
+    let why = refused(&["diff", samples.to_str().unwrap(), trace]);
+    assert!(why.contains("calls.uprof holds samples and"), "{why}");
+    assert!(why.contains("record both sides in the same way"), "{why}");
+    let why = refused(&["diff", trace, trace, "--paths"]);
+    assert!(why.contains("--paths is of shares of samples"), "{why}");
+    let why = refused(&["diff", trace, trace, "--fail-if", "any>+1pp"]);
+    assert!(why.contains("points are of shares of samples"), "{why}");
+}

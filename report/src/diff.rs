@@ -5,7 +5,7 @@
 //! within runs (`spread`) and between them (`runs`, `load`), and combined into one distribution (`estimate`). Because
 //! many functions are tested (`questions`, `overlap`), the rate of false discoveries is limited, and a share that
 //! changes only because another function's did is not called a change (`verdict`, `tally`). `plan` says how many
-//! recordings it takes to see more.
+//! recordings it takes to see more. Of traces, time per call and calls a second are compared instead (`calls`).
 
 mod modules;
 mod matching;
@@ -21,15 +21,17 @@ mod overlap;
 mod questions;
 mod plan;
 mod verdict;
-mod rule;
 mod notes;
+pub mod table;
+pub mod calls;
+mod rule;
 pub mod flame;
 pub mod json;
-pub mod table;
 pub mod markdown;
 pub mod html;
 pub mod workflow;
 
+pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;

@@ -5,9 +5,11 @@
     compare.py strace LOG DUMP         calls and errors of each system call
     compare.py graph TEXT DUMP         calls and the sum of lengths of each function
     compare.py functions TEXT DUMP     entries of each function
+    compare.py changed JSON            what `uniprof diff` says of changed.c compiled both ways
 """
 
 import collections
+import json
 import re
 import sys
 
@@ -131,5 +133,22 @@ def functions(text, dump):
     equal("entries", +calls, +found)
 
 
+def changed(found):
+    told = json.load(open(found))
+    certain = {(change["name"], change["of"]): change["apart"] for change in told["changes"] if change["certain"]}
+    if set(certain) != {("slow", "self"), ("often", "calls")}:
+        sys.exit(f"slow takes longer and often is called more often; certain are {certain}")
+    of = {(change["name"], change["of"]): change for change in told["changes"]}
+    # Exact, whatever the machine does: how often each is called of all calls.
+    for name, factor in [("slow", 1), ("parse", 1), ("hash", 1), ("often", 3)]:
+        if abs(of[name, "calls"]["apart"] + 1 - factor) > 0.01:
+            sys.exit(f"{name} is called {factor} times as often, not {of[name, 'calls']['apart'] + 1}")
+    low, high = of["slow", "self"]["interval"]
+    if not low <= 8 - 1 <= high:
+        sys.exit(f"slow takes 8 times as long, not between {low + 1} and {high + 1} times")
+    print(f"changes: {certain}")
+
+
 if __name__ == "__main__":
-    {"uftrace": uftrace, "strace": strace, "graph": graph, "functions": functions}[sys.argv[1]](*sys.argv[2:])
+    {"uftrace": uftrace, "strace": strace, "graph": graph, "functions": functions,
+     "changed": changed}[sys.argv[1]](*sys.argv[2:])

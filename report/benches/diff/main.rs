@@ -1,17 +1,22 @@
 //! How good the diff's statistics are on simulated recordings, whose truth is known: false alarms,
-//! coverage of its intervals, power, and whether its plans hold.
+//! coverage of its intervals, power, and whether its plans hold; of samples, and of calls.
 //!
-//! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides.
-//! `benches/diff.py` does the like with real recordings.
+//! `cargo bench -p uniprof-report --bench diff` prints them with their limits, of 200 pairs of sides; with `-- calls`,
+//! those of calls alone. `benches/diff.py` does the like with real recordings.
 
+mod calls;
 mod simulated;
 
 const PAIRS: u64 = 200;
 
 fn main() {
     // `cargo test --benches` runs this too: one pair shows that it works.
-    let is_bench = std::env::args().any(|flag| flag == "--bench");
-    simulated::judge_all(if is_bench { PAIRS } else { 1 });
+    let has = |wanted: &str| std::env::args().any(|flag| flag == wanted);
+    let pairs = if has("--bench") { PAIRS } else { 1 };
+    if !has("calls") {
+        simulated::judge_all(pairs);
+    }
+    calls::judge_all(pairs);
 }
 
 /// A part of a whole in percent.

@@ -64,7 +64,7 @@ impl Estimate {
     }
 
     /// The probability of an error of at least this size, in either direction.
-    fn beyond(&self, distance: f64) -> f64 {
+    pub(super) fn beyond(&self, distance: f64) -> f64 {
         let parts = self.chances.iter().zip(&self.errors);
         let parts = parts.filter(|(chance, _)| **chance > 0.0);
         let beyond = |(chance, error): (&f64, &f64)| match *error > 0.0 {

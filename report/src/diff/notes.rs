@@ -102,8 +102,9 @@ pub(super) fn warnings(
             true => account.counted as f64 / account.seconds,
             false => 0.0,
         });
-    if is_timed && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
-        let unit = accounts[0].unit;
+    let unit = accounts[0].unit;
+    // Of calls, the rates are compared.
+    if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {
         let [in_a, in_b] = [rate_a, rate_b].map(|rate| match unit {
             Unit::Samples => format!("{rate:.1}"),
             Unit::OffCpu | Unit::Calls => duration(rate as u64),

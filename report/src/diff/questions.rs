@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const LARGEST: f64 = 3.0;
 /// The part of the error rate that is used. The rest is reserved for what the model of runs leaves out: variances are
 /// estimated from a few runs, and some functions alternate.
-const GIVEN: f64 = 0.6;
+pub(super) const GIVEN: f64 = 0.6;
 /// The part of the probability of error that all have by how much they can change.
 const FOR_ALL: f64 = 0.1;
 
@@ -81,7 +81,7 @@ fn stacks(series: &Series, questions: &[Vec<usize>]) -> Vec<Stack> {
 }
 
 /// A share's part of the error rate, by how much it can change.
-struct Weights {
+pub(super) struct Weights {
     largest: f64,
     /// How strict they are: the c of Roeder and Wasserman.
     strict: f64,
@@ -91,7 +91,7 @@ struct Weights {
 }
 
 impl Weights {
-    fn new(leeways: &[f64], error_rate: f64) -> Weights {
+    pub(super) fn new(leeways: &[f64], error_rate: f64) -> Weights {
         let largest = leeways.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let mut weights = Weights {
             largest,
@@ -117,7 +117,7 @@ impl Weights {
         student::above(errors / 2.0 + self.strict / errors, 1e6)
     }
 
-    fn of(&self, leeway: f64) -> f64 {
+    pub(super) fn of(&self, leeway: f64) -> f64 {
         let part = (1.0 - FOR_ALL) * self.tail(leeway) / self.sum;
         (part + FOR_ALL * leeway / self.leeways).min(1.0)
     }

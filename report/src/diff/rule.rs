@@ -1,6 +1,7 @@
 //! `--fail-if`: a change that must not happen, such as `netfront_rx>+5%` or `any>+2%`.
 
 use super::Diff;
+use super::calls::{CallChange, CallDiff, percent};
 use super::series::Counted;
 use super::verdict::Change;
 
@@ -101,6 +102,66 @@ impl Rule {
             self.text,
             change.unwrap_or_default()
         ))
+    }
+
+    /// The result for calls: of a function's time per call, its own and with what it calls, and of how often it is
+    /// called, none may change so.
+    ///
+    /// # Errors
+    /// What is wrong with a rule about points, which calls don't have.
+    pub fn verdict_of_calls(&self, diff: &CallDiff) -> Result<RuleVerdict, String> {
+        if self.unit == Unit::Points {
+            return Err(format!(
+                "{}: points are of shares of samples; of calls, write a part of the time per call or of the calls a \
+                 second, as in 'walk>+5%'",
+                self.text
+            ));
+        }
+        if let Some(wanted) = &self.function
+            && !diff.series.functions.iter().any(|it| it.name == *wanted)
+        {
+            return Ok(RuleVerdict::Missing(format!(
+                "{}: neither side has a function that is called {wanted}",
+                self.text
+            )));
+        }
+        let asked = |change: &&CallChange| match &self.function {
+            Some(wanted) => diff.name(change) == wanted,
+            None => change.certain,
+        };
+        let interval = |change: &CallChange| match self.function {
+            Some(_) => change.interval_with(diff.options.confidence),
+            None => change.interval(),
+        };
+        let describe = |change: &CallChange| {
+            let (low, high) = interval(change);
+            let (name, of) = (diff.name(change), change.of.name());
+            format!(
+                "{name} ({of}): {}; apart from what most functions changed by, between {} and {}",
+                percent(change.relative()),
+                percent(low),
+                percent(high)
+            )
+        };
+        let is_broken = |change: &&CallChange| match (interval(change), self.grows) {
+            ((low, _), true) => low > self.by && change.relative() > self.by,
+            ((_, high), false) => high < -self.by && change.relative() < -self.by,
+        };
+        let changes = || diff.verdicts.changes.iter().filter(asked);
+        if let Some(broken) = changes().find(is_broken) {
+            let change = describe(broken);
+            return Ok(RuleVerdict::Broken(format!(
+                "{} is broken by {change}",
+                self.text
+            )));
+        }
+        let judged = self.function.as_ref().and_then(|_| changes().next());
+        let judged = judged.map(|change| format!(": {}", describe(change)));
+        let judged = judged.unwrap_or_default();
+        Ok(RuleVerdict::Passed(format!(
+            "{} is kept{judged}",
+            self.text
+        )))
     }
 
     /// A change in words.

@@ -93,17 +93,31 @@ impl Runs {
             let shares = shares(tally, item, scale);
             seen.push(Seen::new(within, known.leeway, &shares, &load));
         }
+        let leverage = weights.iter().flatten().map(|weight| weight * weight).sum();
+        Runs::learned(within, &seen, known, (degrees, leverage), length, &load)
+    }
+
+    /// What `seen` says of items whose differences have these variances within runs. `degrees` and `leverage` are of
+    /// the recordings: how many there are beyond one a side, and one over each side's.
+    pub(super) fn learned(
+        within: Vec<f64>,
+        seen: &[Seen],
+        known: &[Known],
+        (degrees, leverage): (usize, f64),
+        length: usize,
+        load: &Load,
+    ) -> Runs {
         let mut runs = Runs {
             parts: BEFORE,
             length,
             chances: vec![BEFORE; known.len()],
             within,
             shifts: vec![Shift::default(); known.len()],
-            leverage: weights.iter().flatten().map(|weight| weight * weight).sum(),
+            leverage,
             is_measured: degrees > 0,
         };
         if degrees > 0 {
-            runs.learn(&seen, known, degrees as f64, &load);
+            runs.learn(seen, known, degrees as f64, load);
         }
         runs
     }

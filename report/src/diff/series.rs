@@ -165,7 +165,7 @@ pub(super) fn gather(
 }
 
 /// The block of a time in `window`, both in nanoseconds since the recording began.
-fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
+pub(super) fn block_of(since_ns: u64, window: &Range<u64>) -> usize {
     let into_ns = u128::from(since_ns.saturating_sub(window.start));
     let block = into_ns * BLOCKS as u128 / u128::from(window.end - window.start);
     (block as usize).min(BLOCKS - 1)
@@ -204,7 +204,7 @@ fn mean(accounts: &[Account; 2]) -> f64 {
 }
 
 /// The images and the programs of a side.
-fn images(side: &[&Recording]) -> Images {
+pub(super) fn images(side: &[&Recording]) -> Images {
     let mut images = Images::default();
     for recording in side {
         for module in recording.spaces().modules() {

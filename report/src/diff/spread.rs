@@ -9,12 +9,12 @@ use super::series::BLOCKS;
 use super::tally::{Run, Tally};
 
 /// Lengths of blocks to try, in blocks of the series.
-const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
+pub(super) const JOINED: [usize; 6] = [1, 2, 4, 6, 8, 12];
 /// The number of shares that determine the length: those of the largest functions.
-const LOOKED_AT: usize = 12;
+pub(super) const LOOKED_AT: usize = 12;
 /// The smallest variance that is used, as a part of that of independent samples. Regular samples of parts that follow
 /// each other vary less than independent ones.
-const LEAST_EFFECT: f64 = 0.3;
+pub(super) const LEAST_EFFECT: f64 = 0.3;
 
 /// The variance of an item's share of a run: of `run.count(item) / run.total()`. `independent` is what it would be
 /// with independent samples.
@@ -72,7 +72,7 @@ fn joined_shares(run: &Run, item: usize, length: usize) -> Vec<f64> {
 }
 
 /// The correlation of each value with the next; `None` if the values are constant.
-fn neighbours(values: &[f64]) -> Option<f64> {
+pub(super) fn neighbours(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let spread: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();

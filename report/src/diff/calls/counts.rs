@@ -1,0 +1,259 @@
+//! Calls by function and block. Blocks are of time where all recordings tell when calls began, and of as many calls
+//! each where one has only their order: nothing is known of calls a second there, but of how many of all they are.
+
+use crate::diff::DiffOptions;
+use crate::diff::matching::{Match, Matching};
+use crate::diff::series::{BLOCKS, block_of, images};
+use crate::images::library::Library;
+use crate::profile::gather::{self, By, Options, Sampled};
+use crate::profile::{LabelId, Profile};
+use crate::recording::account::Account;
+use crate::recording::unit::{Unit, Weight};
+use crate::recording::{Recording, SpanCounts};
+use std::collections::BTreeMap;
+use uprof::{Span, State};
+
+/// What blocks are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Blocks {
+    /// As long as each other.
+    #[default]
+    Time,
+    /// Of as many calls as each other: not all recordings have times.
+    Order,
+}
+
+/// What is compared of a function's calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// What a call took itself.
+    Own,
+    /// What it took with all that it called.
+    Total,
+    /// How many there were in a second; of recordings without times, of a thousand calls.
+    Rate,
+}
+
+impl Measure {
+    /// One word for tables.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Measure::Own => "self",
+            Measure::Total => "total",
+            Measure::Rate => "calls",
+        }
+    }
+}
+
+/// Calls of a function in a block of a recording.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CallCell {
+    /// How many began.
+    pub calls: f64,
+    /// Those whose length is known.
+    pub ended: f64,
+    /// What those took themselves, in nanoseconds.
+    pub own_ns: f64,
+    /// The same with what they called.
+    pub total_ns: f64,
+    /// Squares of what each took itself.
+    pub own_squares: f64,
+    /// Squares of their lengths.
+    pub total_squares: f64,
+}
+
+impl CallCell {
+    /// Adds a call.
+    pub fn add(&mut self, own_ns: u64, length_ns: Option<u64>) {
+        self.calls += 1.0;
+        let Some(length_ns) = length_ns else { return };
+        let (own, total) = (own_ns as f64, length_ns as f64);
+        self.ended += 1.0;
+        self.own_ns += own;
+        self.total_ns += total;
+        self.own_squares += own * own;
+        self.total_squares += total * total;
+    }
+}
+
+/// Calls of a recording.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CallRun {
+    /// What rates are told for, by block: seconds, or thousands of calls.
+    pub blocks: Vec<f64>,
+    /// Calls of all functions, by block.
+    pub calls: Vec<f64>,
+    /// By function, then by block.
+    pub functions: BTreeMap<u32, BTreeMap<usize, CallCell>>,
+}
+
+/// Calls of both sides.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CallSeries {
+    /// What blocks are.
+    pub by: Blocks,
+    /// Functions of both sides.
+    pub functions: Vec<Match>,
+    /// Recordings of A and of B.
+    pub sides: [Vec<CallRun>; 2],
+}
+
+/// Counts of one recording while they are gathered.
+#[derive(Default)]
+struct Gathered {
+    cells: BTreeMap<(LabelId, usize), CallCell>,
+    /// Calls that count, by block.
+    blocks: Vec<f64>,
+    weight: Weight,
+    unended: u64,
+    untimed: u64,
+}
+
+/// Counts both sides, and says what the counts rest on.
+pub(super) fn gather(
+    a: &[&Recording],
+    b: &[&Recording],
+    library: &Library,
+    options: &DiffOptions,
+    progress: &dyn Fn(u64, u64),
+) -> (CallSeries, [Account; 2], Vec<String>) {
+    let all: Vec<&Recording> = a.iter().chain(b).copied().collect();
+    let by = match all.iter().all(|one| one.is_timed()) {
+        true => Blocks::Time,
+        false => Blocks::Order,
+    };
+    let filter = &options.gather.filter;
+    let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();
+    let calls = |one: &&Recording| match by {
+        Blocks::Time => 0,
+        Blocks::Order => SpanCounts::of(one).spans,
+    };
+    let calls: Vec<u64> = all.iter().map(calls).collect();
+    let mut runs: Vec<Gathered> = Vec::new();
+    runs.resize_with(all.len(), || Gathered {
+        blocks: vec![0.0; BLOCKS],
+        ..Gathered::default()
+    });
+    let mut take = |sampled: &Sampled, _: &Profile| {
+        let (Some(run), Some(call)) = (runs.get_mut(sampled.recording), sampled.call) else {
+            return;
+        };
+        let window = &windows[sampled.recording];
+        let block = match (by, call.start_ns) {
+            (Blocks::Time, Some(since_ns)) => Some(block_of(since_ns, window)),
+            (Blocks::Time, None) => None,
+            // Calls come from the last to the first.
+            (Blocks::Order, _) => Some(place(run.weight.count, calls[sampled.recording])),
+        };
+        run.add(&call, block, sampled.weight);
+    };
+    let mut how = Options {
+        by: By::Function,
+        by_recording: false,
+        by_task: false,
+        ..options.gather.clone()
+    };
+    how.filter.unit = Some(Unit::Calls);
+    let profile = gather::gather(&all, library, &how, progress, Some(&mut take));
+    let mut warnings = profile.warnings.clone();
+    let untimed: u64 = runs.iter().map(|run| run.untimed).sum();
+    if untimed > 0 {
+        warnings.push(format!(
+            "{untimed} calls are left out, since the traces don't say when they began"
+        ));
+    }
+    let account = |side: &[&Recording], first| account_of(side, &runs[first..first + side.len()]);
+    let accounts = [account(a, 0), account(b, a.len())];
+    let matching = Matching::new(
+        &profile.labels,
+        &parts(&runs, a.len(), profile.labels.len()),
+        &[a, b].map(images),
+    );
+    let seconds = |number: usize| (windows[number].end - windows[number].start) as f64 / 1e9;
+    let mut done = runs.into_iter().enumerate().map(|(number, run)| {
+        let per = match by {
+            Blocks::Time => vec![seconds(number) / BLOCKS as f64; BLOCKS],
+            Blocks::Order => run.blocks.iter().map(|calls| calls / 1e3).collect(),
+        };
+        run.matched(&matching, per)
+    });
+    let in_a: Vec<CallRun> = done.by_ref().take(a.len()).collect();
+    let sides = [in_a, done.collect()];
+    let series = CallSeries {
+        by,
+        functions: matching.functions,
+        sides,
+    };
+    (series, accounts, warnings)
+}
+
+/// The block of a call, in order: so many of all came before it.
+fn place(before: u64, calls: u64) -> usize {
+    let block = u128::from(before) * BLOCKS as u128 / u128::from(calls.max(1));
+    (block as usize).min(BLOCKS - 1)
+}
+
+/// For each label, the parts of both sides' calls.
+fn parts(runs: &[Gathered], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
+    let mut parts = vec![[0.0; 2]; labels];
+    for (number, run) in runs.iter().enumerate() {
+        for ((label, _), cell) in &run.cells {
+            if let Some(part) = parts.get_mut(*label as usize) {
+                part[usize::from(number >= of_a)] += cell.calls / (run.weight.count.max(1) as f64);
+            }
+        }
+    }
+    parts
+}
+
+fn account_of(side: &[&Recording], runs: &[Gathered]) -> Account {
+    let mut account = Account {
+        unit: Unit::Calls,
+        ..Account::default()
+    };
+    side.iter().for_each(|one| account.add_recording(one));
+    for run in runs {
+        account.read = account.read.saturating_add(run.weight.count);
+        account.counted = account.counted.saturating_add(run.weight.amount);
+        account.unended = account.unended.saturating_add(run.unended);
+        let rows = account.counted_rows.entry(State::Running).or_default();
+        rows.add(run.weight);
+    }
+    account
+}
+
+impl Gathered {
+    fn add(&mut self, call: &Span<LabelId>, block: Option<usize>, weight: Weight) {
+        self.weight.add(weight);
+        self.unended += u64::from(call.length_ns.is_none());
+        let Some(block) = block else {
+            self.untimed += 1;
+            return;
+        };
+        self.blocks[block] += 1.0;
+        let cell = self.cells.entry((call.name, block)).or_default();
+        cell.add(weight.amount, call.length_ns);
+    }
+
+    fn matched(self, matching: &Matching, blocks: Vec<f64>) -> CallRun {
+        let mut run = CallRun {
+            blocks,
+            calls: self.blocks,
+            functions: BTreeMap::new(),
+        };
+        for ((label, block), cell) in self.cells {
+            let Some(function) = matching.function(label) else {
+                continue;
+            };
+            let of_function = run.functions.entry(function).or_default();
+            let sum: &mut CallCell = of_function.entry(block).or_default();
+            sum.calls += cell.calls;
+            sum.ended += cell.ended;
+            sum.own_ns += cell.own_ns;
+            sum.total_ns += cell.total_ns;
+            sum.own_squares += cell.own_squares;
+            sum.total_squares += cell.total_squares;
+        }
+        run
+    }
+}

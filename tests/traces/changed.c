@@ -1,0 +1,42 @@
+/* A program to compare with itself: with -DCHANGED, `slow` takes 8 times as long, so that it is told on a busy machine
+ * too, and `often` is called 3 times as often. */
+#include <stdio.h>
+
+#ifdef CHANGED
+#define LONGER 8
+#define TIMES 3
+#else
+#define LONGER 1
+#define TIMES 1
+#endif
+
+static volatile unsigned sum;
+
+#define WORK(name, rounds) \
+  __attribute__((noinline)) static void name(void) { \
+    for (unsigned i = 0; i < (rounds); i++) sum = sum * 3 + i; \
+  }
+
+WORK(slow, 2000 * LONGER)
+WORK(often, 2000)
+WORK(parse, 5000)
+WORK(hash, 3000)
+WORK(store, 4000)
+WORK(check, 2500)
+
+__attribute__((noinline)) static void request(void) {
+  parse();
+  hash();
+  check();
+  store();
+}
+
+int main(void) {
+  for (int round = 0; round < 6000; round++) {
+    request();
+    slow();
+    for (int i = 0; i < TIMES; i++) often();
+  }
+  printf("%u\n", sum);
+  return 0;
+}
