@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let selecting = &args.selection.selecting;
     let mut options = selecting.options(recordings.len());
     options.by_process = selecting.processes != Some(ProcessesFlag::Together);
-    if needs(Needs::Calls) {
+    if needs(Needs::Calls) || needs(Needs::EachCall) {
         options.filter.unit = Some(Unit::Calls);
         let counts = asked.iter().filter(|one| one.view.output == Output::Count);
         let counts = counts.filter_map(|one| one.function.parse().ok());
@@ -84,7 +84,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             .iter_mut()
             .for_each(|view| view.add(&recordings, sampled));
     };
-    let each: Option<&mut Each<'_>> = match needs(Needs::Samples) {
+    let each: Option<&mut Each<'_>> = match needs(Needs::Samples) || needs(Needs::EachCall) {
         true => Some(&mut take),
         false => None,
     };

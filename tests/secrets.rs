@@ -13,18 +13,21 @@ use uprof::cold::{
     TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, RawStack, Registers, Sample, Task, Writer};
+use uprof::{Arch, Frame, RawStack, Registers, Sample, Span, SpanKind, Task, Writer};
 
 /// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
-const KEPT: [&str; 5] = [
+const KEPT: [&str; 8] = [
     "kept-processor",
     "kept-thread",
     "app.js:1:2",
     "kept-module",
     "kept_function",
+    "kept_call",
+    "kept_syscall",
+    "kept_slice",
 ];
 /// Everything else that is planted.
-const SECRETS: [&str; 19] = [
+const SECRETS: [&str; 21] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
@@ -43,6 +46,8 @@ const SECRETS: [&str; 19] = [
     "secret-in-a-section",
     "inode=424242",
     "secret-script",
+    "secret-call-folder",
+    "secret-server",
     "SECRETST",
 ];
 /// What an output for others doesn't have without `--identify`.
@@ -55,6 +60,12 @@ const MAIN: Task = Task {
 const OTHER: Task = Task {
     space: 300,
     vcpu: 301,
+};
+
+/// Only makes calls.
+const CALLER: Task = Task {
+    space: 300,
+    vcpu: 302,
 };
 
 fn metadata() -> Metadata {
@@ -121,6 +132,31 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     Ok(())
 }
 
+/// Calls of each kind, of a thread that is in no sample as well.
+fn write_calls<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
+    let names = [
+        ("/secret-call-folder/kept_call", SpanKind::Function),
+        ("kept_syscall", SpanKind::Syscall),
+        ("GET https://secret-server/kept_slice", SpanKind::Slice),
+    ];
+    for (number, (name, kind)) in (0..).zip(names) {
+        for task in [OTHER, CALLER] {
+            writer.span(&Span {
+                name,
+                task,
+                cpu: Some(1),
+                start_ns: Some(3_000 + number * 1_000),
+                length_ns: Some(500),
+                depth: 0,
+                complete: true,
+                kind,
+                result: (kind == SpanKind::Syscall).then_some(-2),
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// A recording with all of it.
 fn write(path: &Path) -> std::io::Result<()> {
     let file = std::fs::File::create(path)?;
@@ -133,6 +169,7 @@ fn write(path: &Path) -> std::io::Result<()> {
         named(OTHER, "./sh secret-short"),
         named(OTHER, "env TOKEN=secret-long-thread-name"),
         named(OTHER, "kept-thread"),
+        named(CALLER, "/opt/secret-folder/kept-thread"),
     ])?;
     writer.modules(&[ModuleEvent {
         time_ns: 1_000,
@@ -161,6 +198,7 @@ fn write(path: &Path) -> std::io::Result<()> {
     });
     writer.image_part(&made, 1_000)?;
     write_samples(&mut writer)?;
+    write_calls(&mut writer)?;
     writer.finish(&End {
         time_ns: 300_000_000,
         reason: EndReason::TargetEnded,
@@ -211,6 +249,8 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
         dumped.clone(),
         uniprof(folder, &["info", "r.uprof"]),
         uniprof(folder, &["report", "--html=-", "--identify", "r.uprof"]),
+        uniprof(folder, &["report", "--calls", "--identify", "r.uprof"]),
+        uniprof(folder, &["report", "--listing", "--identify", "r.uprof"]),
     ]
     .concat();
     for secret in SECRETS {
@@ -234,12 +274,17 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
     let path = folder.join("run.uprof");
     let path = path.to_str().unwrap();
     let parent = folder.file_name().unwrap().to_str().unwrap();
-    let outputs: [&[&str]; 19] = [
+    let outputs: [&[&str]; 24] = [
         &["report", "--html=-", path],
         &["report", "--flame=-", path],
         &["report", "--chart=-", path],
         &["report", "--heatmap=-", path],
         &["report", "--top", path],
+        &["report", "--calls", path],
+        &["report", "--cpus=-", path],
+        &["report", "--syscalls", path],
+        &["report", "--listing", path],
+        &["diff", "--calls", path, path],
         &["report", "--format", "markdown", path],
         &["report", "--format", "github", path],
         &["diff", "--format", "markdown", path, path],

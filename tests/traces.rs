@@ -375,3 +375,75 @@ fn calls_are_compared_with_calls_and_never_with_samples() {
     let why = refused(&["diff", trace, trace, "--fail-if", "any>+1pp"]);
     assert!(why.contains("points are of shares of samples"), "{why}");
 }
+
+/// A log as strace -f -ttt -T writes it.
+const LOG: &str = "\
+100  1700000000.000100 openat(AT_FDCWD, \"/etc/hosts\", O_RDONLY) = 3 <0.000010>
+100  1700000000.000200 read(3, \"x\", 4096) = 1 <0.000040>
+101  1700000000.000250 openat(AT_FDCWD, \"/nowhere\", O_RDONLY) = -1 ENOENT (No such file or directory) <0.000005>
+101  1700000000.000300 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3, 0) = 0x7f0000001000 <0.000003>
+100  1700000000.000400 openat(AT_FDCWD, \"/shadow\", O_RDONLY) = -1 EACCES (Permission denied) <0.000005>
+100  1700000000.000500 exit_group(0) = ?
+";
+
+#[test]
+fn system_calls_are_counted_with_their_errors_and_listed_as_strace_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let [log, recording] = ["log.txt", "run.uprof"].map(|name| folder.path().join(name));
+    std::fs::write(&log, LOG).unwrap();
+    run(uniprof(&["import", "-o"]).arg(&recording).arg(&log));
+    let report = |words: &[&str]| run(uniprof(&["report"]).args(words).arg(&recording));
+    let table = report(&["--syscalls"]);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let row = |name: &str| {
+        rows.iter()
+            .find(|row| row.contains(&name))
+            .unwrap_or_else(|| panic!("{name}: {table}"))
+    };
+    let expected = [
+        "3", "2", "20.0", "us", "31.7%", "6.7", "us", "10.0", "us", "openat", "(ENOENT", "1,",
+        "EACCES", "1)",
+    ];
+    assert_eq!(row("openat"), &expected, "{table}");
+    assert_eq!(row("exit_group")[..2], ["1", "0"]);
+    let thread = rows.iter().find(|row| row.contains(&"101")).unwrap();
+    assert_eq!(thread[..5], ["2", "1", "8.0", "us", "12.7%"], "{table}");
+    let calls = |words: &[&str]| {
+        let text = report(&[&["--listing"], words].concat());
+        let lines = text.lines().filter(|line| line.contains("thread 10"));
+        lines
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect::<Vec<_>>()
+    };
+    let all = [
+        "0.000000 s 10.0 us thread 100 openat = 3",
+        "0.000100 s 40.0 us thread 100 read = 1",
+        "0.000150 s 5.0 us thread 101 openat = -1 ENOENT",
+        "0.000200 s 3.0 us thread 101 mmap = 0x7f0000001000",
+        "0.000300 s 5.0 us thread 100 openat = -1 EACCES",
+        "0.000400 s - thread 100 exit_group (without an end)",
+    ];
+    assert_eq!(calls(&[]), all);
+    assert_eq!(calls(&["--from", "150us", "--to", "300us"]), all[2..4]);
+    assert_eq!(calls(&["--thread", "101"]), all[2..4]);
+    assert_eq!(calls(&["--focus", "^openat$"]), [all[0], all[2], all[4]]);
+    // What has no lengths has no times to tell.
+    std::fs::write(
+        &log,
+        "[2] openat(-100, \"/etc/hosts\", 0x0, 0x0) = ENOENT\n",
+    )
+    .unwrap();
+    run(uniprof(&["import", "-f", "syscalls", "-o"])
+        .arg(&recording)
+        .arg(&log));
+    let table = report(&["--syscalls"]);
+    let row = table
+        .lines()
+        .find(|line| line.contains("(ENOENT 1)"))
+        .unwrap();
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[..6], ["1", "1", "-", "-", "-", "-"], "{table}");
+}

@@ -1,9 +1,10 @@
-//! What all outputs share: untrusted text made printable, shortened names, dates, JSON, and the width and colours of
-//! a terminal.
+//! What all outputs share: untrusted text made printable, shortened names, dates, errors of Linux, JSON, and the width
+//! and colours of a terminal.
 
 mod printable;
 mod names;
 pub(crate) mod calendar;
+pub(crate) mod errno;
 pub(crate) mod json_writer;
 pub(crate) mod screen;
 

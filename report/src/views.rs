@@ -12,6 +12,8 @@ pub mod annotate;
 pub mod flame;
 pub mod cpus;
 pub mod slowest;
+pub mod listing;
+pub mod syscalls;
 pub mod chart;
 pub mod heatmap;
 pub mod info;
@@ -71,6 +73,8 @@ pub enum Needs {
     Samples,
     /// Calls of a trace, added up: [`Profile::calls`].
     Calls,
+    /// Calls of a trace one by one, the last of a recording first: [`Drawn::add`] is called for each.
+    EachCall,
     /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images: such a view is shown
     /// alone.
     Instructions,
@@ -84,6 +88,8 @@ pub const VIEWS: &[View] = &[
     calls::VIEW,
     cpus::VIEW,
     slowest::VIEW,
+    syscalls::VIEW,
+    listing::VIEW,
     annotate::VIEW,
     flame::VIEW,
     chart::VIEW,

@@ -48,7 +48,10 @@ pub(crate) fn write_request(request: &Request<'_>, out: &mut dyn Write) -> io::R
         marks: request.marks,
     };
     let names = frame_names(&profile.labels, options);
-    put(&named_lines(&profile.tree, &names, unit), out)?;
+    put(
+        &named_lines(&profile.tree, &names, |count| unit.folded(count)),
+        out,
+    )?;
     Ok(profile)
 }
 
@@ -71,11 +74,17 @@ fn put(lines: &[String], out: &mut dyn Write) -> io::Result<()> {
 /// All stacks of `tree`, whose labels are those of `profile`, sorted as bytes. Stacks with equal names but different
 /// modules are merged.
 pub(crate) fn lines(tree: &StackTree, profile: &Profile, options: FoldedOptions) -> Vec<String> {
-    named_lines(tree, &frame_names(&profile.labels, options), profile.unit())
+    let unit = profile.unit();
+    let names = frame_names(&profile.labels, options);
+    named_lines(tree, &names, |count| unit.folded(count))
 }
 
-/// As [`lines`], with the labels' names, by label number.
-pub(crate) fn named_lines(tree: &StackTree, names: &[String], unit: Unit) -> Vec<String> {
+/// As [`lines`], with the labels' names, by label number, and what is told of a count.
+pub(crate) fn named_lines(
+    tree: &StackTree,
+    names: &[String],
+    number: impl Fn(u64) -> u64,
+) -> Vec<String> {
     let leaves = tree.nodes().iter().enumerate();
     let leaves = leaves.filter(|(number, node)| *number != ROOT as usize && node.count > 0);
     let mut stacks: Vec<(String, u64)> = leaves
@@ -90,7 +99,7 @@ pub(crate) fn named_lines(tree: &StackTree, names: &[String], unit: Unit) -> Vec
         same
     });
     let lines = stacks.into_iter().map(|(mut line, count)| {
-        line.push_str(&format!(" {}", unit.width(count)));
+        line.push_str(&format!(" {}", number(count)));
         line
     });
     lines.collect()

@@ -5,7 +5,6 @@
 //! after the calls inside it; depths give the tree.
 
 mod decimal;
-mod errno;
 mod event_line;
 mod json_objects;
 mod lines;

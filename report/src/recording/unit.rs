@@ -103,8 +103,8 @@ impl Unit {
         }
     }
 
-    /// A number for boxes and folded stacks: time in microseconds, at least 1 if it isn't zero.
-    pub(crate) fn width(self, amount: u64) -> u64 {
+    /// A number for folded stacks: time in microseconds, at least 1 if it isn't zero.
+    pub(crate) fn folded(self, amount: u64) -> u64 {
         match (self, amount) {
             (Unit::Samples, _) | (_, 0) => amount,
             (Unit::OffCpu | Unit::Calls, _) => {
@@ -113,11 +113,20 @@ impl Unit {
         }
     }
 
+    /// A number for boxes: waits in microseconds, and calls, which may be shorter than one, in nanoseconds.
+    pub(crate) fn width(self, amount: u64) -> u64 {
+        match self {
+            Unit::Samples | Unit::OffCpu => self.folded(amount),
+            Unit::Calls => amount,
+        }
+    }
+
     /// The unit of [`Unit::width`].
     pub(crate) fn width_name(self) -> &'static str {
         match self {
             Unit::Samples => "samples",
-            Unit::OffCpu | Unit::Calls => "us",
+            Unit::OffCpu => "us",
+            Unit::Calls => "ns",
         }
     }
 }
@@ -146,5 +155,7 @@ mod tests {
         assert_eq!(Unit::Samples.width(7), 7);
         let widths = [0, 1, 1_499, 1_500, u64::MAX].map(|ns| Unit::OffCpu.width(ns));
         assert_eq!(widths, [0, 1, 1, 2, u64::MAX / 1000 + 1]);
+        assert_eq!(Unit::Calls.width(1_499), 1_499);
+        assert_eq!(Unit::Calls.folded(1_499), 1);
     }
 }

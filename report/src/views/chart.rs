@@ -1,5 +1,7 @@
 //! `--chart`: stacks in time order, thread after thread. A box's width is time, estimated from the sampling rate, or
-//! the time of a wait; gaps are times without either.
+//! the time of a wait; gaps are times without either. Of a trace it is what was being called (`calls`).
+
+mod calls;
 
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
@@ -11,6 +13,7 @@ use crate::recording::Recording;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use crate::text::printable;
+use calls::InOrder;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -55,6 +58,8 @@ fn period_ns(recording: &Recording, profile: &Profile) -> u64 {
 pub struct Chart {
     /// By recording, address space and number.
     threads: BTreeMap<(usize, u32, u32), Thread>,
+    /// Calls of a trace, the last one first; likewise.
+    calls: BTreeMap<(usize, u32, u32), Vec<InOrder>>,
 }
 
 /// A thread's name and samples.
@@ -70,9 +75,15 @@ impl Chart {
     /// Takes one sample; `thread` is its thread's name.
     pub fn add(&mut self, sampled: &Sampled, thread: &str) {
         let task = sampled.task;
-        let entry = self
-            .threads
-            .entry((sampled.recording, task.space, task.vcpu));
+        let key = (sampled.recording, task.space, task.vcpu);
+        if let Some(call) = InOrder::of(sampled) {
+            self.calls.entry(key).or_default().push(call);
+            self.threads
+                .entry(key)
+                .or_insert_with(|| (thread.to_owned(), Vec::new()));
+            return;
+        }
+        let entry = self.threads.entry(key);
         let (_, samples) = entry.or_insert_with(|| (thread.to_owned(), Vec::new()));
         let waited_ns = match sampled.unit {
             Unit::Samples => 0,
@@ -92,6 +103,13 @@ impl Chart {
         options: &FlameOptions,
         out: &mut dyn Write,
     ) -> io::Result<()> {
+        let mut is_timed = true;
+        for (key, calls) in std::mem::take(&mut self.calls) {
+            is_timed &= calls::are_timed(&calls);
+            if let Some((_, moments)) = self.threads.get_mut(&key) {
+                moments.extend(calls::moments(calls));
+            }
+        }
         let all = self.threads.values().flat_map(|(_, samples)| samples);
         let (first, last) = all.fold((u64::MAX, 0), |(first, last), (ns, _, waited_ns)| {
             (first.min(*ns), last.max(ns.saturating_add(*waited_ns)))
@@ -119,7 +137,12 @@ impl Chart {
             let mut done = 0;
             for slot in &mut slotted {
                 let number = (slot[0].0 - first) / slot_ns;
-                idle(&mut lines, &root, slot_ns.saturating_mul(number - done));
+                idle(
+                    &mut lines,
+                    &root,
+                    slot_ns.saturating_mul(number - done),
+                    1000,
+                );
                 put_slot(&mut lines, &root, slot, slot_ns, period_ns, profile, &names);
                 done = number + 1;
             }
@@ -127,6 +150,7 @@ impl Chart {
                 &mut lines,
                 &root,
                 length_ns.saturating_sub(slot_ns.saturating_mul(done)),
+                1000,
             );
         }
         // Waits may all be of no length.
@@ -134,9 +158,17 @@ impl Chart {
             return write_nothing(options, &profile.account.lines(), out);
         }
         let mut options = options.clone();
-        options.title = format!("in time order: {}", options.title);
+        let order = match is_timed {
+            true => "in time order",
+            // What stands beside it began later, but not at a time that is known.
+            false => "in the order of calls, whose times are not known",
+        };
+        options.title = format!("{order}: {}", options.title);
         let mut drawing = inferno_options(&options, &lines);
-        drawing.count_name = "us".to_owned();
+        drawing.count_name = match profile.unit() {
+            Unit::Samples | Unit::OffCpu => "us".to_owned(),
+            unit @ Unit::Calls => unit.width_name().to_owned(),
+        };
         drawing.flame_chart = true;
         // inferno expects the latest first.
         let lines = lines.iter().rev().map(String::as_str);
@@ -144,9 +176,18 @@ impl Chart {
     }
 }
 
-fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64) {
-    if time_ns >= 1000 {
-        lines.push(format!("{root} {}", time_ns / 1000));
+/// Time without a stack; `per_ns` is what a line counts in.
+fn idle(lines: &mut Vec<String>, root: &str, time_ns: u64, per_ns: u64) {
+    if time_ns >= per_ns {
+        lines.push(format!("{root} {}", time_ns / per_ns));
+    }
+}
+
+/// What lines count in: microseconds, or nanoseconds for calls.
+fn per_ns(profile: &Profile) -> u64 {
+    match profile.unit() {
+        Unit::Samples | Unit::OffCpu => 1000,
+        Unit::Calls => 1,
     }
 }
 
@@ -186,7 +227,8 @@ fn put_waits(
             let number = (from_ns - first) / slot_ns;
             if number != slot {
                 put_stacks(lines, root, &stacks, slot_ns, of);
-                idle(lines, root, slot_ns.saturating_mul(number - slot - 1));
+                let slots = number - slot - 1;
+                idle(lines, root, slot_ns.saturating_mul(slots), per_ns(of.0));
                 stacks.clear();
                 slot = number;
             }
@@ -202,6 +244,7 @@ fn put_waits(
         lines,
         root,
         length_ns.saturating_sub(slot_ns.saturating_mul(slot + 1)),
+        per_ns(of.0),
     );
 }
 
@@ -213,6 +256,7 @@ fn put_stacks(
     slot_ns: u64,
     (profile, names): (&Profile, &[String]),
 ) {
+    let per_ns = per_ns(profile);
     for (node, time_ns) in stacks {
         let mut path: Vec<&str> = profile
             .tree
@@ -221,7 +265,7 @@ fn put_stacks(
             .collect();
         path.push(root);
         path.reverse();
-        lines.push(format!("{} {}", path.join(";"), (time_ns / 1000).max(1)));
+        lines.push(format!("{} {}", path.join(";"), (time_ns / per_ns).max(1)));
     }
-    idle(lines, root, slot_ns - stacks.values().sum::<u64>());
+    idle(lines, root, slot_ns - stacks.values().sum::<u64>(), per_ns);
 }

@@ -3,7 +3,7 @@
 
 mod boxes;
 
-use crate::export::folded::{FoldedOptions, lines};
+use crate::export::folded::{FoldedOptions, frame_names, named_lines};
 use crate::profile::Profile;
 use crate::profile::recursion::shown;
 use crate::profile::tree::StackTree;
@@ -61,7 +61,8 @@ fn write_tree(
     options: &FlameOptions,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let lines = lines(tree, profile, FoldedOptions { marks: true });
+    let names = frame_names(&profile.labels, FoldedOptions { marks: true });
+    let lines = named_lines(tree, &names, |count| profile.unit().width(count));
     if lines.is_empty() {
         return write_nothing(options, &profile.account.lines(), out);
     }

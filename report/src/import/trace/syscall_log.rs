@@ -7,11 +7,11 @@
 //! ```
 
 use super::decimal::{seconds_ns, signed, unsigned};
-use super::errno;
 use super::open_calls::{Entry, Exit};
 use super::tasks::TASKS_MAX;
 use super::{Lines, SpanKind, SpanSink, TaskLabel, Tasks};
 use crate::import::ImportError;
+use crate::text::errno;
 use std::collections::HashMap;
 use std::io::BufRead;
 

@@ -24,6 +24,8 @@ use std::io::BufRead;
 pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
     let mut lines = Lines::new(input);
     let mut tasks = Tasks::default();
+    // The last thread, and what it is called.
+    let mut thread = (0, "thread 0".to_owned());
     while let Some(line) = lines.next_line()? {
         let number = line.number;
         if line.cut {
@@ -33,10 +35,13 @@ pub fn read(input: &mut dyn BufRead, sink: &mut dyn SpanSink) -> Result<u64, Imp
         match understand(line.bytes) {
             Understood::Call(call) => {
                 let name = sink.name(call.name);
+                if thread.0 != call.task {
+                    thread = (call.task, format!("thread {}", call.task));
+                }
                 let label = TaskLabel {
                     space: 0,
                     number: call.task,
-                    name: b"",
+                    name: thread.1.as_bytes(),
                 };
                 let Some(calls) = tasks.of(label, number, sink) else {
                     continue;

@@ -28,7 +28,7 @@ pub(crate) fn read(folder: &Path, sink: &mut dyn SpanSink) -> Result<u64, Import
         let task = sink.task(TaskLabel {
             space: pid,
             number: tid,
-            name: b"",
+            name: format!("thread {tid}").as_bytes(),
         });
         let mut thread = Thread {
             sessions: &sessions,

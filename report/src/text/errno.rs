@@ -1,4 +1,4 @@
-//! Names of Linux's errors to numbers (include/uapi/asm-generic/errno*.h).
+//! Names and numbers of Linux's errors (include/uapi/asm-generic/errno*.h).
 
 /// Names by number, from 1; empty for numbers without one.
 const NAMES: &[&str] = &[
@@ -157,6 +157,19 @@ pub(crate) fn number(name: &[u8]) -> Option<i64> {
         .or(place.map(|place| place as i64 + 1))
 }
 
+/// What a system call returned, where that is an error: its name, or its number where that has none.
+pub(crate) fn of_result(result: i64) -> Option<String> {
+    // The kernel returns errors as the numbers from -4095 to -1.
+    let number = result
+        .checked_neg()
+        .filter(|number| (1..4096).contains(number))?;
+    let restart = RESTARTS.iter().find(|(_, known)| *known == number);
+    let named = NAMES.get(number as usize - 1).copied();
+    let name = restart.map(|(name, _)| *name).or(named);
+    let name = name.filter(|name| !name.is_empty());
+    Some(name.map_or_else(|| format!("error {number}"), str::to_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +192,16 @@ mod tests {
         assert_eq!(number(b"ERESTARTSYS"), Some(512));
         assert_eq!(number(b""), None);
         assert_eq!(number(b"ENONSENSE"), None);
+        let told = [-2, -512, -4095, -4096, 0, 3, i64::MIN].map(of_result);
+        let expected = [
+            Some("ENOENT"),
+            Some("ERESTARTSYS"),
+            Some("error 4095"),
+            None,
+            None,
+            None,
+            None,
+        ];
+        assert_eq!(told, expected.map(|name| name.map(str::to_owned)));
     }
 }
