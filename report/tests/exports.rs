@@ -484,11 +484,16 @@ fn the_same_bytes_with_one_thread_and_with_two() {
     let recordings = recordings();
     let recordings: Vec<&Recording> = recordings.iter().collect();
     let with_threads = |threads: usize, name: &str| {
+        // These were not made at the same time, which is what its one axis is for.
+        let recordings = match name {
+            "perfetto" => &recordings[1..2],
+            _ => &recordings[..],
+        };
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(threads)
             .build()
             .unwrap();
-        pool.install(|| export(name, &recordings, &Options::default()))
+        pool.install(|| export(name, recordings, &Options::default()))
     };
     for format in FORMATS {
         let (one, two) = (with_threads(1, format.name), with_threads(2, format.name));
