@@ -113,6 +113,7 @@ fn compare(seed: u64, workload: &Workload, differs: Difference) -> CallVerdicts 
         name: format!("function {number}"),
         module: String::new(),
         kind: Kind::Same,
+        made: false,
     });
     let series = CallSeries {
         by: workload.by,
