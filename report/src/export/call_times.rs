@@ -92,6 +92,11 @@ impl TaskCalls {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The call at this place, callers before what they called.
     fn get(&self, place: usize) -> Option<&TimedCall> {
         let at = self.len.checked_sub(place + 1)?;

@@ -3,6 +3,7 @@
 
 mod markers;
 
+use crate::export::call_times::TaskCalls;
 use crate::export::timeline::{Homes, Timeline, Who};
 use crate::export::{Moment, Request, Timed};
 use crate::profile::Profile;
@@ -18,14 +19,21 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use uprof::{State, WordMap};
 
+/// Calls that get markers. A profile of more than the profiler opens with ease would take hundreds of bytes for each.
+const MARKERS_MAX: usize = 1 << 20;
+
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
     let Timed {
         mut profile,
         samples,
-        calls,
+        mut calls,
         names,
     } = request.gather_timed(true);
+    if let Some(why) = too_many(calls.values().map(TaskCalls::len).sum()) {
+        profile.warnings.push(why);
+        calls.clear();
+    }
     let timeline = Timeline::of(request.recordings).unwrap_or_else(|why| {
         let apart = format!("each recording is shown from 0 on: {why}");
         profile.warnings.push(apart);
@@ -75,6 +83,16 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     serde_json::to_writer(JsonWriter(out), &threads.made).map_err(io::Error::from)?;
     out.write_all(b"\n")?;
     Ok(profile)
+}
+
+/// Why so many calls get no markers, if they are too many.
+fn too_many(calls: usize) -> Option<String> {
+    (calls > MARKERS_MAX).then(|| {
+        format!(
+            "{calls} calls are too many for markers, at most {MARKERS_MAX} are shown: select some (--from, --to, \
+             --vcpu, --focus), or export to perfetto"
+        )
+    })
 }
 
 /// Processes and threads that were added.
@@ -203,4 +221,19 @@ fn period_ns(recording: Option<&Recording>) -> u64 {
     let rate = recording.map_or(0, |one| one.metadata().sampling.rate_millihertz);
     let period_ns = 1_000_000_000_000_u64.checked_div(rate);
     period_ns.unwrap_or(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_beyond_the_limit_get_no_markers_and_that_is_told() {
+        assert_eq!(too_many(MARKERS_MAX), None);
+        let why = too_many(MARKERS_MAX + 1).unwrap();
+        assert!(
+            why.starts_with("1048577 calls are too many for markers"),
+            "{why}"
+        );
+    }
 }
