@@ -97,27 +97,22 @@ impl RawStackBuilder {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> u64 {
-    let bytes = bytes.get(at * WORD..).and_then(<[u8]>::first_chunk);
-    u64::from_le_bytes(bytes.copied().unwrap_or_default())
-}
-
-/// Encodes the whole words of `new`: how many stay, how many change, and by what.
+/// Encodes the whole words of `new`: how many stay, how many change, and by what. `known` is as long.
 fn put_words(runs: &mut Vec<u8>, words: &mut Vec<u8>, known: &[u8], new: &[u8]) {
-    let count = new.len() / WORD;
-    let mut at = 0;
-    while at < count {
-        let same = (at..count).take_while(|&at| word(known, at) == word(new, at));
+    let (known, _) = known.as_chunks::<WORD>();
+    let (new, _) = new.as_chunks::<WORD>();
+    let mut rest = known.iter().zip(new);
+    while rest.len() > 0 {
+        let same = rest.clone().take_while(|(known, new)| known == new);
         let same = same.count();
-        at += same;
-        let changed = (at..count).take_while(|&at| word(known, at) != word(new, at));
-        let changed = changed.count();
+        let changed = rest.clone().skip(same);
+        let changed = changed.take_while(|(known, new)| known != new).count();
         varint::put(runs, same as u64);
         varint::put(runs, changed as u64);
-        for at in at..at + changed {
-            varint::put_word(words, word(known, at), word(new, at));
+        for (known, new) in rest.by_ref().take(same + changed).skip(same) {
+            let (known, new) = (u64::from_le_bytes(*known), u64::from_le_bytes(*new));
+            varint::put_word(words, known, new);
         }
-        at += changed;
     }
 }
 
