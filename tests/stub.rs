@@ -297,6 +297,11 @@ fn converse<const OTHER: bool>(line: Line, guest: &mut Guest<OTHER>) -> Result<b
 
 /// Records from a stub with a fault; returns exit status, messages, and whether the guest ran soon.
 fn record(fault: Fault, output: &Path) -> (Option<i32>, String, bool) {
+    record_with(fault, output, &["-F", "200"])
+}
+
+/// The same with these flags.
+fn record_with(fault: Fault, output: &Path, flags: &[&str]) -> (Option<i32>, String, bool) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stub");
     let listener = UnixListener::bind(&path).unwrap();
@@ -308,9 +313,10 @@ fn record(fault: Fault, output: &Path) -> (Option<i32>, String, bool) {
     });
     let began = Instant::now();
     let ended = Command::new(cargo_bin("uniprof"))
-        .args(["record", "-F", "200", "-o"])
+        .args(["record", "-o"])
         .arg(output)
         .args(["-d", if fault == Fault::Nothing { "2s" } else { "20s" }])
+        .args(flags)
         .arg(format!("gdb:{}", path.display()))
         .output()
         .unwrap();
@@ -479,4 +485,20 @@ fn each_fault_is_named_and_the_guest_runs_on() {
             "{fault:?}: the guest stands still"
         );
     }
+}
+
+#[test]
+fn calls_are_refused_where_the_stub_can_not_step() {
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/images/calls");
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.uprof");
+    let flags = ["--calls", "work", "--elf", image];
+    let (status, said, running) = record_with(Fault::Nothing, &output, &flags);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(
+        said.contains("can't let a guest run for one instruction"),
+        "{said}"
+    );
+    assert!(said.contains("without --calls it can be sampled"), "{said}");
+    assert!(running && !output.exists(), "{said}");
 }
