@@ -2,11 +2,12 @@
 // or loaded, nothing overlaps, and a click and a search do what they say.
 
 import { deepStrictEqual, match, ok, strictEqual } from 'node:assert'
-import { writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { MISSING, launch, serve } from './browser.mjs'
-import { OUT, hostile, recordings, uniprof } from './uniprof.mjs'
+import { picture } from './terminal.mjs'
+import { OUT, ROOT, hostile, recordings, uniprof } from './uniprof.mjs'
 
 /** Everything that a picture may consist of; there are two scripts, inferno's and one that cuts names. */
 const ELEMENTS = ['defs', 'g', 'linearGradient', 'rect', 'stop', 'style', 'svg', 'text', 'title']
@@ -41,6 +42,15 @@ const PICTURES = [
   ['calls-chart', true],
   ['calls-heatmap', false],
 ]
+
+test('the terminal of the README shows what a terminal does', () => {
+  const [columns, path] = [96, join(ROOT, 'docs/pictures/terminal.svg')]
+  const recording = ['--no-search', '--elf', 'corpus/images/calls', 'corpus/calls-stack.uprof']
+  const shown = uniprof('report', '--tree', '--color', 'always', '--width', `${columns}`, ...recording)
+  const drawing = picture(`$ uniprof report --tree\n${shown}`, columns)
+  if (process.env.UNIPROF_BLESS) writeFileSync(path, drawing)
+  strictEqual(drawing, readFileSync(path, 'utf8'), 'UNIPROF_BLESS=1 tests/consumers/run makes it anew')
+})
 
 describe('pictures', { skip: MISSING }, () => {
   let browser, server
