@@ -24,6 +24,9 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(write_shown),
 };
 
+/// What is said where no call counts.
+pub(super) const NO_CALLS: &str = "no call of a trace counts: traces of calls are imported (uniprof import --help), or \
+                                   recorded of a guest (uniprof record --calls)";
 /// vCPUs and threads that are listed one by one.
 const TASKS_MAX: usize = 64;
 /// Functions that are listed for each.
@@ -37,9 +40,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         screen.write_prose("", &line, 2, out)?;
     }
     if profile.calls.functions.is_empty() {
-        let what =
-            "no call of a trace counts: traces of calls are imported (uniprof import --help)";
-        screen.write_prose("", what, 2, out)?;
+        screen.write_prose("", NO_CALLS, 2, out)?;
         return Ok(true);
     }
     let recordings: Vec<&Recording> = shown.recordings.iter().collect();
