@@ -205,20 +205,18 @@ impl CallTracer {
         self.source.let_run()?;
         control.begin(monotonic_ns());
         loop {
-            if !self.source.guard.guardian.still_freezing() {
-                self.source.guard.forget();
-                return Err(SourceError(
-                    "the recorder itself stood still for more than half a second, so that its guardian let the guest \
-                     run and removed the breakpoints; the trace ends there"
-                        .into(),
-                ));
-            }
+            self.still_held()?;
             if let Some(ending) = control.ending(monotonic_ns()) {
                 one_vcpu::stop(&mut self.source)?;
                 self.let_go()?;
                 return Ok(ending);
             }
-            match self.next_stop(tell) {
+            let stop = self.next_stop(tell);
+            if stop.is_err() {
+                // A conversation that the guardian has ended breaks off anywhere.
+                self.still_held()?;
+            }
+            match stop {
                 Ok(Life::Alive) => self.tell_ended(tell),
                 Ok(life) => return Ok(Ending::of_life(life)),
                 Err(GdbError::Closed(_)) => {
@@ -228,6 +226,19 @@ impl CallTracer {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Checks that the guardian has not let the guest run.
+    fn still_held(&mut self) -> Result<(), SourceError> {
+        if self.source.guard.guardian.still_freezing() {
+            return Ok(());
+        }
+        self.source.guard.forget();
+        Err(SourceError(
+            "the recorder itself stood still for more than half a second, so that its guardian let the guest run and \
+             removed the breakpoints; the trace ends there"
+                .into(),
+        ))
     }
 
     /// Lets a stopped guest run without breakpoints.

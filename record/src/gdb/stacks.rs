@@ -4,7 +4,7 @@
 //! on its contents; the first batch asks for as much as recent samples needed, and only a chain of frame pointers
 //! that leaves it costs another. Does not allocate after it was made.
 
-use super::client::Client;
+use super::client::{Client, StopReply};
 use super::error::GdbError;
 use super::handshake::{Guest, Thread};
 use super::packet::hex_bytes;
@@ -214,10 +214,21 @@ pub fn expect_chosen(client: &mut Client, thread: &Thread) -> Result<bool, GdbEr
     if thread.id.is_empty() {
         return Ok(true);
     }
-    match client.reply()? {
-        b"OK" => Ok(true),
-        [b'E', ..] => Ok(false),
-        _ => Err(client.nonsense("it did not say whether there is such a vCPU")),
+    let reply = client.reply()?;
+    // gdbserver may report a further thread's stop late, in the place of the reply.
+    let is_late_stop = matches!(StopReply::parse(reply), Some(StopReply::Stopped(_)));
+    let mut is_there = is_chosen(reply);
+    if is_late_stop {
+        is_there = is_chosen(client.extra_reply()?);
+    }
+    is_there.ok_or_else(|| client.nonsense("it did not say whether there is such a vCPU"))
+}
+
+fn is_chosen(reply: &[u8]) -> Option<bool> {
+    match reply {
+        b"OK" => Some(true),
+        [b'E', ..] => Some(false),
+        _ => None,
     }
 }
 
