@@ -89,12 +89,7 @@ pub fn record_calls<W: Write + Send>(
     writer.clocks(&[clock]).map_err(failed)?;
     writer.tasks(&tracer.facts().tasks).map_err(failed)?;
     writer.flush().map_err(failed)?;
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut control = Control {
-        counters: Arc::clone(&counters),
-        duration_ns: plan.duration.map(nanoseconds),
-        stop_at_ns: None,
-    };
+    let mut control = Control::new(Arc::clone(&counters), plan.duration);
     let names = tracer.names();
     let begun_ns = monotonic_ns();
     let (ending, mut written, left_out) = std::thread::scope(|scope| {

@@ -5,6 +5,7 @@ use crate::source::{Life, SourceError};
 use crate::sys::signal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use uprof::cold::EndReason;
 
 /// Counters that change while a recording runs; any thread may read them.
@@ -35,6 +36,16 @@ pub struct Control {
 }
 
 impl Control {
+    /// Of a recording that takes as long as `duration`, once it has begun.
+    pub fn new(counters: Arc<Counters>, duration: Option<Duration>) -> Self {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Control {
+            counters,
+            duration_ns: duration.map(nanoseconds),
+            stop_at_ns: None,
+        }
+    }
+
     /// Starts the duration at `now_ns`, when preparation is over.
     pub fn begin(&mut self, now_ns: u64) {
         self.stop_at_ns = self

@@ -14,7 +14,6 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use uprof::cold::{
     ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
 };
@@ -116,12 +115,7 @@ pub fn record<W: Write + Send>(
         plan.rate_hz,
         is_guest,
     );
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let mut control = Control {
-        counters: Arc::clone(&counters),
-        duration_ns: plan.duration.map(nanoseconds),
-        stop_at_ns: None,
-    };
+    let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
     observer.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {

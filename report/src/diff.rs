@@ -23,13 +23,13 @@ mod plan;
 mod verdict;
 mod notes;
 pub mod table;
-pub mod calls;
-mod rule;
 pub mod flame;
 pub mod json;
 pub mod markdown;
 pub mod html;
 pub mod workflow;
+pub mod calls;
+mod rule;
 
 pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;

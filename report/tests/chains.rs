@@ -1,11 +1,12 @@
 //! Which part of a recorded chain of frame pointers is a stack: words that follow a frame pointer with data are not.
 
+mod exported;
 mod listing;
 
+use exported::exported;
 use listing::{corpus, made_of};
 use object::{Object, ObjectSymbol};
 use uniprof_report::bundle::bundle;
-use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
 use uniprof_report::profile::Options;
 use uniprof_report::recording::Recording;
@@ -13,18 +14,7 @@ use uprof::cold::TargetKind;
 
 /// The only stack of `recording`, outermost function first, without images' names.
 fn stack(recording: &Recording, library: &Library) -> Vec<String> {
-    let folded = FORMATS.iter().find(|format| format.name == "folded");
-    let request = Request {
-        recordings: &[recording],
-        library,
-        options: &Options::default(),
-        progress: &|_, _| {},
-        marks: false,
-        fold: false,
-        identify: false,
-    };
-    let mut out = Vec::new();
-    (folded.unwrap().write)(&request, &mut out).unwrap();
+    let out = exported("folded", &[recording], library, &Options::default()).unwrap();
     let text = String::from_utf8(out).unwrap();
     let (stack, count) = text.trim().rsplit_once(' ').unwrap();
     assert_eq!(count, "1", "{text}");

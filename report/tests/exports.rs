@@ -1,14 +1,16 @@
 //! Every export is read by the program that it is for, where that can run here, and its numbers
 //! are those of our own table.
 
+mod exported;
 mod made;
 
+use exported::exported;
 use made::{open, small};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uniprof_report::export::{FORMATS, Request};
+use uniprof_report::export::FORMATS;
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{NodeId, Options, Profile, gather};
@@ -41,19 +43,7 @@ fn recordings() -> Vec<Recording> {
 }
 
 fn export(name: &str, recordings: &[&Recording], options: &Options) -> Vec<u8> {
-    let format = FORMATS.iter().find(|format| format.name == name).unwrap();
-    let request = Request {
-        recordings,
-        library: &library(),
-        options,
-        progress: &|_, _| {},
-        marks: false,
-        fold: false,
-        identify: false,
-    };
-    let mut out = Vec::new();
-    (format.write)(&request, &mut out).unwrap();
-    out
+    exported(name, recordings, &library(), options).unwrap()
 }
 
 /// Own and total samples by function name.

@@ -1,10 +1,11 @@
 //! What other tools print becomes a recording that reports the same stacks.
 
+mod exported;
 mod made;
 
+use exported::exported;
 use made::{open, small};
 use std::io::BufReader;
-use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, ImportError, Imported, import, recognize};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
@@ -18,19 +19,8 @@ fn library() -> Library {
 }
 
 fn export(name: &str, recording: &Recording) -> String {
-    let format = FORMATS.iter().find(|format| format.name == name).unwrap();
-    let request = Request {
-        recordings: &[recording],
-        library: &library(),
-        options: &Options::default(),
-        progress: &|_, _| {},
-        marks: false,
-        fold: false,
-        identify: false,
-    };
-    let mut out = Vec::new();
-    (format.write)(&request, &mut out).unwrap();
-    String::from_utf8(out).unwrap()
+    let out = exported(name, &[recording], &library(), &Options::default());
+    String::from_utf8(out.unwrap()).unwrap()
 }
 
 fn imported(name: &str, text: &str) -> Result<(Recording, Imported), ImportError> {

@@ -1,7 +1,9 @@
 //! Time off the processor in every view, export and diff: never added to samples, always with its unit.
 
+mod exported;
 mod made;
 
+use exported::exported;
 use made::{Made, open};
 use uniprof_report::diff::{DiffOptions, diff, table};
 use uniprof_report::export::{FORMATS, Request, folded};
@@ -154,20 +156,8 @@ fn filters_take_the_part_of_a_wait_that_lies_inside() {
 #[test]
 fn exports_say_their_unit() {
     let recording = open(waiting(false));
-    let export = |name: &str| {
-        let format = FORMATS.iter().find(|format| format.name == name).unwrap();
-        let request = Request {
-            recordings: &[&recording],
-            library: &library(),
-            options: &in_unit(Some(Unit::OffCpu)),
-            progress: &|_, _| {},
-            marks: false,
-            fold: false,
-            identify: false,
-        };
-        let mut out = Vec::new();
-        (format.write)(&request, &mut out).map(|_| out)
-    };
+    let options = in_unit(Some(Unit::OffCpu));
+    let export = |name: &str| exported(name, &[&recording], &library(), &options);
     let text = |name: &str| String::from_utf8(export(name).unwrap()).unwrap();
     let mut pprof = Vec::new();
     let packed = export("pprof").unwrap();

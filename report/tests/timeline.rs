@@ -1,10 +1,12 @@
 //! Samples and calls on one time axis: where recordings begin on it, whose calls are whose, and what is refused.
 
+mod exported;
 mod made;
 
+use exported::exported;
 use made::{Made, open, recording};
 use serde_json::Value;
-use uniprof_report::export::{FORMATS, Request, Timeline};
+use uniprof_report::export::Timeline;
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, TraceClock, import_with_clock};
 use uniprof_report::profile::Options;
@@ -56,21 +58,9 @@ fn offsets(recordings: &[&Recording]) -> Result<Vec<u64>, String> {
 }
 
 fn export(name: &str, recordings: &[&Recording]) -> Vec<u8> {
-    let format = FORMATS.iter().find(|format| format.name == name).unwrap();
     let mut library = Library::default();
     library.only_given = true;
-    let request = Request {
-        recordings,
-        library: &library,
-        options: &Options::default(),
-        progress: &|_, _| {},
-        marks: false,
-        fold: false,
-        identify: false,
-    };
-    let mut out = Vec::new();
-    (format.write)(&request, &mut out).unwrap();
-    out
+    exported(name, recordings, &library, &Options::default()).unwrap()
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
         diff.listed(false).filter(|change| change.certain).count(),
     )];
     lines.extend(advice(diff));
-    for (letter, names, account) in sides(diff) {
+    for (letter, names, account) in sides(&diff.names, &diff.accounts) {
         let told = names.iter().cloned().chain(account.lines());
         lines.extend(told.map(|line| format!("{letter}: {line}")));
         if account.counted == 0 {

@@ -31,8 +31,11 @@ impl TableOptions {
 }
 
 /// The letters of both sides, with their recordings and samples.
-pub(crate) fn sides(diff: &Diff) -> impl Iterator<Item = (&'static str, &[String], &Account)> {
-    let sides = ["A", "B"].into_iter().zip(&diff.names).zip(&diff.accounts);
+pub(crate) fn sides<'d>(
+    names: &'d [Vec<String>; 2],
+    accounts: &'d [Account; 2],
+) -> impl Iterator<Item = (&'static str, &'d [String], &'d Account)> {
+    let sides = ["A", "B"].into_iter().zip(names).zip(accounts);
     sides.map(|((letter, names), account)| (letter, &names[..], account))
 }
 
@@ -42,22 +45,8 @@ pub(crate) fn sides(diff: &Diff) -> impl Iterator<Item = (&'static str, &[String
 /// What `out` returns.
 pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
-    for (letter, names, account) in sides(diff) {
-        for name in names {
-            let name = crate::text::printable(name).into_owned();
-            writeln!(out, "{letter}  {}", screen.ends(&name, 3))?;
-        }
-        for line in account.lines() {
-            screen.write_prose("   ", &line, 5, out)?;
-        }
-    }
-    for warning in &diff.warnings {
-        let warning = crate::text::printable(warning);
-        screen.write_prose("warning: ", &warning, 2, out)?;
-    }
-    for line in advice(diff) {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    let compared = sides(&diff.names, &diff.accounts);
+    write_basis(compared, &diff.warnings, &advice(diff), screen, out)?;
     writeln!(out)?;
     let changes: Vec<&Change> = diff.listed(options.paths).collect();
     let certain = changes.iter().filter(|change| change.certain).count();
@@ -84,6 +73,36 @@ pub fn write(diff: &Diff, options: TableOptions, out: &mut dyn Write) -> io::Res
     }
     writeln!(out)?;
     screen.write_prose("", &legend(diff), 0, out)
+}
+
+/// Writes what the table below rests on: the sides, warnings and advice.
+///
+/// # Errors
+/// What `out` returns.
+pub(super) fn write_basis<'d>(
+    sides: impl Iterator<Item = (&'static str, &'d [String], &'d Account)>,
+    warnings: &[String],
+    advice: &[String],
+    screen: Screen,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for (letter, names, account) in sides {
+        for name in names {
+            let name = crate::text::printable(name).into_owned();
+            writeln!(out, "{letter}  {}", screen.ends(&name, 3))?;
+        }
+        for line in account.lines() {
+            screen.write_prose("   ", &line, 5, out)?;
+        }
+    }
+    for warning in warnings {
+        let warning = crate::text::printable(warning);
+        screen.write_prose("warning: ", &warning, 2, out)?;
+    }
+    for line in advice {
+        screen.write_prose("", line, 2, out)?;
+    }
+    Ok(())
 }
 
 /// How many changes are certain, in words.

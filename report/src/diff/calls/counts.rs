@@ -74,6 +74,16 @@ impl CallCell {
         self.own_squares += own * own;
         self.total_squares += total * total;
     }
+
+    /// Adds the calls of another cell.
+    pub(super) fn add_all(&mut self, other: &CallCell) {
+        self.calls += other.calls;
+        self.ended += other.ended;
+        self.own_ns += other.own_ns;
+        self.total_ns += other.total_ns;
+        self.own_squares += other.own_squares;
+        self.total_squares += other.total_squares;
+    }
 }
 
 /// Calls of a recording.
@@ -246,13 +256,7 @@ impl Gathered {
                 continue;
             };
             let of_function = run.functions.entry(function).or_default();
-            let sum: &mut CallCell = of_function.entry(block).or_default();
-            sum.calls += cell.calls;
-            sum.ended += cell.ended;
-            sum.own_ns += cell.own_ns;
-            sum.total_ns += cell.total_ns;
-            sum.own_squares += cell.own_squares;
-            sum.total_squares += cell.total_squares;
+            of_function.entry(block).or_default().add_all(&cell);
         }
         run
     }

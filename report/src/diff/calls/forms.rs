@@ -1,11 +1,12 @@
 //! The comparison of calls for a pull request: tables in Markdown, and annotations for a workflow of GitHub Actions.
 
-use super::table::{Cells, legend, sides};
+use super::table::{Cells, legend};
 use super::{CallChange, CallDiff};
-use crate::diff::table::{TableOptions, verdict};
+use crate::diff::markdown::{Folded, compared};
+use crate::diff::table::TableOptions;
+use crate::diff::workflow::write_changes;
 use crate::text::short;
-use crate::views::markdown::{code, list};
-use crate::views::workflow::{Level, SHOWN, annotate};
+use crate::views::markdown::code;
 use std::io::{self, Write};
 
 /// Writes the changes that are certain, and the others folded away.
@@ -18,53 +19,30 @@ pub fn write_markdown(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let (certain, others) = diff.verdicts.changes.split_at(diff.certain());
-    let most = options.most();
-    writeln!(out, "**{}**\n", verdict(certain.len()))?;
-    write_changes(diff, certain, most, out)?;
-    writeln!(
-        out,
-        "<details><summary>What is compared, and what is not certain</summary>\n"
-    )?;
-    for (letter, names, account) in sides(diff) {
-        let lines = names.iter().chain(&account);
-        let lines: Vec<String> = lines.map(|line| format!("{letter}  {line}")).collect();
-        list(&lines, out)?;
-    }
-    list(&diff.warnings, out)?;
-    list(&diff.advice(), out)?;
-    writeln!(out)?;
-    write_changes(diff, others, most.saturating_sub(certain.len()), out)?;
-    writeln!(out, "{}\n\n</details>", legend(diff))
-}
-
-fn write_changes(
-    diff: &CallDiff,
-    changes: &[CallChange],
-    most: usize,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    if changes.is_empty() || most == 0 {
-        return Ok(());
-    }
-    writeln!(out, "| A | B | change | apart | interval | of | function |")?;
-    writeln!(out, "|---:|---:|---:|---:|---:|:---|:---|")?;
-    for change in changes.iter().take(most) {
+    let row = |change: &CallChange| {
         let cells = Cells::of(diff, change);
         let [a, b] = &cells.values;
-        writeln!(
-            out,
+        format!(
             "| {a} | {b} | {} | {} | {} | {} | {} |",
             cells.change,
             cells.apart,
             cells.interval,
             cells.of,
             code(&format!("{}{}", short(&cells.function), cells.notes))
-        )?;
-    }
-    match changes.len().saturating_sub(most) {
-        0 => writeln!(out),
-        more => writeln!(out, "\nand {more} more\n"),
-    }
+        )
+    };
+    let mut about = compared(&diff.names, &diff.accounts);
+    about.extend([diff.warnings.clone(), diff.advice()]);
+    let folded = Folded {
+        certain,
+        others,
+        most: options.most(),
+        heading: "| A | B | change | apart | interval | of | function |\n|---:|---:|---:|---:|---:|:---|:---|",
+        row: &row,
+        about,
+        legend: legend(diff),
+    };
+    folded.write(out)
 }
 
 /// Writes a warning for each function whose calls certainly take longer or are more, a notice for each other change
@@ -74,27 +52,19 @@ fn write_changes(
 /// What `out` returns.
 pub fn write_annotations(diff: &CallDiff, _: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let certain = &diff.verdicts.changes[..diff.certain()];
-    let mut summary = vec![verdict(certain.len())];
-    summary.extend(diff.warnings.iter().cloned());
-    annotate(Level::Notice, &summary.join("\n"), out)?;
-    for (level, grows) in [(Level::Warning, true), (Level::Notice, false)] {
-        let changes = certain
-            .iter()
-            .filter(|change| (change.estimate.change() > 0.0) == grows);
-        for change in changes.take(SHOWN) {
-            let cells = Cells::of(diff, change);
-            let [a, b] = &cells.values;
-            let text = format!(
-                "{} ({}): {a} to {b}, change {}, apart from what most functions changed by {} ({}){}",
-                short(&cells.function),
-                cells.of,
-                cells.change,
-                cells.apart,
-                cells.interval,
-                cells.notes
-            );
-            annotate(level, &text, out)?;
-        }
-    }
-    Ok(())
+    let text = |change: &CallChange| {
+        let cells = Cells::of(diff, change);
+        let [a, b] = &cells.values;
+        format!(
+            "{} ({}): {a} to {b}, change {}, apart from what most functions changed by {} ({}){}",
+            short(&cells.function),
+            cells.of,
+            cells.change,
+            cells.apart,
+            cells.interval,
+            cells.notes
+        )
+    };
+    let grew = |change: &CallChange| change.estimate.change() > 0.0;
+    write_changes(certain, &diff.warnings, &grew, &text, out)
 }

@@ -2,7 +2,7 @@
 
 use super::{Blocks, CallChange, CallDiff, Measure, percent};
 use crate::diff::matching::Kind;
-use crate::diff::table::{TableOptions, verdict};
+use crate::diff::table::{TableOptions, sides, verdict, write_basis};
 use crate::recording::unit::duration;
 use crate::text::screen::{Color, Notes};
 use std::io::{self, Write};
@@ -77,35 +77,14 @@ fn time(mean_ns: f64) -> String {
     }
 }
 
-/// The letters of both sides with their recordings, and what each counted.
-pub(crate) fn sides(
-    diff: &CallDiff,
-) -> impl Iterator<Item = (&'static str, &[String], Vec<String>)> {
-    let sides = ["A", "B"].into_iter().zip(&diff.names).zip(&diff.accounts);
-    sides.map(|((letter, names), account)| (letter, &names[..], account.lines()))
-}
-
 /// Writes the table: certain changes first, by the time that they are certainly about.
 ///
 /// # Errors
 /// What `out` returns.
 pub fn write(diff: &CallDiff, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
-    for (letter, names, account) in sides(diff) {
-        for name in names {
-            let name = crate::text::printable(name).into_owned();
-            writeln!(out, "{letter}  {}", screen.ends(&name, 3))?;
-        }
-        for line in account {
-            screen.write_prose("   ", &line, 5, out)?;
-        }
-    }
-    for warning in &diff.warnings {
-        screen.write_prose("warning: ", &crate::text::printable(warning), 2, out)?;
-    }
-    for line in diff.advice() {
-        screen.write_prose("", &line, 2, out)?;
-    }
+    let compared = sides(&diff.names, &diff.accounts);
+    write_basis(compared, &diff.warnings, &diff.advice(), screen, out)?;
     let certain = diff.certain();
     writeln!(out, "\n{}\n", verdict(certain))?;
     let most = options.most();

@@ -160,12 +160,7 @@ fn sum(series: &CallSeries, side: usize, function: Option<u32>) -> CallCell {
     });
     let mut all = CallCell::default();
     for cell in functions.flat_map(|(_, blocks)| blocks.values()) {
-        all.calls += cell.calls;
-        all.ended += cell.ended;
-        all.own_ns += cell.own_ns;
-        all.total_ns += cell.total_ns;
-        all.own_squares += cell.own_squares;
-        all.total_squares += cell.total_squares;
+        all.add_all(cell);
     }
     all
 }
