@@ -6,15 +6,14 @@ import { deepStrictEqual, ok, strictEqual, throws } from 'node:assert'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
+import { MODULES, counted, decoded, same } from './selections.mjs'
 import { ROOT, hostile, uniprof } from './uniprof.mjs'
 
-const MODULES = join(ROOT, 'report/src/views/html/script')
 const { amount, share } = await import(join(MODULES, 'amounts.mjs'))
 const { boxes, ranked } = await import(join(MODULES, 'boxes.mjs'))
-const { calleesOf, callersOf, calls, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
-const { functions } = await import(join(MODULES, 'functions.mjs'))
-const { HIDDEN, MADE, decode, length, moduleOf, nameOf } = await import(join(MODULES, 'profile.mjs'))
-const { ALL, expression, filtered, weigh } = await import(join(MODULES, 'selection.mjs'))
+const { calleesOf, callersOf, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
+const { HIDDEN, MADE, moduleOf, nameOf } = await import(join(MODULES, 'profile.mjs'))
+const { ALL, expression } = await import(join(MODULES, 'selection.mjs'))
 
 const SELECTIONS = 50
 const images = readdirSync(join(ROOT, 'corpus/images'))
@@ -25,97 +24,12 @@ const RECORDINGS = [
   { name: 'hostile', args: [hostile(1)] },
 ]
 
-/** The parts of a page, decoded. */
-function decoded(page) {
-  const part = id => new RegExp(`<template id="${id}">([^<]*)</template>`).exec(page)[1]
-  return decode(part('tables'), part('samples'))
-}
-
-/** Numbers that look random and are the same in each run. */
-function dice(seed) {
-  let state = seed
-  return below => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    return Math.floor((state / 2 ** 32) * below)
-  }
-}
-
-/** A selection, and the flags that say the same. */
-function chosen(profile, random) {
-  const { about } = profile
-  const [selection, flags] = [{ ...ALL }, []]
-  // Around a sample: of a short recording, most of the time has none.
-  const sample = profile.times[random(profile.times.length)]
-  const seconds = ticks => `${((ticks * about.tick_ns) / 1e9).toFixed(9)}s`
-  if (about.is_timed && random(4) > 0) {
-    const [from, to] = [random(sample + 1), sample + 1 + random(length(profile) - sample)]
-    Object.assign(selection, { from, to })
-    flags.push('--from', seconds(from), '--to', seconds(to))
-  }
-  if (random(3) === 0) {
-    const number = about.tasks[random(about.tasks.length)][2]
-    const alike = about.tasks.map((_, task) => task).filter(task => about.tasks[task][2] === number)
-    selection.tasks = new Set(alike)
-    flags.push('--vcpu', `${number}`)
-  }
-  for (const filter of ['focus', 'ignore', 'hide']) {
-    if (random(3) > 0) continue
-    const name = nameOf(profile, random(profile.labels.count))
-    const from = random(Math.max(1, name.length - 3))
-    const letters = name.slice(from, from + 1 + random(6)).replace(/[^\w]/gu, '.')
-    selection[filter] = letters
-    flags.push(`--${filter}=${letters}`)
-  }
-  if (random(4) === 0) {
-    selection.inlines = false
-    flags.push('--no-inlines')
-  }
-  return { selection, flags }
-}
-
-/** What the engine has of each function: `[name, module, own, total]`. */
-function counted(profile, selection) {
-  const { seen, counts } = filtered(profile, selection)
-  const { own, all } = weigh(profile, selection, counts)
-  const groups = Int32Array.from({ length: profile.labels.count }, (_, label) => label)
-  const hidden = profile.labels.count
-  const tree = calls(profile, seen, own, { groups, joined: false, hidden })
-  const rows = functions(tree, label => nameOf(profile, label))
-  const modules = label => (label === hidden ? '' : profile.texts[profile.labels.modules[label]])
-  const found = rows.map(row => `${row.name}\n${modules(row.label)}\n${row.own} ${row.total}`)
-  return { found: found.sort(), tree, rows, all }
-}
-
-/** The same from the program's own export. */
-function exported(flags, args) {
-  const told = uniprof('export', '--format', 'json', '--processes', 'apart', ...flags, ...args)
-  const { labels, stacks, account } = JSON.parse(told)
-  const pairs = labels.map(() => [0, 0])
-  for (const { frames, count } of stacks) {
-    for (const label of new Set(frames)) pairs[label][1] += count
-    pairs[frames.at(-1)][0] += count
-  }
-  const found = pairs.map(([own, total], label) => [labels[label], own, total])
-  const rows = found.filter(([, , total]) => total > 0)
-  const told_as = ([{ name, module }, own, total]) => `${name}\n${module}\n${own} ${total}`
-  return { found: rows.map(told_as).sort(), all: account.counted }
-}
-
 for (const { name, args } of RECORDINGS) {
   describe(`engine: ${name}`, () => {
     const page = uniprof('report', '--html=-', ...args)
 
     test(`${SELECTIONS} selections have the counts of the export`, async () => {
-      const profile = await decoded(page)
-      const random = dice(7)
-      let some = 0
-      for (let number = 0; number < SELECTIONS; number++) {
-        const { selection, flags } = chosen(profile, random)
-        const [ours, theirs] = [counted(profile, selection), exported(flags, args)]
-        deepStrictEqual([ours.all, ours.found], [theirs.all, theirs.found], flags.join(' '))
-        some += ours.all > 0
-      }
-      ok(some > SELECTIONS / 2, `only ${some} selections have samples`)
+      await same(await decoded(page), args, SELECTIONS)
     })
 
     test('trees turned over, and around a function, have the same numbers', async () => {

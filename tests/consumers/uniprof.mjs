@@ -2,12 +2,12 @@
 
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, join } from 'node:path'
 import { HOSTILE_NAME, hostileText } from './hostile.mjs'
 
 export const ROOT = join(import.meta.dirname, '../..')
-/** What is left to look at. */
-export const OUT = join(ROOT, 'tests/out/consumers')
+/** What is left to look at: each test file's in a folder of its own, since they run beside each other. */
+export const OUT = join(ROOT, 'tests/out/consumers', basename(process.argv[1], '.test.mjs'))
 const PROGRAM = join(ROOT, 'target/debug/uniprof')
 
 mkdirSync(OUT, { recursive: true })
