@@ -8,8 +8,14 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
+import { gunzipSync } from 'node:zlib'
 import { MISSING, launch, opened as open } from './browser.mjs'
+import { MODULES, decoded } from './selections.mjs'
 import { OUT, ROOT, folded, recordings, sorted, stacks, sum, uniprof } from './uniprof.mjs'
+
+const { lookOf } = await import(join(MODULES, 'look.mjs'))
+const { pprof } = await import(join(MODULES, 'pprof.mjs'))
+const { filtered } = await import(join(MODULES, 'selection.mjs'))
 
 const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
 
@@ -213,7 +219,7 @@ describe('page', { skip: MISSING }, () => {
       await page.close()
     })
 
-    test(`${name}: what is selected can be saved for speedscope`, async () => {
+    test(`${name}: what is selected can be saved for speedscope and pprof`, async () => {
       const { page, events } = await open(browser.context, file(name))
       await page.locator('.track').nth(1).click()
       await page.waitForFunction(() => /--vcpu/.test(document.querySelector('.selected code').textContent))
@@ -229,6 +235,15 @@ describe('page', { skip: MISSING }, () => {
         found.set(stack, (found.get(stack) ?? 0) + profiles[0].weights[at])
       })
       deepStrictEqual(sorted(found), sorted(stacks(recording, '--processes', 'apart', ...flags)))
+      // What is in the one for pprof is asked in pprof.test.mjs.
+      const another = page.waitForEvent('download')
+      await page.getByRole('button', { name: 'Save for pprof' }).click()
+      const packed = await another
+      strictEqual(packed.suggestedFilename(), 'selection.pb.gz')
+      const profile = await decoded(readFileSync(file(name), 'utf8'))
+      const look = lookOf(await page.evaluate(() => location.hash))
+      const made = pprof(profile, look, filtered(profile, look))
+      ok(gunzipSync(readFileSync(await packed.path())).equals(Buffer.from(made)))
       deepStrictEqual(events.errors, [])
       await page.close()
     })

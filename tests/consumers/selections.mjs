@@ -18,7 +18,7 @@ export function decoded(page) {
 }
 
 /** Numbers that look random and are the same in each run. */
-function dice(seed) {
+export function dice(seed) {
   let state = seed
   return below => {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0
@@ -27,7 +27,7 @@ function dice(seed) {
 }
 
 /** A selection, and the flags that say the same. */
-function chosen(profile, random) {
+export function chosen(profile, random) {
   const { about } = profile
   const [selection, flags] = [{ ...ALL }, []]
   // Around a sample: of a short recording, most of the time has none.

@@ -9,7 +9,7 @@ use crate::profile::gather::{By, Options, Sampled};
 use crate::profile::labels::{Label, LabelId};
 use crate::profile::tree::NodeId;
 use crate::recording::Recording;
-use crate::recording::processes::task_name;
+use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
 use crate::text::printable;
 use flate2::{Compression, GzBuilder};
@@ -19,7 +19,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use uprof::Task;
-use uprof::cold::TargetKind;
 
 /// Writes the file.
 pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Profile> {
@@ -140,11 +139,7 @@ impl<'a> Builder<'a> {
             self.number_label("vcpu", i64::from(task.vcpu)),
         ];
         if task.space != 0 {
-            let what = match source.metadata().target.kind {
-                TargetKind::XenDomain => "life",
-                _ => "process",
-            };
-            labels.push(self.number_label(what, i64::from(task.space)));
+            labels.push(self.number_label(space_is(source), i64::from(task.space)));
         }
         if space != task.space {
             let process = crate::recording::processes::name_at(source, space, u64::MAX);

@@ -76,6 +76,14 @@ pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String
     task_name(recording, first, time_ns)
 }
 
+/// What the number of a task's space counts.
+pub(crate) fn space_is(recording: &Recording) -> &'static str {
+    match recording.metadata().target.kind {
+        TargetKind::XenDomain => "life",
+        _ => "process",
+    }
+}
+
 /// The name of a vCPU or thread: its own; that of its process, or of the process that this was forked from; else its
 /// number.
 pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> String {

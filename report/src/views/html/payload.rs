@@ -22,7 +22,7 @@ use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
-use crate::recording::processes::task_name;
+use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
 use columns::Columns;
 use preorder::Preorder;
@@ -282,6 +282,7 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
         "is_timed": recordings.iter().any(|one| one.is_timed()),
         "is_weighted": !payload.weights.is_empty(),
         "recordings": names(recordings),
+        "space_is": recordings.iter().map(|one| space_is(one)).collect::<Vec<_>>(),
         "lapses": lapses.collect::<Vec<_>>(),
         "states": states.collect::<Vec<_>>(),
         "tasks": tasks.collect::<Vec<_>>(),

@@ -25,6 +25,7 @@ const MODULES: &[&str] = &[
     include_str!("script/shades.mjs"),
     include_str!("script/look.mjs"),
     include_str!("script/folded.mjs"),
+    include_str!("script/pprof.mjs"),
     include_str!("script/element.mjs"),
     include_str!("script/filters.mjs"),
     include_str!("script/summary.mjs"),

@@ -15,6 +15,12 @@ export async function inflated(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer())
 }
 
+/** What gzip makes of bytes. */
+export function gzipped(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new CompressionStream('gzip'))
+  return new Response(stream).arrayBuffer()
+}
+
 /** Reads what was written one after the other: numbers in LEB128, each column behind its length. */
 export class Columns {
   constructor(bytes) {

@@ -66,7 +66,8 @@ export function calls(profile, seen, own, { groups, joined, hidden }) {
   return tree.grown()
 }
 
-function isLeafName({ texts, labels }, label) {
+/** Whether a label that stands for no code stands in the place of frames. */
+export function isLeafName({ texts, labels }, label) {
   return texts[labels.names[label]] === '[no frame]' || texts[labels.names[label]] === '[hidden]'
 }
 

@@ -3,7 +3,7 @@
 import { calls, calleesOf, callersOf, folded, inverted, outermost } from './calls.mjs'
 import { boxes, ranked } from './boxes.mjs'
 import { functions } from './functions.mjs'
-import { HIDDEN, INLINED, length, MADE, moduleOf, nameOf } from './profile.mjs'
+import { HIDDEN, INLINED, functionOf, length, MADE, moduleOf, nameOf } from './profile.mjs'
 import { filtered, weigh } from './selection.mjs'
 
 /** What frames may be shown as. */
@@ -106,7 +106,7 @@ function grouped(profile, by, hasLines) {
   const groups = new Int32Array(labels.count)
   const [names, modules, flags, numbers] = [[], [], [], new Map()]
   for (let label = 0; label < labels.count; label++) {
-    const [name, module] = told(profile, label, by, hasLines)
+    const [name, module] = told(profile, label, by)
     // Functions of one name in two modules are two.
     const key = by === 'module' ? name : `${labels.modules[label]} ${labels.flags[label]} ${name}`
     let number = by === 'function' && !hasLines ? label : numbers.get(key)
@@ -124,9 +124,9 @@ function grouped(profile, by, hasLines) {
   return { groups, names, modules, flags, hidden, ranks: ranked(names), known: [] }
 }
 
-function told(profile, label, by, hasLines) {
+function told(profile, label, by) {
   const [name, module] = [nameOf(profile, label), moduleOf(profile, label)]
   if (by === 'module') return [profile.labels.flags[label] & MADE ? name : module || '[unknown]', '']
-  if (by === 'function' && hasLines) return [name.replace(/ \([^()]*:\d+\)$/u, ''), module]
+  if (by === 'function') return [functionOf(profile, label), module]
   return [name, module]
 }

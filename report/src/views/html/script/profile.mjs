@@ -69,6 +69,12 @@ export function nameOf({ texts, labels }, label) {
   return texts[labels.names[label]] ?? HIDDEN
 }
 
+/** The name of a label's function, without the line of its frame. */
+export function functionOf(profile, label) {
+  const name = nameOf(profile, label)
+  return profile.labels.lines[label] > 0 ? name.replace(/ \([^()]*:\d+\)$/u, '') : name
+}
+
 /** What stands for a stack of which every frame is hidden. */
 export const HIDDEN = '[hidden]'
 

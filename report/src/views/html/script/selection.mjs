@@ -83,20 +83,27 @@ export function isTime(profile) {
   return profile.about.unit === 'time off CPU'
 }
 
-/** What each stack weighs in the selection, by its number, and all of them. */
-export function weigh(profile, { from, to, tasks }, counts) {
+/** Calls `take` with the number of each sample that is selected and counts, and what it weighs. */
+export function selected(profile, { from, to, tasks }, counts, take) {
   const { times, stacks, weights } = profile
-  const own = new Float64Array(profile.parents.length)
   const isWait = isTime(profile)
   const [first, end] = [isWait ? 0 : firstFrom(times, from), firstFrom(times, to)]
   const mask = tasks && Uint8Array.from(profile.about.tasks, (_, task) => (tasks.has(task) ? 1 : 0))
   for (let sample = first; sample < end; sample++) {
     if (mask && !mask[profile.tasks[sample]]) continue
-    const stack = stacks[sample]
-    if (!counts[stack]) continue
+    if (!counts[stacks[sample]]) continue
     const weight = weights ? weights[sample] : 1
-    own[stack] += isWait ? within(times[sample], weight, from, to) : weight
+    take(sample, isWait ? within(times[sample], weight, from, to) : weight)
   }
+}
+
+/** What each stack weighs in the selection, by its number, and all of them. */
+export function weigh(profile, look, counts) {
+  const { stacks } = profile
+  const own = new Float64Array(profile.parents.length)
+  selected(profile, look, counts, (sample, weight) => {
+    own[stacks[sample]] += weight
+  })
   let all = 0
   for (const weight of own) all += weight
   return { own, all }

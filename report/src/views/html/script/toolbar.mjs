@@ -1,10 +1,12 @@
 // What stands between the time line and the views of a report: what is selected in a line, filters, forms, copies.
 
+import { gzipped } from './bytes.mjs'
 import { COLOURINGS, legendOf } from './colours.mjs'
 import { button, choice, element, swatch, toggle } from './element.mjs'
 import { Filters } from './filters.mjs'
 import { foldedText, speedscope } from './folded.mjs'
 import { GROUPINGS } from './model.mjs'
+import { pprof } from './pprof.mjs'
 import { flagsOf, summaryOf } from './summary.mjs'
 
 export class Toolbar {
@@ -19,7 +21,8 @@ export class Toolbar {
     does.append(
       button('Show all', reset, { title: 'No selection, no filters' }),
       button('Copy as folded text', () => this.copy()),
-      button('Save for speedscope', () => this.save()),
+      button('Save for speedscope', () => this.saveForSpeedscope()),
+      button('Save for pprof', () => this.saveForPprof()),
     )
     const row = element('div', { class: 'row' }, this.forms, does)
     const parts = [this.summary, this.filters.element, this.filters.wrong, row, this.legend]
@@ -79,11 +82,22 @@ export class Toolbar {
     }
   }
 
-  save() {
+  saveForSpeedscope() {
     const { about } = this.model.profile
     const made = speedscope(this.model.tree(), group => this.model.about(group), { name: about.title, unit: about.unit })
-    const file = URL.createObjectURL(new Blob([JSON.stringify(made)], { type: 'application/json' }))
-    element('a', { href: file, download: 'selection.speedscope.json' }).click()
-    setTimeout(() => URL.revokeObjectURL(file), 10_000)
+    save('selection.speedscope.json', 'application/json', JSON.stringify(made))
   }
+
+  async saveForPprof() {
+    const { model } = this
+    const packed = await gzipped(pprof(model.profile, model.look, model.filter()))
+    save('selection.pb.gz', 'application/octet-stream', packed)
+  }
+}
+
+/** Gives the browser's user a file. */
+function save(name, type, content) {
+  const file = URL.createObjectURL(new Blob([content], { type }))
+  element('a', { href: file, download: name }).click()
+  setTimeout(() => URL.revokeObjectURL(file), 10_000)
 }
