@@ -150,7 +150,7 @@ pub const BACKENDS: &[Backend] = &[
     },
     Backend {
         prefix: "agent:",
-        form: "agent:HOST:PORT or agent:/SOCKET",
+        form: "agent:HOST:PORT, agent:/SOCKET or agent:vchan:DOMID/PATH",
         what: "a guest that carries the agent",
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,

@@ -56,6 +56,7 @@ fn the_offsets_of_the_page_have_no_holes() {
     let page = source("docs/agent-protocol.md");
     let sections = [
         "### 4.1", "### 4.2", "### 4.3", "### 5.1", "### 5.2", "### 6.1", "### 6.2", "### 6.3",
+        "### 7.2",
     ];
     let mut fields = 0;
     for section in sections {

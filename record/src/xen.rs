@@ -2,10 +2,9 @@
 //!
 //! The path of a sample: `domain` (one multicall freezes the guest and fetches every vCPU) → `vcpu` (registers and
 //! address space) → `page_tables` over `memory` (mapped frames) → stack bytes. `rescue` resumes a domain whose
-//! recorder was killed; `xenstore` and `libxl` find a domain by name and its kernel image.
+//! recorder was killed; `target` and `libxl` find a domain by name and its kernel image.
 
 pub mod libxl;
-pub mod xenstore;
 mod vcpu;
 mod domain;
 mod target;

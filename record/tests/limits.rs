@@ -12,13 +12,13 @@ use uniprof_record::gdb::description::{self, Description};
 use uniprof_record::gdb::handshake::{self, MOST_VCPUS};
 use uniprof_record::gdb::packet::{Decoder, Event, Fault, MOST_PAYLOAD_BYTES};
 use uniprof_record::guest::endpoint::{Connection, Endpoint};
+use uniprof_record::guest::xenstore::Xenstore;
 use uniprof_record::qemu::machine::Machine;
 use uniprof_record::qemu::qmp::Qmp;
 use uniprof_record::ring::ring;
 use uniprof_record::slot::{MAX_TEXT_BYTES, Note, NoteKind, Slot};
 use uniprof_record::source::{Vcpu, Vcpus};
 use uniprof_record::walk;
-use uniprof_record::xen::xenstore::Xenstore;
 use uprof::layout::{MAX_FRAMES, MAX_STACK_BYTES};
 use uprof::{Arch, Details, Frame, RawStack, Registers, State, Stop, Task};
 

@@ -15,10 +15,10 @@ use uniprof_record::gdb::packet::{Decoder, MOST_PAYLOAD_BYTES};
 use uniprof_record::gdb::registers::Layout;
 use uniprof_record::gdb::stacks::{Stacks, Wanted};
 use uniprof_record::guest::endpoint::{Connection, Endpoint};
+use uniprof_record::guest::xenstore::Xenstore;
 use uniprof_record::qemu::machine::Machine;
 use uniprof_record::qemu::qmp::Qmp;
 use uniprof_record::source::Vcpu;
-use uniprof_record::xen::xenstore::Xenstore;
 use uprof::{Arch, Details, Registers, State, Task};
 
 /// More than is ever sent at once, less than a socket takes in without a reader.

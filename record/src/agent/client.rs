@@ -2,10 +2,10 @@
 
 use super::error::AgentError;
 use super::frame::{Decoder, frame};
+use super::line::Line;
 use super::message::{self, Hello};
-use crate::guest::endpoint::{Connection, deadline};
+use crate::guest::endpoint::deadline;
 use crate::sys::clock::monotonic_ns;
-use nix::errno::Errno;
 use std::time::Duration;
 
 /// How long we wait for a connection, and for the first answer.
@@ -16,32 +16,35 @@ const OUTBOX_BYTES: usize = 256;
 /// Our side of a connection.
 pub(super) struct Client {
     pub name: String,
-    connection: Connection,
+    line: Box<dyn Line>,
     pub decoder: Decoder,
     outbox: [u8; OUTBOX_BYTES],
     waiting: usize,
+    /// Why nothing can be sent any more.
+    broken: Option<String>,
 }
 
 /// What came of a look at the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Received {
     /// There are new bytes.
     Some,
     /// There are none at the moment.
     Nothing,
     /// There will be no more, because of this if it was an error.
-    End(Option<Errno>),
+    End(Option<String>),
 }
 
 impl Client {
     /// Attaches; returns what the agent says of its guest.
-    pub fn attach(connection: Connection, name: &str) -> Result<(Client, Hello), AgentError> {
+    pub fn attach(line: Box<dyn Line>, name: &str) -> Result<(Client, Hello), AgentError> {
         let mut client = Client {
             name: name.to_owned(),
-            connection,
+            line,
             decoder: Decoder::new(),
             outbox: [0; OUTBOX_BYTES],
             waiting: 0,
+            broken: None,
         };
         let nonce = fastrand::u64(..);
         let mut payload = [0; 16];
@@ -82,7 +85,7 @@ impl Client {
             client.check()?;
             match received {
                 Received::End(None) => return Err(AgentError::Closed(client.name)),
-                Received::End(Some(errno)) => return Err(AgentError::Broken(client.name, errno)),
+                Received::End(Some(why)) => return Err(AgentError::Broken(client.name, why)),
                 _ => {}
             }
         }
@@ -102,12 +105,15 @@ impl Client {
         true
     }
 
-    /// Sends what waits. That nobody takes it any more shows at the next look for answers.
+    /// Sends what waits. That nobody takes it any more is told when all was received that came before.
     pub fn flush(&mut self) {
-        let sent = self
-            .connection
-            .send_some(&self.outbox[..self.waiting])
-            .unwrap_or(0);
+        let sent = match self.line.send_some(&self.outbox[..self.waiting]) {
+            Ok(sent) => sent,
+            Err(why) => {
+                self.broken.get_or_insert(why);
+                0
+            }
+        };
         self.outbox.copy_within(sent..self.waiting, 0);
         self.waiting -= sent;
     }
@@ -118,21 +124,24 @@ impl Client {
         if room.is_empty() {
             return Received::Some;
         }
-        match self.connection.receive_some(room) {
+        match self.line.receive_some(room) {
             Ok(Some(0)) => Received::End(None),
             Ok(Some(count)) => {
                 self.decoder.grow(count);
                 Received::Some
             }
-            Ok(None) => Received::Nothing,
-            Err(errno) => Received::End(Some(errno)),
+            Ok(None) => match self.broken.take() {
+                None => Received::Nothing,
+                why => Received::End(why),
+            },
+            Err(why) => Received::End(Some(why)),
         }
     }
 
     /// Waits until something comes.
-    pub fn wait(&self, timeout_ms: u16) -> Result<(), AgentError> {
-        let result = self.connection.wait_to_receive(timeout_ms);
-        result.map_err(|errno| AgentError::Broken(self.name.clone(), errno))
+    pub fn wait(&mut self, timeout_ms: u16) -> Result<(), AgentError> {
+        let result = self.line.wait_to_receive(timeout_ms);
+        result.map_err(|why| AgentError::Broken(self.name.clone(), why))
     }
 
     /// Whether what comes is the agent's protocol at all.

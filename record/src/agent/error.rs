@@ -10,9 +10,30 @@ pub enum AgentError {
     /// The target's text.
     #[error(
         "`{0}` is no address of an agent: use HOST:PORT, for example agent:10.0.0.7:4711, or the path of a socket, \
-         for example agent:/run/guest.agent"
+         for example agent:/run/guest.agent, or vchan:DOMID/PATH, for example agent:vchan:7/data/uniprof"
     )]
     Address(String),
+    /// The text of a vchan.
+    #[error(
+        "`{0}` is no address of a vchan: use vchan:DOMID/PATH, a domain's number and where its server stands in \
+         xenstore below /local/domain/DOMID, for example agent:vchan:7/data/uniprof"
+    )]
+    VchanAddress(String),
+    /// Xenstore doesn't answer.
+    #[error("{0}")]
+    Xenstore(String),
+    /// Xenstore has no such server, or not for us.
+    #[error(
+        "there is no {0} for this domain: {1}; does the guest run, and does it serve a vchan at this path for the \
+         domain that uniprof runs in?"
+    )]
+    NoVchan(String, String),
+    /// The event channel can't be had.
+    #[error("cannot bind event channel {1} of {0}: {why}; {advice}", why = .2.desc(), advice = advise_channel(*.2))]
+    EventChannel(String, u32, Errno),
+    /// The pages can't be mapped.
+    #[error("cannot map the pages of {0}: {why}; {advice}", why = .1.desc(), advice = advise_grant(*.1))]
+    Grant(String, Errno),
     /// The host has no address.
     #[error("cannot find {0}: {1}")]
     Resolve(Endpoint, String),
@@ -31,8 +52,8 @@ pub enum AgentError {
     )]
     Busy(String),
     /// The connection broke.
-    #[error("the connection to {0} broke: {why}", why = .1.desc())]
-    Broken(String, Errno),
+    #[error("the connection to {0} broke: {1}")]
+    Broken(String, String),
     /// It was closed.
     #[error("{0} closed the connection before it said what it is: is there an agent behind it?")]
     Closed(String),
@@ -95,4 +116,30 @@ fn advise(errno: Errno) -> &'static str {
         Errno::EACCES | Errno::EPERM => "run as the user that the guest runs as, or as root",
         _ => "is the address right?",
     }
+}
+
+fn advise_device(errno: Errno, other: &'static str) -> &'static str {
+    match errno {
+        Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => {
+            "run in a domain of Xen, with the kernel modules xen-evtchn and xen-gntdev loaded"
+        }
+        Errno::EACCES | Errno::EPERM => {
+            "run as root, or as a user who may use /dev/xen/evtchn and /dev/xen/gntdev"
+        }
+        _ => other,
+    }
+}
+
+fn advise_channel(errno: Errno) -> &'static str {
+    advise_device(
+        errno,
+        "is another client attached? A vchan serves one at a time, of the domain that its server was made for",
+    )
+}
+
+fn advise_grant(errno: Errno) -> &'static str {
+    advise_device(
+        errno,
+        "was the guest's server made for the domain that uniprof runs in?",
+    )
 }

@@ -3,8 +3,10 @@
 use super::client::{Client, PATIENCE};
 use super::error::AgentError;
 use super::intake::Intake;
+use super::line::Line;
 use super::message::Hello;
 use super::source::{AgentSource, ClockObserver};
+use super::vchan::{self, Address, Vchan};
 use crate::elf::Image;
 use crate::guest::endpoint::Endpoint;
 use crate::plan::Plan;
@@ -30,10 +32,16 @@ pub fn open(
     images: &[(PathBuf, Option<u64>)],
     plan: &Plan,
 ) -> Result<Source, SourceError> {
-    let connection = Endpoint::parse(address).and_then(|endpoint| endpoint.connect(PATIENCE));
-    let connection = connection.map_err(AgentError::from)?;
-    let (client, hello) = Client::attach(connection, address)?;
+    let (client, hello) = Client::attach(line(address)?, address)?;
     Ok(source(client, &hello, images, plan)?)
+}
+
+fn line(address: &str) -> Result<Box<dyn Line>, AgentError> {
+    if let Some(address) = address.strip_prefix(vchan::PREFIX) {
+        return Ok(Box::new(Vchan::connect(Address::parse(address)?)?));
+    }
+    let connection = Endpoint::parse(address).and_then(|endpoint| endpoint.connect(PATIENCE));
+    Ok(Box::new(connection?))
 }
 
 fn source(

@@ -84,12 +84,10 @@ impl AgentSource {
             match received {
                 Received::Some => {}
                 Received::Nothing => break,
-                Received::End(errno) => {
-                    self.life = Life::Ended(match errno {
+                Received::End(why) => {
+                    self.life = Life::Ended(match why {
                         None => "the guest closed the connection".into(),
-                        Some(errno) => {
-                            format!("the connection to the guest broke: {}", errno.desc())
-                        }
+                        Some(why) => format!("the connection to the guest broke: {why}"),
                     });
                     break;
                 }

@@ -1,4 +1,5 @@
-//! Xen as dom0's kernel shows it: `/dev/xen/privcmd`, without any of Xen's libraries.
+//! Xen as a domain's kernel shows it, without any of Xen's libraries: to dom0 by `/dev/xen/privcmd`, to every domain by
+//! `/dev/xen/gntdev` and `/dev/xen/evtchn` (`shared_pages`, `event_channel`).
 //!
 //! Input: domains and vCPUs by number. Output: answers as safe values, errors with call, errno and subject. All
 //! addresses passed to Xen are made here. Layouts are those of Xen's public headers (xen/include/public/), which
@@ -16,5 +17,20 @@ mod hypercall_buffer;
 mod multicall;
 pub mod call;
 pub mod fetch;
+pub mod event_channel;
+pub mod shared_pages;
 
 pub use error::XenError;
+
+use nix::errno::Errno;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Opens a device for reading and writing.
+fn open_device(path: &str, is_nonblocking: bool) -> Result<File, Errno> {
+    let flags = if is_nonblocking { libc::O_NONBLOCK } else { 0 };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags);
+    let opened = options.open(path);
+    opened.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
+}

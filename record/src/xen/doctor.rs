@@ -5,11 +5,11 @@
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, FoundDomain};
-use super::xenstore::Xenstore;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::guest::Trial;
 use crate::guest::page_tables::Paging;
+use crate::guest::xenstore::Xenstore;
 use std::path::Path;
 
 use uprof::Registers;

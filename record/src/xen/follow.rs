@@ -2,7 +2,7 @@
 //!
 //! Input: a domain's name and UUID. Output: the number of its successor, and notes for the recording.
 
-use super::xenstore::Xenstore;
+use crate::guest::xenstore::Xenstore;
 use crate::ring::Sink;
 use crate::slot::NoteKind;
 use crate::source::Life;

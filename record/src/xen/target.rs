@@ -2,7 +2,7 @@
 
 use super::domain::Xen;
 use super::libxl::{StoredConfiguration, stored_configuration};
-use super::xenstore::{Xenstore, XenstoreError};
+use crate::guest::xenstore::{Xenstore, XenstoreError};
 use crate::source::SourceError;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::DomainInfo;

@@ -2,8 +2,10 @@
 //!
 //! Input: paths. Output: values and lists. Replies are bounded in size and in time.
 
-use std::fs::OpenOptions;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ const MOST_PAYLOAD_BYTES: usize = 4096;
 /// Longest wait for the whole of one reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The daemon's sockets, and the kernel's devices for a daemon in a stub domain.
+/// The daemon's sockets, and the kernel's devices: all that there is where the daemon runs in another domain.
 const SOCKETS: [&str; 2] = ["/run/xenstored/socket", "/var/run/xenstored/socket"];
 const DEVICES: [&str; 2] = ["/dev/xen/xenbus", "/proc/xen/xenbus"];
 
@@ -26,8 +28,8 @@ const DEVICES: [&str; 2] = ["/dev/xen/xenbus", "/proc/xen/xenbus"];
 pub enum XenstoreError {
     /// No daemon.
     #[error(
-        "cannot reach xenstore ({0}): run in dom0, as root, with xenstored running, or give the domain \
-         by its number"
+        "cannot reach xenstore ({0}): run as root, in dom0 with xenstored running, or in a domain of Xen; dom0 also \
+         takes a domain's number"
     )]
     Unreachable(io::Error),
     /// The connection broke, or the wait was too long.
@@ -63,8 +65,32 @@ pub struct Xenstore<S = Box<dyn Stream>> {
 }
 
 /// Something to read and write.
-pub trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+pub trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// The kernel's device, whose answers are waited for with a limit as those of a socket are.
+struct Device(File);
+
+impl Read for Device {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut polled = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+        match poll(&mut polled, patience)? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => self.0.read(out),
+        }
+    }
+}
+
+impl Write for Device {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
 
 impl Xenstore {
     /// Connects to the store of this host.
@@ -82,7 +108,7 @@ impl Xenstore {
         }
         for path in DEVICES.map(Path::new) {
             if let Ok(device) = OpenOptions::new().read(true).write(true).open(path) {
-                return Ok(Xenstore::over(Box::new(device)));
+                return Ok(Xenstore::over(Box::new(Device(device))));
             }
         }
         let error = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());

@@ -1,0 +1,208 @@
+//! Xen's vchan from another domain, as its client (docs/agent-protocol.md, section 7).
+//!
+//! Enters: `DOMID/PATH`, keys of xenstore. Leaves: a [`Line`] over pages that the guest shares ([`rings`]) and an event
+//! channel. Neither dom0's rights nor any of Xen's libraries is needed.
+
+mod rings;
+#[cfg(test)]
+mod tests;
+
+use super::error::AgentError;
+use super::line::Line;
+use crate::guest::xenstore::{Xenstore, XenstoreError};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::xen::event_channel::EventChannel;
+use crate::sys::xen::shared_pages::SharedPages;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rings::{CLIENT_LIVES, Refused, Rings};
+use std::fmt;
+use std::os::fd::AsFd;
+
+/// What an agent's address begins with.
+pub(super) const PREFIX: &str = "vchan:";
+/// Numbers of domains end below it (DOMID_FIRST_RESERVED).
+const MOST_DOMAINS: u16 = 0x7ff0;
+/// Longest path below a domain's own in xenstore.
+const MOST_PATH_BYTES: usize = 256;
+/// After so long without a byte xenstore is asked whether the server is still there.
+const QUIET_NS: u64 = 1_000_000_000;
+
+/// Where a server is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Address {
+    domain: u16,
+    path: String,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}/{}", self.domain, self.path)
+    }
+}
+
+impl Address {
+    /// Parses `DOMID/PATH`.
+    ///
+    /// # Errors
+    /// That it is none.
+    pub fn parse(text: &str) -> Result<Self, AgentError> {
+        let parsed = text.split_once('/').and_then(|(domain, path)| {
+            let domain = domain
+                .parse()
+                .ok()
+                .filter(|domain| *domain < MOST_DOMAINS)?;
+            let is_letter =
+                |letter: char| letter.is_ascii_alphanumeric() || "-/_@".contains(letter);
+            let is_path =
+                !path.is_empty() && path.len() <= MOST_PATH_BYTES && path.chars().all(is_letter);
+            is_path.then(|| Address {
+                domain,
+                path: path.to_owned(),
+            })
+        });
+        parsed.ok_or_else(|| AgentError::VchanAddress(format!("{PREFIX}{text}")))
+    }
+
+    /// A key of xenstore.
+    fn key(&self, name: &str) -> String {
+        format!("/local/domain/{}/{}/{name}", self.domain, self.path)
+    }
+
+    fn number(&self, store: &mut Xenstore, name: &str) -> Result<u32, AgentError> {
+        let key = self.key(name);
+        let value = store.read(&key).map_err(|error| match error {
+            XenstoreError::Refused { .. } => {
+                AgentError::NoVchan(self.to_string(), error.to_string())
+            }
+            error => AgentError::Xenstore(error.to_string()),
+        })?;
+        value.trim().parse().map_err(|_| {
+            let value: String = value
+                .chars()
+                .filter(char::is_ascii_graphic)
+                .take(32)
+                .collect();
+            AgentError::Nonsense(self.to_string(), format!("`{value}` at {key} in xenstore"))
+        })
+    }
+}
+
+/// A connection to a server.
+pub(super) struct Vchan {
+    address: Address,
+    // Unmapped before the channel is closed: the kernel tells the server.
+    rings: Rings<Box<SharedPages>>,
+    channel: EventChannel,
+    store: Xenstore,
+    /// The server's key: while it is there, so is the server.
+    reference: u32,
+    heard_ns: u64,
+}
+
+impl Vchan {
+    /// Connects to the server at `address`.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub fn connect(address: Address) -> Result<Self, AgentError> {
+        let name = address.to_string();
+        let mut store =
+            Xenstore::connect().map_err(|error| AgentError::Xenstore(error.to_string()))?;
+        let reference = address.number(&mut store, "ring-ref")?;
+        let port = address.number(&mut store, "event-channel")?;
+        let channel = EventChannel::bind(address.domain, port)
+            .map_err(|errno| AgentError::EventChannel(name.clone(), port, errno))?;
+        let unmapped = |errno| AgentError::Grant(name.clone(), errno);
+        let map = |references: &[u32]| SharedPages::map(address.domain, references).map(Box::new);
+        let first = map(&[reference]).map_err(unmapped)?;
+        let rings = Rings::open(first, map);
+        let mut rings = rings.map_err(|refused| match refused {
+            Refused::Nonsense(what) => AgentError::Nonsense(name.clone(), what),
+            Refused::Unmapped(errno) => unmapped(errno),
+        })?;
+        if !rings.is_served() {
+            return Err(AgentError::Closed(name));
+        }
+        rings
+            .first()
+            .tell_end(CLIENT_LIVES, channel.port())
+            .map_err(unmapped)?;
+        rings
+            .enter()
+            .map_err(|what| AgentError::Nonsense(name, what))?;
+        channel.notify();
+        Ok(Vchan {
+            address,
+            rings,
+            channel,
+            store,
+            reference,
+            heard_ns: monotonic_ns(),
+        })
+    }
+
+    fn tell(&self, is_wanted: bool) {
+        if is_wanted {
+            self.channel.notify();
+        }
+    }
+
+    /// Whether the server is gone. A domain that was destroyed could not say so in its pages, which live on for as long
+    /// as we map them; but xenstore forgets it.
+    fn check(&mut self) -> Result<(), String> {
+        let domain = self.address.domain;
+        if !self.rings.is_served() {
+            return Err(format!("domain {domain} has closed its vchan"));
+        }
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.heard_ns) < QUIET_NS {
+            return Ok(());
+        }
+        self.heard_ns = now_ns;
+        match self.store.read(&self.address.key("ring-ref")) {
+            Ok(value) if value.trim().parse() == Ok(self.reference) => Ok(()),
+            Err(XenstoreError::Refused { .. }) => Err(format!(
+                "domain {domain} was destroyed, or has withdrawn its vchan: xenstore has no {} any more",
+                self.address.key("ring-ref")
+            )),
+            Ok(_) => Err(format!("domain {domain} has made a new vchan")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+impl Line for Vchan {
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        let (count, is_wanted) = self.rings.send(bytes)?;
+        self.tell(is_wanted);
+        Ok(count)
+    }
+
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String> {
+        let (count, is_wanted) = self.rings.receive(into)?;
+        self.tell(is_wanted);
+        if count > 0 {
+            self.heard_ns = monotonic_ns();
+            return Ok(Some(count));
+        }
+        // Whoever closes has written before.
+        if !self.rings.has_some()? {
+            self.check()?;
+        }
+        Ok(None)
+    }
+
+    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), String> {
+        if self.rings.has_some()? {
+            return Ok(());
+        }
+        let mut polled = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, PollTimeout::from(timeout_ms)) {
+            Ok(1..) => self.channel.acknowledge(),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.desc().to_owned()),
+        }
+        Ok(())
+    }
+}
