@@ -1,5 +1,5 @@
-/* The agent in the test unikernel, on a bare machine: each vCPU's own timer is the interrupt, and the second serial line
- * the byte stream, which vCPU 0 serves in its interrupt, after its own sample. */
+/* The agent in the test unikernel: each vCPU's own timer is the interrupt, and the second serial line of a bare machine
+ * or Xen's vchan the byte stream, which vCPU 0 serves in its interrupt, after its own sample. */
 #include "agent.h"
 
 #define WORDS_EACH (8 + 16384)
@@ -7,6 +7,7 @@
 
 static u64 memory[MAX_VCPUS * WORDS_EACH];
 static struct uniprof_session session;
+static struct uniprof_stream stream;
 extern char image_text[], image_text_end[], build_id_note[];
 
 static int64_t line_read(void *context, u8 *into, u64 bytes)
@@ -48,6 +49,11 @@ void agent_init(u32 vcpus)
 	if (error)
 		fault(0xa9e, -error);
 	uniprof_session_init(&session);
+	if (other_stream()) {
+		stream = *other_stream();
+		return;
+	}
+	stream = (struct uniprof_stream){ line_read, line_write, 0 };
 	line_init();
 	line_out(1, 0);                 /* no interrupts of the line */
 	line_out(3, 3);
@@ -67,7 +73,6 @@ void agent_interrupt(u32 vcpu, const struct uniprof_registers *registers)
 	if (vcpu)
 		return;
 	u64 sampled = now();
-	struct uniprof_stream stream = { line_read, line_write, 0 };
 	for (int call = 0; call < MOST_CALLS; call++)
 		if (uniprof_session_serve(&session, &stream) != 1)
 			break;

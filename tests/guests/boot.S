@@ -194,6 +194,7 @@ event_entry:
 	orq $3, 8(%rsp)                  /* Xen shows kernel selectors as ring 0; iretq needs the truth */
 	orq $3, 32(%rsp)
 	SAVE
+	mov %rbp, %rdi                   /* saved rbp, then rip, cs, flags, rsp, ss */
 	mov %rsp, %rbx
 	and $-16, %rsp
 	call pv_events

@@ -50,7 +50,13 @@ void map_page(char *page, char *frame); /* the page shows what lies at address f
 void timer_acknowledge(void);
 void load_idt(void);
 void fault(u64 first, u64 second);
-void hypercall_page_enable(void);
+
+/* platform.c, for guests of Xen */
+long hypercall(int number, u64 a, u64 b, u64 c);
+u64 machine_frame(u64 frame);
+void *machine_page(u64 machine);        /* where a PV guest sees one of its machine frames */
+void pv_map(char *page, u64 machine_address);
+u64 hvm_param(u32 index);
 
 /* agent.c, in guest-agent.elf alone */
 void agent_init(u32 vcpus);

@@ -4,14 +4,14 @@
 
 enum platform platform;
 const char *command_line = "";
-static struct start_info *start_info;
+struct start_info *start_info;
 static volatile struct console_ring *ring;
 static u32 console_port;
 static volatile u32 *const local_apic = (u32 *)0xfee00000;
-static struct shared_info shared __attribute__((aligned(4096)));
+struct shared_info shared __attribute__((aligned(4096)));
 static u64 idt[512] __attribute__((aligned(16)));
 
-static long hypercall(int number, u64 a, u64 b, u64 c)
+long hypercall(int number, u64 a, u64 b, u64 c)
 {
 	long result;
 	register u64 r10 asm("r10") = 0;
@@ -66,13 +66,22 @@ void fault(u64 first, u64 second)
 	shut_down(3);
 }
 
-static u64 machine_frame(u64 frame)
+u64 machine_frame(u64 frame)
 {
 	return ((u64 *)start_info->mfn_list)[frame];
 }
 
+/* Where a PV guest sees one of its machine frames. */
+void *machine_page(u64 machine)
+{
+	u64 frame = 0;
+	while (frame < start_info->nr_pages && machine_frame(frame) != machine)
+		frame++;
+	return (void *)(frame << 12);
+}
+
 /* update_va_mapping for PV; present, writable, user, accessed, dirty. */
-static void pv_map(char *page, u64 machine_address)
+void pv_map(char *page, u64 machine_address)
 {
 	hypercall(HYPERVISOR_update_va_mapping, (u64)page, machine_address | 0x67, UVMF_INVLPG);
 }
@@ -90,7 +99,7 @@ void load_idt(void)
 	asm volatile("lidt %0" ::"m"(pointer));
 }
 
-static u64 hvm_param(u32 index)
+u64 hvm_param(u32 index)
 {
 	struct hvm_param param = { DOMID_SELF, 0, index, 0 };
 	hypercall(HYPERVISOR_hvm_op, HVMOP_get_param, (u64)&param, 0);
@@ -126,9 +135,7 @@ static void init_pv(void)
 	platform = XEN_PV;
 	command_line = (char *)start_info->cmd_line;
 	console_port = start_info->console_evtchn;
-	for (u64 frame = 0; frame < start_info->nr_pages; frame++)
-		if (machine_frame(frame) == start_info->console_mfn)
-			ring = (void *)(frame << 12);
+	ring = machine_page(start_info->console_mfn);
 	pv_map((char *)&shared, start_info->shared_info);
 }
 
@@ -232,6 +239,7 @@ void timer_acknowledge(void)
 
 void timer_tick(void);
 
+#ifndef AGENT
 void pv_events(void)
 {
 	volatile struct vcpu_info *vcpu = &shared.vcpu_info[0];
@@ -245,6 +253,7 @@ void pv_events(void)
 		vcpu->upcall_mask = 0;
 	} while (vcpu->upcall_pending);
 }
+#endif
 
 void block(void)
 {

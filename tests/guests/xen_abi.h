@@ -5,7 +5,9 @@
 
 /* xen.h */
 #define HYPERVISOR_set_callbacks 4
+#define HYPERVISOR_memory_op 12
 #define HYPERVISOR_update_va_mapping 14
+#define HYPERVISOR_grant_table_op 20
 #define HYPERVISOR_vcpu_op 24
 #define HYPERVISOR_sched_op 29
 #define HYPERVISOR_event_channel_op 32
@@ -68,7 +70,9 @@ struct vcpu_hvm_context {
 /* event_channel.h */
 #define EVTCHNOP_bind_virq 1
 #define EVTCHNOP_send 4
+#define EVTCHNOP_alloc_unbound 6
 struct evtchn_bind_virq { u32 virq, vcpu, port; };
+struct evtchn_alloc_unbound { u16 dom, remote_dom; u32 port; };
 
 /* io/console.h */
 struct console_ring {
@@ -78,10 +82,42 @@ struct console_ring {
 
 /* hvm/hvm_op.h, hvm/params.h */
 #define DOMID_SELF 0x7ff0
+#define HVMOP_set_param 0
 #define HVMOP_get_param 1
+#define HVM_PARAM_CALLBACK_IRQ 0        /* 2 in the last byte: a vector, of all vCPUs */
+#define HVM_PARAM_STORE_PFN 1
+#define HVM_PARAM_STORE_EVTCHN 2
 #define HVM_PARAM_CONSOLE_PFN 17
 #define HVM_PARAM_CONSOLE_EVTCHN 18
 struct hvm_param { u16 domid, pad; u32 index; u64 value; };
 
 /* arch-x86/hvm/start_info.h */
 struct hvm_start_info { u32 magic, version, flags, nr_modules; u64 modlist, cmdline; };
+
+/* memory.h, xen.h */
+#define XENMEM_add_to_physmap 7
+#define XENMAPSPACE_shared_info 0
+#define XENMAPSPACE_grant_table 1
+struct xen_add_to_physmap { u16 domid, size; u32 space; u64 idx, gpfn; };
+
+/* grant_table.h: version 1 */
+#define GNTTABOP_setup_table 2
+#define GTF_permit_access 1
+#define GNTTAB_RESERVED 8
+struct grant_entry { u16 flags, domid; u32 frame; };
+struct gnttab_setup_table { u16 dom, pad; u32 nr_frames; short status; u16 pad2[3]; u64 *frame_list; };
+_Static_assert(__builtin_offsetof(struct gnttab_setup_table, frame_list) == 16, "layout");
+
+/* io/xs_wire.h */
+#define XS_READ 2
+#define XS_WRITE 11
+#define XS_SET_PERMS 14
+#define XS_ERROR 16
+struct xsd_sockmsg { u32 type, req_id, tx_id, len; };
+struct xenstore_ring {
+	char req[1024], rsp[1024];
+	u32 req_cons, req_prod, rsp_cons, rsp_prod;
+};
+
+/* arch-x86/cpuid.h: the leaf of time; the time-stamp counter's kHz in ecx of the first part */
+#define XEN_CPUID_TIME 0x40000003
