@@ -14,6 +14,7 @@ use uniprof_record::gdb;
 use uniprof_record::gdb::calls::CallTracer;
 use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
+use uniprof_record::kvm;
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
@@ -145,6 +146,18 @@ pub const BACKENDS: &[Backend] = &[
         open: |name, wanted, plan| open_qemu(&libvirt(name)?, wanted, plan),
         breakpoints: Some(|name, wanted| opening(&libvirt(name)?, wanted)),
         examine: |name, elf| Ok(qemu::doctor::examine(&libvirt(name)?, elf)),
+        examine_host: None,
+        read_mark: None,
+    },
+    Backend {
+        prefix: "kvm:",
+        form: "kvm:PID",
+        what: "a guest under KVM, by its monitor's process",
+        budget: LOCAL_BUDGET,
+        stack_bytes: GUEST_STACK_BYTES,
+        open: |pid, wanted, _| Ok(kvm::open(monitor(pid)?, images_of(wanted)?)?),
+        breakpoints: None,
+        examine: |pid, elf| Ok(kvm::doctor::examine(monitor(pid)?, elf)),
         examine_host: None,
         read_mark: None,
     },
@@ -289,6 +302,16 @@ fn pids(list: &str) -> anyhow::Result<Scope> {
         )
     })?;
     Ok(Scope::processes(pids)?)
+}
+
+/// The process of a guest's monitor.
+fn monitor(pid: &str) -> anyhow::Result<i32> {
+    let parsed = pid.parse().ok().filter(|&pid| pid > 0);
+    parsed.with_context(|| {
+        format!(
+            "`kvm:{pid}` is no target: kvm: needs the process id of a monitor, for example kvm:1234"
+        )
+    })
 }
 
 fn open_running(wanted: &Wanted<'_>, scope: Scope, plan: &Plan) -> anyhow::Result<Source> {

@@ -18,7 +18,7 @@ const UNSAFE: [&str; 5] = [
     "src/memory.rs",
 ];
 /// Kinds of guests, of which none knows another, but that QEMU has a gdb stub; the recorder beside them knows none.
-const GUESTS: [&str; 5] = ["agent", "gdb", "process", "qemu", "xen"];
+const GUESTS: [&str; 6] = ["agent", "gdb", "kvm", "process", "qemu", "xen"];
 /// No line of the sources is longer (characters).
 const LINE_CHARACTERS_MAX: usize = 120;
 

@@ -97,6 +97,8 @@ tags! {
         Imported = 5 "imported",
         /// A guest that samples itself, by the agent inside it.
         Agent = 6 "agent",
+        /// A guest under KVM, found by its monitor's process.
+        Kvm = 7 "kvm",
     }
 }
 

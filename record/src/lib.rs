@@ -81,6 +81,7 @@ pub mod process;
 pub mod xen;
 pub mod gdb;
 pub mod qemu;
+pub mod kvm;
 pub mod agent;
 mod pace;
 mod sampler;

@@ -85,6 +85,7 @@ const ROWS: &[Row] = &[
     Row { prefix: "gdb:", what: "a fake stub", open: by_stub },
     Row { prefix: "qemu:", what: "a fake monitor and a fake stub", open: by_monitor },
     Row { prefix: "libvirt:", what: "a fake virsh, monitor and stub", open: by_libvirt },
+    Row { prefix: "kvm:", what: "a fake guest in the place of KVM's", open: by_fake },
     Row { prefix: "agent:", what: "a fake guest with a real agent", open: by_agent },
     Row { prefix: "", what: "a fake guest in the place of a Xen domain", open: by_fake },
 ];

@@ -90,8 +90,10 @@ class Machine:
     """One running machine; use it in a `with`."""
 
     def __init__(self, image, vcpus=1, append="", accel="tcg,thread=multi", stub=True, more=(),
-                 kernel=None, megabytes=128, waits=False):
+                 kernel=None, megabytes=128, waits=False, bare=False):
         self.waits = waits  # for a test to let it begin
+        self.bytes = megabytes << 20
+        self.bare = bare  # without monitor and shared memory
         self.image = GUESTS / image
         self.kernel = kernel or self.image
         self.arm = "aarch64" in image
@@ -106,13 +108,14 @@ class Machine:
         command += [
             "-accel", accel, "-smp", str(vcpus), "-m", str(megabytes), "-display", "none",
             "-nic", "none", "-no-reboot", "-kernel", str(self.kernel), "-append", append,
-            "-serial", f"file:{self.console}",
+            "-serial", f"file:{self.console}"]
+        command += [] if bare else [
             "-qmp", f"unix:{self.monitor},server=on,wait=off",
             "-object", f"memory-backend-file,id=mem,size={megabytes}M,share=on,"
                        f"mem-path={self.memory}",
             "-machine", "memory-backend=mem"]
         command += more
-        if stub:
+        if stub and not bare:
             command += ["-gdb", f"unix:{self.stub},server=on,wait=off"]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         self.counter = 0 if kernel else self.physical("progress")
@@ -147,11 +150,20 @@ class Machine:
     def progress(self, vcpu=0):
         """Iterations that a vCPU has done, from its own memory."""
         try:
-            with open(self.memory, "rb") as memory:
-                memory.seek(self.counter + 64 * vcpu)
+            file, start = (f"/proc/{self.process.pid}/mem", self.mapped()) if self.bare else (self.memory, 0)
+            with open(file, "rb", buffering=0) as memory:
+                memory.seek(start + self.counter + 64 * vcpu)
                 return struct.unpack("<Q", memory.read(8))[0]
         except (OSError, struct.error):
             return 0
+
+    def mapped(self):
+        """Where its memory is in QEMU."""
+        for line in pathlib.Path(f"/proc/{self.process.pid}/maps").read_text().splitlines():
+            start, end = (int(word, 16) for word in line.split()[0].split("-"))
+            if end - start == self.bytes:
+                return start
+        return 0
 
     def runs(self, patience=3.0):
         """Whether the guest gets on with its work."""

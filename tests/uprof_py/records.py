@@ -3,7 +3,7 @@
 from .numbers import Bincode, Malformed, known, quote, read_sections, task_text
 
 # Tables of names; a number is a place in the list.
-TARGET_KINDS = ["synthetic", "process", "xen-domain", "gdb-stub", "qemu", "imported", "agent"]
+TARGET_KINDS = ["synthetic", "process", "xen-domain", "gdb-stub", "qemu", "imported", "agent", "kvm"]
 ARCHITECTURES = ["x86_64", "aarch64"]
 LOSS_REASONS = ["ring-full", "kernel-buffer", "read-failed", "deadline", "events-lost", "damaged",
                 "waits-lost", "calls-lost"]

@@ -13,6 +13,21 @@ pub trait TableReader {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64>;
 }
 
+/// Memory of the guest by frame, of which words of tables are read as any other bytes.
+pub trait FrameReader {
+    /// Reads memory inside one page; returns whether all of it is there.
+    fn read_frame(&mut self, at: FrameAddress, into: &mut [u8]) -> bool;
+}
+
+impl<Memory: FrameReader> TableReader for Memory {
+    fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
+        let offset = index * 8;
+        let mut word = [0; 8];
+        self.read_frame(FrameAddress { frame, offset }, &mut word)
+            .then(|| u64::from_le_bytes(word))
+    }
+}
+
 /// How a vCPU currently translates addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paging {
@@ -75,6 +90,7 @@ pub enum Unmapped {
     Mode,
 }
 
+const PAGE_BYTES: usize = 4096;
 const PRESENT: u64 = 1;
 const X86_LARGE: u64 = 1 << 7;
 /// Bits 12 to 51: the address in an x86-64 entry or CR3.
@@ -133,6 +149,23 @@ impl Paging {
             Paging::Aarch64 { ttbr0, .. } => Some(ttbr0 & ARM_ROOT),
             Paging::Off | Paging::Unsupported => None,
         }
+    }
+
+    /// Reads memory from `address` upwards; returns the number of bytes before the first missing one.
+    pub fn read(&self, memory: &mut impl FrameReader, address: u64, into: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < into.len() {
+            let at = address.wrapping_add(filled as u64);
+            let Ok(place) = self.translate(memory, at) else {
+                break;
+            };
+            let length = (PAGE_BYTES - place.offset).min(into.len() - filled);
+            if !memory.read_frame(place, &mut into[filled..filled + length]) {
+                break;
+            }
+            filled += length;
+        }
+        filled
     }
 
     /// Translates one address.

@@ -6,14 +6,12 @@
 
 use super::machine::{Machine, Range};
 use crate::gdb::guest_ram::GuestRam;
-use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
+use crate::guest::page_tables::{FrameAddress, FrameReader, Paging};
 use crate::open;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::Arch;
-
-const PAGE_BYTES: u64 = 4096;
 
 /// Shared guest memory.
 pub struct SharedRam {
@@ -71,25 +69,6 @@ impl SharedRam {
             Ok(ram)
         }
     }
-
-    /// Reads guest memory inside one page; returns whether all of it is there.
-    fn read_frame(&self, at: FrameAddress, into: &mut [u8]) -> bool {
-        let Some(address) = at.physical() else {
-            return false;
-        };
-        let range = self
-            .ranges
-            .iter()
-            .find(|range| address.wrapping_sub(range.start) < range.bytes);
-        let Some(range) = range else { return false };
-        let inside = address - range.start;
-        if range.bytes - inside < into.len() as u64 {
-            return false;
-        }
-        let file = &self.files[range.file];
-        file.read_exact_at(into, range.offset.saturating_add(inside))
-            .is_ok()
-    }
 }
 
 fn open_backend(
@@ -130,12 +109,23 @@ fn find_nameless(id: &str, bytes: u64, machine: &Machine) -> Option<PathBuf> {
     })
 }
 
-impl TableReader for SharedRam {
-    fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
-        let offset = index * 8;
-        let mut word = [0; 8];
-        self.read_frame(FrameAddress { frame, offset }, &mut word)
-            .then(|| u64::from_le_bytes(word))
+impl FrameReader for SharedRam {
+    fn read_frame(&mut self, at: FrameAddress, into: &mut [u8]) -> bool {
+        let Some(address) = at.physical() else {
+            return false;
+        };
+        let range = self
+            .ranges
+            .iter()
+            .find(|range| address.wrapping_sub(range.start) < range.bytes);
+        let Some(range) = range else { return false };
+        let inside = address - range.start;
+        if range.bytes - inside < into.len() as u64 {
+            return false;
+        }
+        let file = &self.files[range.file];
+        file.read_exact_at(into, range.offset.saturating_add(inside))
+            .is_ok()
     }
 }
 
@@ -156,20 +146,7 @@ impl GuestRam for SharedRam {
         let Some(paging) = self.pagings.get(place).copied() else {
             return 0;
         };
-        let mut filled = 0;
-        while filled < into.len() {
-            let at = address.wrapping_add(filled as u64);
-            let Ok(place) = paging.translate(self, at) else {
-                break;
-            };
-            let length = (PAGE_BYTES as usize - place.offset).min(into.len() - filled);
-            let piece = &mut into[filled..filled + length];
-            if !self.read_frame(place, piece) {
-                break;
-            }
-            filled += length;
-        }
-        filled
+        paging.read(self, address, into)
     }
 }
 

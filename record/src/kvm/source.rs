@@ -1,0 +1,320 @@
+//! Samples the guest of a monitor, whose vCPUs' threads it holds for each sample.
+
+use super::monitor::Monitor;
+use super::ram::{Evidence, Ram};
+use super::rescue::{MonitorRescuer, Words};
+use super::run_page::{self, BYTES, VALID_AT};
+use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
+use crate::elf::Image;
+use crate::guest::guardian::Guardian;
+use crate::guest::page_tables::{Paging, Roots};
+use crate::ring::Sink;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use nix::errno::Errno;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Arch, Details, State, Task};
+
+/// How long memory is looked for.
+const SEARCH: Duration = Duration::from_secs(2);
+/// How long somebody else may hold the threads, as another recorder does for the length of its samples.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// Enough rounds to tell where memory is.
+const ROUNDS: u32 = 16;
+
+/// The backend.
+struct KvmSource {
+    facts: Facts,
+    pid: i32,
+    memory: File,
+    words: Words,
+    guardian: Guardian,
+    vcpus: Vec<VcpuThread>,
+    ram: Ram,
+    roots: Roots,
+    life: Life,
+    freezes: u64,
+    /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
+    left_out: u64,
+    /// Since when somebody else holds the threads.
+    held_by_other_ns: Option<u64>,
+}
+
+/// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one: it forks
+/// a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it keeps running.
+pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(SourceError(
+            "KVM hands out registers without being asked on x86-64 alone: record the guest by its monitor's gdb stub \
+             or QMP"
+                .into(),
+        ));
+    }
+    let monitor = Monitor::of(pid)?;
+    let pages = || monitor.vcpus.iter().map(|vcpu| vcpu.run_page);
+    let gone = |error: std::io::Error| {
+        SourceError(format!(
+            "cannot read what process {pid} shares with KVM: {error}"
+        ))
+    };
+    let words = || Words::of(&monitor.memory, pages()).map_err(gone);
+    let (words, kept) = (words()?, words()?);
+    let descriptor = kept.descriptor();
+    let rescuer = MonitorRescuer {
+        words: kept,
+        recorder: std::process::id() as i32,
+        monitor: pid,
+    };
+    // From here on it leaves the words as they were, should this function fail.
+    let guardian = Guardian::start(&[descriptor], rescuer)?;
+    let vcpus = find_threads(&monitor)?;
+    words.ask().map_err(gone)?;
+    let memory = || monitor.memory.try_clone().map_err(gone);
+    let mut source = KvmSource {
+        facts: facts(&monitor, &vcpus, images),
+        pid,
+        words,
+        guardian,
+        vcpus,
+        ram: Ram::new(memory()?, &monitor.areas),
+        memory: memory()?,
+        roots: Roots::default(),
+        life: Life::Alive,
+        freezes: 0,
+        left_out: 0,
+        held_by_other_ns: None,
+    };
+    source.find_memory()?;
+    let total = monitor.vcpus.len();
+    source.note_what_was_found(total);
+    (source.freezes, source.left_out) = (0, 0);
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+}
+
+fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
+    let now_ns = monotonic_ns();
+    let tasks = vcpus.iter().map(|vcpu| TaskEvent {
+        time_ns: now_ns,
+        task: Task {
+            space: 0,
+            vcpu: vcpu.number,
+        },
+        what: TaskChange::Named(format!("vCPU {}", vcpu.number)),
+    });
+    Facts {
+        notes: vec![("monitor".into(), monitor.name.clone())],
+        tasks: tasks.collect(),
+        images: images.into(),
+        ..Facts::new(Target {
+            kind: TargetKind::Kvm,
+            id: u64::from(monitor.pid.unsigned_abs()),
+            name: monitor.name.clone(),
+            arch: Arch::X86_64,
+            vcpus: vcpus.len() as u32,
+        })
+    }
+}
+
+impl KvmSource {
+    /// Takes samples until it is certain where the guest's memory is.
+    fn find_memory(&mut self) -> Result<(), SourceError> {
+        let begun = Instant::now();
+        let mut has_registers = false;
+        for round in 0.. {
+            if begun.elapsed() > SEARCH || round >= ROUNDS && self.ram.layout().is_some() {
+                break;
+            }
+            let mut vcpus = Vcpus::new();
+            self.freeze(monotonic_ns(), &mut vcpus)?;
+            let (ip, ..) = Arch::X86_64.special_registers();
+            for vcpu in vcpus.all() {
+                has_registers |= vcpu.state != State::Offline;
+                let paging = self.vcpus[vcpu.handle as usize].paging;
+                if let (Some(ip), Paging::X86_64 { .. }) = (vcpu.registers.get(ip), paging) {
+                    self.ram.weigh(Evidence { paging, ip });
+                }
+            }
+            self.resume()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if has_registers {
+            return Ok(());
+        }
+        Err(SourceError(format!(
+            "KVM hands out no registers of the guest of process {}: it isn't in 64-bit mode, it is a confidential one \
+             (SEV-ES, TDX), or this kernel is older than Linux 4.17",
+            self.pid
+        )))
+    }
+
+    fn note_what_was_found(&mut self, total: usize) {
+        let Facts {
+            notes, warnings, ..
+        } = &mut self.facts;
+        match self.ram.layout() {
+            Some(layout) => notes.push(("guest memory in the monitor".into(), layout.to_string())),
+            None => warnings.push(
+                "the guest's memory was not found in its monitor's: stacks have one frame; is the guest running?"
+                    .into(),
+            ),
+        }
+        let found = self.vcpus.len();
+        if found < total {
+            warnings.push(format!(
+                "{} of {total} vCPUs did not run and are not recorded",
+                total - found
+            ));
+        }
+    }
+
+    /// Holds all vCPUs; returns whether nobody else had one.
+    fn hold(&mut self) -> Result<bool, SourceError> {
+        for vcpu in &mut self.vcpus {
+            vcpu.asleep = vcpu.thread.state() != Some(b'R');
+            let Err(errno) = vcpu.thread.ask() else {
+                continue;
+            };
+            let now_ns = monotonic_ns();
+            let since_ns = *self.held_by_other_ns.get_or_insert(now_ns);
+            if now_ns - since_ns > PATIENCE_NS || errno != Errno::EPERM {
+                return Err(refused(self.pid, vcpu.thread.tid(), errno));
+            }
+            return Ok(false);
+        }
+        self.held_by_other_ns = None;
+        Ok(true)
+    }
+
+    fn read_all(&mut self, vcpus: &mut Vcpus) {
+        let deadline_ns = monotonic_ns() + STOP_WITHIN_NS;
+        for place in 0..self.vcpus.len() {
+            let vcpu = &mut self.vcpus[place];
+            let mut bytes = [0; BYTES];
+            let stands = vcpu.thread.wait(deadline_ns);
+            let at = vcpu.run_page + VALID_AT;
+            if !stands || self.memory.read_exact_at(&mut bytes, at).is_err() {
+                self.left_out += 1;
+                continue;
+            }
+            if !run_page::is_asked(&bytes) {
+                // Another recorder has ended, or the monitor has wishes of its own.
+                self.left_out += 1;
+                let _ = self.words.ask();
+                continue;
+            }
+            let state = run_page::state(&bytes);
+            let registers = state.map(|state| state.registers).unwrap_or_default();
+            vcpu.paging = state.map_or(Paging::Unsupported, |state| {
+                Paging::of_registers(Arch::X86_64, state.control)
+            });
+            let (ip, ..) = Arch::X86_64.special_registers();
+            let ip = registers.get(ip);
+            vcpus.push(Vcpu {
+                task: Task {
+                    space: 0,
+                    vcpu: vcpu.number,
+                },
+                state: match ip {
+                    None => State::Offline,
+                    Some(_) if vcpu.asleep => State::Blocked,
+                    Some(_) => State::Running,
+                },
+                registers,
+                handle: place as u64,
+                details: Details {
+                    root: self
+                        .roots
+                        .of(vcpu.paging.root().filter(|_| ip.is_some()), ip),
+                    ..Details::default()
+                },
+            });
+        }
+    }
+
+    fn let_all_go(&mut self) {
+        self.vcpus.iter_mut().for_each(|vcpu| vcpu.thread.let_go());
+    }
+}
+
+impl StopWorld for KvmSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.freezes += 1;
+        self.guardian.freezing();
+        match self.hold() {
+            Ok(true) => {
+                self.read_all(vcpus);
+                Ok(())
+            }
+            Ok(false) => {
+                self.let_all_go();
+                Ok(())
+            }
+            Err(error) => {
+                self.resume()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        let found = self.vcpus.get(vcpu.handle as usize);
+        found.map_or(0, |vcpu| vcpu.paging.read(&mut self.ram, address, into))
+    }
+
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
+        paging.translate(&mut self.ram, address).ok()?.physical()
+    }
+
+    fn reads_running(&self) -> bool {
+        true
+    }
+
+    /// The guardian can't let the threads go, so that this is done in any case.
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.guardian.may_resume();
+        self.let_all_go();
+        self.guardian.running();
+        Ok(())
+    }
+
+    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+        // Those that stopped late.
+        self.let_all_go();
+        if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
+            self.life = Life::Ended(format!(
+                "the guest's monitor, process {}, has ended",
+                self.pid
+            ));
+        }
+        Ok(self.life.clone())
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        vec![
+            ("freezes".into(), self.freezes),
+            ("left_out".into(), self.left_out),
+            ("rescues".into(), self.guardian.rescues()),
+        ]
+    }
+}
+
+impl Drop for KvmSource {
+    fn drop(&mut self) {
+        for vcpu in &mut self.vcpus {
+            let_go_for_sure(&mut vcpu.thread);
+        }
+        self.words.restore();
+        self.guardian.dismiss();
+    }
+}

@@ -1,0 +1,179 @@
+//! Holds the thread of a vCPU by ptrace, for the length of one sample: between samples nobody traces it.
+//!
+//! The kernel detaches a thread whose tracer is gone and lets it run as it was; only its call that was interrupted
+//! ends early, with EINTR, as by any signal.
+
+use crate::sys::clock::{monotonic_ns, sleep_until};
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Polls before sleeping: a thread on another processor stops within these.
+const POLLS_AT_ONCE: u32 = 50;
+/// Sleep between later polls.
+const BETWEEN_POLLS_NS: u64 = 30_000;
+/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
+const EVENT_STOP: i32 = 128;
+
+/// What we did to the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    Free,
+    /// Traced, and asked to stop.
+    Asked,
+    /// It stands, and was about to get this signal.
+    Stopped(Option<Signal>),
+    /// It has ended.
+    Gone,
+}
+
+/// The thread of a vCPU.
+#[derive(Debug)]
+pub struct Thread {
+    tid: Pid,
+    hold: Hold,
+    /// Its `stat`, kept open: another thread that gets its id can't be taken for it.
+    stat: File,
+}
+
+impl Thread {
+    /// Thread `tid` of process `pid`, if there is one.
+    pub fn of(pid: i32, tid: i32) -> Option<Thread> {
+        Some(Thread {
+            tid: Pid::from_raw(tid),
+            hold: Hold::Free,
+            stat: File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?,
+        })
+    }
+
+    /// Its id.
+    pub fn tid(&self) -> i32 {
+        self.tid.as_raw()
+    }
+
+    /// Its state, a letter of proc_pid_stat(5); `None` if it has ended.
+    pub fn state(&self) -> Option<u8> {
+        let mut text = [0; 128];
+        let read = self.stat.read_at(&mut text, 0).ok()?;
+        let text = &text[..read];
+        // The name before the state may contain anything, also parentheses.
+        let name_end = text.iter().rposition(|&byte| byte == b')')?;
+        let state = text.get(name_end + 2).copied();
+        state.filter(|state| !matches!(state, b'Z' | b'X'))
+    }
+
+    /// Asks it to stop.
+    ///
+    /// # Errors
+    /// EPERM if somebody else traces it. That it has ended is none.
+    pub fn ask(&mut self) -> Result<(), Errno> {
+        if self.hold != Hold::Free {
+            return Ok(());
+        }
+        match ptrace::seize(self.tid, Options::empty()) {
+            Ok(()) => self.hold = Hold::Asked,
+            Err(Errno::ESRCH) => {
+                self.hold = Hold::Gone;
+                return Ok(());
+            }
+            // So the kernel answers for a thread that is about to end, too.
+            Err(Errno::EPERM) if self.state().is_none() => {
+                self.hold = Hold::Gone;
+                return Ok(());
+            }
+            Err(errno) => return Err(errno),
+        }
+        match ptrace::interrupt(self.tid) {
+            Err(Errno::ESRCH) => {
+                self.hold = Hold::Gone;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Waits until it stands, has ended, or `deadline_ns` is over; returns whether it stands.
+    pub fn wait(&mut self, deadline_ns: u64) -> bool {
+        let mut polls = 0;
+        while self.hold == Hold::Asked && !self.look() && monotonic_ns() < deadline_ns {
+            polls += 1;
+            if polls < POLLS_AT_ONCE {
+                std::thread::yield_now();
+            } else {
+                sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
+            }
+        }
+        matches!(self.hold, Hold::Stopped(_))
+    }
+
+    /// Looks whether it has stopped as asked; returns whether there was news.
+    fn look(&mut self) -> bool {
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+        self.hold = match waitpid(self.tid, Some(flags)) {
+            Ok(WaitStatus::StillAlive) => return false,
+            Ok(WaitStatus::Stopped(_, signal)) => Hold::Stopped(Some(signal)),
+            // A group stop (SIGSTOP and the like), in which it stays when it is let go, or our own.
+            Ok(WaitStatus::PtraceEvent(_, _, EVENT_STOP)) => Hold::Stopped(None),
+            Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) | Err(_) => Hold::Gone,
+            Ok(_) => Hold::Stopped(None),
+        };
+        true
+    }
+
+    /// Lets it go. One that has not stopped yet is let go once it has, by another call.
+    pub fn let_go(&mut self) {
+        if self.hold == Hold::Asked {
+            self.look();
+        }
+        if let Hold::Stopped(signal) = self.hold {
+            self.hold = match ptrace::detach(self.tid, signal) {
+                Ok(()) => Hold::Free,
+                Err(_) => Hold::Gone,
+            };
+        }
+    }
+
+    /// Whether it was asked to stop and is not let go yet.
+    pub fn is_held(&self) -> bool {
+        matches!(self.hold, Hold::Asked | Hold::Stopped(_))
+    }
+
+    /// Whether it has ended.
+    pub fn is_gone(&self) -> bool {
+        self.hold == Hold::Gone || self.state().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_thread_is_held_let_go_and_told_when_it_has_ended() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = child.id() as i32;
+        let mut thread = Thread::of(pid, pid).unwrap();
+        for _ in 0..20 {
+            thread.ask().unwrap();
+            assert!(thread.wait(monotonic_ns() + 10_000_000_000));
+            assert_eq!(thread.state(), Some(b't'));
+            thread.let_go();
+            assert!(!thread.is_held() && thread.state() != Some(b't'));
+        }
+        // What it was about to get, it gets.
+        thread.ask().unwrap();
+        nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+        assert!(thread.wait(monotonic_ns() + 10_000_000_000));
+        thread.let_go();
+        child.wait().unwrap();
+        assert!(thread.is_gone());
+        thread.ask().unwrap();
+        assert!(!thread.wait(0) && thread.is_gone());
+        assert!(Thread::of(pid, pid).is_none());
+    }
+}
