@@ -13,14 +13,17 @@ use uniprof_record::{CallSummary, Counters, Ending, lockdown, signal};
 
 /// Records calls, and says what they cost.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.targets.len() > 1 {
+        bail!("--calls follows the calls of one guest: name one target");
+    }
     for standing in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
     }
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = Place::find(&args.output)?;
+    let place = Place::find(args.file())?;
     let wanted = Wanted {
-        target: args.target.as_deref().unwrap_or_default(),
+        target: args.target().unwrap_or_default(),
         command: &[],
         stdout_to_stderr: false,
         all: false,
@@ -31,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     // Up to here a signal ends the program at once, and leaves nothing behind.
     signal::hold_stops();
     let output = place.create()?;
-    let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
+    let named = Some(args.file()).filter(|output| *output != Path::new("-"));
     lockdown::lock_down(named)?;
     for warning in &tracer.facts().warnings {
         terminal::say(format_args!("uniprof: {warning}"));
@@ -70,9 +73,9 @@ fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
 
 /// Prints the summary.
 fn say(summary: &CallSummary, args: &Args) {
-    let output = match args.output.to_str() {
+    let output = match args.file().to_str() {
         Some("-") => "standard output".to_string(),
-        _ => args.output.display().to_string(),
+        _ => args.file().display().to_string(),
     };
     let cost = &summary.cost;
     let cut = match summary.without_end {

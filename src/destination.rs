@@ -67,6 +67,19 @@ impl Place {
         }
     }
 
+    /// A file, whatever its name points to: it may be replaced, but nothing else is opened.
+    ///
+    /// # Errors
+    /// There is something else.
+    pub fn of_file(path: &Path) -> anyhow::Result<Self> {
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() => {
+                bail!("cannot create {}: it is not a file", path.display())
+            }
+            _ => Ok(Place::File(path.to_path_buf())),
+        }
+    }
+
     /// Creates the file. An existing recording is renamed.
     ///
     /// # Errors

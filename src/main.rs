@@ -39,9 +39,15 @@ mod workload;
 #[cfg(feature = "report")]
 mod bundle;
 #[cfg(feature = "record")]
+mod recorded;
+#[cfg(feature = "record")]
 mod record;
 #[cfg(feature = "record")]
 mod calls;
+#[cfg(feature = "record")]
+mod domain_file;
+#[cfg(feature = "record")]
+mod domains;
 #[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
@@ -173,6 +179,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         #[cfg(feature = "record")]
         Command::Record(args) if !args.calls.is_empty() => calls::run(&args),
+        #[cfg(feature = "record")]
+        Command::Record(args) if args.are_several() => domains::run(&args),
         #[cfg(feature = "record")]
         Command::Record(args) => record::run(args),
         #[cfg(feature = "record")]

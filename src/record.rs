@@ -7,7 +7,7 @@ use crate::elf::Elf;
 use crate::memory;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::target::{ExitStatus, Wanted};
-use crate::{target, terminal};
+use crate::{recorded, target, terminal};
 use anyhow::bail;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,9 +19,7 @@ use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
 use uniprof_record::{Counters, Ending, Plan, Summary};
-use uprof::Due;
 use uprof::cold::TargetKind;
-use uprof::due::{LATE_NS, are_many_late, is_loss};
 
 /// The default file of a recording.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -36,6 +34,8 @@ Examples:
   uniprof record name:nginx                    all processes of that name
   uniprof record cgroup:system.slice/nginx.service
   uniprof record --follow -d 1h web            the same, also when it has rebooted
+  uniprof record -d 30s -o run 7 8 web         three domains: run/7-NAME.uprof and so on
+  uniprof record --all-domains -o run          all domains, also those to come, until ctrl-C
   uniprof record -a -d 10s                     the whole machine
   uniprof record -F 997 -d 5s -o a.uprof pid:1234
   uniprof record --elf app.elf gdb:localhost:1234   a guest behind a gdb stub
@@ -48,9 +48,10 @@ Examples:
 
 The recording holds memory of the guest: it is created with mode 0600.")]
 pub struct Args {
-    /// Where to write; `-` is standard output. A recording that is there is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_FILE)]
-    pub output: PathBuf,
+    /// Where to write (default: run.uprof); `-` is standard output. A recording that is there is kept as FILE.old. Of
+    /// several domains a folder, with a file for each (default: domains)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 
     /// Samples a second of each vCPU or thread (1 to 100000); odd rates don't run in step with
     /// a process's timers, guests are sampled at random moments
@@ -135,7 +136,7 @@ pub struct Args {
     pub ptrace: bool,
 
     /// End with the command's status where it is not 0, 128 and the signal's number if one ended it
-    #[arg(long, conflicts_with_all = ["target", "all"])]
+    #[arg(long, conflicts_with_all = ["targets", "all", "all_domains"])]
     pub exit_status: bool,
 
     /// An image of the guest with its symbols: kernel, application; may be repeated (default: the
@@ -144,15 +145,19 @@ pub struct Args {
     #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse)]
     pub elf: Vec<Elf>,
 
+    /// Sample all Xen domains but this one, also those that come later, each into a file of its own in the folder -o
+    #[arg(long, conflicts_with_all = ["command", "all", "follow", "elf", "calls", "off_cpu", "per_thread", "ptrace"])]
+    pub all_domains: bool,
+
     /// What to sample
     #[arg(
         value_name = "TARGET",
         help = target::help(),
-        required_unless_present_any = ["command", "all"],
-        conflicts_with_all = ["command", "all"]
+        required_unless_present_any = ["command", "all", "all_domains"],
+        conflicts_with_all = ["command", "all", "all_domains"]
     )]
     #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
-    pub target: Option<String>,
+    pub targets: Vec<String>,
 
     /// A command to start and record
     #[arg(last = true, value_name = "COMMAND")]
@@ -160,6 +165,24 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether each of several guests has a recording of its own.
+    pub fn are_several(&self) -> bool {
+        self.all_domains || self.targets.len() > 1
+    }
+
+    /// The only target, or the first; what `--all-domains` samples are Xen domains.
+    pub fn target(&self) -> Option<&str> {
+        match self.all_domains {
+            true => Some(""),
+            false => self.targets.first().map(String::as_str),
+        }
+    }
+
+    /// Where a single recording goes.
+    pub fn file(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
+    }
+
     /// The plan according to the flags.
     pub fn plan(&self) -> Plan {
         Plan {
@@ -167,7 +190,7 @@ impl Args {
             duration: self.duration,
             stack_bytes: match self.stack {
                 None => LEAF_STACK_BYTES,
-                Some(None) => target::usual_stack_bytes(self.target.as_deref()),
+                Some(None) => target::usual_stack_bytes(self.target()),
                 Some(Some(bytes)) => bytes,
             },
             ip_only: self.ip_only,
@@ -176,7 +199,7 @@ impl Args {
             most_frames: self.depth,
             budget: self
                 .freeze_budget
-                .unwrap_or_else(|| target::usual_budget(self.target.as_deref())),
+                .unwrap_or_else(|| target::usual_budget(self.target())),
             most_overhead: self.max_overhead,
             per_thread: self.per_thread,
             off_cpu: self.off_cpu,
@@ -194,91 +217,25 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     }
     let status = ExitStatus::default();
     let summary = record(&args, &status)?;
-    say_summary(&summary, &args);
+    recorded::say(&summary, args.file(), args.frequency);
     #[cfg(feature = "report")]
-    if summary.samples > 0 && !args.no_embed && args.output != Path::new("-") {
-        embed(&args, &summary);
+    if summary.samples > 0 && !args.no_embed && args.file() != Path::new("-") {
+        embed(&args, args.file(), &summary);
     }
     #[cfg(feature = "report")]
     signal::release_stops();
-    let outcome = outcome(&summary, args.frequency)?;
+    let outcome = recorded::outcome(&summary, args.frequency, "")?;
     Ok(match status.get().filter(|_| args.exit_status) {
         Some(code @ 1..) => Outcome::Status(code),
         _ => outcome,
     })
 }
 
-fn outcome(summary: &Summary, rate_hz: f64) -> anyhow::Result<Outcome> {
-    match &summary.ending {
-        Ending::Failed(error) => bail!("{error}"),
-        _ if summary.samples == 0 => {
-            terminal::say(format_args!(
-                "uniprof: no sample was taken: {}",
-                why_none(summary)
-            ));
-            Ok(Outcome::Lossy)
-        }
-        _ if summary.output_error.is_some() || is_lossy(summary, rate_hz) => Ok(Outcome::Lossy),
-        _ => Ok(Outcome::Done),
-    }
-}
-
-/// Whether more was lost than a few deadlines.
-fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
-    let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
-    let mut lost = summary.lost.iter();
-    lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
-}
-
-/// Why there is no sample, by the kernel's count of processor time.
-fn why_none(summary: &Summary) -> String {
-    let longer = "record longer (-d) or faster (-F)";
-    let Some(due) = summary.due else {
-        return format!("the target did not run, or ended too soon for the rate; {longer}");
-    };
-    let counted = quantity::duration(due.counted_ns);
-    match due.samples_due() {
-        few if few < 1.0 => format!(
-            "the target was idle: the kernel counted {counted} of processor time in {}; {longer}",
-            quantity::duration(summary.passed_ns)
-        ),
-        some => {
-            format!("the kernel counted {counted} of processor time, for which {some:.0} were due")
-        }
-    }
-}
-
-/// A message if the samples don't account for the processor time that the kernel counted.
-fn gap(summary: &Summary) -> Option<String> {
-    let due = summary.due.filter(Due::has_gap)?;
-    let share = due.share()? * 100.0;
-    let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
-    if share > 100.0 && !summary.freezes {
-        // The kernel's count of ended processes may be missing: it is a lower bound.
-        return None;
-    }
-    let why = if share > 100.0 {
-        "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
-    } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {
-        "see what was lost"
-    } else if summary.per_thread {
-        "threads that live for less than a period of the rate are not seen this way: record as root \
-         without --per-thread, or faster (-F)"
-    } else {
-        "the machine had no time to sample; record slower (-F)"
-    };
-    Some(format!(
-        "the samples stand for {share:.0} % of the processor time that the kernel counted ({} of {}): {why}",
-        quantity::duration(sampled),
-        quantity::duration(counted),
-    ))
-}
-
 /// Embeds what a report elsewhere needs of the images. The recording is complete without it, so that a failure is
 /// only reported.
 #[cfg(feature = "report")]
-fn embed(args: &Args, summary: &Summary) {
-    let is_file = std::fs::metadata(&args.output).is_ok_and(|found| found.is_file());
+pub fn embed(args: &Args, path: &Path, summary: &Summary) {
+    let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
     if !is_file {
         return;
     }
@@ -296,19 +253,23 @@ fn embed(args: &Args, summary: &Summary) {
     // Without the thread, a signal waits for the end.
     let _ = watcher.spawn(move || give_up_when_stopped(&watched));
     memory::limit_embedding();
-    let bundled = crate::bundle::embed(&args.output, &elf, &summary.images);
+    let bundled = crate::bundle::embed(path, &elf, &summary.images);
     memory::unlimit();
     done.store(true, Ordering::Relaxed);
     match bundled {
         Ok(bundled) => {
             let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
+            let of = match args.are_several() {
+                true => format!("{}: ", path.display()),
+                false => String::new(),
+            };
             terminal::inform(format_args!(
-                "Embedded {} KiB of symbols, lines and unwind rules of {} images.",
+                "{of}Embedded {} KiB of symbols, lines and unwind rules of {} images.",
                 size_bytes.div_ceil(1024),
                 bundled.images.len()
             ));
             for warning in bundled.warnings.iter().chain(&bundled.advice) {
-                terminal::say(format_args!("uniprof: {warning}"));
+                terminal::say(format_args!("uniprof: {of}{warning}"));
             }
         }
         Err(error) => terminal::say(format_args!(
@@ -337,11 +298,11 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = Place::find(&args.output)?;
+    let place = Place::find(args.file())?;
     let wanted = Wanted {
-        target: args.target.as_deref().unwrap_or_default(),
+        target: args.target().unwrap_or_default(),
         command: &args.command,
-        stdout_to_stderr: args.output == Path::new("-"),
+        stdout_to_stderr: args.file() == Path::new("-"),
         all: args.all,
         ptrace: args.ptrace,
         elf: &args.elf,
@@ -362,7 +323,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     // Up to here a signal ends the program at once, and leaves nothing behind.
     signal::hold_stops();
     let output = place.create()?;
-    let named = Some(args.output.as_path()).filter(|output| *output != Path::new("-"));
+    let named = Some(args.file()).filter(|output| *output != Path::new("-"));
     uniprof_record::lockdown::lock_down(named)?;
     for warning in &source.hot.facts().warnings {
         terminal::say(format_args!("uniprof: {warning}"));
@@ -409,87 +370,4 @@ fn show_progress(counters: Arc<Counters>, plan: &Plan) -> Watcher {
         let _ = write!(io::stderr(), "\r\x1b[K");
     });
     (done, thread)
-}
-
-/// Prints the summary.
-fn say_summary(summary: &Summary, args: &Args) {
-    let seconds = summary.passed_ns as f64 / 1e9;
-    let output = match args.output.to_str() {
-        Some("-") => "standard output".to_string(),
-        _ => args.output.display().to_string(),
-    };
-    terminal::inform(format_args!(
-        "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
-         thread) to {output}, {}; {}.",
-        summary.samples,
-        summary.samples as f64 / seconds.max(1e-9),
-        args.frequency,
-        quantity::bytes(summary.bytes),
-        summary.ending,
-    ));
-    if summary.cost.count > 0 {
-        let what = if summary.freezes {
-            "The guest stood still"
-        } else {
-            "The recorder worked"
-        };
-        let at = |share| quantity::duration(summary.cost.percentile_ns(share).unwrap_or(0));
-        let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
-        terminal::inform(format_args!(
-            "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
-            at(0.5),
-            at(0.99),
-            quantity::duration(summary.cost.max_ns),
-            share * 100.0,
-        ));
-    }
-    match &summary.kernel {
-        Some(Ok(kernel)) => terminal::inform(format_args!(
-            "The guest's kernel told of {} symbols, {} unwind rules and {} processes: {} of its memory were \
-             read in {}, before the first sample.",
-            kernel.symbols,
-            kernel.rules,
-            kernel.processes,
-            quantity::bytes(kernel.read_bytes),
-            quantity::duration(kernel.took_ns),
-        )),
-        Some(Err(why)) => terminal::say(format_args!(
-            "uniprof: the guest seems to run Linux, but its table of symbols is not understood ({why}): give names \
-             with --symbols"
-        )),
-        None => {}
-    }
-    if let Some(period_ns) = summary.slowed_to_ns {
-        terminal::say(format_args!(
-            "The rate was lowered to {:.1} Hz to keep to --max-overhead.",
-            1e9 / period_ns as f64
-        ));
-    }
-    if !summary.counted.is_empty() {
-        let counted = summary.counted.iter();
-        let counted: Vec<String> = counted
-            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
-            .collect();
-        terminal::inform(format_args!("The source counted {}.", counted.join(", ")));
-    }
-    for (reason, count) in &summary.lost {
-        terminal::say(format_args!("Lost: {count} {}.", reason.describe()));
-    }
-    if are_many_late(summary.late, summary.samples) {
-        terminal::say(format_args!(
-            "uniprof: {:.0} % of the samples were taken late, {} or more after they were due, which may move \
-             shares by up to as many points: give the recorder a processor of its own",
-            summary.late as f64 * 100.0 / summary.samples as f64,
-            quantity::duration(LATE_NS),
-        ));
-    }
-    if let Some(gap) = gap(summary) {
-        terminal::say(format_args!("uniprof: {gap}"));
-    }
-    if let Some(error) = &summary.output_error {
-        terminal::say(format_args!(
-            "uniprof: writing {output} failed: {error}; what was written before is a sound recording \
-             that ends there"
-        ));
-    }
 }

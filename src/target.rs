@@ -23,6 +23,7 @@ use uniprof_record::{Plan, Source};
 pub use uniprof_record::process::ExitStatus;
 #[cfg(feature = "report")]
 pub use uniprof_record::process::running;
+pub use uniprof_record::xen::several::Company;
 
 /// What to sample, and how.
 pub struct Wanted<'a> {
@@ -191,6 +192,11 @@ fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
     BACKENDS
         .iter()
         .find_map(|backend| Some((backend, target.strip_prefix(backend.prefix)?)))
+}
+
+/// Whether a target is a Xen domain, of which several can be recorded at a time.
+pub fn is_domain(target: &str) -> bool {
+    backend_of(target).is_some_and(|(backend, _)| backend.prefix.is_empty())
 }
 
 /// The forms of all targets, for help.

@@ -208,7 +208,7 @@ mod tests {
         let mut vcpus = Vcpus::new();
         let (mut sink, mut drain) = ring_of(64, 0);
         let mut codes = Codes::new();
-        let mut frozen = Frozen::freeze(&mut guest, 1, &mut vcpus).unwrap();
+        let mut frozen = Frozen::freeze(&mut guest, &mut vcpus).unwrap();
         let mut read = |codes: &mut Codes, ip, sp| {
             let mut found = Vec::new();
             codes.read(&mut frozen, &vcpu(ip, sp), Arch::X86_64, &mut sink, 1);

@@ -29,7 +29,7 @@ use uprof::{Durations, ImagePart, State, Task, Writer};
 /// on a busy machine.
 const FLUSH_NS: u64 = 400_000_000;
 /// Longest and shortest sleep when there is nothing to do.
-const NAP: Duration = Duration::from_millis(5);
+pub const NAP: Duration = Duration::from_millis(5);
 const SHORTEST_NAP: Duration = Duration::from_micros(100);
 /// Most samples taken in one turn: losses, names and flushes must not wait for a ring that is filled as fast as it is
 /// drained.
@@ -38,12 +38,12 @@ const TURN: usize = 1024;
 const MOST_SPACES: usize = 65_536;
 
 /// How long to sleep for a quarter of the ring's `slots` to fill, at the rate of `gathered` samples since a sleep of
-/// `last` began.
-fn nap(last: Duration, gathered: usize, slots: usize) -> Duration {
+/// `last` began; at most `longest`.
+fn nap(last: Duration, gathered: usize, slots: usize, longest: Duration) -> Duration {
     let share = slots as f64 / 4.0 / gathered.max(1) as f64;
     Duration::try_from_secs_f64(last.as_secs_f64() * share)
-        .unwrap_or(NAP)
-        .clamp(SHORTEST_NAP, NAP)
+        .unwrap_or(longest)
+        .clamp(SHORTEST_NAP, longest)
 }
 
 /// Writes one recording.
@@ -215,8 +215,8 @@ impl<W: Write> Encoder<W> {
         self.linux = linux;
     }
 
-    /// Runs until the sampler has ended and everything is written.
-    pub fn run(&mut self, mut drain: Drain, counters: &Counters) -> Tally {
+    /// Runs until the sampler has ended and everything is written; sleeps for at most `longest_nap` at a time.
+    pub fn run(&mut self, mut drain: Drain, counters: &Counters, longest_nap: Duration) -> Tally {
         let mut tally = Tally::default();
         let mut flushed_ns = self.start_ns;
         let (mut last_nap, mut gathered) = (NAP, 0);
@@ -238,7 +238,7 @@ impl<W: Write> Encoder<W> {
                 return tally;
             }
             if samples + notes == 0 {
-                last_nap = nap(last_nap, gathered, drain.slots());
+                last_nap = nap(last_nap, gathered, drain.slots(), longest_nap);
                 gathered = 0;
                 std::thread::sleep(last_nap);
             }
@@ -615,11 +615,12 @@ mod tests {
     #[test]
     fn naps_are_short_where_the_ring_fills_fast() {
         // 640,000 samples a second: 3,200 in 5 ms, and a ring of 4,000.
-        let busy = nap(NAP, 3200, 4000);
+        let nap = |last, gathered| nap(last, gathered, 4000, NAP);
+        let busy = nap(NAP, 3200);
         assert_eq!(busy.as_micros(), 1562);
-        assert_eq!(nap(busy, 1000, 4000), busy);
-        assert_eq!(nap(NAP, 1_000_000, 4000), SHORTEST_NAP);
-        assert_eq!(nap(SHORTEST_NAP, 0, 4000), NAP);
-        assert_eq!(nap(NAP, 5, 4000), NAP);
+        assert_eq!(nap(busy, 1000), busy);
+        assert_eq!(nap(NAP, 1_000_000), SHORTEST_NAP);
+        assert_eq!(nap(SHORTEST_NAP, 0), NAP);
+        assert_eq!(nap(NAP, 5), NAP);
     }
 }

@@ -63,6 +63,7 @@
 #[allow(unsafe_code)]
 pub(crate) mod sys;
 mod addresses;
+pub mod turns;
 pub mod slot;
 pub mod ring;
 mod open;

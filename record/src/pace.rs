@@ -10,6 +10,8 @@
 //! would make some times less likely, with which the guest may be in step.
 
 use crate::control::Control;
+use crate::turns::Place;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How often losses and the source's own events are reported.
@@ -24,6 +26,8 @@ pub struct Pace {
     pub wake_ns: u64,
     period_ns: f64,
     random: fastrand::Rng,
+    /// Among guests of which only one may stand still at a time, as long as all have the same period.
+    place: Option<Arc<Place>>,
     most_overhead: Option<f64>,
     housekeeping_ns: u64,
     checked_ns: u64,
@@ -39,6 +43,7 @@ impl Pace {
             wake_ns: 0,
             period_ns,
             random: fastrand::Rng::with_seed(now_ns),
+            place: None,
             most_overhead,
             housekeeping_ns: now_ns,
             checked_ns: now_ns,
@@ -46,6 +51,16 @@ impl Pace {
         };
         pace.draw();
         pace
+    }
+
+    /// Before the first sample: has its periods in common with those who have other places.
+    pub fn in_turn(mut self, place: Option<Arc<Place>>) -> Self {
+        if let Some(place) = &place {
+            (self.grid_ns, self.fraction_ns) = place.first_period(self.grid_ns, self.period_ns);
+        }
+        self.place = place;
+        self.draw();
+        self
     }
 
     /// Moves the grid on by so many periods.
@@ -57,7 +72,11 @@ impl Pace {
 
     /// Draws the deadline in the current period.
     fn draw(&mut self) {
-        self.wake_ns = self.grid_ns + self.random.u64(..(self.period_ns as u64).max(1));
+        let (from_ns, length_ns) = match &self.place {
+            Some(place) => place.part(self.grid_ns, self.period_ns),
+            None => (0, self.period_ns as u64),
+        };
+        self.wake_ns = self.grid_ns + from_ns + self.random.u64(..length_ns.max(1));
     }
 
     /// Number of periods that were over at `now_ns`, from the current one on.
@@ -93,6 +112,7 @@ impl Pace {
         let share = self.frozen_ns as f64 / passed_ns as f64;
         if share > most {
             self.period_ns = (self.period_ns * share / most).min(60e9);
+            self.place = None; // its periods are others now
             let slowed_to_ns = &control.counters.slowed_to_ns;
             slowed_to_ns.store(self.period_ns as u64, Ordering::Relaxed);
         }
@@ -116,6 +136,8 @@ mod shared_processor;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::clock::monotonic_ns;
+    use crate::turns::Turns;
 
     #[test]
     fn deadlines_stay_in_their_periods_and_missed_ones_are_counted() {
@@ -158,6 +180,37 @@ mod tests {
         let due_ns = pace.wake_ns;
         let ends = [0, due_ns, due_ns + 1, 1000, 1999, 2000, 3001];
         assert_eq!(ends.map(|end_ns| pace.unmet(end_ns)), [0, 0, 1, 1, 1, 2, 3]);
+    }
+
+    /// Of several that take turns, no two are due in the same part of a period, and each at any time of it.
+    #[test]
+    fn deadlines_of_several_are_apart_and_anywhere_in_the_period() {
+        let turns = Turns::new();
+        let places: Vec<_> = (0..10).map(|_| turns.place()).collect();
+        let now_ns = monotonic_ns();
+        let paces = places
+            .into_iter()
+            .map(|place| Pace::new(now_ns, 1e6, None).in_turn(Some(place)));
+        let mut paces: Vec<Pace> = paces.collect();
+        let begins_ns = paces[0].grid_ns;
+        let mut firsts = [0; 10];
+        for period in 0..5000 {
+            let since_ns = begins_ns + period * 1_000_000;
+            let parts: Vec<usize> = paces
+                .iter()
+                .map(|pace| (pace.wake_ns - since_ns) as usize / 100_000)
+                .collect();
+            assert!((0..10).all(|part| parts.contains(&part)), "{parts:?}");
+            firsts[parts[0]] += 1;
+            for pace in &mut paces {
+                assert_eq!(pace.next(since_ns + 500_000), 0);
+            }
+        }
+        // 500 times each; a standard deviation is 21.
+        assert!(
+            firsts.iter().all(|times| (400..600).contains(times)),
+            "{firsts:?}"
+        );
     }
 
     /// Part of the samples that find the guest in the first `share` of its period, which is `ratio`

@@ -1,7 +1,8 @@
 //! The loop that takes samples: absolute deadlines, and nothing that could block. Late samples are taken, too:
 //! `pace/shared_processor.rs` shows why.
 //!
-//! Input: a source. Output: filled slots. Must not allocate, lock, format or touch a file.
+//! Input: a source. Output: filled slots. Must not allocate, format or touch a file, nor wait for anything but the
+//! deadline and, among guests of which only one may stand still at a time, its turn.
 
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
@@ -83,7 +84,7 @@ pub fn stop_world(
     }
     let start_ns = monotonic_ns();
     control.begin(start_ns);
-    let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead);
+    let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.place());
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that got no processor until the end has missed deadlines.
@@ -240,13 +241,10 @@ impl<'a> Round<'a> {
         due_ns: u64,
     ) -> Result<u64, SourceError> {
         let left_out = self.vcpus.clear();
+        let mut frozen = Frozen::freeze(source, &mut self.vcpus)?;
         // One reading for both, so that a sample's time minus its delay is exactly its deadline.
-        let start_ns = monotonic_ns();
+        let start_ns = frozen.since_ns;
         let late_ns = start_ns.saturating_sub(due_ns);
-        if left_out > 0 {
-            sink.lose(LossReason::ReadFailed, left_out, start_ns);
-        }
-        let mut frozen = Frozen::freeze(source, start_ns, &mut self.vcpus)?;
         let mut pieces = 0;
         for place in 0..self.vcpus.all().len() {
             let vcpu = &self.vcpus.all()[place];
@@ -273,8 +271,10 @@ impl<'a> Round<'a> {
                 break;
             }
         }
-        frozen.resume()?;
-        let frozen_ns = monotonic_ns() - start_ns;
+        let frozen_ns = frozen.resume()?;
+        if left_out > 0 {
+            sink.lose(LossReason::ReadFailed, left_out, start_ns);
+        }
         self.walk_all(source, sink, frozen_ns);
         Ok(frozen_ns)
     }

@@ -1,7 +1,7 @@
 //! A recording from start to end: a sampler on this thread, an encoder on another.
 
 use crate::control::{Control, Counters, Ending};
-use crate::encoder::{self, Encoder};
+use crate::encoder::{self, Encoder, NAP};
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
 use crate::plan::Plan;
 use crate::ring::ring;
@@ -14,6 +14,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use uprof::cold::{
     ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
 };
@@ -115,6 +116,7 @@ pub fn record<W: Write + Send>(
         plan.rate_hz,
         is_guest,
     );
+    let longest_nap = longest_nap(&hot, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
     observer.mark(false);
@@ -123,7 +125,7 @@ pub fn record<W: Write + Send>(
         let counters = &*counters;
         let encoder = &mut encoder;
         let encoding = worker
-            .spawn_scoped(scope, move || encoder.run(drain, counters))
+            .spawn_scoped(scope, move || encoder.run(drain, counters, longest_nap))
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
@@ -222,6 +224,17 @@ fn most_at_once(hot: &Hot) -> usize {
             target if target.kind == TargetKind::Process => Vcpus::MOST,
             target => target.vcpus as usize,
         },
+    }
+}
+
+/// How long the encoder may sleep. Beside others, each that wakes for a sample or two costs more than the samples do;
+/// what comes in four rounds has room, notes of a guest's code too.
+fn longest_nap(hot: &Hot, rate_hz: f64) -> Duration {
+    match hot {
+        Hot::StopWorld(source) if source.place().is_some() => {
+            Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
+        }
+        _ => NAP,
     }
 }
 

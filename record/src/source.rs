@@ -7,6 +7,8 @@
 
 use crate::elf::Image;
 use crate::ring::Sink;
+use crate::sys::clock::monotonic_ns;
+use crate::turns::{Place, Turn};
 use std::fs::File;
 use std::sync::Arc;
 use uprof::cold::{
@@ -229,6 +231,11 @@ pub trait StopWorld: Send {
         false
     }
 
+    /// The place of a guest that must not stand still while certain others do; `None` if it needs no turn.
+    fn place(&self) -> Option<Arc<Place>> {
+        None
+    }
+
     /// Called between samples, and when a signal woke the sampler: checks whether the guest still exists and sends
     /// events. Must not allocate.
     ///
@@ -349,22 +356,29 @@ impl Default for Vcpus {
 pub struct Frozen<'a> {
     source: &'a mut dyn StopWorld,
     resumed: bool,
+    /// When it was frozen.
+    pub since_ns: u64,
+    /// Dropped when it runs again.
+    _turn: Option<Turn>,
 }
 
 impl<'a> Frozen<'a> {
-    /// Freezes the guest of `source`, at `now_ns`, and reads its vCPUs into `vcpus`.
+    /// Freezes the guest of `source`, once it is its turn, and reads its vCPUs into `vcpus`.
     ///
     /// # Errors
     /// Why the guest could not be frozen or read; it is running.
     pub fn freeze(
         source: &'a mut dyn StopWorld,
-        now_ns: u64,
         vcpus: &mut Vcpus,
     ) -> Result<Frozen<'a>, SourceError> {
-        source.freeze(now_ns, vcpus)?;
+        let turn = source.place().map(Turn::take);
+        let since_ns = monotonic_ns();
+        source.freeze(since_ns, vcpus)?;
         Ok(Frozen {
             source,
             resumed: false,
+            since_ns,
+            _turn: turn,
         })
     }
 
@@ -373,13 +387,15 @@ impl<'a> Frozen<'a> {
         self.source.read(vcpu, address, into)
     }
 
-    /// Resumes the guest.
+    /// Resumes the guest; returns for how long it was frozen, in nanoseconds.
     ///
     /// # Errors
     /// Why it may still be frozen.
-    pub fn resume(mut self) -> Result<(), SourceError> {
+    pub fn resume(mut self) -> Result<u64, SourceError> {
         self.resumed = true;
-        self.source.resume()
+        self.source.resume()?;
+        // Before the next one's turn begins.
+        Ok(monotonic_ns() - self.since_ns)
     }
 }
 

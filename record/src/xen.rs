@@ -12,6 +12,7 @@ mod memory;
 mod follow;
 mod rescue;
 mod source;
+pub mod several;
 pub mod doctor;
 
 pub use rescue::paused_guest;

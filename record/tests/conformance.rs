@@ -30,7 +30,7 @@ use uniprof_record::source::{Frozen, Hot, Vcpu, Vcpus};
 use uniprof_record::{
     Counters, Ending, Facts, Life, Plan, Source, SourceError, StopWorld, Summary,
 };
-use uniprof_record::{agent, gdb, monotonic_ns, qemu};
+use uniprof_record::{agent, gdb, qemu};
 use uprof::cold::{EndReason, LossReason, Target};
 use uprof::{Item, Payload, SliceReader};
 
@@ -412,7 +412,7 @@ fn what_was_frozen_runs_again() {
             Hot::StopWorld(source) => {
                 for round in 0..50 {
                     vcpus.clear();
-                    let frozen = Frozen::freeze(&mut **source, monotonic_ns(), &mut vcpus).unwrap();
+                    let frozen = Frozen::freeze(&mut **source, &mut vcpus).unwrap();
                     frozen_rounds += u32::from(!runs());
                     if round % 2 == 0 {
                         frozen.resume().unwrap();

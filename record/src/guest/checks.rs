@@ -6,7 +6,6 @@ use super::Trial;
 use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::source::{Frozen, Hot, Source, SourceError, StopWorld, Vcpus};
-use crate::sys::clock::monotonic_ns;
 use std::path::Path;
 use uprof::State;
 
@@ -70,12 +69,12 @@ pub fn moved_by(source: &mut dyn StopWorld, image: &Image) -> Result<Option<u64>
 fn sample(source: &mut dyn StopWorld, trial: &mut Trial<'_>) -> Result<(), SourceError> {
     let arch = source.facts().target.arch;
     let mut vcpus = Vcpus::new();
-    let mut frozen = Frozen::freeze(source, monotonic_ns(), &mut vcpus)?;
+    let mut frozen = Frozen::freeze(source, &mut vcpus)?;
     for vcpu in vcpus.all() {
         if vcpu.state == State::Running {
             let mut read = |address, into: &mut [u8]| frozen.read(vcpu, address, into);
             trial.compare(arch, &vcpu.registers, &mut read);
         }
     }
-    frozen.resume()
+    frozen.resume().map(drop)
 }

@@ -9,7 +9,9 @@
 //!
 //! The backend's [`Rescuer`] resumes the guest.
 
-use crate::guest::mark::{DISMISSED, FROZEN, Mark, RESCUED, RESUMING, RUNNING, is_amid_freeze};
+use crate::guest::mark::{
+    DISMISSED, FROZEN, GUEST, Mark, RESCUED, RESUMING, RUNNING, STATE, is_amid_freeze,
+};
 use crate::source::SourceError;
 use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
 use std::os::fd::{AsRawFd, RawFd};
@@ -21,12 +23,8 @@ const CHECK_EVERY_MS: i32 = 250;
 /// The guardian ends a freeze after this many checks: after 500 to 750 ms.
 const PATIENCE: u32 = 2;
 
-/// Index of the word that holds the state.
-const STATE: usize = 0;
 /// Index of the word that counts the guardian's rescues.
 const RESCUES: usize = 1;
-/// Index of the word with the current guest, if it is another than at the start.
-const SUCCESSOR: usize = 2;
 
 /// What the guardian does, in its own process, where failures can't be reported.
 pub trait Rescuer {
@@ -36,21 +34,31 @@ pub trait Rescuer {
     /// Makes sure that the guest runs after the recorder has gone, in the middle of a freeze if `frozen`.
     fn release(&mut self, frozen: bool);
 
-    /// Switches to the guest that succeeded the one at the start.
-    fn turn_to(&mut self, _successor: u64) {}
+    /// Switches to another guest than the one at the start.
+    fn turn_to(&mut self, _guest: u64) {}
 
-    /// The guest's name in the mark, which [`crate::guest::left_paused`] reads.
+    /// The guest's name in the mark, which [`crate::guest::left_paused`] reads. Of guests that it can turn to, the last
+    /// word is the number.
     fn guest(&self) -> String;
 }
 
-/// The recorder's side. Dropping it ends the guardian.
+/// The recorder's side, for one guest. Dropping the last one ends the guardian.
 #[derive(Debug)]
 pub struct Guardian {
-    shared: Arc<SharedWords>,
+    process: Arc<GuardianProcess>,
+    /// The guest, if it is another than the one at the start.
+    guest: Option<u64>,
     freeze_number: u64,
+}
+
+#[derive(Debug)]
+struct GuardianProcess {
+    shared: Arc<SharedWords>,
+    /// Freezes of all guests so far.
+    freezes: AtomicU64,
     _child: ChildProcess,
     /// Dropped last.
-    mark: Option<Mark>,
+    _mark: Option<Mark>,
 }
 
 impl Guardian {
@@ -76,23 +84,50 @@ impl Guardian {
             stand_by(&shared, &mut rescuer, lifeline);
             mark.iter().for_each(Mark::remove);
         });
-        Ok(Guardian {
+        let process = GuardianProcess {
             shared,
-            freeze_number: 0,
+            freezes: AtomicU64::new(0),
             _child: child.map_err(failed)?,
-            mark,
+            _mark: mark,
+        };
+        Ok(Guardian {
+            process: Arc::new(process),
+            guest: None,
+            freeze_number: 0,
         })
     }
 
+    /// The same process for the guest numbered `guest`, too. Of all that it looks after, one may be frozen at a time.
+    pub fn also_for(&self, guest: u64) -> Self {
+        Guardian {
+            process: Arc::clone(&self.process),
+            guest: Some(guest),
+            freeze_number: 0,
+        }
+    }
+
     fn state(&self) -> &AtomicU64 {
-        self.shared.word(STATE)
+        self.process.shared.word(STATE)
+    }
+
+    /// A number that no freeze had before.
+    fn next_freeze(&self) -> u64 {
+        self.process.freezes.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Must be called just before the pause.
     pub fn freezing(&mut self) {
-        self.freeze_number += 1;
+        self.freeze_number = self.next_freeze();
+        if let Some(guest) = self.guest {
+            let word = self.process.shared.word(GUEST);
+            word.store(guest, Ordering::SeqCst);
+        }
         let state = self.freeze_number << 2 | FROZEN;
-        self.state().store(state, Ordering::SeqCst);
+        let before = self.state().swap(state, Ordering::SeqCst);
+        debug_assert!(
+            self.guest.is_none() || !is_amid_freeze(before),
+            "two are frozen"
+        );
     }
 
     /// Whether the current freeze is still ours; `false` if the guardian has ended it.
@@ -104,12 +139,15 @@ impl Guardian {
     /// guardian has ended it.
     pub fn still_freezing(&mut self) -> bool {
         let before = self.freeze_number << 2 | FROZEN;
-        let next = (self.freeze_number + 1) << 2 | FROZEN;
+        let number = self.next_freeze();
+        let next = number << 2 | FROZEN;
         let state = self.state();
         let ours = state
             .compare_exchange(before, next, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok();
-        self.freeze_number += u64::from(ours);
+        if ours {
+            self.freeze_number = number;
+        }
         ours
     }
 
@@ -132,20 +170,14 @@ impl Guardian {
         self.state().store(DISMISSED, Ordering::SeqCst);
     }
 
-    /// Switches to another guest, whose number is not 0, while none is frozen; `name` is what [`Rescuer::guest`]
-    /// would return for it.
-    pub fn turn_to(&self, successor: u64, name: &str) {
-        if let Some(mark) = &self.mark {
-            mark.rename(name);
-        }
-        self.shared
-            .word(SUCCESSOR)
-            .store(successor, Ordering::SeqCst);
+    /// Switches to the guest numbered `guest`, which is not 0, while ours is not frozen.
+    pub fn turn_to(&mut self, guest: u64) {
+        self.guest = Some(guest);
     }
 
-    /// How many freezes the guardian has ended.
+    /// How many freezes the guardian has ended, of all its guests.
     pub fn rescues(&self) -> u64 {
-        self.shared.word(RESCUES).load(Ordering::Relaxed)
+        self.process.shared.word(RESCUES).load(Ordering::Relaxed)
     }
 }
 
@@ -159,11 +191,12 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
         checks = if now == seen { checks + 1 } else { 0 };
         seen = now;
         if now & 3 == FROZEN && checks >= PATIENCE {
+            // The guest's number is read before the freeze is claimed: afterwards, the next one may begin.
+            turn(shared, rescuer);
             let rescued = now | RESCUED;
             let claimed = state.compare_exchange(now, rescued, Ordering::SeqCst, Ordering::SeqCst);
             if claimed.is_ok() {
                 shared.word(RESCUES).fetch_add(1, Ordering::Relaxed);
-                turn(shared, rescuer);
                 rescuer.resume();
             }
         }
@@ -179,9 +212,9 @@ fn stand_by(shared: &SharedWords, rescuer: &mut impl Rescuer, lifeline: RawFd) {
 
 /// Tells the rescuer which guest is the current one.
 fn turn(shared: &SharedWords, rescuer: &mut impl Rescuer) {
-    match shared.word(SUCCESSOR).load(Ordering::SeqCst) {
+    match shared.word(GUEST).load(Ordering::SeqCst) {
         0 => {}
-        successor => rescuer.turn_to(successor),
+        guest => rescuer.turn_to(guest),
     }
 }
 
@@ -191,14 +224,19 @@ mod tests {
 
     #[test]
     fn a_freeze_that_was_ended_by_the_guardian_is_not_resumed_twice() {
-        let mut guardian = Guardian {
+        let process = GuardianProcess {
             shared: Arc::new(SharedWords::new(None).unwrap()),
-            freeze_number: 0,
+            freezes: AtomicU64::new(0),
             _child: ChildProcess::start(&[], |lifeline| {
                 wait_for_end(lifeline, 10_000);
             })
             .unwrap(),
-            mark: None,
+            _mark: None,
+        };
+        let mut guardian = Guardian {
+            process: Arc::new(process),
+            guest: None,
+            freeze_number: 0,
         };
         guardian.freezing();
         assert!(guardian.may_resume());
@@ -274,10 +312,20 @@ mod tests {
         assert_eq!(witnessed(Guardian::freezing), "F");
         assert_eq!(witnessed(|guardian| guardian.dismiss()), "");
         let succeeded = witnessed(|guardian| {
-            guardian.turn_to(7, "somebody");
+            guardian.turn_to(7);
             guardian.freezing();
         });
         assert_eq!(succeeded, "7F");
+        let several = witnessed(|guardian| {
+            let mut others = [5, 6].map(|guest| guardian.also_for(guest));
+            for other in &mut others {
+                other.freezing();
+                assert!(other.may_resume());
+                other.running();
+            }
+            others[0].freezing();
+        });
+        assert_eq!(several, "5F");
         let dragging = witnessed(|guardian| {
             guardian.freezing();
             // Less than a second, unless the machine is busy.

@@ -347,7 +347,7 @@ impl Guest<'_> {
         if self.failed.is_some() {
             return false;
         }
-        let frozen = Frozen::freeze(&mut *self.source, monotonic_ns(), &mut self.vcpus);
+        let frozen = Frozen::freeze(&mut *self.source, &mut self.vcpus);
         if let Err(error) = frozen.and_then(Frozen::resume) {
             self.failed = Some(error);
             return false;

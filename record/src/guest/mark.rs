@@ -11,11 +11,16 @@ use crate::sys::guardian_process::{PAGE_BYTES, SHARED_WORDS, hold};
 use nix::unistd::geteuid;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Offset of the guest's name, which ends with a line feed.
 const TEXT_AT: usize = SHARED_WORDS * 8;
+
+/// Index of the word that holds the state.
+pub(crate) const STATE: usize = 0;
+/// Index of the word with the number of the guest, if it is another than at the start; else 0.
+pub(crate) const GUEST: usize = 2;
 
 /// Low bits of the state; the rest is the number of the freeze.
 pub(crate) const RUNNING: u64 = 0;
@@ -63,12 +68,6 @@ impl Mark {
     /// The file, whose first page is to be shared.
     pub fn file(&self) -> &File {
         &self.file
-    }
-
-    /// Changes the guest's name, if it can be written.
-    pub fn rename(&self, guest: &str) {
-        let text = format!("{guest}\n");
-        let _ = self.file.write_all_at(text.as_bytes(), TEXT_AT as u64);
     }
 
     /// Removes the mark: the guest can't be left paused any more.
@@ -139,10 +138,15 @@ fn read(mut file: &File) -> Option<String> {
     let mut page = [0; PAGE_BYTES];
     file.read_exact(&mut page).ok()?;
     let (words, text) = page.split_at(TEXT_AT);
-    let state = u64::from_ne_bytes(*words.first_chunk()?);
+    let (words, _) = words.as_chunks();
+    let word = |index: usize| words.get(index).copied().map(u64::from_ne_bytes);
     let guest = text.split(|byte| *byte == b'\n').next()?;
-    let guest = String::from_utf8(guest.to_vec()).ok()?;
-    is_amid_freeze(state).then_some(guest)
+    let guest = str::from_utf8(guest).ok()?;
+    let guest = match (word(GUEST)?, guest.rsplit_once(' ')) {
+        (1.., Some((kind, _))) => format!("{kind} {}", word(GUEST)?),
+        _ => guest.to_owned(),
+    };
+    is_amid_freeze(word(STATE)?).then_some(guest)
 }
 
 /// The folder of marks: root's, or that of a user who has a runtime folder.
@@ -167,11 +171,12 @@ mod tests {
     use std::os::fd::AsRawFd;
     use std::sync::atomic::Ordering;
 
-    /// A mark of a recorder whose word is `state`.
-    fn left(folder: &Path, state: u64) -> Mark {
+    /// A mark of a recorder whose words are these.
+    fn left(folder: &Path, state: u64, guest: u64) -> Mark {
         let mark = Mark::leave_in(folder, "xen 7").unwrap();
         let words = SharedWords::new(Some(mark.file())).unwrap();
-        words.word(0).store(state, Ordering::SeqCst);
+        words.word(STATE).store(state, Ordering::SeqCst);
+        words.word(GUEST).store(guest, Ordering::SeqCst);
         mark
     }
 
@@ -191,12 +196,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("uniprof");
         assert_eq!(Abandoned::all_in(&folder), []);
-        let alive = left(&folder, 1 << 2 | 1);
-        alive.rename("xen 12");
-        alive.rename("xen 9");
+        let alive = left(&folder, 1 << 2 | 1, 9);
         assert_eq!(Abandoned::all_in(&folder), []);
-        abandon(left(&folder, 0));
-        abandon(left(&folder, u64::MAX));
+        abandon(left(&folder, 0, 0));
+        abandon(left(&folder, u64::MAX, 9));
         assert_eq!(Abandoned::all_in(&folder), []);
         assert_eq!(
             std::fs::read_dir(&folder).unwrap().count(),
@@ -216,8 +219,9 @@ mod tests {
     fn a_folder_that_others_can_write_is_not_believed() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        abandon(left(folder.path(), 1 << 2 | 1));
-        assert_eq!(Abandoned::all_in(folder.path()).len(), 1);
+        abandon(left(folder.path(), 1 << 2 | 1, 0));
+        let found = Abandoned::all_in(folder.path());
+        assert_eq!(found[0].guest, "xen 7");
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), open).unwrap();
         assert_eq!(Abandoned::all_in(folder.path()), []);

@@ -15,11 +15,6 @@ pub struct DomainRescuer {
     pub domain: u16,
 }
 
-/// A domain's name in a mark.
-pub fn name_of(domain: u16) -> String {
-    format!("xen {domain}")
-}
-
 impl Rescuer for DomainRescuer {
     fn resume(&mut self) {
         // A failure means that the domain is gone or not accessible any more.
@@ -38,12 +33,12 @@ impl Rescuer for DomainRescuer {
         }
     }
 
-    fn turn_to(&mut self, successor: u64) {
-        self.domain = successor as u16;
+    fn turn_to(&mut self, guest: u64) {
+        self.domain = guest as u16;
     }
 
     fn guest(&self) -> String {
-        name_of(self.domain)
+        format!("xen {}", self.domain)
     }
 }
 

@@ -7,7 +7,7 @@
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
 use super::memory::GuestMemory;
-use super::rescue::{DomainRescuer, name_of};
+use super::rescue::DomainRescuer;
 use super::target::{self, FoundDomain};
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
@@ -19,6 +19,7 @@ use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpu
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
+use crate::turns::Place;
 use std::sync::Arc;
 use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Arch, Details, Registers, State, Task};
@@ -40,6 +41,10 @@ struct XenSource {
     memory: GuestMemory,
     /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
+    /// Among other domains that this process records.
+    place: Option<Arc<Place>>,
+    /// Freezes that the guardian has ended.
+    rescues: u64,
     /// Stacks are read while the domain runs.
     runs_on: bool,
     /// The vCPUs' state was fetched again after that.
@@ -74,7 +79,26 @@ struct XenSource {
 ///
 /// # Errors
 /// Why the domain can't be recorded.
-pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+pub fn open(target: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let found = target::find(target)?;
+    let domain = found.id;
+    let guardian = pauses(plan).then(|| Guardian::start(&[], DomainRescuer { domain }));
+    open_found(found, images, plan, guardian.transpose()?, None)
+}
+
+/// Whether domains are paused for samples, so that they need a guardian.
+pub fn pauses(plan: &Plan) -> bool {
+    !plan.ip_only && !plan.no_pause
+}
+
+/// As [`open`], with a guardian, and a place if there are others.
+pub fn open_found(
+    found: FoundDomain,
+    mut images: Vec<Image>,
+    plan: &Plan,
+    guardian: Option<Guardian>,
+    place: Option<Arc<Place>>,
+) -> Result<Source, SourceError> {
     let FoundDomain {
         xen,
         id,
@@ -82,7 +106,7 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         uuid,
         stored,
         ..
-    } = target::find(target)?;
+    } = found;
     let given = !images.is_empty();
     if !given {
         let kernel = stored.and_then(|stored| stored.kernel);
@@ -105,11 +129,6 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         )));
     }
     let runs_on = plan.no_pause && !plan.ip_only;
-    let guardian = if plan.ip_only || plan.no_pause {
-        None
-    } else {
-        Some(Guardian::start(&[], DomainRescuer { domain: id })?)
-    };
     let vcpus = domain.vcpus;
     let mut source = XenSource {
         facts: Facts {
@@ -125,6 +144,8 @@ pub fn open(target: &str, mut images: Vec<Image>, plan: &Plan) -> Result<Source,
         },
         memory: GuestMemory::new(id),
         guardian,
+        place,
+        rescues: 0,
         runs_on,
         looked_again: false,
         was_rescued: false,
@@ -428,8 +449,8 @@ impl XenSource {
         self.cpu_time_ns = vec![0; vcpus as usize];
         (self.held_by_other, self.failed) = (false, false);
         self.shutdown = None;
-        if let Some(guardian) = &self.guardian {
-            guardian.turn_to(u64::from(id), &name_of(id));
+        if let Some(guardian) = &mut self.guardian {
+            guardian.turn_to(u64::from(id));
         }
         self.refresh_modes();
         self.warm_up();
@@ -497,6 +518,7 @@ impl StopWorld for XenSource {
         }
         let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
         self.was_rescued = !ours;
+        self.rescues += u64::from(!ours);
         let resumed = if ours { self.domain.unpause() } else { Ok(()) };
         if let Some(guardian) = &self.guardian {
             guardian.running();
@@ -506,6 +528,10 @@ impl StopWorld for XenSource {
             Err(error) if error.is_gone() => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    fn place(&self) -> Option<Arc<Place>> {
+        self.place.clone()
     }
 
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
@@ -542,7 +568,6 @@ impl StopWorld for XenSource {
     }
 
     fn totals(&self) -> Vec<(String, u64)> {
-        let rescues = self.guardian.as_ref().map_or(0, Guardian::rescues);
         let (hypercalls, map_calls) = self.calls_before;
         let mut totals = vec![
             ("hypercalls".into(), hypercalls + self.domain.xen.hypercalls),
@@ -550,7 +575,7 @@ impl StopWorld for XenSource {
                 "memory_mapping_calls".into(),
                 map_calls + self.memory.map_calls,
             ),
-            ("resumed_by_guardian".into(), rescues),
+            ("resumed_by_guardian".into(), self.rescues),
         ];
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));

@@ -1,0 +1,219 @@
+//! What is said of a recording when it is over, and which status it ends with.
+
+use crate::Outcome;
+use crate::quantity;
+use crate::terminal;
+use anyhow::bail;
+use std::path::Path;
+use uniprof_record::{Ending, Summary};
+use uprof::Due;
+use uprof::due::{LATE_NS, are_many_late, is_loss};
+
+/// One of several things to know about a recording.
+enum Remark {
+    /// How it went.
+    Fact(String),
+    /// What was lost.
+    Loss(String),
+    /// What else may be wrong with it.
+    Warning(String),
+}
+
+/// Prints the summary of a recording to `output`, at `rate_hz`.
+pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
+    let seconds = summary.passed_ns as f64 / 1e9;
+    let output = match output.to_str() {
+        Some("-") => "standard output".to_string(),
+        _ => output.display().to_string(),
+    };
+    terminal::inform(format_args!(
+        "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
+         thread) to {output}, {}; {}.",
+        summary.samples,
+        summary.samples as f64 / seconds.max(1e-9),
+        rate_hz,
+        quantity::bytes(summary.bytes),
+        summary.ending,
+    ));
+    if summary.cost.count > 0 {
+        let what = if summary.freezes {
+            "The guest stood still"
+        } else {
+            "The recorder worked"
+        };
+        let at = |share| quantity::duration(summary.cost.percentile_ns(share).unwrap_or(0));
+        let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
+        terminal::inform(format_args!(
+            "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
+            at(0.5),
+            at(0.99),
+            quantity::duration(summary.cost.max_ns),
+            share * 100.0,
+        ));
+    }
+    for remark in remarks(summary, &output) {
+        match remark {
+            Remark::Fact(text) => terminal::inform(format_args!("{text}")),
+            Remark::Loss(text) => terminal::say(format_args!("{text}")),
+            Remark::Warning(text) => terminal::say(format_args!("uniprof: {text}")),
+        }
+    }
+}
+
+/// Prints a line about one of several recordings, and what is wrong with it.
+pub fn say_one_of_several(summary: &Summary, output: &Path) {
+    let output = output.display().to_string();
+    let seconds = summary.passed_ns as f64 / 1e9;
+    let cost = &summary.cost;
+    let stood_still = match cost.percentile_ns(0.5) {
+        Some(median_ns) if summary.freezes => format!(
+            "stood still {} per sample (median), {:.3} % of the time; ",
+            quantity::duration(median_ns),
+            cost.sum_ns as f64 * 100.0 / summary.passed_ns.max(1) as f64,
+        ),
+        _ => String::new(),
+    };
+    terminal::inform(format_args!(
+        "{output}: {} samples in {seconds:.1} s, {}; {stood_still}{}.",
+        summary.samples,
+        quantity::bytes(summary.bytes),
+        summary.ending,
+    ));
+    for remark in remarks(summary, &output) {
+        match remark {
+            Remark::Fact(_) => {}
+            Remark::Loss(text) => terminal::say(format_args!("{output}: {text}")),
+            Remark::Warning(text) => terminal::say(format_args!("uniprof: {output}: {text}")),
+        }
+    }
+}
+
+fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    match &summary.kernel {
+        Some(Ok(kernel)) => remarks.push(Remark::Fact(format!(
+            "The guest's kernel told of {} symbols, {} unwind rules and {} processes: {} of its memory were \
+             read in {}, before the first sample.",
+            kernel.symbols,
+            kernel.rules,
+            kernel.processes,
+            quantity::bytes(kernel.read_bytes),
+            quantity::duration(kernel.took_ns),
+        ))),
+        Some(Err(why)) => remarks.push(Remark::Warning(format!(
+            "the guest seems to run Linux, but its table of symbols is not understood ({why}): give names \
+             with --symbols"
+        ))),
+        None => {}
+    }
+    if let Some(period_ns) = summary.slowed_to_ns {
+        remarks.push(Remark::Loss(format!(
+            "The rate was lowered to {:.1} Hz to keep to --max-overhead.",
+            1e9 / period_ns as f64
+        )));
+    }
+    if !summary.counted.is_empty() {
+        let counted = summary.counted.iter();
+        let counted: Vec<String> = counted
+            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+            .collect();
+        remarks.push(Remark::Fact(format!(
+            "The source counted {}.",
+            counted.join(", ")
+        )));
+    }
+    for (reason, count) in &summary.lost {
+        remarks.push(Remark::Loss(format!(
+            "Lost: {count} {}.",
+            reason.describe()
+        )));
+    }
+    if are_many_late(summary.late, summary.samples) {
+        remarks.push(Remark::Warning(format!(
+            "{:.0} % of the samples were taken late, {} or more after they were due, which may move \
+             shares by up to as many points: give the recorder a processor of its own",
+            summary.late as f64 * 100.0 / summary.samples as f64,
+            quantity::duration(LATE_NS),
+        )));
+    }
+    if let Some(gap) = gap(summary) {
+        remarks.push(Remark::Warning(gap));
+    }
+    if let Some(error) = &summary.output_error {
+        remarks.push(Remark::Warning(format!(
+            "writing {output} failed: {error}; what was written before is a sound recording \
+             that ends there"
+        )));
+    }
+    remarks
+}
+
+/// The status that a recording ends with; messages begin with `of`.
+///
+/// # Errors
+/// Why it could not go on.
+pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outcome> {
+    match &summary.ending {
+        Ending::Failed(error) => bail!("{error}"),
+        _ if summary.samples == 0 => {
+            terminal::say(format_args!(
+                "uniprof: {of}no sample was taken: {}",
+                why_none(summary)
+            ));
+            Ok(Outcome::Lossy)
+        }
+        _ if summary.output_error.is_some() || is_lossy(summary, rate_hz) => Ok(Outcome::Lossy),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+/// Whether more was lost than a few deadlines.
+fn is_lossy(summary: &Summary, rate_hz: f64) -> bool {
+    let deadlines = summary.passed_ns as f64 / 1e9 * rate_hz;
+    let mut lost = summary.lost.iter();
+    lost.any(|(reason, count)| is_loss(*reason, *count, deadlines))
+}
+
+/// Why there is no sample, by the kernel's count of processor time.
+fn why_none(summary: &Summary) -> String {
+    let longer = "record longer (-d) or faster (-F)";
+    let Some(due) = summary.due else {
+        return format!("the target did not run, or ended too soon for the rate; {longer}");
+    };
+    let counted = quantity::duration(due.counted_ns);
+    match due.samples_due() {
+        few if few < 1.0 => format!(
+            "the target was idle: the kernel counted {counted} of processor time in {}; {longer}",
+            quantity::duration(summary.passed_ns)
+        ),
+        some => {
+            format!("the kernel counted {counted} of processor time, for which {some:.0} were due")
+        }
+    }
+}
+
+/// A message if the samples don't account for the processor time that the kernel counted.
+fn gap(summary: &Summary) -> Option<String> {
+    let due = summary.due.filter(Due::has_gap)?;
+    let share = due.share()? * 100.0;
+    let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
+    if share > 100.0 && !summary.freezes {
+        // The kernel's count of ended processes may be missing: it is a lower bound.
+        return None;
+    }
+    let why = if share > 100.0 {
+        "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
+    } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {
+        "see what was lost"
+    } else if summary.per_thread {
+        "threads that live for less than a period of the rate are not seen this way: record as root \
+         without --per-thread, or faster (-F)"
+    } else {
+        "the machine had no time to sample; record slower (-F)"
+    };
+    Some(format!(
+        "the samples stand for {share:.0} % of the processor time that the kernel counted ({} of {}): {why}",
+        quantity::duration(sampled),
+        quantity::duration(counted),
+    ))
+}
