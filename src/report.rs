@@ -8,7 +8,7 @@ use crate::selection::{ProcessesFlag, Selection, inform, say};
 use crate::showing::Showing;
 use crate::views::{self, Asked, AskedView};
 use std::path::{Path, PathBuf};
-use uniprof_report::profile::{By, Each, Profile, Sampled};
+use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
 use uniprof_report::recording::Unit;
 use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
 
@@ -29,6 +29,9 @@ pub struct Args {
     /// With --annotate: instructions even where source lines are known; of x86-64 in AT&T syntax
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
+    /// No text of source files; with --html no instructions either, for a page that is given away
+    #[arg(long, help_heading = "Form")]
+    no_source: bool,
     /// Callers instead of callees: innermost frames first
     #[arg(long, help_heading = "Form")]
     reverse: bool,
@@ -72,28 +75,47 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let counts = counts.filter_map(|one| one.function.parse().ok());
         options.slowest = counts.max().unwrap_or(0);
     }
-    let mut library = None;
-    if needs(Needs::Instructions) {
+    let library = selecting.images.library()?;
+    let by_place = needs(Needs::Places) && !args.no_source && options.by == By::Function;
+    let by_place = by_place && recordings.iter().all(|one| one.span_blocks().is_empty());
+    if needs(Needs::Instructions) || by_place {
         options.by = By::Place;
-        library = Some(selecting.images.library()?);
     }
     let begun = asked.iter().map(|one| (one.view.begin)(&recordings));
     let mut drawn: Vec<Box<dyn Drawn>> = begun.collect();
-    let mut take = |sampled: &Sampled, _: &Profile| {
-        drawn
-            .iter_mut()
-            .for_each(|view| view.add(&recordings, sampled));
+    // What stands beside a view by instruction is by function.
+    let mut functions = Reduced::default();
+    let mut take = |sampled: &Sampled, profile: &Profile| {
+        let mut by_function = *sampled;
+        if by_place {
+            functions.extend_by_function(profile);
+            by_function.node = functions.node(sampled.node);
+        }
+        for (one, view) in asked.iter().zip(&mut drawn) {
+            match one.view.needs {
+                Needs::Places => view.add(&recordings, sampled),
+                _ => view.add(&recordings, &by_function),
+            }
+        }
     };
-    let each: Option<&mut Each<'_>> = match needs(Needs::Samples) || needs(Needs::EachCall) {
+    let one_by_one = [Needs::Samples, Needs::Places, Needs::EachCall];
+    let each: Option<&mut Each<'_>> = match one_by_one.into_iter().any(needs) {
         true => Some(&mut take),
         false => None,
     };
-    let profile = args.selection.gather(&recordings, &options, each)?;
+    let mut profile = Selection::gather(&recordings, &library, &options, each);
+    let mut places = None;
+    if by_place {
+        functions.extend_by_function(&profile);
+        let by_function = functions.into_profile(&mut profile);
+        places = Some(std::mem::replace(&mut profile, by_function));
+    }
     let form = args.form();
     let all = Shown {
         recordings: &recordings,
         profile: &profile,
-        library: library.as_ref(),
+        places: places.as_ref(),
+        library: Some(&library),
         function: "",
         form: &form,
     };
@@ -144,7 +166,7 @@ impl Args {
             reverse: self.reverse,
             fold: self.recursion.map(fold),
             assembly: self.asm,
-            sources: !selecting.images.no_search,
+            sources: !selecting.images.no_search && !self.no_source,
             mangled: selecting.no_demangle,
             identify: selecting.identify,
             chosen: self.chosen(),

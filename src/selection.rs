@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use regex::Regex;
 use std::path::PathBuf;
+use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Each, Filter, Options, Profile, gather};
 use uniprof_report::recording::{Recording, Unit};
 use uprof::State;
@@ -170,18 +171,17 @@ impl Selection {
 
     /// Gathers a profile, with a progress bar and warnings on standard error.
     pub fn gather(
-        &self,
         recordings: &[Recording],
+        library: &Library,
         options: &Options,
         each: Option<&mut Each<'_>>,
-    ) -> anyhow::Result<Profile> {
-        let library = self.selecting.images.library()?;
+    ) -> Profile {
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
         let recordings: Vec<&Recording> = recordings.iter().collect();
-        let profile = gather(&recordings, &library, options, &tell, each);
+        let profile = gather(&recordings, library, options, &tell, each);
         say_warnings(&recordings, &profile);
-        Ok(profile)
+        profile
     }
 }
 

@@ -11,11 +11,13 @@ pub mod calls;
 pub mod slowest;
 pub(crate) mod gather;
 pub mod functions;
+pub(crate) mod reduced;
 
 pub use filter::Filter;
 use found_by::FoundBy;
 pub use gather::{By, Each, OnProgress, Options, Sampled, gather};
 pub use labels::{Label, LabelId, Labels, TextId};
+pub use reduced::Reduced;
 pub use tree::{Node, NodeId, ROOT, StackTree};
 
 use crate::recording::account::Account;

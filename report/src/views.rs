@@ -75,6 +75,8 @@ pub enum Needs {
     Calls,
     /// Calls of a trace one by one, the last of a recording first: [`Drawn::add`] is called for each.
     EachCall,
+    /// One by one and by instruction, where functions are asked for and images may be looked at: [`Shown::places`].
+    Places,
     /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images: such a view is shown
     /// alone.
     Instructions,
@@ -125,6 +127,8 @@ pub struct Shown<'a> {
     pub recordings: &'a [Recording],
     /// Their samples.
     pub profile: &'a Profile,
+    /// The same by instruction, where the view needs it and took its samples with it.
+    pub places: Option<&'a Profile>,
     /// Images, for views that need instructions.
     pub library: Option<&'a Library>,
     /// The function that the view is about, or how many things it shows; empty for one that is about all.

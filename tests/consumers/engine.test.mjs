@@ -6,13 +6,13 @@ import { deepStrictEqual, ok, strictEqual, throws } from 'node:assert'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
-import { MODULES, counted, decoded, same } from './selections.mjs'
+import { MODULES, counted, decoded, modelOf, same } from './selections.mjs'
 import { ROOT, hostile, uniprof } from './uniprof.mjs'
 
 const { amount, share } = await import(join(MODULES, 'amounts.mjs'))
-const { boxes, ranked } = await import(join(MODULES, 'boxes.mjs'))
+const { boxes } = await import(join(MODULES, 'boxes.mjs'))
 const { calleesOf, callersOf, folded, inverted, preorder } = await import(join(MODULES, 'calls.mjs'))
-const { HIDDEN, MADE, moduleOf, nameOf } = await import(join(MODULES, 'profile.mjs'))
+const { MADE, moduleOf } = await import(join(MODULES, 'profile.mjs'))
 const { ALL, expression } = await import(join(MODULES, 'selection.mjs'))
 
 const SELECTIONS = 50
@@ -70,8 +70,7 @@ for (const { name, args } of RECORDINGS) {
     test('boxes lie side by side within their callers', async () => {
       const profile = await decoded(page)
       const { tree } = counted(profile, ALL)
-      const names = Array.from({ length: profile.labels.count }, (_, label) => nameOf(profile, label))
-      const levels = boxes(tree, ranked([...names, HIDDEN]))
+      const levels = boxes(tree, modelOf(profile).groups().ranks)
       const starts = new Map([[0, 0]])
       for (const { nodes, from } of levels) {
         nodes.forEach((node, index) => {

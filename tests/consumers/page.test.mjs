@@ -3,7 +3,7 @@
 // and its views do what they say, with keys alone. It reads without a script, and on a phone.
 
 import { deepStrictEqual, ok, strictEqual } from 'node:assert'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -11,15 +11,18 @@ import { pathToFileURL } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MISSING, launch, opened as open } from './browser.mjs'
 import { MODULES, decoded } from './selections.mjs'
-import { OUT, ROOT, folded, recordings, sorted, stacks, sum, uniprof } from './uniprof.mjs'
+import { OUT, ROOT, folded, recordings, sorted, sourced, stacks, sum, uniprof } from './uniprof.mjs'
 
 const { lookOf } = await import(join(MODULES, 'look.mjs'))
 const { pprof } = await import(join(MODULES, 'pprof.mjs'))
 const { filtered } = await import(join(MODULES, 'selection.mjs'))
 
-const TABS = ['functions', 'flame', 'sandwich', 'calls', 'chart', 'heat']
+const TABS = ['functions', 'flame', 'sandwich', 'calls', 'code', 'chart', 'heat']
 
 const RECORDINGS = recordings()
+/** Source of the first one, which tries to leave its place. */
+const { image, source, folder } = sourced()
+RECORDINGS[0].args.unshift('--elf', image)
 const PICTURES = join(ROOT, 'docs/pictures')
 const file = name => join(OUT, `${name}-page.html`)
 
@@ -66,7 +69,10 @@ describe('page', { skip: MISSING }, () => {
     for (const { name, args } of RECORDINGS) uniprof('report', `--html=${file(name)}`, ...args)
     browser = await launch()
   })
-  after(() => browser?.close())
+  after(() => {
+    rmSync(folder, { recursive: true })
+    return browser?.close()
+  })
 
   for (const recording of RECORDINGS) {
     const { name, args } = recording
@@ -209,10 +215,10 @@ describe('page', { skip: MISSING }, () => {
       await canvas.press('Escape')
       // Turned over, its numbers are the same.
       await page.getByRole('button', { name: 'Callers and callees' }).click()
-      const title = page.locator('.around')
+      const title = page.locator('#panel-sandwich .around')
       await title.waitFor()
       const numbers = /([\d,]+ samples), ([\d.]+%)/.exec(first)
-      await page.waitForFunction(text => document.querySelector('.around').textContent.includes(text), '; callers')
+      await page.waitForFunction(text => document.querySelector('#panel-sandwich .around').textContent.includes(text), '; callers')
       ok((await title.textContent()).includes(first.split(': ').at(0).slice(0, 30)), await title.textContent())
       ok(numbers)
       deepStrictEqual(events.errors, [])
@@ -309,6 +315,7 @@ describe('page', { skip: MISSING }, () => {
         await page.emulateMedia({ colorScheme })
         await page.setViewportSize({ width, height: 900 })
         for (const tab of TABS) {
+          if (!(await page.locator(`#tab-${tab}`).count())) continue
           await page.locator(`#tab-${tab}`).click()
           await page.locator(`#panel-${tab}`).waitFor()
           await page.screenshot({ path: join(OUT, `${name}-page-${form}-${tab}.png`), fullPage: true })
@@ -372,6 +379,59 @@ describe('page', { skip: MISSING }, () => {
     await page.screenshot({ path: join(OUT, 'found-page-chart.png'), fullPage: true })
     deepStrictEqual(events.errors, [])
     await page.close()
+  })
+
+  test('lines of source have what --annotate says, for what is selected, and stay text', async () => {
+    const { args } = RECORDINGS[0]
+    const { page, events } = await open(browser.context, file('calls'), '#tab=code')
+    const lines = () =>
+      page.evaluate(() =>
+        [...document.querySelectorAll('table.code tbody tr:not(.heading, .gap, .of)')].map(({ cells }) => [
+          ...[0, 2, 5].map(index => cells[index].textContent),
+          cells[6].textContent,
+        ]),
+      )
+    const told = flags => {
+      const rows = uniprof('report', '--annotate', 'steps', ...flags, ...args).split('\n')
+      const split = rows.map(row => /^ *(\d*) +(\d+) +(\d+)  (.*)$/.exec(row)).filter(Boolean)
+      return split.map(([, own, total, line, text]) => [own || '', total, line, text.trimEnd()])
+    }
+    const weighing = all => all.filter(([, total]) => total)
+    strictEqual(await page.locator('table.code .heading bdi').textContent(), source)
+    const all = await lines()
+    deepStrictEqual(weighing(all), told([]))
+    const texts = readFileSync(source, 'utf8').split('\n')
+    for (const [, , line, text] of all) {
+      if (line !== '11') strictEqual(text, texts[line - 1].replaceAll('\t', '    ').trimEnd())
+    }
+    const hostile = all.find(([, , line]) => line === '11')[3]
+    ok(hostile.startsWith('<script>window.pwned=1</script>') && hostile.length < 300, hostile)
+    await page.screenshot({ path: join(OUT, 'source-page.png'), fullPage: true })
+    // Another function, chosen by its name.
+    await page.locator('[data-form=function]').selectOption({ label: 'work  [calls]' })
+    await page.waitForFunction(() => document.querySelector('#panel-code .around bdi').textContent.startsWith('work'))
+    ok((await page.locator('.picked bdi').textContent()) === 'work')
+    await page.locator('.track').nth(1).click()
+    await page.locator('[data-form=function]').selectOption({ label: 'steps  [calls]' })
+    await page.waitForFunction(() => /--vcpu/.test(document.querySelector('.selected code').textContent))
+    await page.waitForFunction(() => location.hash.includes('tasks='))
+    const some = weighing(await lines())
+    deepStrictEqual(some, told(await flagsOf(page)))
+    ok(some.length > 0 && JSON.stringify(some) !== JSON.stringify(weighing(all)))
+    // A link to it shows the same.
+    const hash = await page.evaluate(() => location.hash)
+    await page.locator('[data-form=code]').selectOption('instructions')
+    await page.locator('table.code .of').first().waitFor()
+    await page.screenshot({ path: join(OUT, 'instructions-page.png'), fullPage: true })
+    strictEqual(await page.evaluate(() => window.pwned), undefined)
+    const again = await open(browser.context, file('calls'), hash)
+    await again.page.locator('table.code').waitFor()
+    deepStrictEqual([...events.errors, ...again.events.errors], [])
+    await again.page.close()
+    await page.close()
+    // For a page that is given away.
+    const none = uniprof('report', '--html=-', '--no-source', ...args)
+    ok(!none.includes('<template id="code">') && readFileSync(file('calls'), 'utf8').includes('<template id="code">'))
   })
 
   test('what is missing is told where it was', async () => {

@@ -8,6 +8,8 @@ import { ROOT, uniprof } from './uniprof.mjs'
 export const MODULES = join(ROOT, 'report/src/views/html/script')
 const { calls } = await import(join(MODULES, 'calls.mjs'))
 const { functions } = await import(join(MODULES, 'functions.mjs'))
+const { LOOK } = await import(join(MODULES, 'look.mjs'))
+const { Model } = await import(join(MODULES, 'model.mjs'))
 const { decode, length, nameOf } = await import(join(MODULES, 'profile.mjs'))
 const { ALL, filtered, weigh } = await import(join(MODULES, 'selection.mjs'))
 
@@ -59,15 +61,21 @@ export function chosen(profile, random) {
   return { selection, flags }
 }
 
+/** A model of a profile that looks at a selection. */
+export function modelOf(profile, selection = ALL) {
+  const model = new Model(profile)
+  model.look = { ...LOOK, ...selection }
+  return model
+}
+
 /** What the engine has of each function: name, module, own and total samples. */
 export function counted(profile, selection) {
   const { seen, counts } = filtered(profile, selection)
   const { own, all } = weigh(profile, selection, counts)
-  const groups = Int32Array.from({ length: profile.labels.count }, (_, label) => label)
-  const hidden = profile.labels.count
+  const { groups, first, names, hidden } = modelOf(profile).groups()
   const tree = calls(profile, seen, own, { groups, joined: false, hidden })
-  const rows = functions(tree, label => nameOf(profile, label))
-  const modules = label => (label === hidden ? '' : profile.texts[profile.labels.modules[label]])
+  const rows = functions(tree, group => names[group])
+  const modules = group => (group === hidden ? '' : profile.texts[profile.labels.modules[first[group]]])
   const found = rows.map(row => `${row.name}\n${modules(row.label)}\n${row.own} ${row.total}`)
   return { found: found.sort(), tree, rows, all }
 }

@@ -1,9 +1,9 @@
 // Runs uniprof, and holds its numbers: what the numbers of the consumers are compared with.
 
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { HOSTILE_NAME, hostileText } from './hostile.mjs'
+import { HOSTILE_NAME, NAMES, hostileText } from './hostile.mjs'
 
 export const ROOT = join(import.meta.dirname, '../..')
 /** What is left to look at: each test file's in a folder of its own, since they run beside each other. */
@@ -38,6 +38,24 @@ export function recordings() {
     args: [...real, `corpus/${name}.uprof`],
   }))
   return [...named, { name: 'hostile', args: [hostile(1)] }]
+}
+
+/** The folder of calls.c that corpus/images/calls names. */
+const BUILT_IN = '/root/wt/corpus/corpus'
+
+/** The image of corpus/calls.uprof as if it had been built where its source is: `{image, source}`. */
+export function sourced() {
+  const folder = mkdtempSync('/tmp/uniprof-src')
+  if (folder.length !== BUILT_IN.length) throw new Error(`${folder} is not as long as ${BUILT_IN}`)
+  const bytes = readFileSync(join(ROOT, 'corpus/images/calls'))
+  for (let at; (at = bytes.indexOf(`${BUILT_IN}\0`)) >= 0; ) bytes.write(folder, at)
+  const [image, source] = ['calls', 'calls.c'].map(name => join(folder, name))
+  writeFileSync(image, bytes)
+  // A line that tries to leave its place, next to those with samples.
+  const lines = readFileSync(join(ROOT, 'corpus/calls.c'), 'utf8').split('\n')
+  lines[10] = `${NAMES.join(' ')} ${'x'.repeat(10_000)}`
+  writeFileSync(source, lines.join('\n'))
+  return { image, source, folder }
 }
 
 const written = new Set()

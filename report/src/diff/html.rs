@@ -98,7 +98,7 @@ pub fn write(
     }
     changes::write(diff, &listed, out)?;
     facts::write_recordings(surveyed.iter().flatten(), identify, out)?;
-    shell::write_end("diff", out)
+    shell::write_end("diff", "", out)
 }
 
 /// The parts of the page: id, name, class of the link.

@@ -12,11 +12,16 @@ pub(crate) struct FoundBy {
 impl FoundBy {
     /// The frame of `node` was found so.
     pub(crate) fn add(&mut self, node: NodeId, found: Found) {
+        self.add_bits(node, 1 << found.number());
+    }
+
+    /// The frame of `node` was found in all of these ways.
+    pub(crate) fn add_bits(&mut self, node: NodeId, bits: u8) {
         let at = node as usize;
         if self.bits.len() <= at {
             self.bits.resize(at + 1, 0);
         }
-        self.bits[at] |= 1 << found.number();
+        self.bits[at] |= bits;
     }
 
     /// The bits of a node; none where nobody says how its frame was found.

@@ -1,9 +1,9 @@
 //! `--annotate FN`: the lines of a function's source with their samples, or its instructions if no line is known or
 //! on request.
 
-mod source;
-mod assembly;
-mod spots;
+pub(super) mod source;
+pub(super) mod assembly;
+pub(super) mod spots;
 
 use super::callers::matching;
 use super::{Needs, Output, Shown, View};
@@ -46,6 +46,9 @@ const AROUND: u32 = 3;
 /// Most lines of a source file, or instructions of a function, that are shown.
 const LINES_MAX: usize = 2000;
 
+/// Most functions whose code is read for one report.
+const FUNCTIONS_MAX: usize = 64;
+
 /// Own and total samples of a line or an instruction.
 type Counts = (u64, u64);
 
@@ -75,7 +78,7 @@ pub fn write(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let wanted = matching(profile, what.function);
-    let spots = Spots::of(profile, &wanted, what);
+    let spots = Spots::of(profile, &wanted, what.codes, what.assembly, FUNCTIONS_MAX);
     let counts = spots.count(profile);
     let screen = what.screen;
     for line in profile.account.lines() {
@@ -133,7 +136,7 @@ pub fn write(
     Ok(!counts.is_empty())
 }
 
-fn module_name(path: &str) -> &str {
+pub(super) fn module_name(path: &str) -> &str {
     match path {
         "" => "[unknown]",
         path => path,

@@ -8,17 +8,21 @@ pub(crate) mod facts;
 mod functions;
 mod lapses;
 pub(crate) mod payload;
+mod code;
 mod tally;
 
 pub use tally::Tally;
 
 use super::flame::FlameOptions;
 use super::{Drawn, Needs, Output, Shown, View};
+use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::survey::{Survey, survey};
 use crate::recording::unit::Unit;
+use crate::stacks::code::Codes;
+use code::Code;
 use facts::Basis;
 use payload::Carried;
 use serde_json::json;
@@ -33,7 +37,7 @@ pub(crate) const VIEW: View = View {
         kind: "HTML",
         ending: "html",
     },
-    needs: Needs::Samples,
+    needs: Needs::Places,
     begin: |_| Box::new(Tally::default()),
 };
 
@@ -46,6 +50,10 @@ impl Drawn for Tally {
         // Where flags choose, what they leave out is not shown.
         if shown.form.chosen.is_empty() && shown.profile.unit() == Unit::Samples {
             self.add_idle(shown.recordings);
+        }
+        if let Some(code) = code_of(shown) {
+            self.payload.renumber(|node| code.reduced.node(node));
+            self.code = Some(code);
         }
         let surveyed = shown.recordings.iter();
         let surveyed = surveyed.map(|one| (one, survey(one, &|_, _| ())));
@@ -62,6 +70,20 @@ impl Drawn for Tally {
         write(&page, out)?;
         Ok(true)
     }
+}
+
+/// What there is of source and instructions, of a profile that was gathered by instruction.
+fn code_of(shown: &Shown<'_>) -> Option<Code> {
+    let places = shown.places?;
+    let recordings: Vec<&Recording> = shown.recordings.iter().collect();
+    let empty = Library::default();
+    let codes = Codes::new(
+        &recordings,
+        shown.library.unwrap_or(&empty),
+        !shown.form.mangled,
+    );
+    let code = Code::of(places, shown.profile, &codes, shown.form.sources);
+    Some(code)
 }
 
 /// What a page is made of.
@@ -103,25 +125,50 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
                 json!({"invert": page.drawing.reverse, "fold": page.drawing.fold}),
             ),
         ];
+        let code = page.tally.code.as_ref();
+        let (tree, found, labels) = match code {
+            Some(code) => (
+                &code.reduced.tree,
+                &code.reduced.found,
+                &code.reduced.labels,
+            ),
+            None => (&profile.tree, &profile.found, &profile.labels),
+        };
         let carried = Carried {
             recordings: &recordings,
-            tree: &profile.tree,
-            found: &profile.found,
-            labels: &profile.labels,
+            tree,
+            found,
+            labels,
             unit: profile.unit(),
             more: more
                 .map(|(name, is)| (name.to_owned(), is))
                 .into_iter()
                 .collect(),
         };
-        payload::write(&page.tally.payload, &carried, out)?;
+        let is_carried = payload::write(&page.tally.payload, &carried, out)?;
+        if let Some(value) = code
+            .and_then(|code| code.value.as_ref())
+            .filter(|_| is_carried)
+        {
+            payload::write_value("code", value, out)?;
+        }
         shell::write_contents(PARTS, out)?;
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
         functions::write(profile, page.least_share, out)?;
         tally::write_threads(page, out)?;
     }
     facts::write_recordings(page.recordings.iter(), page.identify, out)?;
-    shell::write_end("report", out)
+    let has_code = page
+        .tally
+        .code
+        .as_ref()
+        .is_some_and(|code| code.value.is_some());
+    let holds = if has_code {
+        ", source and instructions"
+    } else {
+        ""
+    };
+    shell::write_end("report", holds, out)
 }
 
 /// The parts of the page: id, name, class of the link.
@@ -135,6 +182,7 @@ const PARTS: &[(&str, &str, &str)] = &[
 fn basis(page: &Page<'_>) -> Basis {
     let account = &page.profile.account;
     let mut lines = account.lines();
+    lines.extend(page.tally.code.iter().flat_map(|code| code.lines.clone()));
     if !page.chosen.is_empty() {
         lines.push(format!("chosen by {}", page.chosen));
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 /// A function, and the starts of its instructions.
-pub(super) struct Listing<'c> {
+pub(in crate::views) struct Listing<'c> {
     function: Function<'c>,
     /// Bytes from its start, ascending from 0.
     starts: Vec<usize>,
@@ -35,6 +35,53 @@ impl<'c> Listing<'c> {
         after.checked_sub(1).ok_or(NoCode::NoBytes)
     }
 
+    /// What it is of, and the syntax of its instructions.
+    pub(crate) fn title(&self) -> (String, Option<&'static str>) {
+        let function = &self.function;
+        let name = match function.name.as_str() {
+            "" => format!("{:#x}", function.start),
+            name => printable(name).into_owned(),
+        };
+        (name, disassembly::syntax(function.arch))
+    }
+
+    /// The instructions with samples and those around them, `LINES_MAX` at most.
+    pub(crate) fn shown(&self, sampled: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+        let around = AROUND as usize;
+        let last = self.starts.len().saturating_sub(1);
+        let mut shown = BTreeSet::new();
+        for index in sampled {
+            shown.extend(index.saturating_sub(around)..=(index + around).min(last));
+            if shown.len() >= LINES_MAX {
+                break;
+            }
+        }
+        shown.into_iter().take(LINES_MAX).collect()
+    }
+
+    /// The source line of an instruction, where its file is known.
+    pub(crate) fn line(&self, codes: &Codes<'_>, index: usize) -> Option<SourceLine> {
+        let line = codes.line(&self.function, self.starts[index] as u64)?;
+        Some(SourceLine {
+            file: line.file?,
+            line: line.line,
+        })
+    }
+
+    /// Address, offset in the function and text of an instruction.
+    pub(crate) fn row(&self, codes: &Codes<'_>, index: usize) -> [String; 3] {
+        let (address, instruction) = self.instruction(index);
+        let mut text = instruction.text;
+        let name = instruction
+            .target
+            .and_then(|target| codes.name_of(&self.function, target));
+        if let Some(name) = name {
+            text.push_str(&format!(" <{name}>"));
+        }
+        let into = format!("+{:#x}", self.starts[index]);
+        [format!("{address:x}"), into, printable(&text).into_owned()]
+    }
+
     fn instruction(&self, index: usize) -> (u64, Instruction) {
         let into = self.starts[index];
         let address = self.function.start.wrapping_add(into as u64);
@@ -53,23 +100,12 @@ pub(super) fn write_listing(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let codes = what.codes;
-    let function = &listing.function;
-    let name = match function.name.as_str() {
-        "" => format!("{:#x}", function.start),
-        name => printable(name).into_owned(),
-    };
-    let syntax = disassembly::syntax(function.arch);
+    let (name, syntax) = listing.title();
     let syntax = syntax.map_or(String::new(), |syntax| format!("  ({syntax})"));
     let module = module_name(module);
     form.write_heading(&format!("{name} in {module}{syntax}"), out)?;
-    let shown = shown(counts, listing.starts.len());
-    let lines = shown.iter().map(|index| {
-        let line = codes.line(function, listing.starts[*index] as u64)?;
-        Some(SourceLine {
-            file: line.file?,
-            line: line.line,
-        })
-    });
+    let shown = listing.shown(counts.keys().copied());
+    let lines = shown.iter().map(|index| listing.line(codes, *index));
     let lines: Vec<Option<SourceLine>> = lines.collect();
     let looked_for = lines.iter().flatten().filter(|_| what.sources);
     let texts = source::texts(looked_for);
@@ -89,7 +125,9 @@ pub(super) fn write_listing(
         }
         line_before = line.as_ref().or(line_before);
         let count = counts.get(&index).copied().unwrap_or_default();
-        form.write_row(count, &row(listing, codes, index), out)?;
+        let [address, into, text] = listing.row(codes, index);
+        let row = format!("{address:>8}  {into:<7} {text}");
+        form.write_row(count, &row, out)?;
     }
     let left_out = counts.keys().filter(|index| !shown.contains(index)).count();
     if left_out > 0 {
@@ -97,32 +135,4 @@ pub(super) fn write_listing(
         form.write_heading(&note, out)?;
     }
     writeln!(out)
-}
-
-/// The instructions with samples and those around them, `LINES_MAX` at most.
-fn shown(counts: &BTreeMap<usize, Counts>, instructions: usize) -> BTreeSet<usize> {
-    let around = AROUND as usize;
-    let mut shown = BTreeSet::new();
-    for index in counts.keys() {
-        let last = (index + around).min(instructions.saturating_sub(1));
-        shown.extend(index.saturating_sub(around)..=last);
-        if shown.len() >= LINES_MAX {
-            break;
-        }
-    }
-    shown.into_iter().take(LINES_MAX).collect()
-}
-
-/// Address, offset in the function and text of an instruction.
-fn row(listing: &Listing<'_>, codes: &Codes<'_>, index: usize) -> String {
-    let (address, instruction) = listing.instruction(index);
-    let into = format!("+{:#x}", listing.starts[index]);
-    let mut text = instruction.text;
-    let name = instruction
-        .target
-        .and_then(|target| codes.name_of(&listing.function, target));
-    if let Some(name) = name {
-        text.push_str(&format!(" <{name}>"));
-    }
-    format!("{address:>8x}  {into:<7} {}", printable(&text))
 }

@@ -12,7 +12,7 @@ const SOURCE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line of a source file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SourceLine {
+pub(in crate::views) struct SourceLine {
     /// Path of the file.
     pub file: String,
     /// Line in it, from 1.
@@ -105,7 +105,7 @@ const SOURCE_ENDINGS: [&str; 22] = [
 ];
 
 /// The text of a source file, if it is a file of a plausible size on this machine.
-fn read_source(path: &Path) -> Option<String> {
+pub(in crate::views) fn read_source(path: &Path) -> Option<String> {
     let ending = path.extension()?.to_str()?;
     if !SOURCE_ENDINGS.contains(&ending) {
         return None;

@@ -1,20 +1,17 @@
 //! Where the samples of a function were. Input: its labels. Output: lines and instructions with counts. A return
 //! address counts for the call before it.
 
+use super::Counts;
 use super::assembly::Listing;
-use super::{Annotation, Counts};
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
 use crate::profile::tree::NodeId;
 use crate::stacks::code::{Codes, NoCode, Where};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most functions whose code is read for one report.
-const FUNCTIONS_MAX: usize = 64;
-
 /// One line or instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Spot<'p> {
+pub(in crate::views) enum Spot<'p> {
     /// Source file and line.
     Line(&'p str, u32),
     /// A listing, and an instruction of it.
@@ -24,8 +21,10 @@ pub(super) enum Spot<'p> {
 }
 
 /// The spots of all selected labels.
-pub(super) struct Spots<'p, 'c> {
+pub(in crate::views) struct Spots<'p, 'c> {
     by_label: Vec<Option<Spot<'p>>>,
+    /// Most functions whose code is read.
+    functions_max: usize,
     /// Functions with their images' paths, ascending by path and place.
     pub listings: Vec<(&'p str, Listing<'c>)>,
     /// Images with missing instructions, and why.
@@ -36,13 +35,17 @@ pub(super) struct Spots<'p, 'c> {
 type Key<'p> = (&'p str, u64);
 
 impl<'p, 'c> Spots<'p, 'c> {
+    /// Those of the wanted labels; `assembly`: instructions even where lines are known.
     pub(crate) fn of(
         profile: &'p Profile,
         wanted: &[bool],
-        what: &Annotation<'c, '_>,
+        codes: &'c Codes<'_>,
+        assembly: bool,
+        functions_max: usize,
     ) -> Spots<'p, 'c> {
         let mut spots = Spots {
             by_label: vec![None; profile.labels.len()],
+            functions_max,
             listings: Vec::new(),
             missing: BTreeSet::new(),
         };
@@ -56,14 +59,14 @@ impl<'p, 'c> Spots<'p, 'c> {
             };
             let spot = line.unwrap_or(Spot::Offset(place, label.into_bytes));
             spots.by_label[id as usize] = Some(spot);
-            if what.assembly || line.is_none() {
+            if assembly || line.is_none() {
                 let start = place.offset.wrapping_sub(place.into_bytes);
                 let places = assembled.entry((place.module, start)).or_default();
                 places.push((id, place));
             }
         }
         for (key, places) in assembled {
-            spots.assemble(key.0, &places, what.codes);
+            spots.assemble(key.0, &places, codes);
         }
         spots
     }
@@ -71,7 +74,7 @@ impl<'p, 'c> Spots<'p, 'c> {
     /// Reads the code of a function, and finds the instructions at `places`.
     fn assemble(&mut self, module: &'p str, places: &[(LabelId, Where<'p>)], codes: &'c Codes<'_>) {
         let listing = match places.first() {
-            _ if self.listings.len() >= FUNCTIONS_MAX => Err(NoCode::TooMany),
+            _ if self.listings.len() >= self.functions_max => Err(NoCode::TooMany),
             Some((_, place)) => codes.function(*place).map(Listing::new),
             None => return,
         };
@@ -94,6 +97,14 @@ impl<'p, 'c> Spots<'p, 'c> {
             }
         }
         self.listings.push((module, listing));
+    }
+
+    /// The listing and the instruction of a label, if it has them.
+    pub(crate) fn instruction(&self, label: LabelId) -> Option<(usize, usize)> {
+        match self.by_label.get(label as usize)? {
+            Some(Spot::Instruction(listing, index)) => Some((*listing, *index)),
+            _ => None,
+        }
     }
 
     /// Own and total samples of each spot.

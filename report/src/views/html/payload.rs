@@ -11,6 +11,8 @@
 //! - `samples`, in the order of time: ticks since the one before, task (its number in the JSON object), state, stack
 //!   (difference to the task's sample before, zigzag), and weights unless all are 1. Stack 0 is none: what wasn't
 //!   running.
+//! - `code`, where there is any: a JSON object (as above) with source and instructions (`code.rs`); labels with the
+//!   same name, module and flags are then one function at several lines or instructions.
 
 mod base64;
 mod columns;
@@ -181,20 +183,22 @@ impl Payload {
     }
 }
 
-/// Writes the parts, or the line that says why they aren't there.
+/// Writes the parts, or the line that says why they aren't there; whether they are.
 pub(crate) fn write(
     payload: &Payload,
     carried: &Carried<'_>,
     out: &mut dyn Write,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     if let Some(refused) = payload.refused(carried.tree) {
-        return writeln!(out, "<p class=\"note\" id=\"refused\">{refused}</p>");
+        writeln!(out, "<p class=\"note\" id=\"refused\">{refused}</p>")?;
+        return Ok(false);
     }
     let order = Preorder::of(carried.tree);
     let tick_ns = tick_ns(payload, carried.unit);
     let tables = tables(carried, about(payload, carried, tick_ns), &order);
     write_part("tables", tables, out)?;
-    write_part("samples", samples(payload, &order, tick_ns), out)
+    write_part("samples", samples(payload, &order, tick_ns), out)?;
+    Ok(true)
 }
 
 /// Writes a JSON value as a part of its own.

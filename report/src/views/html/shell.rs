@@ -14,8 +14,8 @@ const STYLE: &str = concat!(
 );
 /// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
 /// what a name might smuggle in stays dead. A test of the page says what they must be.
-const STYLE_HASH: &str = "sha256-kQMYyxzgudjGT21ZBlvSscB7fVvlLuuNYRGdD5Vr7SU=";
-const SCRIPT_HASH: &str = "sha256-4galVVYvlPdmuChkzEzYZkg5UomaN3nz3mB8yZdiiXo=";
+const STYLE_HASH: &str = "sha256-BckBANvJhofL5spL8Wg1zoGbpa5hZNUhFPaPRbVZgrU=";
+const SCRIPT_HASH: &str = "sha256-pCnlfDuIPLyvkSPetcDrj5xPogHbs17WW7v1uu2X0QY=";
 
 /// Names are cut to so many columns: no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;
@@ -56,15 +56,15 @@ pub(crate) fn write_contents(parts: &[(&str, &str, &str)], out: &mut dyn Write) 
     )
 }
 
-/// Writes the end.
+/// Writes the end; `holds` is what the page holds beside names, paths and counts.
 ///
 /// # Errors
 /// What `out` returns.
-pub(crate) fn write_end(kind: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_end(kind: &str, holds: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(
         out,
         "<footer><p>Made by <code>uniprof {kind} --html</code>, version {}. The page holds \
-         names, paths and counts, no memory of what was recorded, and loads nothing.</p></footer>\n<script>",
+         names, paths and counts{holds}, no memory of what was recorded, and loads nothing.</p></footer>\n<script>",
         env!("CARGO_PKG_VERSION")
     )?;
     script::write(out)?;

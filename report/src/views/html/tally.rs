@@ -1,6 +1,7 @@
 //! Samples as they are gathered, one by one: kept for the page's script, and counted by vCPU or thread.
 
 use super::Page;
+use super::code::Code;
 use super::payload::Payload;
 use super::shell::text;
 use crate::profile::gather::{Sampled, names};
@@ -19,6 +20,8 @@ pub struct Tally {
     threads: BTreeMap<(usize, Task), u64>,
     /// Each by itself.
     pub(super) payload: Payload,
+    /// Source and instructions, where the stacks say at which of them they were.
+    pub(super) code: Option<Code>,
 }
 
 /// Threads that a page lists.

@@ -1,6 +1,7 @@
 // The page comes to life: its data is taken apart, and the fixed parts make room for the views. To read what was
 // recorded, how much, and what was found, nobody needs this.
 
+import { Code, decodeCode } from './code.mjs'
 import { Comparison } from './comparison.mjs'
 import { Page } from './page.mjs'
 import { decode } from './profile.mjs'
@@ -10,8 +11,8 @@ import { decodeVerdicts } from './verdicts.mjs'
 /** Begins, or says in a sentence why not. */
 async function begin() {
   document.documentElement.classList.add('scripted')
-  const parts = ['tables', 'samples', 'verdicts'].map(id => document.getElementById(id))
-  const [tables, samples, verdicts] = parts
+  const parts = ['tables', 'samples', 'verdicts', 'code'].map(id => document.getElementById(id))
+  const [tables, samples, verdicts, code] = parts
   const place = document.getElementById('views')
   if (!place || !tables || !samples) return
   if (typeof DecompressionStream === 'undefined') {
@@ -24,11 +25,12 @@ async function begin() {
     const profile = await decode(text(tables), text(samples))
     const both = sides(profile)
     const changes = both && (await decodeVerdicts(text(verdicts)))
+    const shown = code && new Code(profile, await decodeCode(text(code)))
     for (const part of parts) part?.remove()
     const fixed = document.getElementById(both ? 'changes' : 'functions')
     place.hidden = false
     if (both) new Comparison(both, changes, place)
-    else new Page(profile, place)
+    else new Page(profile, shown, place)
     fixed.hidden = true
     document.documentElement.classList.add('alive')
   } catch (error) {

@@ -13,6 +13,7 @@ export const LOOK = {
   fold: false,
   icicle: true,
   colour: 'kind',
+  code: 'source',
   search: '',
   function: null,
 }
@@ -27,7 +28,7 @@ export const LOOK_AT_BOTH = {
   change: null,
 }
 
-const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'search']
+const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'code', 'search']
 const SWITCHES = ['invert', 'fold', 'icicle', 'inlines']
 
 /** The part of an address behind `#`; empty where nothing differs from how the page opens. */

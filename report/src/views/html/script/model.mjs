@@ -5,6 +5,7 @@ import { boxes, ranked } from './boxes.mjs'
 import { functions } from './functions.mjs'
 import { HIDDEN, INLINED, functionOf, length, MADE, moduleOf, nameOf } from './profile.mjs'
 import { filtered, weigh } from './selection.mjs'
+import { weighSpots } from './spots.mjs'
 
 /** What frames may be shown as. */
 export const GROUPINGS = ['function', 'line', 'module']
@@ -42,7 +43,7 @@ export class Model {
 
   /** Under which number each label is shown, and what the numbers are called. */
   groups() {
-    return this.once('groups', [this.look.by], () => grouped(this.profile, this.look.by, this.hasLines))
+    return this.once('groups', [this.look.by], () => grouped(this.profile, this.look.by))
   }
 
   /** The tree of calls. */
@@ -92,6 +93,19 @@ export class Model {
     }))
   }
 
+  /** What the lines or instructions of a function weigh: `code` is the page's. */
+  spots(code, number, form) {
+    const { own } = this.weights()
+    const { seen } = this.filter()
+    const { at, places } = code.spots(number, form)
+    return this.once('spots', [own, seen, at], () => weighSpots(this.profile, seen, own, at, places.length))
+  }
+
+  /** The first label of a group; -1 where it has none. */
+  labelOf(group) {
+    return this.groups().first[group] ?? -1
+  }
+
   /** What is known of a group: the same object each time. */
   about(group) {
     const { names, modules, flags, known } = this.groups()
@@ -101,18 +115,20 @@ export class Model {
 }
 
 /** Labels that are shown as one have one number. */
-function grouped(profile, by, hasLines) {
-  const { labels } = profile
+function grouped(profile, by) {
+  const { labels, about } = profile
   const groups = new Int32Array(labels.count)
-  const [names, modules, flags, numbers] = [[], [], [], new Map()]
+  const [names, modules, flags, first, numbers] = [[], [], [], [], new Map()]
   for (let label = 0; label < labels.count; label++) {
     const [name, module] = told(profile, label, by)
-    // Functions of one name in two modules are two.
-    const key = by === 'module' ? name : `${labels.modules[label]} ${labels.flags[label]} ${name}`
-    let number = by === 'function' && !hasLines ? label : numbers.get(key)
-    if (number === undefined || number === names.length) {
+    // Functions of one name in two modules are two; those that a comparison tells apart are, too.
+    const apart = about.sides && by === 'function' ? label : ''
+    const key = by === 'module' ? name : `${labels.modules[label]} ${labels.flags[label]} ${apart} ${name}`
+    let number = numbers.get(key)
+    if (number === undefined) {
       number = names.push(name) - 1
       modules.push(module)
+      first.push(label)
       flags.push(by === 'module' ? labels.flags[label] & ~INLINED : labels.flags[label])
       numbers.set(key, number)
     }
@@ -121,12 +137,17 @@ function grouped(profile, by, hasLines) {
   const hidden = names.push(HIDDEN) - 1
   modules.push('')
   flags.push(MADE)
-  return { groups, names, modules, flags, hidden, ranks: ranked(names), known: [] }
+  return { groups, first, names, modules, flags, hidden, ranks: ranked(names), known: [] }
 }
 
 function told(profile, label, by) {
   const [name, module] = [nameOf(profile, label), moduleOf(profile, label)]
-  if (by === 'module') return [profile.labels.flags[label] & MADE ? name : module || '[unknown]', '']
-  if (by === 'function') return [functionOf(profile, label), module]
-  return [name, module]
+  const { flags, lines, files } = profile.labels
+  if (by === 'module') return [flags[label] & MADE ? name : module || '[unknown]', '']
+  const bare = functionOf(profile, label)
+  if (by === 'function') return [bare, module]
+  // A profile that was made by line has it in its names.
+  if (!lines[label] || name !== bare) return [name, module]
+  const file = profile.texts[files[label]]
+  return [`${name} (${file.slice(file.lastIndexOf('/') + 1)}:${lines[label]})`, module]
 }

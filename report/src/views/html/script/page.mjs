@@ -2,6 +2,7 @@
 
 import { phrase, share } from './amounts.mjs'
 import { CallTree } from './calltree.mjs'
+import { CodeView } from './codeview.mjs'
 import { button, element, once } from './element.mjs'
 import { Flame } from './flame.mjs'
 import { HeatMap } from './heatmap.mjs'
@@ -15,8 +16,10 @@ import { Toolbar } from './toolbar.mjs'
 import { Tracks } from './tracks.mjs'
 
 export class Page {
-  constructor(profile, place) {
+  /** `code` is source and instructions, or null. */
+  constructor(profile, code, place) {
     this.model = new Model(profile)
+    this.code = code
     this.opening = { ...LOOK, ...profile.about.opening }
     this.detail = element('p', { id: 'detail', role: 'status' })
     const told = text => (this.detail.textContent = text)
@@ -31,6 +34,7 @@ export class Page {
     this.calls = new CallTree({ picked: group => this.turn(group) })
     this.chart = new TimeChart(this.model, { told, picked, order: this.tracks.order })
     this.heat = new HeatMap(this.model, { change, told })
+    this.source = code && new CodeView(code, { change, picked: label => this.show(label) })
     this.picked = element('div', { class: 'picked', hidden: true })
     this.title = element('h3', { class: 'around' })
     const table = element('div', { class: 'scroll tall' }, this.table.table)
@@ -42,6 +46,7 @@ export class Page {
         ['flame', 'Flame graph', this.flame.element],
         ['sandwich', 'Sandwich', around],
         ['calls', 'Call tree', this.calls.element],
+        ...(code ? [['code', 'Source', this.source.element]] : []),
         ['chart', 'Flame chart', this.chart.element],
         ['heat', 'Heat map', this.heat.element],
       ],
@@ -97,6 +102,7 @@ export class Page {
     this.picked.replaceChildren(
       element('bdi', { title: name }, name),
       button('Callers and callees', () => this.turn(group)),
+      ...(this.hasCode(group) ? [button('Source', () => this.change({ tab: 'code', function: group }))] : []),
       ...does,
     )
     if (this.look.tab === 'sandwich' && group !== this.look.function) this.turn(group)
@@ -107,6 +113,18 @@ export class Page {
   turn(group) {
     this.change({ tab: 'sandwich', function: group })
     this.pick(group)
+  }
+
+  /** Shows the source of the function of a label. */
+  show(label) {
+    const group = this.model.groups().groups[label]
+    this.change({ tab: 'code', function: group })
+    this.pick(group)
+  }
+
+  hasCode(group) {
+    const label = this.model.labelOf(group)
+    return !!this.code && label >= 0 && this.look.by !== 'module' && this.code.of[label] >= 0
   }
 
   draw() {
@@ -124,6 +142,7 @@ export class Page {
       flame: () => this.drawFlame(this.flame, model.drawn(), 'drawn', look.icicle, common),
       sandwich: () => this.drawAround(common),
       calls: () => this.calls.draw({ tree: model.drawn(), ...common }),
+      code: () => this.drawCode(common),
       chart: () => this.chart.draw(),
       heat: () => this.heat.draw(),
     }
@@ -153,6 +172,27 @@ export class Page {
     const { callers, callees } = model.around(group)
     this.drawFlame(this.callers, callers, 'callers', false, common)
     this.drawFlame(this.callees, callees, 'callees', true, common)
+  }
+
+  /** Source and instructions of what was picked, else of what weighs most of what has any. */
+  drawCode(common) {
+    const { model, code, look } = this
+    const rows = new Map()
+    for (const row of model.rows()) {
+      const label = model.labelOf(row.label)
+      const number = label < 0 || look.by === 'module' ? -1 : code.of[label]
+      if (number >= 0 && !rows.has(number)) rows.set(number, row)
+    }
+    const choices = [...rows.keys()]
+    const picked = look.function === null ? -1 : model.labelOf(look.function)
+    const number = picked < 0 || look.by === 'module' ? (choices[0] ?? -1) : code.of[picked]
+    this.source.draw({
+      ...common,
+      number: number < 0 ? null : number,
+      choices,
+      row: rows.get(number),
+      weigh: (one, form) => model.spots(code, one, form),
+    })
   }
 
   /** Finds groups by the search; says how much has them. */

@@ -45,6 +45,12 @@ export function filtered(profile, { focus, ignore, hide, inlines }) {
   const seen = new Uint8Array(labels.count).fill(1)
   // Bits: 1 focused on, 2 ignored.
   const says = new Uint8Array(labels.count)
+  // A function at many lines is asked for once.
+  const asked = new Map()
+  const ask = name => {
+    const passes = (focused?.test(name) ? 1 : 0) | (ignored?.test(name) ? 2 : 0)
+    return { passes, isHidden: !!hidden?.test(name) }
+  }
   for (let label = 0; label < labels.count; label++) {
     const flags = labels.flags[label]
     if (flags & MADE) continue
@@ -52,10 +58,11 @@ export function filtered(profile, { focus, ignore, hide, inlines }) {
       seen[label] = 0
       continue
     }
-    const name = nameOf(profile, label)
-    if (focused?.test(name)) says[label] |= 1
-    if (ignored?.test(name)) says[label] |= 2
-    if (hidden?.test(name)) seen[label] = 0
+    const text = labels.names[label]
+    if (!asked.has(text)) asked.set(text, ask(nameOf(profile, label)))
+    const { passes, isHidden } = asked.get(text)
+    says[label] = passes
+    if (isHidden) seen[label] = 0
   }
   const counts = new Uint8Array(parents.length)
   const passed = new Uint8Array(parents.length)

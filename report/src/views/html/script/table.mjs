@@ -1,6 +1,7 @@
 // The table of functions of what is selected, in the place of the fixed one: the same cells in the same form.
 
 import { amount, share } from './amounts.mjs'
+import { bar } from './bar.mjs'
 import { button, element } from './element.mjs'
 import { compare } from './functions.mjs'
 import { shortened } from './names.mjs'
@@ -10,7 +11,6 @@ import { INLINED } from './profile.mjs'
 const ROWS_MAX = 1000
 const ROWS_FIRST = 100
 const REST_MS = 250
-const SVG = 'http://www.w3.org/2000/svg'
 
 export class Table {
   /** `change` is told how to sort, `picked` which function was asked for. */
@@ -59,17 +59,6 @@ export class Table {
 
   row({ label, own, total, name }, { all, unit, about }) {
     const { module, flags } = about(label)
-    const bar = document.createElementNS(SVG, 'svg')
-    for (const [key, value] of [['viewBox', '0 0 100 8'], ['preserveAspectRatio', 'none'], ['aria-hidden', 'true']]) {
-      bar.setAttribute(key, value)
-    }
-    for (const [kind, weight] of [['total', total], ['self', own]]) {
-      const rect = document.createElementNS(SVG, 'rect')
-      rect.setAttribute('class', kind)
-      rect.setAttribute('width', ((weight * 100) / (all || 1)).toFixed(2))
-      rect.setAttribute('height', '8')
-      bar.append(rect)
-    }
     const number = text => element('td', { class: 'number' }, text)
     const shown = button('', () => this.picked(label), { class: 'name' })
     shown.append(element('bdi', {}, shortened(name)))
@@ -81,7 +70,7 @@ export class Table {
       number(share(own, all)),
       number(amount(total, unit)),
       number(share(total, all)),
-      element('td', { class: 'bar' }, bar),
+      element('td', { class: 'bar' }, bar(total, own, all)),
       element('td', { class: 'function', title: shortened(name) === name ? null : name }, shown, ...mark),
       element('td', { class: 'module' }, module),
     )

@@ -1,0 +1,153 @@
+//! A profile with frames in less detail: stacks that are the same in it are one. From instructions to functions, for
+//! views that stand beside one that needs instructions.
+
+use crate::profile::Profile;
+use crate::profile::found_by::FoundBy;
+use crate::profile::labels::{Label, LabelId, Labels, TextId};
+use crate::profile::tree::{NodeId, ROOT, StackTree};
+
+/// Stacks with fewer labels, in the order in which the profile has them.
+#[derive(Debug)]
+pub struct Reduced {
+    /// The labels that are left.
+    pub(crate) labels: Labels,
+    /// Their stacks, without counts.
+    pub(crate) tree: StackTree,
+    /// How their frames were found.
+    pub(crate) found: FoundBy,
+    /// By the number of a label of the profile.
+    label_of: Vec<LabelId>,
+    /// By the number of a text of the profile.
+    text_of: Vec<Option<TextId>>,
+    /// By the number of a node of the profile.
+    node_of: Vec<NodeId>,
+}
+
+impl Default for Reduced {
+    fn default() -> Self {
+        Reduced {
+            labels: Labels::new(),
+            tree: StackTree::default(),
+            found: FoundBy::default(),
+            label_of: Vec::new(),
+            text_of: Vec::new(),
+            node_of: vec![ROOT],
+        }
+    }
+}
+
+impl Reduced {
+    /// Takes what a profile has gathered since; `told` says as what a label is told, in the profile's own texts.
+    pub(crate) fn extend(&mut self, profile: &Profile, told: impl Fn(LabelId) -> Label) {
+        let labels = &profile.labels;
+        for id in self.label_of.len()..labels.len() {
+            let label = told(id as LabelId);
+            let mut text = |id: TextId| {
+                if self.text_of.len() <= id as usize {
+                    self.text_of.resize(id as usize + 1, None);
+                }
+                let known = &mut self.text_of[id as usize];
+                *known.get_or_insert_with(|| self.labels.text_id(labels.text(id)))
+            };
+            let label = Label {
+                name: text(label.name),
+                module: text(label.module),
+                file: text(label.file),
+                ..label
+            };
+            self.label_of.push(self.labels.id(label));
+        }
+        for node in profile.tree.nodes().iter().skip(self.node_of.len()) {
+            let label = self.label_of[node.label as usize];
+            let here = self.tree.child(self.node_of[node.parent as usize], label);
+            self.node_of.push(here);
+        }
+    }
+
+    /// Takes what a profile has gathered since, as functions.
+    pub fn extend_by_function(&mut self, profile: &Profile) {
+        self.extend(profile, |id| function(profile.labels.get(id)));
+    }
+
+    /// The stack of a node of the profile.
+    pub fn node(&self, node: NodeId) -> NodeId {
+        self.node_of.get(node as usize).copied().unwrap_or(ROOT)
+    }
+
+    /// Takes how the frames of the profile's stacks were found.
+    pub(crate) fn take_found(&mut self, profile: &Profile) {
+        for (node, here) in self.node_of.iter().enumerate() {
+            let bits = profile.found.bits(node as NodeId);
+            self.found.add_bits(*here, bits);
+        }
+    }
+
+    /// The profile in this detail. What a profile has beside its stacks goes over from `profile`.
+    pub fn into_profile(mut self, profile: &mut Profile) -> Profile {
+        self.take_found(profile);
+        for (number, node) in profile.tree.nodes().iter().enumerate() {
+            self.tree.add(self.node_of[number], node.count);
+        }
+        Profile {
+            tree: self.tree,
+            found: self.found,
+            labels: self.labels,
+            account: std::mem::take(&mut profile.account),
+            calls: std::mem::take(&mut profile.calls),
+            slowest: std::mem::take(&mut profile.slowest),
+            warnings: std::mem::take(&mut profile.warnings),
+        }
+    }
+}
+
+/// A label as that of its function.
+pub(crate) fn function(label: Label) -> Label {
+    Label {
+        file: 0,
+        line: 0,
+        start_line: 0,
+        offset: 0,
+        into_bytes: 0,
+        is_return: false,
+        ..label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_of_instructions_become_stacks_of_functions() {
+        let mut profile = Profile {
+            labels: Labels::new(),
+            ..Profile::default()
+        };
+        let mut label = |name: &str, offset| {
+            let name = profile.labels.text_id(name);
+            profile.labels.id(Label {
+                name,
+                offset,
+                ..Label::default()
+            })
+        };
+        let (main, one, other) = (label("main", 1), label("leaf", 2), label("leaf", 3));
+        let outer = profile.tree.child(ROOT, main);
+        let mut reduced = Reduced::default();
+        let first = profile.tree.child(outer, one);
+        profile.tree.add(first, 3);
+        profile.found.add(first, uprof::Found::Cfi);
+        reduced.extend_by_function(&profile);
+        let second = profile.tree.child(outer, other);
+        profile.tree.add(second, 4);
+        profile.found.add(second, uprof::Found::FramePointer);
+        // What came later goes where it belongs.
+        reduced.extend_by_function(&profile);
+        assert_eq!(reduced.node(first), reduced.node(second));
+        let node = reduced.node(first);
+        let functions = reduced.into_profile(&mut profile);
+        assert_eq!(functions.labels.len(), 2);
+        assert_eq!(functions.tree.totals(), [7, 7, 7]);
+        assert_eq!(functions.found.bits(node), 0b11);
+    }
+}
