@@ -168,7 +168,7 @@ describe('diff page', { skip: MISSING }, () => {
       await page.waitForSelector('#panel-flame:not([hidden])')
       await page.waitForFunction(() => location.hash.includes('change='))
       const told = []
-      for (const canvas of await page.locator('canvas.flame').all()) {
+      for (const canvas of await page.locator('#panel-flame canvas').all()) {
         const { width, height } = await canvas.boundingBox()
         const lines = []
         for (let y = 9; y < height; y += 18) {
@@ -186,7 +186,7 @@ describe('diff page', { skip: MISSING }, () => {
       const note = await page.locator('#panel-flame [aria-live]').textContent()
       ok(note.startsWith(change.name.slice(0, 60)), note)
       strictEqual(await again.page.locator('#panel-flame [aria-live]').textContent(), note)
-      await page.locator('canvas.flame').first().press('Escape')
+      await page.locator('#panel-flame canvas').first().press('Escape')
       deepStrictEqual([...events.errors, ...again.events.errors], [])
       await again.page.close()
       await page.close()
@@ -222,6 +222,57 @@ describe('diff page', { skip: MISSING }, () => {
     })
   }
 
+  for (const name of ['calls', 'hostile']) {
+    test(`${name}: functions of a side are those of its report, and turn over`, async () => {
+      const { page, events } = await opened(browser.context, file(name), '#tab=functions&side=A')
+      const { args } = PAIRS.find(one => one.name === name)
+      await page.locator('#top tbody tr').first().waitFor()
+      const rows = () =>
+        page.evaluate(() =>
+          [...document.querySelectorAll('#top tbody tr')].map(({ cells }) =>
+            [0, 1, 2, 3].map(index => cells[index].textContent).join(' '),
+          ),
+        )
+      for (const [side, recording] of [['A', args.at(-2)], ['B', args.at(-1)]]) {
+        await page.locator('[data-form=side]').selectOption(side)
+        const of = args.slice(0, -2).concat('--processes', 'together', recording)
+        const top = uniprof('report', '--top', '--rows', '0', ...of).split('\n')
+        const told = top.map(line => /^ *(\d+) +(\S+) +(\d+) +(\S+)  /.exec(line)).filter(Boolean)
+        const numbers = told.map(row => row.slice(1, 5).join(' ')).sort()
+        await page.waitForFunction(
+          own => [...document.querySelectorAll('#top tbody tr')].some(({ cells }) => cells[0].textContent === own),
+          told[0][1],
+        )
+        deepStrictEqual((await rows()).sort(), numbers)
+      }
+      const row = page.locator('#top tbody tr').first()
+      const [own, total] = [await row.locator('td').nth(1).textContent(), await row.locator('td').nth(2).textContent()]
+      await row.getByRole('button').click()
+      await page.locator('#panel-sandwich:not([hidden])').waitFor()
+      const title = await page.locator('#panel-sandwich .around').textContent()
+      ok(title.includes(`B has ${total} samples`) && title.includes(`${own} in itself`), title)
+      const canvases = await page.locator('#panel-sandwich canvas').all()
+      strictEqual(canvases.length, 4)
+      // The callees begin with it, in both.
+      for (const canvas of canvases.slice(2)) {
+        await canvas.hover({ position: { x: 5, y: 9 } })
+        ok(title.startsWith((await page.locator('#detail').textContent()).split(':')[0].slice(0, 40)), title)
+      }
+      // Of what calls it, one may be turned over, too.
+      await page.locator('#tab-calls').click()
+      await page.locator('[role=treeitem]').first().press('Enter')
+      await page.locator('#panel-sandwich:not([hidden])').waitFor()
+      await page.waitForFunction(() => location.hash.includes('function='))
+      const again = await opened(browser.context, file(name), await page.evaluate(() => location.hash))
+      const shown = again.page.locator('#panel-sandwich .around')
+      await shown.waitFor()
+      strictEqual(await shown.textContent(), await page.locator('#panel-sandwich .around').textContent())
+      deepStrictEqual([...events.errors, ...again.events.errors], [])
+      await again.page.close()
+      await page.close()
+    })
+  }
+
   for (const name of ['calls', 'sets', 'hostile']) {
     for (const [form, width, colorScheme] of [
       ['light', 1300, 'light'],
@@ -232,7 +283,8 @@ describe('diff page', { skip: MISSING }, () => {
         const { page, events } = await opened(browser.context, file(name))
         await page.emulateMedia({ colorScheme })
         await page.setViewportSize({ width, height: 900 })
-        for (const tab of ['changes', 'flame']) {
+        const more = name === 'sets' ? [] : ['sandwich', 'functions', 'calls']
+        for (const tab of ['changes', 'flame', ...more]) {
           await page.locator(`#tab-${tab}`).click()
           await page.locator(`#panel-${tab}`).waitFor()
           await page.evaluate(() => scrollTo(0, 0))

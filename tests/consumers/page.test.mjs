@@ -273,6 +273,35 @@ describe('page', { skip: MISSING }, () => {
       await page.close()
     })
 
+    test(`${name}: keys alone go through flame chart and heat map`, async () => {
+      const { page, events } = await open(browser.context, file(name), '#tab=chart')
+      const detail = () => page.locator('#detail').textContent()
+      const chart = page.locator('canvas.chart')
+      await chart.focus()
+      await chart.press('Home')
+      const told = new Set()
+      for (const key of ['ArrowDown', 'ArrowDown', 'ArrowRight', 'ArrowLeft', 'ArrowUp', 'ArrowDown']) {
+        told.add(await detail())
+        await chart.press(key)
+      }
+      ok(told.size > 2, [...told].join('\n'))
+      const [box] = (await detail()).split(': about ')
+      await chart.press('Enter')
+      const picked = await page.locator('.picked bdi').textContent()
+      ok(box.startsWith(picked), `${box}: ${picked}`)
+      await page.locator('#tab-heat').click()
+      const heat = page.locator('canvas.heatmap')
+      await heat.focus()
+      for (const key of ['ArrowUp', 'ArrowRight', 'ArrowLeft', 'Shift+ArrowUp', 'Shift+ArrowUp']) await heat.press(key)
+      await page.waitForFunction(() => /--to/.test(document.querySelector('.selected code').textContent))
+      const json = JSON.parse(uniprof('export', '--format', 'json', ...(await flagsOf(page)), ...args))
+      strictEqual(await page.locator('.selected b').textContent(), `${json.account.counted} samples`)
+      await heat.press('Escape')
+      await page.waitForFunction(() => !/--to/.test(document.querySelector('.selected code').textContent))
+      deepStrictEqual(events.errors, [])
+      await page.close()
+    })
+
     test(`${name}: it reads without a script`, async () => {
       const { page } = await open(browser.still, file(name))
       for (const part of ['#top tbody tr', '#threads td', '.account li', 'dd']) {

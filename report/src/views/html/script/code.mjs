@@ -52,9 +52,12 @@ export class Code {
     return !!(source || instructions)
   }
 
-  /** The forms in which a function's code is there. */
+  /** The forms in which a function's code is there: that which says most first. */
   forms(number) {
-    return ['source', 'instructions'].filter(form => this.functions[number][form])
+    const { labels, texts } = this.profile
+    const isRead = label => !!this.files.get(texts[labels.files[label]])?.texts.size
+    const order = this.functions[number].labels.some(isRead) ? ['source', 'instructions'] : ['instructions', 'source']
+    return order.filter(form => this.functions[number][form])
   }
 
   /** The spots of a function in a form: of each label its number or -1, and what stands at each. */

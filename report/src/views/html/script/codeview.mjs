@@ -32,6 +32,7 @@ export class CodeView {
     this.drawForms(number, forms, form, choices)
     const one = number === null ? null : code.functions[number]
     this.table.hidden = !one
+    this.table.className = `code ${form ?? ''}`
     this.place.textContent = form === 'instructions' ? 'Address' : 'Line'
     this.note.textContent = form === 'source' ? '' : code.missing.map(one => `${one}.`).join(' ')
     if (!one) {

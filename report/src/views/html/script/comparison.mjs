@@ -1,10 +1,11 @@
 // The page of a comparison: the time of each side, what was found, and both flame graphs. What is certain was found by
 // `uniprof diff`, of all that it compared; the page selects, and colours.
 
-import { share } from './amounts.mjs'
+import { phrase, share } from './amounts.mjs'
 import { boxes } from './boxes.mjs'
+import { CallTree } from './calltree.mjs'
 import { Changes } from './changes.mjs'
-import { button, element, once, swatch, toggle } from './element.mjs'
+import { button, choice, element, once, swatch, toggle } from './element.mjs'
 import { Filters } from './filters.mjs'
 import { FlamePair } from './flamepair.mjs'
 import { grownBy, joined } from './joined.mjs'
@@ -13,6 +14,7 @@ import { Model } from './model.mjs'
 import { sought } from './selection.mjs'
 import { SHADES, markOf, shadeOf } from './shades.mjs'
 import { flagsOf, summaryOf } from './summary.mjs'
+import { Table, emptyTable } from './table.mjs'
 import { Tabs } from './tabs.mjs'
 import { Tracks } from './tracks.mjs'
 import { Verdicts, placeOf } from './verdicts.mjs'
@@ -39,17 +41,25 @@ export class Comparison {
     this.changes = new Changes(document.getElementById('verdicts-table'), number => this.show(number))
     this.flames = new FlamePair({ label: 'Flame graph', told, picked: group => this.tellOf(group) })
     this.picked = element('p', { class: 'note', 'aria-live': 'polite' })
+    const turn = group => this.turn(group)
+    this.around = ['Callers', 'Callees'].map(label => new FlamePair({ label, told, picked: turn }))
+    this.title = element('h3', { class: 'around' })
+    this.table = new Table(emptyTable(), { change: changed => this.change(changed), picked: turn })
+    this.calls = new CallTree({ picked: turn })
     const fixed = document.getElementById('changes')
     const flame = element('div', {}, element('p', { class: 'lead' }, ABOUT_FLAMES), this.legend, this.picked, this.flames.element)
     this.tabs = new Tabs(
       [
         ['changes', 'Changes', element('div', {}, ...fixed.childNodes)],
         ['flame', 'Flame graphs', flame],
+        ['sandwich', 'Sandwich', element('div', {}, this.title, ...this.around.map(one => one.element))],
+        ['functions', 'Functions', element('div', {}, element('div', { class: 'scroll tall' }, this.table.table), this.table.note)],
+        ['calls', 'Call tree', this.calls.element],
       ],
       tab => this.change({ tab }),
     )
     const times = this.tracks.flatMap((tracks, side) => [
-      element('h3', { class: 'side' }, `${'AB'[side]}: ${this.models[side].profile.about.recordings.join(' + ')}`),
+      element('h3', { class: 'side' }, this.nameOf(side)),
       tracks.element,
       tracks.legend,
       tracks.missing,
@@ -106,13 +116,37 @@ export class Comparison {
     this.summaries.forEach((summary, side) => summary.replaceChildren(...summaryOf(models[side])))
     this.judged.textContent = this.judgedAs()
     const found = this.sought()
-    if (this.tabs.show(look.tab) === 'changes') this.drawChanges(found)
-    else this.drawFlames(found)
+    const views = {
+      changes: () => this.drawChanges(found),
+      flame: () => this.drawFlames(found),
+      sandwich: () => this.drawAround(found),
+      functions: () => this.drawFunctions(found),
+      calls: () => this.calls.draw({ tree: this.side().drawn(), ...this.common(this.side()) }),
+    }
+    document.getElementById('matches').textContent = ''
+    views[this.tabs.show(look.tab)]()
+  }
+
+  /** The side that is looked at where a view is of one. */
+  side() {
+    return this.models[this.look.side === 'A' ? 0 : 1]
+  }
+
+  common(model) {
+    const { unit } = model.profile.about
+    return { all: model.weights().all, unit, about: group => model.about(group), look: this.look }
+  }
+
+  drawFunctions(found) {
+    const rows = this.side().rows()
+    this.table.draw({ rows, found, ...this.common(this.side()) })
+    if (found) document.getElementById('matches').textContent = `${rows.filter(row => found(row.label)).length} of ${rows.length}`
   }
 
   drawForms() {
     const { look } = this
-    const key = [look.invert, look.fold, look.icicle].join()
+    const isOfOne = look.tab === 'functions' || look.tab === 'calls'
+    const key = [look.invert, look.fold, look.icicle, isOfOne, look.side].join()
     if (this.drawn === key) return
     this.drawn = key
     const focused = document.activeElement?.dataset?.form
@@ -125,8 +159,19 @@ export class Comparison {
       label.querySelector('input').dataset.form = name
       return label
     })
+    if (isOfOne) {
+      const sides = this.models.map((_, side) => ['AB'[side], this.nameOf(side)])
+      const label = choice('Side', sides, look.side === 'A' ? 'A' : 'B', side => this.change({ side }))
+      label.querySelector('select').dataset.form = 'side'
+      made.unshift(label)
+    }
     this.forms.replaceChildren(...made)
     if (focused) this.forms.querySelector(`[data-form="${focused}"]`)?.focus()
+  }
+
+  /** A side with its recordings. */
+  nameOf(side) {
+    return `${'AB'[side]}: ${this.models[side].profile.about.recordings.join(' + ')}`
   }
 
   /** Says of what the verdicts are, where that is not what is selected. */
@@ -165,31 +210,73 @@ export class Comparison {
   }
 
   drawFlames(found) {
-    const [model] = this.models
     const { tree, levels, shown } = this.both()
-    const { changes } = this.verdicts
-    const looked = changes[this.look.change]
+    const looked = this.verdicts.changes[this.look.change]
     const lookedFor = looked && (group => group === looked.function)
-    document.getElementById('matches').textContent = ''
-    this.flames.set({
-      tree,
-      levels,
-      down: this.look.icicle,
+    this.drawPair(this.flames, { tree, levels, down: this.look.icicle, found: found ?? lookedFor }, shown)
+    if (looked && this.isNew) this.widen(tree, looked)
+    this.isNew = false
+  }
+
+  /** Draws a tree of both; `shown` gives for a node the number of the change that its width shows. */
+  drawPair(pair, data, shown) {
+    const [model] = this.models
+    const { tree } = data
+    const { changes } = this.verdicts
+    pair.set({
+      ...data,
       unit: model.profile.about.unit,
       about: group => model.about(group),
-      found: found ?? lookedFor,
-      titles: this.models.map((one, side) => `${'AB'[side]}: ${one.profile.about.recordings.join(' + ')}`),
+      titles: this.models.map((_, side) => `${data.what ?? ''}${this.nameOf(side)}`),
       painted: node => {
         const verdict = changes[shown(node)]
         return { colour: shadeOf(grownBy(tree, node), verdict), mark: markOf(verdict) }
       },
-      verdict: node => {
-        const found = this.verdicts.of(tree.labels[node]).map(number => this.changes.told(number))
-        return found.join('; ') || 'too small or too common to be judged'
-      },
+      verdict: node => this.verdictOf(tree.labels[node]),
     })
-    if (looked && this.isNew) this.widen(tree, looked)
-    this.isNew = false
+  }
+
+  /** What is found of a function, in words. */
+  verdictOf(group) {
+    const told = this.verdicts.of(group).map(number => this.changes.told(number))
+    return told.join('; ') || 'too small or too common to be judged'
+  }
+
+  /** Callers of a function above, callees below, each of both sides. */
+  drawAround(found) {
+    const { models, look } = this
+    const rows = models.map(model => model.rows())
+    const group = look.function ?? this.verdicts.changes[look.change]?.function ?? rows.flat()[0]?.label
+    const of = rows.map(all => all.find(row => row.label === group))
+    for (const pair of this.around) pair.element.hidden = !of.some(Boolean)
+    if (!of.some(Boolean)) {
+      this.title.replaceChildren('Nothing of it is in the selection: pick a function in another view.')
+      return
+    }
+    const { name, module } = models[0].about(group)
+    const numbers = models.map((model, side) => {
+      const { all, unit } = this.common(model)
+      const { total = 0, own = 0 } = of[side] ?? {}
+      return `${'AB'[side]} has ${phrase(total, unit)} (${share(total, all)}), ${share(own, all)} in itself`
+    })
+    const where = module ? ` [${module}]` : ''
+    const told = ` ${numbers.join('; ')}; ${this.verdictOf(group)}; callers above, callees below`
+    this.title.replaceChildren(element('bdi', {}, `${name}${where}`), told)
+    const total = this.verdicts.of(group).find(number => this.verdicts.changes[number].of === 'total')
+    for (const [at, what] of ['callers', 'callees'].entries()) {
+      const { tree, levels } = this.turned(group, what)
+      const data = { tree, levels, down: at > 0, found, what: at ? 'Callees, ' : 'Callers, ' }
+      this.drawPair(this.around[at], data, node => (tree.parents[node] === 0 ? total : undefined))
+    }
+  }
+
+  /** Callers or callees in both, made once of what they are of. */
+  turned(group, what) {
+    const trees = this.models.map(model => model.around(group)[what])
+    return this.models[0].once(`both ${what}`, trees, () => {
+      const tree = joined(trees, this.models.map(model => model.weights().all))
+      return { tree, levels: boxes(tree, this.models[0].groups().ranks) }
+    })
   }
 
   widen(tree, looked) {
@@ -199,11 +286,17 @@ export class Comparison {
     this.picked.textContent = node === null ? `${told} Nothing of it is in the selection.` : `${told} Escape shows all.`
   }
 
-  /** A box was picked: what is found of its function. */
+  /** A box was picked: what is found of its function, and who called it. */
   tellOf(group) {
+    this.look.function = group
     const { name } = this.models[0].about(group)
-    const told = this.verdicts.of(group).map(number => this.changes.told(number))
-    this.picked.textContent = `${name}: ${told.join('; ') || 'too small or too common to be judged'}.`
+    const around = button('Callers and callees', () => this.turn(group))
+    this.picked.replaceChildren(`${name}: ${this.verdictOf(group)}. `, around)
+  }
+
+  /** Turns a function over: who called it, and what it called. */
+  turn(group) {
+    this.change({ tab: 'sandwich', function: group })
   }
 }
 

@@ -11,12 +11,14 @@ const BELOW = 20
 
 export class HeatMap {
   constructor(model, { change, told }) {
-    Object.assign(this, { model, change, told, drag: null })
+    Object.assign(this, { model, change, told, drag: null, cursor: 0, anchor: null })
     this.canvas = element('canvas', {
       class: 'heatmap',
       tabindex: 0,
-      role: 'img',
-      'aria-label': 'Heat map: a column a second, its parts upwards. Drag to select; the time line has keys for it',
+      role: 'application',
+      'aria-roledescription': 'heat map',
+      'aria-label':
+        'Heat map: a column a second, its parts upwards. Drag to select, or arrows with Shift; Enter selects one, Escape all',
       onpointerdown: event => {
         this.canvas.setPointerCapture(event.pointerId)
         this.drag = this.cellAt(event)
@@ -24,6 +26,9 @@ export class HeatMap {
       onpointermove: event => this.move(event),
       onpointerup: event => this.release(event),
       onpointerleave: () => this.told(''),
+      onkeydown: event => this.key(event),
+      onfocus: () => this.draw(),
+      onblur: () => this.draw(),
     })
     this.surface = new Surface(this.canvas, () => this.draw())
     this.element = element('div', { class: 'picture' }, this.canvas)
@@ -48,6 +53,13 @@ export class HeatMap {
       pen.fillRect(x, y, Math.max(1, wide - 1), CELL - 1)
     }
     pen.globalAlpha = 1
+    this.cursor = Math.min(this.cursor, map.rows * map.columns - 1)
+    if (document.activeElement === this.canvas) {
+      const [x, y] = this.place(this.cursor, wide)
+      pen.strokeStyle = ink('ink')
+      pen.lineWidth = 1.5
+      pen.strokeRect(x, y, Math.max(2, wide - 1), CELL - 1)
+    }
     pen.fillStyle = soft
     const every = Math.max(1, Math.ceil(70 / wide))
     for (let column = 0; column < map.columns; column += every) {
@@ -77,12 +89,31 @@ export class HeatMap {
     return { from: Math.floor(first * this.map.cell), to: Math.ceil((last + 1) * this.map.cell) }
   }
 
+  key(event) {
+    const { rows, columns } = this.map
+    const steps = { ArrowUp: 1, ArrowDown: -1, ArrowRight: rows, ArrowLeft: -rows }
+    const step = steps[event.key]
+    if (step === undefined && event.key !== 'Enter' && event.key !== 'Escape') return
+    event.preventDefault()
+    if (event.key === 'Escape') return this.change({ from: 0, to: Infinity })
+    if (event.key === 'Enter') return this.change(this.times(this.cursor, this.cursor))
+    this.anchor = event.shiftKey ? (this.anchor ?? this.cursor) : null
+    this.cursor = Math.max(0, Math.min(rows * columns - 1, this.cursor + step))
+    this.tell(this.cursor)
+    if (event.shiftKey) this.change(this.times(this.anchor, this.cursor))
+    else this.draw()
+  }
+
   move(event) {
     const cell = this.cellAt(event)
+    this.tell(cell)
+    if (this.drag !== null && cell !== this.drag) this.change(this.times(this.drag, cell))
+  }
+
+  tell(cell) {
     const { about } = this.model.profile
     const from = moment(cell * this.map.cell * about.tick_ns, 1e7)
-    this.told(`from ${from}: ${amount(Math.round(this.map.cells[cell]), about.unit)}`)
-    if (this.drag !== null && cell !== this.drag) this.change(this.times(this.drag, cell))
+    this.told(`from ${from}: ${amount(Math.round(this.map.cells[cell] ?? 0), about.unit)}`)
   }
 
   release(event) {

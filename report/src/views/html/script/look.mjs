@@ -13,22 +13,23 @@ export const LOOK = {
   fold: false,
   icicle: true,
   colour: 'kind',
-  code: 'source',
+  code: '',
   search: '',
   function: null,
 }
 
-/** The page of a comparison as it opens: time and tasks of B are its own, and a change may be looked at. */
+/** The page of a comparison as it opens: time and tasks of B are its own, and a change or one side may be looked at. */
 export const LOOK_AT_BOTH = {
   ...LOOK,
   tab: 'changes',
+  side: 'B',
   from_b: 0,
   to_b: Infinity,
   tasks_b: null,
   change: null,
 }
 
-const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'code', 'search']
+const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'code', 'side', 'search']
 const SWITCHES = ['invert', 'fold', 'icicle', 'inlines']
 
 /** The part of an address behind `#`; empty where nothing differs from how the page opens. */

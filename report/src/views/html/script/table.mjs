@@ -12,6 +12,22 @@ const ROWS_MAX = 1000
 const ROWS_FIRST = 100
 const REST_MS = 250
 
+/** A table without rows, as pages of one profile hold it. */
+export function emptyTable() {
+  const head = (text, attributes) => element('th', attributes, text)
+  const number = { class: 'number' }
+  const heads = [
+    head('Self', { ...number, 'data-key': 'self' }),
+    head('%', number),
+    head('Total', { ...number, 'data-key': 'total' }),
+    head('%', number),
+    head('', { class: 'bar' }),
+    head('Function', { class: 'function', 'data-key': 'function' }),
+    head('Module', { class: 'module', 'data-key': 'module' }),
+  ]
+  return element('table', { id: 'top' }, element('thead', {}, element('tr', {}, ...heads)), element('tbody'))
+}
+
 export class Table {
   /** `change` is told how to sort, `picked` which function was asked for. */
   constructor(table, { change, picked }) {

@@ -14,12 +14,18 @@ const LINES_MAX = 400
 
 export class TimeChart {
   constructor(model, { told, picked, order }) {
-    Object.assign(this, { model, told, picked, order, lanes: [] })
+    Object.assign(this, { model, told, picked, order, lanes: [], at: null })
     this.period = usualPeriod(model.profile) * 1.5
     this.canvas = element('canvas', {
       class: 'chart',
-      role: 'img',
-      'aria-label': 'Flame chart: stacks of each vCPU or thread over the selected time; the time line above selects',
+      tabindex: 0,
+      role: 'application',
+      'aria-roledescription': 'flame chart',
+      'aria-label':
+        'Flame chart: stacks of each vCPU or thread over the selected time. Arrows go from box to box, Enter picks one',
+      onkeydown: event => this.key(event),
+      onfocus: () => this.draw(),
+      onblur: () => this.draw(),
       onpointermove: event => this.tell(this.boxAt(event)),
       onpointerleave: () => this.told(''),
       onclick: event => {
@@ -65,6 +71,58 @@ export class TimeChart {
       pen.fillText(fitted(`${name} ${number}`, 60), 3, lane.top * LINE + LINE / 2)
       this.drawLane(pen, lane)
     }
+    if (this.at) this.at = this.nearest(this.at.lane, this.at.box)
+    if (this.at && document.activeElement === this.canvas) this.drawMark(pen, letters)
+  }
+
+  /** A frame around the box that keys are at. */
+  drawMark(pen, colour) {
+    const { box, lane } = this.at
+    const scale = this.surface.width / (this.range[1] - this.range[0])
+    const left = Math.max(0, (box.from - this.range[0]) * scale)
+    const right = Math.min(this.surface.width, (box.to - this.range[0]) * scale)
+    pen.strokeStyle = colour
+    pen.lineWidth = 2
+    pen.strokeRect(left + 1, (this.lanes[lane].top + 1 + box.level) * LINE + 1, Math.max(2, right - left - 2), LINE - 3)
+  }
+
+  /** The box of a lane that is next to a time, on this level or the deepest above it. */
+  nearest(lane, { level, from }) {
+    const at = Math.min(lane, this.lanes.length - 1)
+    const near = this.lanes[at]?.boxes.filter(box => box.level === Math.min(level, this.lanes[at].depth - 1)) ?? []
+    const far = box => Math.abs(box.from - from)
+    const box = near.reduce((best, one) => (best && far(best) <= far(one) ? best : one), null)
+    return box && { lane: at, box }
+  }
+
+  key(event) {
+    const first = () => this.nearest(0, { level: 0, from: 0 })
+    if (!this.at) this.at = first()
+    if (!this.at) return
+    const { lane, box } = this.at
+    const { boxes } = this.lanes[lane]
+    const beside = boxes.filter(one => one.level === box.level).sort((a, b) => a.from - b.from)
+    const index = beside.indexOf(box)
+    const to = one => (one ? { lane, box: one } : null)
+    const meets = one => one.from < box.to && box.from < one.to
+    const moves = {
+      ArrowLeft: () => to(beside[index - 1]),
+      ArrowRight: () => to(beside[index + 1]),
+      ArrowDown: () =>
+        to(boxes.find(one => one.level === box.level + 1 && meets(one))) ??
+        (lane + 1 < this.lanes.length ? this.nearest(lane + 1, { level: 0, from: box.from }) : null),
+      ArrowUp: () =>
+        box.level > 0
+          ? to(boxes.find(one => one.level === box.level - 1 && meets(one)))
+          : lane > 0 && this.nearest(lane - 1, { level: Infinity, from: box.from }),
+      Home: first,
+    }
+    if (event.key !== 'Enter' && !moves[event.key]) return
+    event.preventDefault()
+    if (event.key === 'Enter') return this.picked(box.group)
+    this.at = moves[event.key]() || this.at
+    this.tell(this.at.box)
+    this.draw()
   }
 
   drawLane(pen, { boxes, top }) {
