@@ -11,7 +11,8 @@ struct uniprof_vchan_guest {
 	/* Lets the client read and write the page at this address (a multiple of UNIPROF_VCHAN_PAGE) by an entry of the
 	 * grant table; returns the entry's number, or -1. */
 	int64_t (*grant)(uint16_t client, void *page);
-	/* Offers the client an event channel (EVTCHNOP_alloc_unbound); returns our port, or -1. It need not be unmasked. */
+	/* Offers the client an event channel (EVTCHNOP_alloc_unbound); returns our port, or -1. Its events say that there
+	 * may be something to do; a guest that looks every few milliseconds anyway leaves it masked. */
 	int64_t (*offer)(uint16_t client);
 	/* Sends an event (EVTCHNOP_send). */
 	void (*notify)(uint32_t port);

@@ -6,7 +6,8 @@
 struct first {
 	uint32_t left_read, left_written, right_read, right_written;
 	uint16_t left_order, right_order;
-	uint8_t client_lives, server_lives, client_wants, server_wants;
+	uint8_t client_lives, server_lives;
+	uint8_t server_wants, client_wants;     /* to be told of what the other side does */
 	uint32_t references[];
 };
 enum { WRITTEN = 1, READ = 2, LEFT_ORDER = 10, LEFT_BYTES = 1 << LEFT_ORDER, PAGE_ORDER = 12, MOST_RING_PAGES = 128 };
@@ -71,7 +72,6 @@ int uniprof_vchan_init(struct uniprof_vchan *vchan, const struct uniprof_vchan_g
 	first->left_order = LEFT_ORDER;
 	first->right_order = (uint16_t)order;
 	first->client_lives = 2;
-	first->client_wants = WRITTEN;
 	first->server_lives = 1;
 	int64_t port = guest->offer(guest->client);
 	if (port < 0)
@@ -100,6 +100,7 @@ int64_t uniprof_vchan_read(void *context, uint8_t *into, uint64_t bytes)
 {
 	struct uniprof_vchan *vchan = context;
 	struct first *first = first_of(vchan);
+	__atomic_fetch_or(&first->server_wants, WRITTEN, __ATOMIC_SEQ_CST);
 	/* Before the look whether it is there, or what a client says first might be passed over. */
 	uint32_t written = position(&first->left_written), waiting = written - vchan->read;
 	int state = attached(vchan);
@@ -128,6 +129,7 @@ int64_t uniprof_vchan_write(void *context, const uint8_t *from, uint64_t bytes)
 	/* That it has gone is told by read. */
 	if (__atomic_load_n(&first->client_lives, __ATOMIC_SEQ_CST) != 1)
 		return 0;
+	__atomic_fetch_or(&first->server_wants, READ, __ATOMIC_SEQ_CST);
 	uint32_t waiting = vchan->written - position(&first->right_read);
 	if (waiting > vchan->size)
 		return 0;       /* it says that it has read what was not written: its own loss */

@@ -11,8 +11,9 @@ use std::ops::Deref;
 const ORDERS: [usize; 2] = [16, 18];
 pub(super) const CLIENT_LIVES: usize = 20;
 const SERVER_LIVES: usize = 21;
-const CLIENT_WANTS: usize = 22;
-const SERVER_WANTS: usize = 23;
+/// What the client does of which the server wants to be told, and the other way round.
+const SERVER_WANTS: usize = 22;
+const CLIENT_WANTS: usize = 23;
 const REFERENCES: usize = 24;
 /// What either side wants to be told of.
 const WRITTEN: u8 = 1;

@@ -22,7 +22,7 @@ impl FakeServer {
         let first = Arc::new(SharedPages::of_our_own(1));
         first.copy_in(16, &left_order.to_le_bytes());
         first.copy_in(18, &right_order.to_le_bytes());
-        first.copy_in(20, &[2, 1, 1, 0]);
+        first.copy_in(20, &[2, 1, 1, 0]); // not yet there, there; to be told of what the client writes
         for reference in 0..600u32 {
             first.copy_in(
                 24 + 4 * reference as usize,
@@ -130,6 +130,8 @@ fn references_are_those_of_left_and_then_right() {
 
 #[test]
 fn each_side_is_told_of_what_it_asked_for_and_once() {
+    const SERVER: usize = 22;
+    const CLIENT: usize = 23;
     let mut server = FakeServer::new(10, 11);
     let mut client = server.client().unwrap();
     client.enter().unwrap();
@@ -143,12 +145,15 @@ fn each_side_is_told_of_what_it_asked_for_and_once() {
         Ok((3, false)),
         "it has not asked again"
     );
-    server.first.add_bits(23, 1);
+    server.first.add_bits(SERVER, 1);
     assert_eq!(client.send(b"three"), Ok((5, true)));
-    assert!(server.first.take_bits(22, 1), "the client asks to be told");
+    assert!(
+        server.first.take_bits(CLIENT, 1),
+        "the client asks to be told"
+    );
     assert_eq!(client.has_some(), Ok(false));
     assert!(
-        server.first.take_bits(22, 1),
+        server.first.take_bits(CLIENT, 1),
         "and again when it has seen nothing"
     );
     server.write(&server.first, 2048, 2048, b"four");
@@ -156,7 +161,7 @@ fn each_side_is_told_of_what_it_asked_for_and_once() {
     let mut into = [0; 9];
     assert_eq!(client.receive(&mut into), Ok((4, false)));
     server.write(&server.first, 2048, 2048, b"five");
-    server.first.add_bits(23, 2);
+    server.first.add_bits(SERVER, 2);
     assert_eq!(
         client.receive(&mut into),
         Ok((4, true)),
@@ -179,7 +184,7 @@ fn a_client_passes_over_what_was_for_another() {
 fn a_ring_that_is_full_takes_nothing() {
     let mut server = FakeServer::new(10, 11);
     let mut client = server.client().unwrap();
-    assert_eq!(client.send(&[7; 2000]), Ok((1024, false)));
+    assert_eq!(client.send(&[7; 2000]), Ok((1024, true)));
     assert_eq!(client.send(&[7; 2000]), Ok((0, false)));
 }
 
