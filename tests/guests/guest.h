@@ -51,13 +51,6 @@ void timer_acknowledge(void);
 void load_idt(void);
 void fault(u64 first, u64 second);
 
-/* platform.c, for guests of Xen */
-long hypercall(int number, u64 a, u64 b, u64 c);
-u64 machine_frame(u64 frame);
-void *machine_page(u64 machine);        /* where a PV guest sees one of its machine frames */
-void pv_map(char *page, u64 machine_address);
-u64 hvm_param(u32 index);
-
 /* agent.c, in guest-agent.elf alone */
 void agent_init(u32 vcpus);
 void agent_start(void);                 /* this vCPU's timer calls the agent from now on */
@@ -78,6 +71,13 @@ extern volatile u64 progress[MAX_VCPUS][8];
 void vcpu_main(int vcpu) __attribute__((noreturn));
 
 #ifdef __x86_64__
+/* platform.c, for guests of Xen */
+long hypercall(int number, u64 a, u64 b, u64 c);
+u64 machine_frame(u64 frame);
+void *machine_page(u64 machine);        /* where a PV guest sees one of its machine frames */
+void pv_map(char *page, u64 machine_address);
+u64 hvm_param(u32 index);
+
 static inline u64 read_msr(u32 msr)
 {
 	u32 low, high;
