@@ -63,6 +63,8 @@ impl Take {
 }
 
 /// Samples a guest that is frozen for each sample, until something ends the recording.
+// Inlined into its caller, which runs once, it would be compiled for size in the recorder for dom0.
+#[inline(never)]
 pub fn stop_world(
     source: &mut dyn StopWorld,
     sink: &mut Sink,
@@ -198,9 +200,7 @@ struct Round<'a> {
     arch: Arch,
     take: Take,
     vcpus: Vcpus,
-    /// A slot for each vCPU that is sampled in this round, and its place in `vcpus`.
-    taken: Vec<(Box<Slot>, usize)>,
-    /// Stacks, by index in `taken`.
+    /// Stacks, by index in `vcpus`.
     copied: Vec<Copied<'a>>,
     codes: Option<Codes>,
     /// For a guest that runs on while its stacks are read.
@@ -226,7 +226,6 @@ impl<'a> Round<'a> {
             arch,
             take,
             vcpus: Vcpus::new(),
-            taken: Vec::with_capacity(most),
             copied: copied.collect(),
             codes: None,
             sites: None,
@@ -246,14 +245,7 @@ impl<'a> Round<'a> {
         let start_ns = frozen.since_ns;
         let late_ns = start_ns.saturating_sub(due_ns);
         let mut pieces = 0;
-        for place in 0..self.vcpus.all().len() {
-            let vcpu = &self.vcpus.all()[place];
-            let Some(mut slot) = sink.take(start_ns) else {
-                continue;
-            };
-            slot.reset(start_ns, vcpu.task, vcpu.state);
-            slot.details.late_ns = Some(late_ns);
-            let copied = &mut self.copied[self.taken.len()];
+        for (vcpu, copied) in self.vcpus.all().iter().zip(&mut self.copied) {
             copied.clear();
             if vcpu.registers.mask() != 0 {
                 let deadline_ns = start_ns + self.take.budget_ns;
@@ -266,31 +258,41 @@ impl<'a> Round<'a> {
                     pieces += usize::from(read);
                 }
             }
-            self.taken.push((slot, place));
-            if self.taken.len() == self.taken.capacity() {
-                break;
-            }
         }
         let frozen_ns = frozen.resume()?;
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
         }
-        self.walk_all(source, sink, frozen_ns);
+        let details = Details {
+            cost_ns: Some(frozen_ns),
+            late_ns: Some(late_ns),
+            ..Details::default()
+        };
+        self.walk_all(source, sink, start_ns, details);
         Ok(frozen_ns)
     }
 
-    /// After the guest runs again: walks the copies and hands the slots over.
-    fn walk_all(&mut self, source: &mut dyn StopWorld, sink: &mut Sink, frozen_ns: u64) {
-        for (index, (mut slot, place)) in self.taken.drain(..).enumerate() {
-            let vcpu = &self.vcpus.all()[place];
+    /// After the guest runs again: walks the copies and hands them over in slots, as many as are free. `measured` has
+    /// the cost of this round and its delay.
+    fn walk_all(
+        &mut self,
+        source: &mut dyn StopWorld,
+        sink: &mut Sink,
+        start_ns: u64,
+        measured: Details,
+    ) {
+        for (vcpu, copied) in self.vcpus.all().iter().zip(&self.copied) {
+            let Some(mut slot) = sink.take(start_ns) else {
+                continue;
+            };
+            slot.reset(start_ns, vcpu.task, vcpu.state);
             slot.details = Details {
-                cost_ns: Some(frozen_ns),
-                late_ns: slot.details.late_ns,
+                cost_ns: measured.cost_ns,
+                late_ns: measured.late_ns,
                 ..vcpu.details
             };
             slot.registers = vcpu.registers;
             if vcpu.registers.mask() != 0 {
-                let copied = &self.copied[index];
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
                 // Then its stack bytes are inconsistent, and no unwind rule may be applied to them.
                 let has_moved = source.has_moved(vcpu);
@@ -433,7 +435,7 @@ impl Copied<'_> {
 }
 
 /// Reads until the deadline, but at least once: the innermost frames cost little, and most chains need no more, so
-/// that the clock is read only before a second read.
+/// that the clock is read only before a second piece.
 struct InTime<'a, 'b> {
     frozen: &'a mut Frozen<'b>,
     vcpu: &'a Vcpu,

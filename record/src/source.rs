@@ -309,7 +309,9 @@ impl Vcpu {
 /// The vCPUs of one freeze. Never exceeds its initial capacity.
 #[derive(Debug)]
 pub struct Vcpus {
+    /// Those of this freeze, and behind them places of earlier ones.
     all: Vec<Vcpu>,
+    count: usize,
     left_out: u64,
 }
 
@@ -321,28 +323,51 @@ impl Vcpus {
     pub fn new() -> Self {
         Vcpus {
             all: Vec::with_capacity(Self::MOST),
+            count: 0,
             left_out: 0,
         }
     }
 
     /// Adds a vCPU; one beyond the capacity is counted and left out.
     pub fn push(&mut self, vcpu: Vcpu) {
-        if self.all.len() < Self::MOST {
-            self.all.push(vcpu);
-        } else {
-            self.left_out += 1;
+        if let Some(place) = self.add(vcpu.task, vcpu.state) {
+            *place = vcpu;
         }
+    }
+
+    /// Adds a vCPU without registers and details, to be filled in where it is, so that nothing large is copied while
+    /// the guest is frozen; `None` beyond the capacity, which is counted.
+    pub fn add(&mut self, task: Task, state: State) -> Option<&mut Vcpu> {
+        if self.count == Self::MOST {
+            self.left_out += 1;
+            return None;
+        }
+        if self.count == self.all.len() {
+            self.all.push(Vcpu {
+                task,
+                state,
+                registers: Registers::default(),
+                handle: 0,
+                details: Details::default(),
+            });
+        }
+        let vcpu = &mut self.all[self.count];
+        self.count += 1;
+        (vcpu.task, vcpu.state, vcpu.handle) = (task, state, 0);
+        vcpu.registers.clear();
+        vcpu.details = Details::default();
+        Some(vcpu)
     }
 
     /// Removes all; returns how many were left out.
     pub fn clear(&mut self) -> u64 {
-        self.all.clear();
+        self.count = 0;
         std::mem::take(&mut self.left_out)
     }
 
     /// The vCPUs.
     pub fn all(&self) -> &[Vcpu] {
-        &self.all
+        &self.all[..self.count]
     }
 }
 
@@ -350,6 +375,26 @@ impl Default for Vcpus {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Reads with `read`, page by page: for memory of which a range that is partly missing can't be read at all.
+pub(crate) fn by_page(
+    address: u64,
+    into: &mut [u8],
+    mut read: impl FnMut(u64, &mut [u8]) -> usize,
+) -> usize {
+    const PAGE_BYTES: usize = 4096;
+    let mut done = 0;
+    while done < into.len() {
+        let at = address.wrapping_add(done as u64);
+        let end = into.len().min(done + PAGE_BYTES - at as usize % PAGE_BYTES);
+        let read = read(at, &mut into[done..end]);
+        done += read;
+        if done < end {
+            break;
+        }
+    }
+    done
 }
 
 /// A frozen guest, which is resumed when this is dropped.

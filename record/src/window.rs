@@ -12,10 +12,10 @@ pub trait MemoryReader {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
 }
 
-/// Bytes copied at a time; the time is checked in between.
+/// Bytes copied when more are needed.
 pub const PIECE_BYTES: usize = 1024;
-/// Pieces end at page boundaries, so that a missing page affects no other.
-const PAGE_BYTES: usize = 4096;
+/// Most bytes copied at a time; the time is checked in between.
+const MOST_AT_ONCE: usize = 4096;
 /// A saved frame pointer and a return address.
 const FRAME_BYTES: usize = 16;
 
@@ -60,8 +60,7 @@ impl<'a> Window<'a> {
         let wanted = wanted.min(self.bytes.len());
         while self.filled < wanted && !self.ended {
             let address = self.address.wrapping_add(self.filled as u64);
-            let to_page = PAGE_BYTES - (address as usize & (PAGE_BYTES - 1));
-            let end = wanted.min(self.filled + to_page);
+            let end = wanted.min(self.filled + MOST_AT_ONCE);
             let read = reader.read(address, &mut self.bytes[self.filled..end]);
             self.filled += read;
             self.ended = self.filled < end;
@@ -99,25 +98,26 @@ impl<'a> Window<'a> {
 
     /// Follows the chain from `at` as far as it goes up within the copied bytes, for at most `frames` frames. Returns
     /// where it ends, and how many frames are left.
-    fn climb(&self, mut at: u64, mut frames: usize) -> (u64, usize) {
+    fn climb(&self, at: u64, mut frames: usize) -> (u64, usize) {
         let words = self.bytes[..self.filled].as_chunks::<8>().0;
         // The last word can't be the first of a frame.
         let [words @ .., _] = words else {
             return (at, frames);
         };
-        while frames > 0 {
-            let offset = at.wrapping_sub(self.address);
-            let Some(saved) = words.get((offset / 8) as usize) else {
-                break;
-            };
-            let next = u64::from_le_bytes(*saved);
-            if !offset.is_multiple_of(8) || next <= at {
+        // The number of a frame's word; beyond all words if the frame isn't at one.
+        let word_at = |at: u64| at.wrapping_sub(self.address).rotate_right(3);
+        let mut word = word_at(at);
+        while frames > 0
+            && let Some(saved) = words.get(word as usize)
+        {
+            let next = word_at(u64::from_le_bytes(*saved));
+            if next <= word {
                 break;
             }
-            at = next;
+            word = next;
             frames -= 1;
         }
-        (at, frames)
+        (word.rotate_left(3).wrapping_add(self.address), frames)
     }
 
     /// Whether a frame at `at` would be in the room of this window.

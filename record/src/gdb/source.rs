@@ -11,7 +11,7 @@ use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
 use crate::guest::page_tables::{Paging, Roots};
 use crate::ring::Sink;
-use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus, by_page};
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
 use uprof::{Arch, Details, Registers, State, Task};
@@ -380,10 +380,12 @@ impl StopWorld for GdbSource {
         match self.stacks.read(vcpu, address, into) {
             Some(count) => count,
             None if self.hold != Hold::Frozen || !self.guard.guardian.is_frozen() => 0,
-            None => self.read_far(place, address, into).unwrap_or_else(|_| {
-                // Replies may be outstanding; the next freeze reports the error.
-                self.hold = Hold::Unsure;
-                0
+            None => by_page(address, into, |address, into| {
+                self.read_far(place, address, into).unwrap_or_else(|_| {
+                    // Replies may be outstanding; the next freeze reports the error.
+                    self.hold = Hold::Unsure;
+                    0
+                })
             }),
         }
     }

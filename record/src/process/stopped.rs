@@ -11,7 +11,7 @@ use super::watch::Watcher;
 use super::{Process, threads};
 use crate::ring::Sink;
 use crate::slot::NoteKind;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
 use nix::errno::Errno;
@@ -216,15 +216,15 @@ impl StopWorld for StoppedSource {
     }
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
-        let Ok(base) = usize::try_from(address) else {
-            return 0;
-        };
-        let remote = [RemoteIoVec {
-            base,
-            len: into.len(),
-        }];
         let pid = Pid::from_raw(vcpu.task.space as i32);
-        process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote).unwrap_or(0)
+        by_page(address, into, |address, into| {
+            let Ok(base) = usize::try_from(address) else {
+                return 0;
+            };
+            let len = into.len();
+            let remote = [RemoteIoVec { base, len }];
+            process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote).unwrap_or(0)
+        })
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {

@@ -5,6 +5,7 @@
 //! not cost a call per sample), and is cleared periodically, since a guest that balloons may get other memory under
 //! the same frame number.
 
+use super::translations::{Place, TableWord, Translations, Walk};
 use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
 use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
 use crate::sys::xen::privcmd::Privcmd;
@@ -16,6 +17,8 @@ pub const MOST_FRAMES: usize = 4096;
 const SLOTS: usize = 2 * MOST_FRAMES;
 /// Longest life of a mapping.
 const LIFETIME: Duration = Duration::from_secs(30);
+/// The bits of an address inside a page.
+const IN_PAGE: u64 = 0xfff;
 /// Pages mapped together when the first of them is needed.
 const PAGES_AHEAD: usize = 8;
 
@@ -24,14 +27,12 @@ const PAGES_AHEAD: usize = 8;
 struct Slot {
     /// Frame number plus one; 0 is a free slot.
     key: u64,
-    region: u32,
-    page: u32,
+    place: Place,
 }
 
 const FREE: Slot = Slot {
     key: 0,
-    region: 0,
-    page: 0,
+    place: Place { region: 0, page: 0 },
 };
 /// A region number that stands for "can't be mapped".
 const NOWHERE: u32 = u32::MAX;
@@ -42,7 +43,10 @@ pub struct GuestMemory {
     slots: Box<[Slot]>,
     used: usize,
     regions: Vec<ForeignFrames>,
+    known: Translations,
     born: Instant,
+    /// How often all mappings were dropped.
+    forgotten: u64,
     /// Calls made to map frames.
     pub map_calls: u64,
 }
@@ -55,7 +59,9 @@ impl GuestMemory {
             slots: vec![FREE; SLOTS].into(),
             used: 0,
             regions: Vec::with_capacity(MOST_FRAMES),
+            known: Translations::new(),
             born: Instant::now(),
+            forgotten: 0,
             map_calls: 0,
         }
     }
@@ -68,6 +74,8 @@ impl GuestMemory {
     /// Drops all mappings.
     pub fn forget(&mut self) {
         self.slots.fill(FREE);
+        self.known.forget();
+        self.forgotten += 1;
         self.regions.clear();
         self.used = 0;
         self.born = Instant::now();
@@ -87,13 +95,12 @@ impl GuestMemory {
         self.slots[self.slot_of(frame)].key != 0
     }
 
-    fn remember(&mut self, frame: u64, region: u32, page: u32) {
+    fn remember(&mut self, frame: u64, place: Place) {
         let index = self.slot_of(frame);
         self.used += usize::from(self.slots[index].key == 0);
         self.slots[index] = Slot {
             key: frame.wrapping_add(1),
-            region,
-            page,
+            place,
         };
     }
 
@@ -118,8 +125,12 @@ impl GuestMemory {
         match ForeignFrames::map(privcmd, self.domain, wanted) {
             Ok(region) => self.keep(region, wanted),
             Err(_) => {
+                let nowhere = Place {
+                    region: NOWHERE,
+                    page: 0,
+                };
                 for &frame in wanted {
-                    self.remember(frame, NOWHERE, 0);
+                    self.remember(frame, nowhere);
                 }
             }
         }
@@ -133,18 +144,24 @@ impl GuestMemory {
             } else {
                 NOWHERE
             };
-            self.remember(frame, region, page as u32);
+            let page = page as u32;
+            self.remember(frame, Place { region, page });
         }
         self.regions.push(region);
     }
 
-    fn find(&self, frame: u64) -> Option<(&ForeignFrames, usize)> {
-        let slot = self.slots[self.slot_of(frame)];
-        if slot.key == 0 {
-            return None;
+    /// Where `frame` is mapped, if it is the guest's memory.
+    fn find(&mut self, privcmd: &Privcmd, frame: u64) -> Option<Place> {
+        if !self.knows(frame) {
+            self.map(privcmd, &[frame]);
         }
-        let region = self.regions.get(slot.region as usize)?;
-        Some((region, slot.page as usize))
+        let slot = self.slots[self.slot_of(frame)];
+        (slot.key != 0 && slot.place.region != NOWHERE).then_some(slot.place)
+    }
+
+    fn word(&self, place: Place, index: usize) -> Option<u64> {
+        let region = self.regions.get(place.region as usize)?;
+        region.word(place.page as usize, index)
     }
 
     /// Reads memory from guest-virtual `address` upwards through `paging`. Returns the number of bytes read: fewer
@@ -159,26 +176,46 @@ impl GuestMemory {
         let mut done = 0;
         while done < into.len() {
             let at = address.wrapping_add(done as u64);
-            let mut reader = Mapped {
-                memory: self,
-                privcmd,
-            };
-            let Ok(found) = paging.translate(&mut reader, at) else {
+            let page_address = at & !IN_PAGE;
+            let is_still = |word: &TableWord| self.word(word.place, word.index) == Some(word.value);
+            let known = self.known.find(paging, page_address, is_still);
+            let Some(place) = known.or_else(|| self.translate(privcmd, paging, page_address))
+            else {
                 return done;
             };
-            if !self.knows(found.frame) {
-                self.map_ahead(privcmd, paging, at, found.frame);
-            }
-            let Some((region, page)) = self.find(found.frame) else {
+            let Some(region) = self.regions.get(place.region as usize) else {
                 return done;
             };
-            let got = region.copy_bytes(page, found.offset, &mut into[done..]);
+            let offset = (at & IN_PAGE) as usize;
+            let got = region.copy_bytes(place.page as usize, offset, &mut into[done..]);
             if got == 0 {
                 return done;
             }
             done += got;
         }
         done
+    }
+
+    /// Walks the page tables, and keeps what they say for the next read of the same page.
+    #[cold]
+    fn translate(
+        &mut self,
+        privcmd: &Privcmd,
+        paging: &Paging,
+        page_address: u64,
+    ) -> Option<Place> {
+        let forgotten = self.forgotten;
+        let mut reader = Mapped::new(self, privcmd);
+        let found = paging.translate(&mut reader, page_address).ok()?;
+        let walk = reader.walk;
+        if !self.knows(found.frame) {
+            self.map_ahead(privcmd, paging, page_address, found.frame);
+        }
+        let place = self.find(privcmd, found.frame)?;
+        if self.forgotten == forgotten {
+            self.known.keep(paging, page_address, walk, place);
+        }
+        Some(place)
     }
 
     /// The frame and offset of `address`.
@@ -188,10 +225,7 @@ impl GuestMemory {
         paging: &Paging,
         address: u64,
     ) -> Option<FrameAddress> {
-        let mut reader = Mapped {
-            memory: self,
-            privcmd,
-        };
+        let mut reader = Mapped::new(self, privcmd);
         paging.translate(&mut reader, address).ok()
     }
 
@@ -201,10 +235,7 @@ impl GuestMemory {
         let mut count = 1;
         while count < PAGES_AHEAD {
             let above = (address & !0xfff).wrapping_add(count as u64 * 4096);
-            let mut reader = Mapped {
-                memory: self,
-                privcmd,
-            };
+            let mut reader = Mapped::new(self, privcmd);
             match paging.translate(&mut reader, above) {
                 Ok(found) => frames[count] = found.frame,
                 Err(_) => break,
@@ -215,18 +246,32 @@ impl GuestMemory {
     }
 }
 
-/// A [`GuestMemory`] that maps missing frames.
+/// A [`GuestMemory`] that maps missing frames, and notes which words were read.
 struct Mapped<'a> {
     memory: &'a mut GuestMemory,
     privcmd: &'a Privcmd,
+    walk: Walk,
+}
+
+impl<'a> Mapped<'a> {
+    fn new(memory: &'a mut GuestMemory, privcmd: &'a Privcmd) -> Self {
+        Mapped {
+            memory,
+            privcmd,
+            walk: Walk::new(),
+        }
+    }
 }
 
 impl TableReader for Mapped<'_> {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
-        if !self.memory.knows(frame) {
-            self.memory.map(self.privcmd, &[frame]);
-        }
-        let (region, page) = self.memory.find(frame)?;
-        region.word(page, index)
+        let place = self.memory.find(self.privcmd, frame)?;
+        let value = self.memory.word(place, index)?;
+        self.walk.add(TableWord {
+            place,
+            index,
+            value,
+        });
+        Some(value)
     }
 }

@@ -22,7 +22,7 @@ use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use crate::turns::Place;
 use std::sync::Arc;
 use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
-use uprof::{Arch, Details, Registers, State, Task};
+use uprof::{Arch, Registers, State, Task};
 
 /// `SHUTDOWN_*` of sched.h.
 const SHUTDOWN_REBOOT: u8 = 1;
@@ -331,32 +331,27 @@ impl XenSource {
             let Some(info) = self.domain.vcpu_info(vcpu) else {
                 continue;
             };
-            let mut registers = Registers::default();
             let state = self.state_of(vcpu, info);
-            let paging = self.domain.vcpu_state(vcpu, &mut registers);
+            let space = self.follow.as_ref().map_or(0, |follow| follow.life);
+            let Some(added) = vcpus.add(Task { space, vcpu }, state) else {
+                continue;
+            };
+            added.handle = u64::from(vcpu);
+            let registers = &mut added.registers;
+            let paging = self.domain.vcpu_state(vcpu, registers);
             // These need no stack, and the freeze is shorter without.
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
-            let (ip, _, _) = self.domain.kind.arch.special_registers();
             let mut root = paging.and_then(|paging| paging.root());
             // Of a PV guest, Xen reports the kernel's root.
             if self.domain.kind.is_hvm && self.domain.kind.arch == Arch::X86_64 {
+                let (ip, _, _) = Arch::X86_64.special_registers();
                 root = self.roots.of(root, registers.get(ip));
             }
             self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);
-            let space = self.follow.as_ref().map_or(0, |follow| follow.life);
-            vcpus.push(Vcpu {
-                task: Task { space, vcpu },
-                state,
-                registers,
-                handle: u64::from(vcpu),
-                details: Details {
-                    root: root.filter(|_| registers.mask() != 0),
-                    cpu: (state != State::Offline).then_some(u64::from(info.cpu)),
-                    ..Details::default()
-                },
-            });
+            added.details.root = root.filter(|_| registers.mask() != 0);
+            added.details.cpu = (state != State::Offline).then_some(u64::from(info.cpu));
         }
     }
 

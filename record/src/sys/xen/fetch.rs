@@ -29,6 +29,10 @@ const ENTRY_BYTES: usize = size_of::<MulticallEntry>();
 #[derive(Debug)]
 pub struct Fetch {
     vcpus: u32,
+    /// Where the contexts begin.
+    contexts_at: usize,
+    /// Whether the pause entry is a pause.
+    pauses: bool,
     buffer: HypercallBuffer,
 }
 
@@ -45,6 +49,8 @@ impl Fetch {
         let bytes = context_at(vcpus, vcpus);
         let mut fetch = Fetch {
             vcpus,
+            contexts_at: context_at(vcpus, 0),
+            pauses: true,
             buffer: HypercallBuffer::new(bytes)?,
         };
         let question = |command| Domctl::new(command, interface_version, domain);
@@ -103,7 +109,35 @@ impl Fetch {
         // SAFETY: all callers keep to the entries that there are, which new() and arm_pause() wrote. Through them Xen
         // writes to entries, domctls and contexts, for which CONTEXT_BYTES is enough: all in our buffer, which only
         // we refer to.
-        unsafe { privcmd.hypercall(MULTICALL, arguments) }.map(drop)
+        let outcome = unsafe { privcmd.hypercall(MULTICALL, arguments) }.map(drop);
+        self.restore(first, count);
+        outcome
+    }
+
+    /// Writes the entries anew if Xen has overwritten them: debug builds do, so that callers depend on nothing but the
+    /// results (`do_multicall` in xen/common/multicall.c).
+    fn restore(&mut self, first: u32, count: u32) {
+        let first_op: Option<u64> = read(self.buffer.bytes(), entry_at(first));
+        if first_op == Some(DOMCTL) {
+            return;
+        }
+        for index in first..first + count {
+            let result = entry_at(index) + std::mem::offset_of!(MulticallEntry, result);
+            let call = MulticallEntry {
+                result: read(self.buffer.bytes(), result).unwrap_or_default(),
+                ..self.entry(index)
+            };
+            self.put_entry(index, &call);
+        }
+    }
+
+    /// A call as it is made: of its domctl, or, in place of the pause, of one without effect (XENVER_version).
+    fn entry(&self, index: u32) -> MulticallEntry {
+        if index == self.pause_entry() && !self.pauses {
+            return MulticallEntry::new(XEN_VERSION, 0);
+        }
+        let place = domctl_at(self.vcpus, index);
+        MulticallEntry::new(DOMCTL, self.buffer.address(place))
     }
 
     /// The domain's state as last fetched; it may be of another domain.
@@ -119,7 +153,7 @@ impl Fetch {
     /// A vCPU's `struct vcpu_guest_context`, as last fetched.
     pub fn context(&self, vcpu: u32) -> Option<&[u8]> {
         self.outcome(self.context_entry(vcpu)).ok()?;
-        let start = context_at(self.vcpus, vcpu);
+        let start = self.contexts_at + vcpu as usize * CONTEXT_BYTES;
         self.buffer.bytes().get(start..start + CONTEXT_BYTES)
     }
 
@@ -134,8 +168,7 @@ impl Fetch {
     fn put(&mut self, index: u32, domctl: &Domctl) {
         let place = domctl_at(self.vcpus, index);
         self.buffer.bytes_mut()[place..place + DOMCTL_BYTES].copy_from_slice(domctl.as_bytes());
-        let call = MulticallEntry::new(DOMCTL, self.buffer.address(place));
-        self.put_entry(index, &call);
+        self.put_entry(index, &self.entry(index));
     }
 
     fn put_entry(&mut self, index: u32, call: &MulticallEntry) {
@@ -143,16 +176,16 @@ impl Fetch {
         self.buffer.bytes_mut()[entry..entry + ENTRY_BYTES].copy_from_slice(call.as_bytes());
     }
 
-    /// Makes the pause entry a pause, or a call without effect (XENVER_version), and marks it as not done.
+    /// Makes the pause entry a pause, or a call without effect, and marks it as not done.
     fn arm_pause(&mut self, pause: bool) {
         let index = self.pause_entry();
-        let mut call = if pause {
-            MulticallEntry::new(DOMCTL, self.buffer.address(domctl_at(self.vcpus, index)))
-        } else {
-            MulticallEntry::new(XEN_VERSION, 0)
-        };
-        call.result = -i64::from(libc::EINTR) as u64;
-        self.put_entry(index, &call);
+        if pause != self.pauses {
+            self.pauses = pause;
+            self.put_entry(index, &self.entry(index));
+        }
+        let result = entry_at(index) + std::mem::offset_of!(MulticallEntry, result);
+        let not_done = -i64::from(libc::EINTR);
+        self.buffer.bytes_mut()[result..result + 8].copy_from_slice(&not_done.to_ne_bytes());
     }
 
     fn outcome(&self, index: u32) -> Result<(), i32> {
@@ -185,4 +218,41 @@ fn domctl_at(vcpus: u32, index: u32) -> usize {
 
 fn context_at(vcpus: u32, vcpu: u32) -> usize {
     domctl_at(vcpus, entries(vcpus)).next_multiple_of(64) + vcpu as usize * CONTEXT_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a debug build of Xen leaves of an entry.
+    fn overwrite(fetch: &mut Fetch, index: u32, result: u64) {
+        let call = MulticallEntry {
+            op: 0xaaaa_aaaa_aaaa_aaaa,
+            result,
+            arguments: [0xaaaa_aaaa_aaaa_aaaa; 6],
+        };
+        fetch.put_entry(index, &call);
+    }
+
+    #[test]
+    fn entries_that_xen_overwrote_are_written_again() {
+        for pause in [true, false] {
+            let mut fetch = Fetch::new(3, 0x15, 2).unwrap();
+            fetch.arm_pause(pause);
+            let whole = |fetch: &Fetch| -> Vec<MulticallEntry> {
+                let entry = |index| read(fetch.buffer.bytes(), entry_at(index)).unwrap();
+                (0..entries(2)).map(entry).collect()
+            };
+            let before = whole(&fetch);
+            for index in 1..entries(2) {
+                overwrite(&mut fetch, index, u64::from(index));
+            }
+            fetch.restore(1, entries(2) - 1);
+            for (index, (before, after)) in before.iter().zip(whole(&fetch)).enumerate() {
+                assert_eq!((before.op, before.arguments), (after.op, after.arguments));
+                assert_eq!(after.result, index as u64, "the result of entry {index}");
+            }
+            assert_eq!(before[3].op, if pause { DOMCTL } else { XEN_VERSION });
+        }
+    }
 }

@@ -1,0 +1,176 @@
+//! Translations made before. A stack lies in the same pages from sample to sample, but the guest may change its page
+//! tables in between: so a translation is taken again only if every table word that led to it is still the same, which
+//! takes a few instructions a word.
+//!
+//! Input: where the words of a walk are mapped. Output: where the page is. Nothing here reads memory by itself.
+
+use crate::guest::page_tables::Paging;
+
+/// Most table words of a walk: x86-64 with five levels.
+const MOST_WORDS: usize = 5;
+/// How many translations are kept, a power of two: two pages of stack for each of 32 vCPUs.
+const KEPT: usize = 64;
+
+/// A mapped frame: the number of a mapping, and of the page in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub region: u32,
+    pub page: u32,
+}
+
+/// A word of a page table, and what it was.
+#[derive(Debug, Clone, Copy)]
+pub struct TableWord {
+    pub place: Place,
+    pub index: usize,
+    pub value: u64,
+}
+
+/// The words of one walk.
+#[derive(Debug, Clone, Copy)]
+pub struct Walk {
+    words: [TableWord; MOST_WORDS],
+    count: usize,
+}
+
+impl Walk {
+    /// Before the first word.
+    pub const fn new() -> Self {
+        let nowhere = Place { region: 0, page: 0 };
+        let none = TableWord {
+            place: nowhere,
+            index: 0,
+            value: 0,
+        };
+        Walk {
+            words: [none; MOST_WORDS],
+            count: 0,
+        }
+    }
+
+    /// Adds the next word.
+    pub fn add(&mut self, word: TableWord) {
+        if let Some(place) = self.words.get_mut(self.count) {
+            *place = word;
+            self.count += 1;
+        }
+    }
+}
+
+/// The translation of one page.
+#[derive(Debug, Clone, Copy)]
+struct Translation {
+    /// Its first address; no page has [`NO_PAGE`].
+    page_address: u64,
+    paging: Paging,
+    walk: Walk,
+    found: Place,
+}
+
+const NO_PAGE: u64 = u64::MAX;
+const NONE: Translation = Translation {
+    page_address: NO_PAGE,
+    paging: Paging::Unsupported,
+    walk: Walk::new(),
+    found: Place { region: 0, page: 0 },
+};
+
+/// The last translations, at most one for each hash of a page.
+#[derive(Debug)]
+pub struct Translations {
+    kept: Box<[Translation; KEPT]>,
+}
+
+impl Translations {
+    /// Without any.
+    pub fn new() -> Self {
+        Translations {
+            kept: Box::new([NONE; KEPT]),
+        }
+    }
+
+    /// Forgets all, for instance since mappings go.
+    pub fn forget(&mut self) {
+        self.kept.fill(NONE);
+    }
+
+    fn index(page_address: u64) -> usize {
+        (page_address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % KEPT
+    }
+
+    /// Where the page at `page_address` is mapped, if that is known and `is_still` is true of each table word on the
+    /// way.
+    #[inline]
+    pub fn find(
+        &self,
+        paging: &Paging,
+        page_address: u64,
+        is_still: impl Fn(&TableWord) -> bool,
+    ) -> Option<Place> {
+        let kept = &self.kept[Self::index(page_address)];
+        let is_it = kept.page_address == page_address && kept.paging == *paging;
+        (is_it && kept.walk.words[..kept.walk.count].iter().all(is_still)).then_some(kept.found)
+    }
+
+    /// Keeps the translation of the page at `page_address`, in place of another.
+    pub fn keep(&mut self, paging: &Paging, page_address: u64, walk: Walk, found: Place) {
+        self.kept[Self::index(page_address)] = Translation {
+            page_address,
+            paging: *paging,
+            walk,
+            found,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Paging = Paging::X86_64 { root: 7, levels: 4 };
+
+    fn place(page: u32) -> Place {
+        Place { region: 1, page }
+    }
+
+    fn walk() -> Walk {
+        let mut walk = Walk::new();
+        for index in 0..4 {
+            walk.add(TableWord {
+                place: place(index),
+                index: index as usize,
+                value: 100 + u64::from(index),
+            });
+        }
+        walk
+    }
+
+    #[test]
+    fn a_translation_holds_while_its_words_do() {
+        let mut known = Translations::new();
+        known.keep(&ROOT, 0x5000, walk(), place(9));
+        let same = |word: &TableWord| word.value == 100 + word.index as u64;
+        assert_eq!(known.find(&ROOT, 0x5000, same), Some(place(9)));
+        for changed in 0..4 {
+            let is_still = |word: &TableWord| word.index != changed;
+            assert_eq!(known.find(&ROOT, 0x5000, is_still), None, "word {changed}");
+        }
+        known.forget();
+        assert_eq!(known.find(&ROOT, 0x5000, same), None);
+    }
+
+    #[test]
+    fn it_is_of_one_page_in_one_address_space() {
+        let mut known = Translations::new();
+        known.keep(&ROOT, 0x5000, walk(), place(9));
+        let other = Paging::X86_64 { root: 8, levels: 4 };
+        assert_eq!(known.find(&other, 0x5000, |_| true), None);
+        for page in (0..64 * KEPT as u64)
+            .map(|page| page << 12)
+            .filter(|page| *page != 0x5000)
+        {
+            assert_eq!(known.find(&ROOT, page, |_| true), None, "{page:#x}");
+        }
+        assert_eq!(known.find(&ROOT, NO_PAGE & !0xfff, |_| true), None);
+    }
+}
