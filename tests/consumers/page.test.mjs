@@ -212,7 +212,17 @@ describe('page', { skip: MISSING }, () => {
       strictEqual(last, first)
       ok(await page.locator('.picked bdi').isVisible())
       ok(first.startsWith(await page.locator('.picked bdi').textContent()), first)
+      // A link to it shows the same box as wide.
+      await page.waitForFunction(() => location.hash.includes('zoom='))
+      const again = await open(browser.context, file(name), await page.evaluate(() => location.hash))
+      const same = again.page.locator('canvas.flame').first()
+      for (const x of [3, width - 3]) {
+        await same.hover({ position: { x, y: 18 * 2 + 9 } })
+        strictEqual(await again.page.locator('#detail').textContent(), first)
+      }
+      await again.page.close()
       await canvas.press('Escape')
+      await page.waitForFunction(() => !location.hash.includes('zoom='))
       // Turned over, its numbers are the same.
       await page.getByRole('button', { name: 'Callers and callees' }).click()
       const title = page.locator('#panel-sandwich .around')

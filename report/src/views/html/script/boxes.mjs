@@ -35,6 +35,17 @@ export function childrenOf(parents) {
   return node => children.subarray(starts[node], starts[node + 1])
 }
 
+/** The node of a path, outermost function first; null where the tree has none. */
+export function nodeAt({ labels, parents }, path) {
+  const children = childrenOf(parents)
+  let node = 0
+  for (const label of path) {
+    node = children(node).find(child => labels[child] === label)
+    if (node === undefined) return null
+  }
+  return node
+}
+
 /** The number in its level of the last box that begins at or before a place; -1 where none does. */
 export function boxAt({ from }, place) {
   let [low, high] = [0, from.length]

@@ -57,7 +57,8 @@ export class CodeView {
     const listed = choices.includes(number) || number === null ? choices : [number, ...choices]
     const named = listed.map(one => [`${one}`, `${shortened(functions[one].name)}  [${functions[one].module}]`])
     const none = number === null ? [['', 'another function']] : []
-    const which = choice('Function', [...none, ...named], `${number ?? ''}`, one => one && this.picked(functions[Number(one)].labels[0]))
+    const pick = one => one && this.picked(functions[Number(one)].labels[0])
+    const which = choice('Function', [...none, ...named], `${number ?? ''}`, pick)
     const how = choice('Show', forms.map(one => [one, one]), form, one => this.change({ code: one }))
     which.querySelector('select').dataset.form = 'function'
     how.querySelector('select').dataset.form = 'code'
@@ -68,7 +69,8 @@ export class CodeView {
   row({ heading, note, gap, line, spot, place, text }, { own, total, most, all, unit }) {
     if (heading !== undefined) {
       const more = note ? [' ', element('i', {}, note)] : []
-      return element('tr', { class: 'heading' }, element('th', { colspan: 7, scope: 'rowgroup' }, element('bdi', {}, heading), ...more))
+      const told = element('th', { colspan: 7, scope: 'rowgroup' }, element('bdi', {}, heading), ...more)
+      return element('tr', { class: 'heading' }, told)
     }
     if (gap) return element('tr', { class: 'gap' }, element('td', { colspan: 7 }, '…'))
     const blank = Array.from({ length: 4 }, () => element('td', { class: 'number' }))

@@ -47,13 +47,15 @@ export class Comparison {
     this.table = new Table(emptyTable(), { change: changed => this.change(changed), picked: turn })
     this.calls = new CallTree({ picked: turn })
     const fixed = document.getElementById('changes')
-    const flame = element('div', {}, element('p', { class: 'lead' }, ABOUT_FLAMES), this.legend, this.picked, this.flames.element)
+    const about = element('p', { class: 'lead' }, ABOUT_FLAMES)
+    const flame = element('div', {}, about, this.legend, this.picked, this.flames.element)
+    const table = element('div', { class: 'scroll tall' }, this.table.table)
     this.tabs = new Tabs(
       [
         ['changes', 'Changes', element('div', {}, ...fixed.childNodes)],
         ['flame', 'Flame graphs', flame],
         ['sandwich', 'Sandwich', element('div', {}, this.title, ...this.around.map(one => one.element))],
-        ['functions', 'Functions', element('div', {}, element('div', { class: 'scroll tall' }, this.table.table), this.table.note)],
+        ['functions', 'Functions', element('div', {}, table, this.table.note)],
         ['calls', 'Call tree', this.calls.element],
       ],
       tab => this.change({ tab }),

@@ -1,7 +1,7 @@
 // A flame graph on a canvas: boxes of a tree, which widen when picked. Keys go from box to box.
 
 import { share, phrase } from './amounts.mjs'
-import { boxAt } from './boxes.mjs'
+import { boxAt, nodeAt } from './boxes.mjs'
 import { colourOf, foundBy, wayOf } from './colours.mjs'
 import { element } from './element.mjs'
 import { fitted } from './names.mjs'
@@ -13,10 +13,12 @@ const LEVELS_SEEN = 45
 export class Flame {
   /**
    * `told(text)` shows what a box is, `picked(group)` is told what was picked; `label` is for readers of screens.
-   * `moved` is called after what another picture of the same tree should follow.
+   * `moved` is called after what another picture of the same tree should follow, `widened` with the path of the box that
+   * was widened, outermost group first.
    */
   constructor({ label, told, picked }) {
-    Object.assign(this, { told, picked, zoomed: null, at: null, top: 0, data: null, moved: () => {} })
+    Object.assign(this, { told, picked, zoomed: null, at: null, top: 0, data: null })
+    this.moved = this.widened = () => {}
     this.canvas = element('canvas', {
       class: 'flame',
       tabindex: 0,
@@ -46,21 +48,27 @@ export class Flame {
     this.draw()
   }
 
+  /** The path of the box that is widened, outermost group first. */
+  path() {
+    const path = []
+    if (!this.data) return path
+    const { labels, parents } = this.data.tree
+    for (let node = this.zoomed?.node ?? 0; node > 0; node = parents[node]) path.push(labels[node])
+    return path.reverse()
+  }
+
   /** The box that was widened, in a new tree: where the same path is still there. */
   again({ tree }) {
-    if (!this.zoomed || !this.data) return null
-    const path = []
-    for (let node = this.zoomed.node; node > 0; node = this.data.tree.parents[node]) {
-      path.push(this.data.tree.labels[node])
-    }
-    let node = 0
-    for (const label of path.reverse()) {
-      let child = node + 1
-      while (child < tree.labels.length && (tree.parents[child] !== node || tree.labels[child] !== label)) child++
-      if (child >= tree.labels.length) return null
-      node = child
-    }
-    return { node, level: path.length - 1 }
+    const path = this.path()
+    const node = path.length ? nodeAt(tree, path) : null
+    return node && { node, level: path.length - 1 }
+  }
+
+  /** Widens the box of a path, where there is one. */
+  widenPath(path) {
+    const node = path.length ? nodeAt(this.data.tree, path) : null
+    this.zoomed = node && { node, level: path.length - 1 }
+    this.draw()
   }
 
   /** From where, and how much, is drawn, in the tree's weights. */
@@ -200,6 +208,7 @@ export class Flame {
     if (box) this.picked(this.data.tree.labels[box.node])
     this.draw()
     this.moved()
+    this.widened(this.path())
   }
 
   /** Widens the box of a node, and goes to it. */

@@ -15,6 +15,7 @@ export const LOOK = {
   colour: 'kind',
   code: '',
   search: '',
+  zoom: '',
   function: null,
 }
 
@@ -29,7 +30,7 @@ export const LOOK_AT_BOTH = {
   change: null,
 }
 
-const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'code', 'side', 'search']
+const WORDS = ['focus', 'ignore', 'hide', 'tab', 'by', 'sort', 'order', 'colour', 'code', 'side', 'search', 'zoom']
 const SWITCHES = ['invert', 'fold', 'icicle', 'inlines']
 
 /** The part of an address behind `#`; empty where nothing differs from how the page opens. */

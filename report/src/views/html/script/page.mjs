@@ -15,6 +15,9 @@ import { TimeChart } from './timechart.mjs'
 import { Toolbar } from './toolbar.mjs'
 import { Tracks } from './tracks.mjs'
 
+/** Levels of a widened box that an address keeps. */
+const ZOOM_MAX = 200
+
 export class Page {
   /** `code` is source and instructions, or null. */
   constructor(profile, code, place) {
@@ -29,6 +32,8 @@ export class Page {
     this.toolbar = new Toolbar(this.model, { change, reset: () => this.change({ ...this.opening, tab: this.look.tab }) })
     this.table = new Table(document.getElementById('top'), { change, picked: group => this.turn(group) })
     this.flame = new Flame({ label: 'Flame graph', told, picked })
+    // A path that is too long for an address is not kept.
+    this.flame.widened = path => this.change({ zoom: path.length > ZOOM_MAX ? '' : path.join('.') })
     this.callers = new Flame({ label: 'Callers', told, picked })
     this.callees = new Flame({ label: 'Callees', told, picked })
     this.calls = new CallTree({ picked: group => this.turn(group) })
@@ -83,8 +88,8 @@ export class Page {
   change(changed) {
     this.look = { ...this.look, ...changed }
     const { tab } = changed
-    // A group's number is of its grouping.
-    if (changed.by) this.look.function = null
+    // Groups' numbers are of their grouping.
+    if (changed.by) Object.assign(this.look, { function: null, zoom: '' })
     const address = addressOf(this.look, this.opening)
     clearTimeout(this.keep)
     this.keep = setTimeout(() => history.replaceState(null, '', `#${address}`), tab ? 0 : 150)
@@ -139,7 +144,10 @@ export class Page {
     const common = { all, unit, about, look, colouring: look.colour, found: this.sought(all) }
     const views = {
       functions: () => this.table.draw({ rows: model.rows(), ...common }),
-      flame: () => this.drawFlame(this.flame, model.drawn(), 'drawn', look.icicle, common),
+      flame: () => {
+        this.drawFlame(this.flame, model.drawn(), 'drawn', look.icicle, common)
+        this.widen(look.zoom)
+      },
       sandwich: () => this.drawAround(common),
       calls: () => this.calls.draw({ tree: model.drawn(), ...common }),
       code: () => this.drawCode(common),
@@ -151,6 +159,13 @@ export class Page {
 
   drawFlame(flame, tree, what, down, common) {
     flame.set({ tree, levels: this.model.boxes(tree, what), down, ...common })
+  }
+
+  /** Widens what the address says, unless that is so already. */
+  widen(zoom) {
+    const path = this.flame.path()
+    if (zoom === path.join('.') || path.length > ZOOM_MAX) return
+    this.flame.widenPath(zoom ? zoom.split('.').map(Number) : [])
   }
 
   drawAround(common) {

@@ -2,7 +2,7 @@
 // graph. Nothing is judged here.
 
 import { Columns, fromBase64, inflated } from './bytes.mjs'
-import { childrenOf } from './boxes.mjs'
+import { nodeAt } from './boxes.mjs'
 
 /** Reads the changes, as base64 text. */
 export async function decodeVerdicts(text) {
@@ -38,17 +38,6 @@ export class Verdicts {
 }
 
 const keyOf = (label, of) => (of === 'path' ? null : `${label} ${of}`)
-
-/** The node of a path, outermost function first; null where the tree has none. */
-export function nodeAt({ labels, parents }, path) {
-  const children = childrenOf(parents)
-  let node = 0
-  for (const label of path) {
-    node = children(node).find(child => labels[child] === label)
-    if (node === undefined) return null
-  }
-  return node
-}
 
 /** The widest node of a function, or of a path; null where the tree has none. */
 export function placeOf(tree, { function: label, path }) {
