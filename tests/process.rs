@@ -355,6 +355,35 @@ fn targets_that_can_not_be_recorded() {
         running.args(["--", "/bin/true"]);
         refused(&mut running, &["Xen", "--freeze-budget"]);
     }
+    let several = |more: &[&str]| {
+        let mut command = uniprof();
+        command.args(["record", "-o"]).arg(&file).args(more);
+        command
+    };
+    refused(
+        &mut several(&["pid:1", "pid:2"]),
+        &["Xen domains alone", "pid:1", "pid:N,M"],
+    );
+    refused(
+        &mut several(&["7", "qemu:/run/a"]),
+        &["Xen domains alone", "qemu:/run/a"],
+    );
+    refused(
+        &mut several(&["7", "8", "--elf", "/bin/true"]),
+        &["--elf is for a single domain"],
+    );
+    let mut streamed = uniprof();
+    streamed.args(["record", "-o", "-", "7", "8"]);
+    refused(&mut streamed, &["give a folder with -o"]);
+    refused(
+        &mut several(&["7", "8", "--calls", "main"]),
+        &["name one target"],
+    );
+    for other in ["7", "--follow", "--elf=x", "-a"] {
+        let both = ["record", "--all-domains", other];
+        let said = text(&run(uniprof().args(both), 2).stderr);
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
     for other in ["--stack", "--ip-only", "--max-overhead=1%"] {
         let both = ["record", "--no-pause", other, "guest"];
         let said = text(&run(uniprof().args(both), 2).stderr);

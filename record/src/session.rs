@@ -8,7 +8,7 @@ use crate::ring::ring;
 use crate::sampler::{self, Take};
 use crate::shared_observer::SharedObserver;
 use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
-use crate::sys::clock::{monotonic_ns, realtime_ns};
+use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
 use std::io::Write;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -116,7 +116,8 @@ pub fn record<W: Write + Send>(
         plan.rate_hz,
         is_guest,
     );
-    let longest_nap = longest_nap(&hot, plan.rate_hz);
+    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.place().is_some());
+    let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
     observer.mark(false);
@@ -125,7 +126,12 @@ pub fn record<W: Write + Send>(
         let counters = &*counters;
         let encoder = &mut encoder;
         let encoding = worker
-            .spawn_scoped(scope, move || encoder.run(drain, counters, longest_nap))
+            .spawn_scoped(scope, move || {
+                if is_beside_others {
+                    start_late(); // another's guest may stand still
+                }
+                encoder.run(drain, counters, longest_nap)
+            })
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
@@ -229,12 +235,10 @@ fn most_at_once(hot: &Hot) -> usize {
 
 /// How long the encoder may sleep. Beside others, each that wakes for a sample or two costs more than the samples do;
 /// what comes in four rounds has room, notes of a guest's code too.
-fn longest_nap(hot: &Hot, rate_hz: f64) -> Duration {
-    match hot {
-        Hot::StopWorld(source) if source.place().is_some() => {
-            Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
-        }
-        _ => NAP,
+fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
+    match is_beside_others {
+        true => Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP),
+        false => NAP,
     }
 }
 

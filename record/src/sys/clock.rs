@@ -68,8 +68,24 @@ pub fn start_promptly() {
         return;
     }
     attributes.sched_runtime = SHORTEST_SLICE_NS;
+    set(&attributes);
+}
+
+/// Makes this thread wait for whoever runs when it wakes, rather than take their processor in the middle of what they
+/// do. This costs no processor time. `SCHED_BATCH` in sched(7); a policy other than the default is left alone.
+pub fn start_late() {
+    let Some(mut attributes) = attributes() else {
+        return;
+    };
+    if attributes.sched_policy == libc::SCHED_OTHER as u32 {
+        attributes.sched_policy = libc::SCHED_BATCH as u32;
+        set(&attributes);
+    }
+}
+
+fn set(attributes: &libc::sched_attr) {
     // SAFETY: the kernel reads `size` bytes, as it has just written them, and keeps no pointer.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const *attributes, 0) };
 }
 
 /// How this thread is scheduled; `None` where that is forbidden.
@@ -151,6 +167,14 @@ mod tests {
         });
         let prompt = prompt.join().unwrap();
         assert_eq!((prompt.0, prompt.1), (policy, nice));
+        let late = std::thread::spawn(|| {
+            start_late();
+            scheduled()
+        });
+        let late = late.join().unwrap();
+        if policy == libc::SCHED_OTHER as u32 {
+            assert_eq!((late.0, late.1), (libc::SCHED_BATCH as u32, nice));
+        }
         // Before Linux 6.12 there is none to be seen.
         if slice_ns == 0 {
             println!("skipped: this kernel gives no slices");
