@@ -26,7 +26,7 @@ export async function serve(folders) {
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, 'http://localhost').pathname)
     const prefix = Object.keys(folders).find(prefix => path.startsWith(`${prefix}/`))
-    const file = prefix && join(folders[prefix], path.slice(prefix.length))
+    const file = prefix !== undefined && join(folders[prefix], path.slice(prefix.length))
     const found = file && existsSync(file)
     response.writeHead(found ? 200 : 404, { 'content-type': TYPES[extname(file ?? '')] ?? '' })
     response.end(found ? readFileSync(file) : '')
@@ -67,7 +67,7 @@ export async function opened(context, path, hash = '') {
   // What the page's own policy refuses is told here.
   page.on('console', said => said.type() === 'error' && events.errors.push(said.text()))
   await page.goto(pathToFileURL(path).href + hash)
-  // Without a script nothing comes to life.
-  await page.waitForSelector(':root.alive, :root:not(.scripted)', { state: 'attached' })
+  // Without a script nothing comes to life, nor without samples.
+  await page.waitForSelector(':root.alive, :root:not(.scripted), :root:not(:has(#views))', { state: 'attached' })
   return { page, events }
 }

@@ -3,6 +3,7 @@
 import { amount, share } from './amounts.mjs'
 import { childrenOf } from './boxes.mjs'
 import { element } from './element.mjs'
+import { shortened } from './names.mjs'
 
 /** Lines below one that are shown at first; the rest follow when asked for. */
 const LINES = 100
@@ -66,7 +67,7 @@ export class CallTree {
     const { tree, all, unit, about, children } = this.data
     const { name, module } = about(tree.labels[node])
     const isLeaf = children(node).length === 0
-    const title = element('b', {}, element('bdi', {}, name), ...(module ? [' ', element('i', {}, module)] : []))
+    const title = element('b', {}, element('bdi', { title: shortened(name) === name ? null : name }, shortened(name)), ...(module ? [' ', element('i', {}, module)] : []))
     const numbers = [tree.total[node], tree.own[node]].map(weight =>
       element('span', { title: amount(weight, unit) }, share(weight, all)),
     )

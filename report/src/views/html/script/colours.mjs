@@ -1,5 +1,5 @@
 // Colours of boxes. They mean the same as in the SVG of `--flame`: orange is the kernel, aqua is inlined, yellow and
-// red are functions of processes; what has no name is grey.
+// red are functions of processes; what has no name is grey. Processes and threads are lavender.
 
 import { INLINED, KERNEL, MADE, UNKNOWN } from './profile.mjs'
 
@@ -55,7 +55,7 @@ export function colourOf(colouring, of) {
 
 function mixed(colouring, { name, module, flags }) {
   const shade = hashed(name)
-  if (flags & MADE) return 'hsl(215 12% 78%)'
+  if (flags & MADE) return 'hsl(255 34% 84%)'
   if (colouring === 'module') return `hsl(${Math.floor(hashed(module) * 360)} 62% ${68 + Math.floor(shade * 9)}%)`
   if (colouring === 'name') return `hsl(${Math.floor(shade * 360)} 66% 72%)`
   if (flags & KERNEL) return `hsl(28 92% ${62 + Math.floor(shade * 11)}%)`
