@@ -1,15 +1,15 @@
 #!/usr/bin/env node
-// The page of `report --html` with a million samples, in headless Chromium: how long it takes to open, to select, and how
-// much memory it has then; beside speedscope and the Firefox Profiler with exports of the same recording. Medians of nine,
-// in milliseconds and MiB.
+// The page of `report --html` with a million samples, in headless Chromium: how long it takes to open, to select, and
+// how much memory it has then; beside speedscope and the Firefox Profiler with exports of the same recording. Medians
+// of nine, in milliseconds and MiB.
 //
 //     benches/page.mjs [SAMPLES [UNIPROF [FIREFOX_PROFILER]]]      1,000,000 takes some minutes
 //
 // Needs Debian's chromium and what tests/consumers/run installs; builds an example of the report package.
 // FIREFOX_PROFILER is the folder `dist` of one that was built; without it, it is left out.
-// Opening ends when the page can be used, after its first drawing; selecting is from the key or the pointer's move to the
-// drawing of half of the recording, in the view that is named. Memory is V8's heap and the arrays beside it, after a
-// collection. The page is opened from its file, the others from a server on this machine that has their data.
+// Opening ends when the page can be used, after its first drawing; selecting is from the key or the pointer's move to
+// the drawing of half of the recording, in the view that is named. Memory is V8's heap and the arrays beside it, after
+// a collection. The page is opened from its file, the others from a server on this machine that has their data.
 
 import { execFileSync, spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync, statSync, readFileSync } from 'node:fs'
@@ -104,7 +104,8 @@ async function others(browser) {
   }
   const server = await serve({ '/out': folder, '/speedscope': join(SPEEDSCOPE, 'dist/release'), '': firefox ?? folder })
   const data = path => encodeURIComponent(`${server.url}/out/${basename(path)}`)
-  const drawn = page => page.evaluate(() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn))))
+  const drawn = page =>
+    page.evaluate(() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn))))
   const { version } = JSON.parse(readFileSync(join(SPEEDSCOPE, 'package.json'), 'utf8'))
   const shown = async page => {
     await page.getByText('Export').waitFor()

@@ -65,7 +65,10 @@ const BAD_NAMES = [
 
 /** Recordings at the edge of what there is. */
 const ODD = {
-  names: { text: many(20, number => one(1, number / 1e3, [...BAD_NAMES.slice(number % 7), 'main'])), says: '20 samples' },
+  names: {
+    text: many(20, number => one(1, number / 1e3, [...BAD_NAMES.slice(number % 7), 'main'])),
+    says: '20 samples',
+  },
   damaged: { recording: 'corpus/bad/flipped-payload.uprof', says: 'damaged' },
   cut: { recording: 'corpus/bad/cut-in-block.uprof', says: 'no sample to show' },
   hole: { recording: 'corpus/bad/hole-of-zeros.uprof', says: 'damaged' },
