@@ -46,6 +46,10 @@ impl Layout {
         let Some(arch) = description.arch() else {
             return Err(Unusable::Arch(description.architecture.clone()));
         };
+        if description.registers.is_empty() {
+            // It names the architecture alone, as that of the gdbstub crate's x86-64 does.
+            return Self::usual(arch);
+        }
         let mut places = Vec::new();
         for number in 0..64 {
             let Some(name) = register_name(arch, number) else {
@@ -176,6 +180,12 @@ mod tests {
             "too short"
         );
         assert_eq!(registers.get(16), None);
+    }
+
+    #[test]
+    fn a_description_without_registers_stands_for_the_usual_ones() {
+        let bare = Layout::of_description(&description("i386:x86-64", &[]));
+        assert_eq!(bare, Layout::usual(Arch::X86_64));
     }
 
     #[test]

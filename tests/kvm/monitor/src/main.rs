@@ -1,0 +1,30 @@
+//! A small monitor under KVM, of the crates that Firecracker and cloud-hypervisor are made of, for a guest that boots as
+//! Xen's PVH guests do (tests/guests).
+//!
+//!     monitor IMAGE VCPUS [SOCKET]
+//!
+//! With SOCKET, a gdb stub listens there in cloud-hypervisor's arrangement: an interrupt stops all vCPUs, and one
+//! debugger is served in the guest's life, after which the guest runs on. The guest begins at once.
+
+mod stub;
+mod vm;
+
+use std::sync::Arc;
+use vm::Vm;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [image, vcpus, socket @ ..] = &arguments[..] else {
+        eprintln!("usage: monitor IMAGE VCPUS [SOCKET]");
+        std::process::exit(2);
+    };
+    let image = std::fs::read(image).expect("the image can be read");
+    let vm = Arc::new(Vm::new(&image, vcpus.parse().expect("VCPUS is a number")));
+    vm.start();
+    if let [path] = socket {
+        stub::serve(&vm, path);
+    }
+    loop {
+        std::thread::park();
+    }
+}
