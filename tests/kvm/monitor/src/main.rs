@@ -1,5 +1,5 @@
-//! A small monitor under KVM, of the crates that Firecracker and cloud-hypervisor are made of, for a guest that boots as
-//! Xen's PVH guests do (tests/guests).
+//! A small monitor under KVM, of the crates that Firecracker and cloud-hypervisor are made of, for a guest that boots
+//! as Xen's PVH guests do (tests/guests).
 //!
 //!     monitor IMAGE VCPUS [SOCKET]
 //!
