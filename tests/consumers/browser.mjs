@@ -26,7 +26,7 @@ export async function serve(folders) {
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, 'http://localhost').pathname)
     const prefix = Object.keys(folders).find(prefix => path.startsWith(`${prefix}/`))
-    const file = prefix !== undefined && join(folders[prefix], path.slice(prefix.length))
+    const file = prefix === undefined ? undefined : join(folders[prefix], path.slice(prefix.length))
     const found = file && existsSync(file)
     response.writeHead(found ? 200 : 404, { 'content-type': TYPES[extname(file ?? '')] ?? '' })
     response.end(found ? readFileSync(file) : '')

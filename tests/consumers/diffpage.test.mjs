@@ -206,11 +206,15 @@ describe('diff page', { skip: MISSING }, () => {
       await page.mouse.move(right, line.y + 30)
       await page.mouse.up()
       await page.waitForFunction(() => /from/.test(document.querySelectorAll('.selected')[1].textContent))
+      // The address follows a moment after the last move.
+      const address = () => page.evaluate(() => location.hash)
+      for (let seen = ''; !seen.includes('to_b=') || seen !== (await address()); await page.waitForTimeout(500)) {
+        seen = await address()
+      }
       const now = await summaries()
       strictEqual(now[0], before[0])
       ok((await page.locator('.toolbar .note').textContent()).startsWith('Verdicts are of all that was compared'))
       // The same part of B alone has as many samples.
-      await page.waitForFunction(() => location.hash.includes('to_b='))
       const [from, to] = ['from_b', 'to_b'].map(key => new RegExp(`${key}=(\\d+)`).exec(page.url())?.[1])
       const seconds = ticks => `${(ticks / 1e6).toFixed(6)}s`
       const flags = ['--from', seconds(from ?? 0), '--to', seconds(to)]
