@@ -8,8 +8,9 @@ use crate::guest::page_tables::Paging;
 
 /// Most table words of a walk: x86-64 with five levels.
 const MOST_WORDS: usize = 5;
-/// How many translations are kept, a power of two: two pages of stack for each of 32 vCPUs.
-const KEPT: usize = 64;
+/// How many translations are kept: two pages of stack for each of 32 vCPUs, with room for those that meet in a place.
+const KEPT: usize = 1 << KEPT_BITS;
+const KEPT_BITS: u32 = 8;
 
 /// A mapped frame: the number of a mapping, and of the page in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,8 +95,11 @@ impl Translations {
         self.kept.fill(NONE);
     }
 
+    /// The upper bits of the product with the golden ratio keep stacks apart that lie at equal distances (Knuth, The
+    /// Art of Computer Programming, volume 3, section 6.4).
     fn index(page_address: u64) -> usize {
-        (page_address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % KEPT
+        let product = (page_address >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (product >> (u64::BITS - KEPT_BITS)) as usize
     }
 
     /// Where the page at `page_address` is mapped, if that is known and `is_still` is true of each table word on the
@@ -172,5 +176,24 @@ mod tests {
             assert_eq!(known.find(&ROOT, page, |_| true), None, "{page:#x}");
         }
         assert_eq!(known.find(&ROOT, NO_PAGE & !0xfff, |_| true), None);
+    }
+
+    #[test]
+    fn stacks_of_eight_vcpus_do_not_meet() {
+        for first in [
+            0x14a,
+            0xffff_c900_405e_b000_u64 >> 12,
+            0xffff_8880_07a3_1000 >> 12,
+        ] {
+            for distance in [2, 4, 5, 8, 16, 32] {
+                let pages =
+                    (0..8).flat_map(|vcpu| [0, 1].map(|page| first + vcpu * distance + page));
+                let mut places: Vec<_> =
+                    pages.map(|page| Translations::index(page << 12)).collect();
+                places.sort_unstable();
+                places.dedup();
+                assert_eq!(places.len(), 16, "{first:#x}, {distance} pages apart");
+            }
+        }
     }
 }
