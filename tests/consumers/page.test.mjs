@@ -32,6 +32,11 @@ async function flagsOf(page) {
   return told.split(' ').filter(Boolean)
 }
 
+/** Waits until all that was pressed is drawn: a page draws once a frame. */
+function drawn(page) {
+  return page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))
+}
+
 /** The rows of the table as they stand: own and total samples with shares, name, whole name. */
 function rows(page) {
   return page.evaluate(() =>
@@ -324,6 +329,7 @@ describe('page', { skip: MISSING }, () => {
       await heat.focus()
       for (const key of ['ArrowUp', 'ArrowRight', 'ArrowLeft', 'Shift+ArrowUp', 'Shift+ArrowUp']) await heat.press(key)
       await page.waitForFunction(() => /--to/.test(document.querySelector('.selected code').textContent))
+      await drawn(page)
       const json = JSON.parse(uniprof('export', '--format', 'json', ...(await flagsOf(page)), ...args))
       strictEqual(await page.locator('.selected b').textContent(), `${json.account.counted} samples`)
       await heat.press('Escape')
