@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::destination::Place;
 use crate::quantity;
 use crate::record::Args;
+use crate::recorded;
 use crate::target::{self, Wanted};
 use crate::terminal;
 use anyhow::bail;
@@ -73,10 +74,7 @@ fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
 
 /// Prints the summary.
 fn say(summary: &CallSummary, args: &Args) {
-    let output = match args.file().to_str() {
-        Some("-") => "standard output".to_string(),
-        _ => args.file().display().to_string(),
-    };
+    let output = recorded::name_of(args.file());
     let cost = &summary.cost;
     let cut = match summary.without_end {
         0 => String::new(),

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uniprof_record::{Counters, Ending, Plan, Source, SourceError, Summary, lockdown, signal};
+use uniprof_record::{Counters, Plan, Source, SourceError, Summary, lockdown, signal};
 
 /// The default folder of recordings.
 const DEFAULT_FOLDER: &str = "domains";
@@ -306,18 +306,14 @@ impl Recordings<'_> {
         let _ = running.thread.join();
         self.over.insert(id);
         let path = running.path;
-        let summary = match summary {
+        let summary = match recorded::kept_in(running.output, summary) {
             Ok(summary) => summary,
             Err(error) => {
-                running.output.discard();
                 terminal::say(format_args!("uniprof: {}: {error}", path.display()));
                 self.status = 2;
                 return;
             }
         };
-        if summary.samples == 0 && matches!(summary.ending, Ending::Failed(_)) {
-            running.output.discard();
-        }
         recorded::say_one_of_several(&summary, &path);
         let status = match recorded::outcome(
             &summary,

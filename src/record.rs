@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
-use uniprof_record::{Counters, Ending, Plan, Summary};
+use uniprof_record::{Counters, Plan, Summary};
 use uprof::cold::TargetKind;
 
 /// The default file of a recording.
@@ -335,17 +335,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
         drop(done);
         let _ = thread.join();
     }
-    let summary = match summary {
-        Ok(summary) => summary,
-        Err(error) => {
-            output.discard();
-            bail!("{error}");
-        }
-    };
-    if summary.samples == 0 && matches!(summary.ending, Ending::Failed(_)) {
-        output.discard();
-    }
-    Ok(summary)
+    Ok(recorded::kept_in(output, summary)?)
 }
 
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);

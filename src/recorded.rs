@@ -1,11 +1,12 @@
 //! What is said of a recording when it is over, and which status it ends with.
 
 use crate::Outcome;
+use crate::destination::Destination;
 use crate::quantity;
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
-use uniprof_record::{Ending, Summary};
+use uniprof_record::{Ending, SourceError, Summary};
 use uprof::Due;
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
@@ -19,13 +20,34 @@ enum Remark {
     Warning(String),
 }
 
+/// What an output is called.
+pub fn name_of(output: &Path) -> String {
+    match output.to_str() {
+        Some("-") => "standard output".to_string(),
+        _ => output.display().to_string(),
+    }
+}
+
+/// Takes the file back that a recording has nothing in, since it never began.
+///
+/// # Errors
+/// As the recording's.
+pub fn kept_in(
+    output: Destination,
+    summary: Result<Summary, SourceError>,
+) -> Result<Summary, SourceError> {
+    let is_empty =
+        |summary: &Summary| summary.samples == 0 && matches!(summary.ending, Ending::Failed(_));
+    if summary.as_ref().map_or(true, is_empty) {
+        output.discard();
+    }
+    summary
+}
+
 /// Prints the summary of a recording to `output`, at `rate_hz`.
 pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
     let seconds = summary.passed_ns as f64 / 1e9;
-    let output = match output.to_str() {
-        Some("-") => "standard output".to_string(),
-        _ => output.display().to_string(),
-    };
+    let output = name_of(output);
     terminal::inform(format_args!(
         "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
          thread) to {output}, {}; {}.",

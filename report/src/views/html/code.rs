@@ -6,7 +6,7 @@ mod listings;
 mod sources;
 
 use crate::profile::Profile;
-use crate::profile::labels::{Label, LabelId};
+use crate::profile::labels::{Label, LabelId, Labels};
 use crate::profile::reduced::{Reduced, function};
 use crate::stacks::code::Codes;
 use crate::views::annotate::spots::Spots;
@@ -38,6 +38,10 @@ pub(crate) struct Code {
 /// A function: its name, and its image's path.
 type Key<'p> = (&'p str, &'p str);
 
+fn key_of(labels: &Labels, label: Label) -> Key<'_> {
+    (labels.text(label.name), labels.text(label.module))
+}
+
 impl Code {
     /// The code of a profile that was gathered by instruction; `functions` is the same by function. `opens`: source
     /// files that images and recordings name.
@@ -51,11 +55,8 @@ impl Code {
         let ranks = ranks(functions, &mut lines);
         let rank = |id: LabelId| {
             let label = places.labels.get(id);
-            let key = (
-                places.labels.text(label.name),
-                places.labels.text(label.module),
-            );
-            ranks.get(&key).copied().filter(|_| !label.made)
+            let rank = ranks.get(&key_of(&places.labels, label)).copied();
+            rank.filter(|_| !label.made)
         };
         let all = 0..places.labels.len() as LabelId;
         let by_label: Vec<Option<usize>> = all.map(rank).collect();
@@ -80,11 +81,7 @@ impl Code {
         let mut sources = Sources::new(opens);
         let mut order: Vec<LabelId> = (0..reduced.labels.len() as LabelId).collect();
         let rank = |id: &LabelId| {
-            let label = reduced.labels.get(*id);
-            let key = (
-                reduced.labels.text(label.name),
-                reduced.labels.text(label.module),
-            );
+            let key = key_of(&reduced.labels, reduced.labels.get(*id));
             ranks.get(&key).copied().unwrap_or(usize::MAX)
         };
         order.retain(|id| has_code(reduced.labels.get(*id)));
@@ -132,8 +129,7 @@ fn ranks<'p>(functions: &'p Profile, lines: &mut Vec<String>) -> HashMap<Key<'p>
         if label.made || total.saturating_mul(MATTERS) < counted.max(1) {
             continue;
         }
-        let key = (labels.text(label.name), labels.text(label.module));
-        let known = totals.entry(key).or_default();
+        let known = totals.entry(key_of(labels, label)).or_default();
         *known = (known.0.max(own), known.1.max(total));
     }
     let mut order: Vec<(Key<'p>, (u64, u64))> = totals.into_iter().collect();
@@ -202,7 +198,6 @@ fn missing(spots: &Spots<'_, '_>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::labels::Labels;
     use crate::profile::tree::ROOT;
 
     /// A profile of so many functions, each with as many samples at each of its lines.

@@ -40,11 +40,11 @@ impl Listings {
         let mut order = Vec::new();
         let mut by_listing: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         for (listing, index) in sampled {
-            by_listing.entry(listing).or_insert_with(|| {
+            let of_listing = by_listing.entry(listing).or_insert_with(|| {
                 order.push(listing);
                 BTreeSet::new()
             });
-            by_listing.entry(listing).or_default().insert(index);
+            of_listing.insert(index);
         }
         for number in order {
             let (_, listing) = &spots.listings[number];

@@ -105,13 +105,7 @@ export class Code {
   }
 
   sourceRows(places) {
-    const byFile = new Map()
-    places.forEach((place, spot) => {
-      if (!place) return
-      if (!byFile.has(place.file)) byFile.set(place.file, new Map())
-      byFile.get(place.file).set(place.line, spot)
-    })
-    const files = [...byFile].sort(([, a], [, b]) => b.size - a.size)
+    const files = spotsBy(places, place => [place.file, place.line]).sort(([, a], [, b]) => b.size - a.size)
     return files.flatMap(([file, spots]) => {
       const { note = '', texts = new Map() } = this.files.get(file) ?? {}
       const shown = new Set(spots.keys())
@@ -130,13 +124,7 @@ export class Code {
   }
 
   instructionRows(places) {
-    const byListing = new Map()
-    places.forEach((place, spot) => {
-      if (!place) return
-      if (!byListing.has(place.listing)) byListing.set(place.listing, new Map())
-      byListing.get(place.listing).set(place.index, spot)
-    })
-    return [...byListing].flatMap(([listing, spots]) => {
+    return spotsBy(places, place => [place.listing, place.index]).flatMap(([listing, spots]) => {
       const { name, module, syntax, rows } = this.listings.functions[listing]
       const told = [{ heading: `${name} in ${module || '[unknown]'}`, note: syntax ?? '' }]
       let [before, lineBefore] = [null, '']
@@ -159,6 +147,18 @@ export class Code {
 const NOWHERE = {
   source: '[no line is known]',
   instructions: '[instructions that are not at hand]',
+}
+
+/** The numbers of places by what holds them, and by where in it they are: `keysOf` a place gives both. */
+function spotsBy(places, keysOf) {
+  const all = new Map()
+  places.forEach((place, spot) => {
+    if (!place) return
+    const [holder, at] = keysOf(place)
+    if (!all.has(holder)) all.set(holder, new Map())
+    all.get(holder).set(at, spot)
+  })
+  return [...all]
 }
 
 function textsOf(stretches) {
