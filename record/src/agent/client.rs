@@ -46,11 +46,7 @@ impl Client {
             waiting: 0,
             broken: None,
         };
-        let nonce = fastrand::u64(..);
-        let mut payload = [0; 16];
-        payload[..2].copy_from_slice(&message::VERSION.to_le_bytes());
-        payload[8..].copy_from_slice(&nonce.to_le_bytes());
-        client.say(message::ATTACH, &payload);
+        let nonce = client.say_attach();
         let end_ns = deadline(PATIENCE);
         while monotonic_ns() < end_ns {
             client.wait(50)?;
@@ -64,7 +60,7 @@ impl Client {
                         let hello = Hello::read(payload).map_err(nonsense);
                         // One for somebody else may be left on the line.
                         match hello {
-                            Ok(hello) if hello.nonce != nonce => {}
+                            Ok(hello) if Some(hello.nonce) != nonce => {}
                             Ok(hello) if hello.version != message::VERSION => {
                                 return Err(AgentError::Version(client.name, hello.version));
                             }
@@ -90,6 +86,16 @@ impl Client {
             }
         }
         Err(AgentError::Silent(client.name, PATIENCE.as_secs()))
+    }
+
+    /// Asks the agent to take us for its client. Returns the number by which its answer is known, or `None` where too
+    /// much waits already.
+    pub fn say_attach(&mut self) -> Option<u64> {
+        let nonce = fastrand::u64(..);
+        let mut payload = [0; 16];
+        payload[..2].copy_from_slice(&message::VERSION.to_le_bytes());
+        payload[8..].copy_from_slice(&nonce.to_le_bytes());
+        self.say(message::ATTACH, &payload).then_some(nonce)
     }
 
     /// Says something, now or when there is room; false where too much waits already.

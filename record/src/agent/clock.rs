@@ -37,6 +37,11 @@ impl GuestClock {
         }
     }
 
+    /// Its ticks a second.
+    pub fn hz(&self) -> u64 {
+        self.hz
+    }
+
     /// A ping was sent at `sent_ns`, the answer came at `came_ns` and says `ticks`. Returns the pair, if it is used.
     pub fn answer(&mut self, sent_ns: u64, came_ns: u64, ticks: u64) -> Option<Pair> {
         let took_ns = came_ns.checked_sub(sent_ns)?;

@@ -66,6 +66,8 @@ pub struct Intake {
     keeps_stack: bool,
     rate_hz: f64,
     start_ns: u64,
+    /// The time of the latest sample.
+    latest_ns: u64,
     taken: u64,
     /// What was left out.
     pub counts: Counts,
@@ -86,6 +88,7 @@ impl Intake {
             keeps_stack,
             rate_hz,
             start_ns: 0,
+            latest_ns: 0,
             taken: 0,
             counts: Counts::default(),
         }
@@ -98,9 +101,23 @@ impl Intake {
 
     /// Sampling begins.
     pub fn start(&mut self, now_ns: u64) {
-        self.start_ns = now_ns;
+        (self.start_ns, self.latest_ns) = (now_ns, now_ns);
         self.taken = 0;
         self.last_ticks.fill(0);
+    }
+
+    /// Sampling begins anew, after the agent took us for gone: what was due since the latest sample, of a timer with so
+    /// many interrupts a second, is lost.
+    pub fn interrupted(&mut self, now_ns: u64, timer_hz: u32, sink: &mut Sink) {
+        let seconds = now_ns.saturating_sub(self.latest_ns) as f64 / 1e9;
+        let rate_hz = match timer_hz {
+            0 => self.rate_hz,
+            _ => self.rate_hz.min(f64::from(timer_hz)),
+        };
+        let due = seconds * rate_hz * self.last_ticks.len() as f64;
+        sink.lose(LossReason::Deadline, due as u64, now_ns);
+        self.clock = GuestClock::new(self.clock.hz());
+        self.start(now_ns);
     }
 
     /// Takes a sample.
@@ -108,6 +125,7 @@ impl Intake {
         match self.examine(payload, now_ns) {
             Ok((record, time_ns)) => {
                 self.last_ticks[record.vcpu as usize] = record.ticks;
+                self.latest_ns = self.latest_ns.max(time_ns);
                 self.taken += 1;
                 self.keep(&record, time_ns, sink);
             }

@@ -100,6 +100,16 @@ impl Hello {
         };
         Err(problem)
     }
+
+    /// Whether this is what another one says, but for the client's number.
+    pub fn is_of_the_same_guest(&self, other: &Hello) -> bool {
+        let nonce = self.nonce;
+        *self
+            == Hello {
+                nonce,
+                ..other.clone()
+            }
+    }
 }
 
 /// A name of a stranger, without what steers terminals.

@@ -33,7 +33,7 @@ pub fn open(
     plan: &Plan,
 ) -> Result<Source, SourceError> {
     let (client, hello) = Client::attach(line(address)?, address)?;
-    Ok(source(client, &hello, images, plan)?)
+    Ok(source(client, hello, images, plan)?)
 }
 
 fn line(address: &str) -> Result<Box<dyn Line>, AgentError> {
@@ -44,9 +44,10 @@ fn line(address: &str) -> Result<Box<dyn Line>, AgentError> {
     Ok(Box::new(connection?))
 }
 
-fn source(
+/// The source behind a client that has attached.
+pub(super) fn source(
     client: Client,
-    hello: &Hello,
+    hello: Hello,
     images: &[(PathBuf, Option<u64>)],
     plan: &Plan,
 ) -> Result<Source, AgentError> {
@@ -61,19 +62,24 @@ fn source(
     start[..8].copy_from_slice(&((1e9 / plan.rate_hz) as u64).max(1).to_le_bytes());
     start[8..12].copy_from_slice(&frames.to_le_bytes());
     start[12..].copy_from_slice(&stack_bytes.to_le_bytes());
-    let intake = Intake::new(hello, plan.rate_hz, stack_bytes > 0);
+    let intake = Intake::new(&hello, plan.rate_hz, stack_bytes > 0);
     let (pairs, told) = rtrb::RingBuffer::new(PAIRS);
-    let mut facts = facts(&client.name, hello, &intake, plan, now_ns);
-    place(&mut facts, &client.name, hello, images, now_ns)?;
+    let mut facts = facts(&client.name, &hello, &intake, plan, now_ns);
+    place(&mut facts, &client.name, &hello, images, now_ns)?;
     let mut source = AgentSource {
         facts,
         client,
+        hello,
         intake,
         start,
         pairs,
         ping: None,
         last_ping: (0, now_ns),
         heard_ns: now_ns,
+        silent_ns: 0,
+        nonce: None,
+        attached_anew: 0,
+        is_start_due: false,
         told_damaged: 0,
         is_sampling: false,
         life: Life::Alive,

@@ -1,10 +1,13 @@
 //! The source: the guest takes the samples, and we what it sends.
 
+#[cfg(test)]
+mod tests;
+
 use super::client::{Client, Received};
 use super::clock::Pair;
 use super::error::AgentError;
 use super::intake::Intake;
-use super::message;
+use super::message::{self, Hello};
 use crate::ring::Sink;
 use crate::source::{Facts, Life, Observations, Observer, Pushed, SourceError};
 use crate::sys::clock::{monotonic_ns, realtime_ns};
@@ -13,6 +16,13 @@ use uprof::cold::ClockPair;
 
 /// Pings are sent so often.
 const PING_NS: u64 = 250_000_000;
+/// Of the time between two pings at most so much counts as the agent's silence: the rest, we were held up ourselves.
+const MOST_BETWEEN_PINGS_NS: u64 = 2 * PING_NS;
+/// An agent that heard nothing from us for so long takes us for gone (section 4), and on a line that can't be closed it
+/// waits for the next client: we attach anew, at once where we know that we were silent,
+const AGENTS_PATIENCE_NS: u64 = 5_000_000_000;
+/// and after so long without an answer where we don't.
+const ATTACH_ANEW_NS: u64 = 3_000_000_000;
 /// An agent that says nothing for so long, not even that it is there, is gone.
 const SILENCE_NS: u64 = 10_000_000_000;
 /// How long the last samples are waited for.
@@ -26,6 +36,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub(super) struct AgentSource {
     pub facts: Facts,
     pub client: Client,
+    /// What the agent said of its guest.
+    pub hello: Hello,
     pub intake: Intake,
     /// What is asked for: period, callers, stack bytes.
     pub start: [u8; 16],
@@ -34,6 +46,13 @@ pub(super) struct AgentSource {
     pub ping: Option<(u64, u64)>,
     pub last_ping: (u64, u64),
     pub heard_ns: u64,
+    /// How long the agent has been silent, though it was asked.
+    pub silent_ns: u64,
+    /// Our number, while we attach anew, and how often we did.
+    pub nonce: Option<u64>,
+    pub attached_anew: u64,
+    /// Whether the agent is still to be told to start.
+    pub is_start_due: bool,
     pub told_damaged: u64,
     /// Whether the agent says that it samples.
     pub is_sampling: bool,
@@ -43,7 +62,9 @@ pub(super) struct AgentSource {
 impl AgentSource {
     /// Asks for the guest's clock.
     pub fn ping(&mut self, now_ns: u64) {
-        let number = self.last_ping.0 + 1;
+        let (last, at_ns) = self.last_ping;
+        self.silent_ns += now_ns.saturating_sub(at_ns).min(MOST_BETWEEN_PINGS_NS);
+        let number = last + 1;
         self.last_ping = (number, now_ns);
         if self.client.say(message::PING, &number.to_le_bytes()) {
             self.ping = Some((number, now_ns));
@@ -58,7 +79,7 @@ impl AgentSource {
             let received = self.client.receive();
             let now_ns = monotonic_ns();
             while let Some((kind, payload)) = self.client.decoder.next_frame() {
-                self.heard_ns = now_ns;
+                (self.heard_ns, self.silent_ns) = (now_ns, 0);
                 match (kind, &mut sink) {
                     (message::SAMPLE, Some(sink)) => {
                         wait_for_room(sink, &mut patience);
@@ -76,6 +97,29 @@ impl AgentSource {
                             // Nobody looks: then one less is told.
                             pair.map(|pair| self.pairs.push(pair).ok());
                         }
+                    }
+                    (message::HELLO, Some(sink)) => {
+                        let hello = Hello::read(payload).ok();
+                        let Some(hello) = hello.filter(|hello| self.nonce == Some(hello.nonce))
+                        else {
+                            continue;
+                        };
+                        self.nonce = None;
+                        if !hello.is_of_the_same_guest(&self.hello) {
+                            let why = "another guest answers where it was".to_owned();
+                            self.life = Life::Ended(why);
+                            return Ok(());
+                        }
+                        self.attached_anew += 1;
+                        self.intake.interrupted(now_ns, hello.timer_hz, sink);
+                        // Where the guest has begun anew, so has its clock: what it says next is the new one's.
+                        self.ping(now_ns);
+                        self.is_start_due = true;
+                    }
+                    (message::BUSY, _) if self.nonce.is_some() => {
+                        let why = "the agent took us for gone, and has another client now";
+                        self.life = Life::Ended(why.to_owned());
+                        return Ok(());
                     }
                     _ => {}
                 }
@@ -120,7 +164,7 @@ impl Pushed for AgentSource {
         let now_ns = monotonic_ns();
         self.intake.start(now_ns);
         self.heard_ns = now_ns;
-        self.client.say(message::START, &self.start);
+        self.is_start_due = !self.client.say(message::START, &self.start);
         self.is_sampling = true;
         Ok(())
     }
@@ -132,11 +176,19 @@ impl Pushed for AgentSource {
     fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.last_ping.1) >= PING_NS {
+            let before_ns = self.silent_ns;
+            let was_held_up = now_ns - self.last_ping.1 > AGENTS_PATIENCE_NS;
             self.ping(now_ns);
+            if was_held_up || self.silent_ns / ATTACH_ANEW_NS > before_ns / ATTACH_ANEW_NS {
+                self.nonce = self.client.say_attach();
+            }
         }
         self.client.flush();
+        if self.is_start_due && self.client.say(message::START, &self.start) {
+            self.is_start_due = false;
+        }
         self.take(Some(sink))?;
-        if self.life == Life::Alive && now_ns.saturating_sub(self.heard_ns) > SILENCE_NS {
+        if self.life == Life::Alive && self.silent_ns > SILENCE_NS {
             return Err(SourceError(format!(
                 "{} has said nothing for {} s, though it was asked: the guest hangs, or does not call the agent's \
                  serve() any more",
@@ -163,6 +215,8 @@ impl Pushed for AgentSource {
         let mut totals = self.intake.counts.totals();
         let damaged = self.client.decoder.damaged;
         totals.extend((damaged > 0).then(|| ("damaged_frames".into(), damaged)));
+        let anew = self.attached_anew;
+        totals.extend((anew > 0).then(|| ("attached_anew".into(), anew)));
         totals
     }
 }

@@ -4,6 +4,7 @@
 //! channel. Neither dom0's rights nor any of Xen's libraries is needed.
 
 mod rings;
+mod withdrawal;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rings::{CLIENT_LIVES, Refused, Rings};
 use std::fmt;
 use std::os::fd::AsFd;
+use withdrawal::Withdrawal;
 
 /// What an agent's address begins with.
 pub(super) const PREFIX: &str = "vchan:";
@@ -94,9 +96,7 @@ pub(super) struct Vchan {
     // Unmapped before the channel is closed: the kernel tells the server.
     rings: Rings<Box<SharedPages>>,
     channel: EventChannel,
-    store: Xenstore,
-    /// The server's key: while it is there, so is the server.
-    reference: u32,
+    withdrawal: Withdrawal,
     heard_ns: u64,
 }
 
@@ -133,11 +133,10 @@ impl Vchan {
             .map_err(|what| AgentError::Nonsense(name, what))?;
         channel.notify();
         Ok(Vchan {
+            withdrawal: Withdrawal::watch(&address, reference),
             address,
             rings,
             channel,
-            store,
-            reference,
             heard_ns: monotonic_ns(),
         })
     }
@@ -155,20 +154,16 @@ impl Vchan {
         if !self.rings.is_served() {
             return Err(format!("domain {domain} has closed its vchan"));
         }
+        if let Some(why) = self.withdrawal.found() {
+            return Err(why);
+        }
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.heard_ns) < QUIET_NS {
             return Ok(());
         }
         self.heard_ns = now_ns;
-        match self.store.read(&self.address.key("ring-ref")) {
-            Ok(value) if value.trim().parse() == Ok(self.reference) => Ok(()),
-            Err(XenstoreError::Refused { .. }) => Err(format!(
-                "domain {domain} was destroyed, or has withdrawn its vchan: xenstore has no {} any more",
-                self.address.key("ring-ref")
-            )),
-            Ok(_) => Err(format!("domain {domain} has made a new vchan")),
-            Err(error) => Err(error.to_string()),
-        }
+        self.withdrawal.ask();
+        Ok(())
     }
 }
 

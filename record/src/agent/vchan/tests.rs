@@ -276,3 +276,52 @@ fn addresses_are_a_domain_and_a_path() {
     }
     assert!(Address::parse(&long[..258]).is_ok());
 }
+
+#[test]
+fn whatever_a_server_writes_into_its_pages_our_end_goes_on_or_refuses() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut opened, mut moved, mut refused) = (0, 0, 0);
+    for _ in 0..3000 {
+        let mut server = FakeServer::new(random.u16(9..15), random.u16(9..15));
+        let Ok(mut client) = server.client() else {
+            refused += 1;
+            continue;
+        };
+        opened += 1;
+        let mut into = vec![0; random.usize(1..9000)];
+        for _ in 0..20 {
+            // Mostly positions that can be, so that rings fill and run empty.
+            let at = random.choice([LEFT, RIGHT].concat()).unwrap();
+            match random.u8(..4) {
+                0 => server.first.set_word(at, random.u32(..)),
+                1 => server.first.copy_in(random.usize(..64), &[random.u8(..)]),
+                _ => {
+                    let on = server.first.word(at).wrapping_add(random.u32(..2048));
+                    server.first.set_word(at, on);
+                }
+            }
+            let result = match random.u8(..4) {
+                0 => client.enter().map(|()| 0),
+                1 => client.receive(&mut into).map(|(count, _)| count),
+                2 => client.send(&into).map(|(count, _)| count),
+                _ => client.has_some().map(usize::from),
+            };
+            match result {
+                Ok(count) => {
+                    assert!(count <= into.len());
+                    moved += count;
+                }
+                Err(why) => {
+                    assert!(why.starts_with("it says that"), "{why}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        opened > 500 && moved > 100_000 && refused > 500,
+        "{opened}, {moved}, {refused}"
+    );
+}
