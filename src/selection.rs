@@ -89,11 +89,14 @@ pub struct Selecting {
     /// Which states count; may be repeated
     #[arg(long, value_name = "STATE", help_heading = "Which samples")]
     pub state: Vec<StateFlag>,
-    /// Only running samples, which is the default
+    /// Also samples of idle vCPUs, as ordinary code
     #[arg(long, conflicts_with = "state", help_heading = "Which samples")]
+    pub idle: bool,
+    /// Only running samples, which is the default
+    #[arg(long, conflicts_with_all = ["state", "idle"], help_heading = "Which samples")]
     pub on_cpu: bool,
     /// Where threads waited and for how long, instead of samples: of recordings made with --off-cpu
-    #[arg(long, conflicts_with = "on_cpu", help_heading = "Which samples")]
+    #[arg(long, conflicts_with_all = ["on_cpu", "idle"], help_heading = "Which samples")]
     pub off_cpu: bool,
     /// Only waits of at least this time, such as 1ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Which samples")]
@@ -226,6 +229,7 @@ impl Selecting {
         ];
         flags.extend(values.into_iter().flatten());
         let switches = [
+            ("--idle", self.idle),
             ("--off-cpu", self.off_cpu),
             ("--no-inlines", self.no_inlines),
             ("--by-thread", self.by_thread),
@@ -240,7 +244,7 @@ impl Selecting {
     /// What is to be counted; `None` for whatever there is.
     fn unit(&self) -> Option<Unit> {
         let time = self.off_cpu || self.min_wait.is_some() || self.max_wait.is_some();
-        match (time, self.on_cpu) {
+        match (time, self.on_cpu || self.idle) {
             (true, _) => Some(Unit::OffCpu),
             (false, true) => Some(Unit::Samples),
             (false, false) => None,
@@ -257,6 +261,10 @@ impl Selecting {
             StateFlag::Ready => vec![State::Ready],
             StateFlag::All => State::ALL.to_vec(),
         });
+        let with_idle: &[State] = match self.idle {
+            true => &[State::Running, State::Blocked],
+            false => &[],
+        };
         Options {
             filter: Filter {
                 from_ns: self.from,
@@ -266,7 +274,7 @@ impl Selecting {
                 process: self.process.clone(),
                 thread: self.thread.clone(),
                 unit: self.unit(),
-                states: states.collect(),
+                states: states.chain(with_idle.iter().copied()).collect(),
                 min_wait_ns: self.min_wait,
                 max_wait_ns: self.max_wait,
                 focus: self.focus.clone(),

@@ -10,6 +10,7 @@ use crate::images::library::Library;
 use crate::profile::advice::advice;
 use crate::recording::Recording;
 use crate::stacks::embedded::Embedded;
+use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
@@ -17,7 +18,7 @@ use redact::Redactor;
 use std::io::{self, Write};
 use uprof::cold::{End, EndReason};
 use uprof::image::ImagePart;
-use uprof::{Block, BlockType, Item, Payload, Writer};
+use uprof::{Block, BlockType, Item, Payload, Sample, Writer};
 
 /// The origin that embedded tables made here are marked with.
 pub(crate) const ORIGIN: &str = "bundle";
@@ -90,7 +91,8 @@ pub fn bundle(
     }
     let symbolizer = Symbolizer::new(recording, library, false);
     let unwinders = Unwinders::new(recording, &symbolizer, Options::default());
-    let stacks = needs::stacks(recording, &unwinders).map_err(damaged)?;
+    let idle = Idle::new(recording, &symbolizer);
+    let stacks = needs::stacks(recording, &unwinders, &idle).map_err(damaged)?;
     let stack_bytes = recording.metadata().sampling.stack_bytes;
     let advice = advice(&stacks.counts(&symbolizer, stack_bytes));
     let places = stacks.places;
@@ -105,15 +107,18 @@ pub fn bundle(
     let opened = uprof::StreamReader::open(recording.reader());
     let opened = opened.map_err(|error| damaged(error.to_string()))?;
     let mut writer = Writer::without_metadata(out, uuid)?;
-    let mut redactor = redact.then(|| Redactor::new(recording, &unwinders));
+    let mut redactor = redact.then(|| Redactor::new(recording, &unwinders, &idle));
     for item in opened {
         let Item::Block(block) = item? else {
             continue;
         };
         match (&mut redactor, kind(&block)) {
             (_, Kind::Made | Kind::Last) => {}
-            (None, Kind::Other) => writer.copy(&block)?,
-            (Some(redactor), Kind::Other) => redactor.write(&block, &mut writer)?,
+            (None, Kind::Samples) if Idle::may_tell(recording) => {
+                write_samples(&block, &idle, &mut writer)?;
+            }
+            (None, Kind::Other | Kind::Samples) => writer.copy(&block)?,
+            (Some(redactor), Kind::Other | Kind::Samples) => redactor.write(&block, &mut writer)?,
         }
     }
     let assumed = recording.assumed().iter().cloned();
@@ -155,6 +160,8 @@ enum Kind {
     Made,
     /// The end: written last.
     Last,
+    /// Samples.
+    Samples,
     /// Anything else.
     Other,
 }
@@ -162,12 +169,43 @@ enum Kind {
 fn kind(block: &Block<'_>) -> Kind {
     match block.known_type() {
         Some(BlockType::End) => Kind::Last,
+        Some(BlockType::Samples) => Kind::Samples,
         Some(BlockType::Image) => match block.payload() {
             Ok(Payload::Image(part)) if part.identity.origin == ORIGIN => Kind::Made,
             _ => Kind::Other,
         },
         _ => Kind::Other,
     }
+}
+
+/// Copies a block of samples; one with samples that are found to be idle by code that a bundle has no more is written
+/// anew, with their state.
+fn write_samples<W: Write>(
+    block: &Block<'_>,
+    idle: &Idle<'_, '_>,
+    writer: &mut Writer<W>,
+) -> io::Result<()> {
+    let samples = match block.payload().map_err(io::Error::other)? {
+        Payload::Samples(samples) if idle.changes(&samples).map_err(io::Error::other)? => samples,
+        _ => return writer.copy(block),
+    };
+    let (mut rows, mut chain) = (samples.rows(), Vec::new());
+    while let Some(row) = rows.next_row().map_err(io::Error::other)? {
+        chain.clear();
+        chain.extend(samples.chain(row.node));
+        writer.sample(&Sample {
+            time_ns: row.time_ns,
+            task: row.task,
+            state: idle.state(&samples, &row),
+            chain: &chain,
+            stop: row.stop,
+            details: row.details,
+            registers: row.registers,
+            stack: row.stack,
+            wait: row.wait,
+        })?;
+    }
+    writer.flush()
 }
 
 fn describe(embedded: &Embedded, parts: &[ImagePart]) -> BundledImage {

@@ -22,6 +22,9 @@ pub use tree::{Node, NodeId, ROOT, StackTree};
 
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
+use crate::stacks::idle::IdlePlaces;
+use std::collections::BTreeMap;
+use uprof::State;
 
 /// A gathered profile.
 #[derive(Debug, Default)]
@@ -38,8 +41,19 @@ pub struct Profile {
     pub calls: calls::Calls,
     /// The slowest of them, as many as were asked for.
     pub slowest: Vec<slowest::SlowCall>,
+    /// What each recording has beside them.
+    pub not_counted: Vec<NotCounted>,
     /// Warnings: images refused, blocks that can't be decoded.
     pub warnings: Vec<String>,
+}
+
+/// Samples of a recording that are not counted because of their state.
+#[derive(Debug, Default)]
+pub struct NotCounted {
+    /// Their numbers.
+    pub by_state: BTreeMap<State, u64>,
+    /// Where the guest idled, though its recorder was not told.
+    pub(crate) idle: IdlePlaces,
 }
 
 impl Profile {

@@ -6,6 +6,7 @@ mod runtimes;
 pub(crate) mod symbolizer;
 pub(crate) mod code;
 pub(crate) mod unwinders;
+pub(crate) mod idle;
 
 pub use code::Codes;
 pub use embedded::{Embedded, LineTable};

@@ -76,7 +76,7 @@ fn a_page_holds_tables_pictures_and_what_they_rest_on() {
         "<dt>rate requested</dt><dd><bdi>1000 Hz per vCPU or thread</bdi></dd>",
         "<h2>What the numbers rest on</h2>",
         "<li>7 samples in 0.0 s",
-        "<li>not counted: 1 blocked",
+        "<li>not counted: 1 idle (12.5% of the samples; --idle counts them too)",
         "<td class=\"number\">3</td><td class=\"number\">42.9%</td>",
         "<bdi>worker-8</bdi></td><td class=\"number\">8</td><td class=\"number\">4</td>",
     ] {
@@ -114,7 +114,7 @@ fn what_was_not_running_goes_along_for_the_time_line() {
     let options = Options::default();
     let profile = gather(&[&recording], &library, &options, &|_, _| {}, each);
     let without = written(&recording, &profile, &tally);
-    tally.add_idle(std::slice::from_ref(&recording));
+    tally.add_idle(std::slice::from_ref(&recording), &profile);
     let with = written(&recording, &profile, &tally);
     assert_ne!(samples(&with), samples(&without));
     // Nothing else of the page counts it.

@@ -250,7 +250,7 @@ fn text_views_show_what_they_rest_on() {
     println!("{text}");
     for part in [
         "7 samples in 0.0 s",
-        "not counted: 1 blocked",
+        "not counted: 1 idle (12.5% of the samples; --idle counts them too)",
         "42.9%",
         "copy  [kernel]",
         "2017-07-11 09:12:44 UTC",

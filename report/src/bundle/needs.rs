@@ -9,6 +9,7 @@ use crate::recording::account::{is_cut, is_shallow};
 use crate::recording::spaces::{ModuleId, Place, is_kernel_address};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
+use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::stacks::unwinders::{UnwindState, Unwinders};
 use crate::work;
@@ -52,11 +53,12 @@ impl Stacks {
 }
 
 /// Unwinds all samples.
-pub(super) fn stacks(
+pub(super) fn stacks<'s>(
     recording: &Recording,
-    unwinders: &Unwinders<'_, '_>,
+    unwinders: &Unwinders<'_, 's>,
+    idle: &Idle<'_, 's>,
 ) -> Result<Stacks, String> {
-    let of_block = |place: &SampleBlockPlace| stacks_of_block(recording, unwinders, place);
+    let of_block = |place: &SampleBlockPlace| stacks_of_block(recording, unwinders, idle, place);
     let blocks = recording.blocks().par_iter().map(of_block);
     blocks.try_reduce(Stacks::default, |mut all, mut more| {
         all.places.append(&mut more.places);
@@ -68,9 +70,10 @@ pub(super) fn stacks(
     })
 }
 
-fn stacks_of_block(
+fn stacks_of_block<'s>(
     recording: &Recording,
-    unwinders: &Unwinders<'_, '_>,
+    unwinders: &Unwinders<'_, 's>,
+    idle: &Idle<'_, 's>,
     place: &SampleBlockPlace,
 ) -> Result<Stacks, String> {
     let block = recording.samples(place)?;
@@ -87,7 +90,7 @@ fn stacks_of_block(
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, unwinders.view(&row), &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
-        let counts = row.state == State::Running || row.wait.is_some();
+        let counts = row.wait.is_some() || idle.state(&block, &row) == State::Running;
         if let Some(first) = whole.first().filter(|_| counts) {
             let place = spaces.place(space, row.time_ns, first.address);
             *stacks.innermost.entry(place).or_default() += 1;

@@ -4,6 +4,7 @@
 
 use crate::recording::{Recording, first_word, last_part};
 use crate::stacks::embedded::{Embedded, LineTable};
+use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -49,6 +50,7 @@ const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
 /// Writes blocks without what may be private.
 pub(super) struct Redactor<'a> {
     unwinders: &'a Unwinders<'a, 'a>,
+    idle: &'a Idle<'a, 'a>,
     held: UnwindState,
     /// New paths by old ones.
     names: HashMap<String, String>,
@@ -60,7 +62,11 @@ pub(super) struct Redactor<'a> {
 }
 
 impl<'a> Redactor<'a> {
-    pub(super) fn new(recording: &Recording, unwinders: &'a Unwinders<'a, 'a>) -> Redactor<'a> {
+    pub(super) fn new(
+        recording: &Recording,
+        unwinders: &'a Unwinders<'a, 'a>,
+        idle: &'a Idle<'a, 'a>,
+    ) -> Redactor<'a> {
         let mut names = HashMap::new();
         let mut taken = HashSet::new();
         for module in recording.spaces().modules() {
@@ -76,6 +82,7 @@ impl<'a> Redactor<'a> {
         }
         Redactor {
             unwinders,
+            idle,
             held: UnwindState::new(),
             names,
             target: recording.metadata().target.clone(),
@@ -154,7 +161,7 @@ impl<'a> Redactor<'a> {
             writer.sample(&Sample {
                 time_ns: row.time_ns,
                 task: row.task,
-                state: row.state,
+                state: self.idle.state(block, &row),
                 chain: if unwound.is_some() { &frames } else { &chain },
                 stop: unwound.unwrap_or(row.stop),
                 details: kept(row.details),

@@ -56,8 +56,10 @@ pub fn write(
     let all = recordings.concat();
     if options.chosen.is_empty() && diff.series.unit == Unit::Samples {
         let counted = samples.payload.states();
-        for (number, one) in all.iter().enumerate() {
-            samples.payload.add_idle(number, one, &counted);
+        let left_out = all.iter().zip(&diff.series.not_counted);
+        for (number, (one, left_out)) in left_out.enumerate() {
+            let payload = &mut samples.payload;
+            payload.add_idle(number, one, &counted, &left_out.idle);
         }
     }
     let joined = &diff.series.joined;

@@ -5,9 +5,9 @@ use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
 use super::turns;
 use crate::images::library::Library;
-use crate::profile::Profile;
 use crate::profile::gather::{self, By, Each, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
+use crate::profile::{NotCounted, Profile};
 use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::unit::{Unit, Weight};
@@ -108,6 +108,8 @@ pub struct Series {
     pub stacks: Vec<Vec<usize>>,
     /// Counts of A and of B.
     pub sides: [Side; 2],
+    /// What the recordings of both sides have beside what is compared.
+    pub not_counted: Vec<NotCounted>,
     /// Whether recordings were made alternately: one of A, one of B, and so on.
     pub in_turns: bool,
 }
@@ -147,9 +149,15 @@ pub(super) fn gather(
         by_recording: false,
         ..options.gather.clone()
     };
-    let profile = gather::gather(&all, library, &how, progress, Some(&mut take));
+    let mut profile = gather::gather(&all, library, &how, progress, Some(&mut take));
     let unit = profile.unit();
-    let account = |side, first| account_of(side, unit, (&cells, &rows), first);
+    let not_counted = std::mem::take(&mut profile.not_counted);
+    let account = |side, first| {
+        let mut account = account_of(side, unit, (&cells, &rows), first);
+        let left_out = not_counted.iter().skip(first).take(side.len());
+        left_out.for_each(|left_out| account.add_states(&left_out.by_state));
+        account
+    };
     let accounts = [account(a, 0), account(b, a.len())];
     let images = [a, b].map(images);
     let mut series = Series {
@@ -160,6 +168,7 @@ pub(super) fn gather(
     let sizes = [a.len(), b.len()];
     let least_share = options.least_share;
     build(&mut series, &profile, &cells, sizes, least_share, &images);
+    series.not_counted = not_counted;
     series.in_turns = turns::in_turns(a, b);
     (series, accounts, profile.warnings)
 }

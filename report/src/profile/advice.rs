@@ -102,8 +102,8 @@ fn idle(counts: &Counts) -> Option<String> {
     exceeds(*own, counts.counted, 90).then(|| {
         let share = share(*own, counts.counted);
         format!(
-            "{share} of the samples are in {name} alone: if the guest idles there, --ignore leaves it out, and under \
-             load a recording shows more"
+            "{share} of the samples are in {name} alone: if the guest polls there, waiting for work, --ignore leaves \
+             it out, and under load a recording shows more"
         )
     })
 }

@@ -7,7 +7,7 @@ mod block;
 mod naming;
 mod spans;
 
-use super::Profile;
+use super::{NotCounted, Profile};
 
 use crate::images::library::Library;
 use crate::profile::advice::{Counts, advice};
@@ -19,12 +19,14 @@ use crate::recording::Recording;
 use crate::recording::account::Account;
 use crate::recording::processes::{Processes, task_name};
 use crate::recording::unit::{Unit, Weight};
+use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::work;
 use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use uprof::cold::TargetKind;
 use uprof::{Span, State, Stop, Task, WordMap};
 
@@ -181,6 +183,8 @@ fn gather_unit(
     for (number, recording) in recordings.iter().enumerate() {
         let symbolizer = Symbolizer::new(recording, library, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
+        let idle = Idle::new(recording, &symbolizer);
+        let before = profile.account.by_state.clone();
         let mut gathering = Gathering {
             recording,
             number,
@@ -204,7 +208,7 @@ fn gather_unit(
             let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
                 .map(|place| {
-                    BlockStacks::read(recording, &unwinders, place, &options.filter, merge)
+                    BlockStacks::read(recording, &unwinders, &idle, place, &options.filter, merge)
                 })
                 .collect();
             gathering.naming.add(&mut stacks, &mut profile.labels);
@@ -218,6 +222,10 @@ fn gather_unit(
             progress(done, total);
         }
         flags = gathering.flags;
+        profile.not_counted.push(NotCounted {
+            by_state: since(&before, &profile.account.by_state),
+            idle: idle.into_places(),
+        });
         profile.warnings.extend(symbolizer.warnings());
         explains_unnamed |= symbolizer.explains_unnamed();
         profile.account.forced += symbolizer.forced();
@@ -232,6 +240,15 @@ fn gather_unit(
     };
     profile.warnings.extend(advice(&counts));
     profile
+}
+
+/// What was added to counts since `before`.
+fn since(before: &BTreeMap<State, u64>, now: &BTreeMap<State, u64>) -> BTreeMap<State, u64> {
+    let added = |(state, count): (&State, &u64)| {
+        let count = count - before.get(state).unwrap_or(&0);
+        (count > 0).then_some((*state, count))
+    };
+    now.iter().filter_map(added).collect()
 }
 
 /// Which regular expressions match a label.

@@ -95,6 +95,7 @@ impl Reduced {
             account: std::mem::take(&mut profile.account),
             calls: std::mem::take(&mut profile.calls),
             slowest: std::mem::take(&mut profile.slowest),
+            not_counted: std::mem::take(&mut profile.not_counted),
             warnings: std::mem::take(&mut profile.warnings),
         }
     }

@@ -158,6 +158,11 @@ impl Account {
         add_map(&mut self.lost, &other.lost);
     }
 
+    /// Adds counts of samples that are left out because of their state.
+    pub(crate) fn add_states(&mut self, left_out: &BTreeMap<State, u64>) {
+        add_map(&mut self.by_state, left_out);
+    }
+
     /// Adds what is wrong with calls that are shown beside these samples.
     pub(crate) fn add_beside(&mut self, calls: &Account) {
         self.other_units.remove(&Unit::Calls);
@@ -194,14 +199,16 @@ impl Account {
                  waited, or ran, from before it to its end"
             ));
         }
-        let blocked: u64 = self.by_state.values().sum();
-        if blocked > 0 {
-            let parts = self
-                .by_state
-                .iter()
-                .map(|(state, n)| format!("{n} {}", state.name()));
-            let parts: Vec<String> = parts.collect();
-            lines.push(format!("not counted: {} (see --state)", parts.join(", ")));
+        lines.extend(self.idle_line());
+        let others = self
+            .by_state
+            .iter()
+            .filter(|(state, _)| !self.is_idle(**state));
+        let others: Vec<String> = others
+            .map(|(state, n)| format!("{n} {}", state.name()))
+            .collect();
+        if !others.is_empty() {
+            lines.push(format!("not counted: {} (see --state)", others.join(", ")));
         }
         if self.outside + self.unfocused > 0 {
             let filtered = self.outside + self.unfocused;
@@ -272,6 +279,23 @@ impl Account {
             lines.push("the recording has no end: its last second may be missing".to_owned());
         }
         lines
+    }
+
+    /// Whether what is left out in this state are samples of idle vCPUs.
+    fn is_idle(&self, state: State) -> bool {
+        state == State::Blocked && self.unit == Unit::Samples
+    }
+
+    /// How many samples are left out because nothing ran.
+    fn idle_line(&self) -> Option<String> {
+        let left_out = |(state, count): (&State, &u64)| self.is_idle(*state).then_some(*count);
+        let idle: u64 = self.by_state.iter().filter_map(left_out).sum();
+        let all = self.by_state.values().sum::<u64>() + self.counted;
+        let line = || {
+            let share = share(idle, all);
+            format!("not counted: {idle} idle ({share} of the samples; --idle counts them too)")
+        };
+        (idle > 0).then(line)
     }
 
     /// The same in one line for a picture, of at most `letters_max`; what doesn't fit is counted.

@@ -49,7 +49,7 @@ impl Drawn for Tally {
     fn write(&mut self, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         // Where flags choose, what they leave out is not shown.
         if shown.form.chosen.is_empty() && shown.profile.unit() == Unit::Samples {
-            self.add_idle(shown.recordings);
+            self.add_idle(shown.recordings, shown.profile);
         }
         if let Some(code) = code_of(shown) {
             self.payload.renumber(|node| code.reduced.node(node));

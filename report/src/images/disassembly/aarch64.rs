@@ -12,6 +12,14 @@ pub(super) fn length_bytes(code: &[u8]) -> usize {
     code.len().min(WORD_BYTES)
 }
 
+/// `wfi`, by Arm's manual ("WFI").
+const WFI: u32 = 0xd503_207f;
+
+pub(super) fn ends_idle(code: &[u8]) -> bool {
+    let words = code.len().is_multiple_of(WORD_BYTES);
+    words && code.last_chunk() == Some(&WFI.to_le_bytes())
+}
+
 pub(super) fn instruction(address: u64, code: &[u8]) -> Instruction {
     let bad = Instruction::bad(length_bytes(code).max(1));
     let Some(bytes) = code.first_chunk::<WORD_BYTES>() else {

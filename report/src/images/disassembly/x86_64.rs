@@ -1,7 +1,11 @@
 //! x86-64 by iced-x86, formatted as the GNU tools do it.
 
 use super::Instruction;
-use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, OpKind};
+use crate::work;
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Mnemonic, OpKind};
+
+/// How `hlt` and `mwait` end. What has been decoded first is seldom worth it.
+const IDLE_ENDS: [&[u8]; 2] = [&[0xf4], &[0x0f, 0x01, 0xc9]];
 
 /// Decodes the first instruction; `None` if there is none.
 fn decode(address: u64, code: &[u8]) -> Option<iced_x86::Instruction> {
@@ -13,6 +17,23 @@ fn decode(address: u64, code: &[u8]) -> Option<iced_x86::Instruction> {
 /// The length of the first instruction (bytes). As in objdump, an invalid instruction has one byte.
 pub(super) fn length_bytes(code: &[u8]) -> usize {
     decode(0, code).map_or(1, |decoded| decoded.len())
+}
+
+pub(super) fn ends_idle(code: &[u8]) -> bool {
+    if !IDLE_ENDS.iter().any(|end| code.ends_with(end)) {
+        return false;
+    }
+    work::take(code.len() as u64);
+    let mut last = iced_x86::Instruction::default();
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        decoder.decode_out(&mut last);
+        if last.is_invalid() {
+            // Where code goes on behind bytes that are none, is not known.
+            return false;
+        }
+    }
+    matches!(last.mnemonic(), Mnemonic::Hlt | Mnemonic::Mwait)
 }
 
 pub(super) fn instruction(address: u64, code: &[u8]) -> Instruction {

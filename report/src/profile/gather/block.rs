@@ -7,6 +7,7 @@ use crate::recording::account::{Account, is_shallow};
 use crate::recording::spaces::Place;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
+use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
 use uprof::due::is_late;
@@ -67,6 +68,7 @@ struct BlockReader<'a, 's> {
     /// For each view, the local node of each node of the block.
     known: WordMap<View, Vec<Option<u32>>>,
     unwinders: &'a Unwinders<'a, 's>,
+    idle: &'a Idle<'a, 's>,
     held: UnwindState,
     /// Frames of the current sample: as recorded, and as unwound.
     chain: Vec<Frame>,
@@ -82,9 +84,10 @@ struct BlockReader<'a, 's> {
 impl BlockStacks {
     /// Reads the block at `place`. What can't be decoded is counted, never an error. `merge`: a sample's time and
     /// task need not be kept.
-    pub(crate) fn read(
+    pub(crate) fn read<'s>(
         recording: &Recording,
-        unwinders: &Unwinders<'_, '_>,
+        unwinders: &Unwinders<'_, 's>,
+        idle: &Idle<'_, 's>,
         place: &SampleBlockPlace,
         filter: &Filter,
         merge: bool,
@@ -112,6 +115,7 @@ impl BlockStacks {
             places: WordMap::default(),
             known: WordMap::default(),
             unwinders,
+            idle,
             held: UnwindState::new(),
             chain: Vec::new(),
             frames: Vec::new(),
@@ -129,7 +133,10 @@ impl BlockReader<'_, '_> {
         let mut rows = self.block.rows();
         loop {
             match rows.next_row() {
-                Ok(Some(row)) => self.take(&row, filter),
+                Ok(Some(mut row)) => {
+                    row.state = self.idle.state(self.block, &row);
+                    self.take(&row, filter);
+                }
                 Ok(None) => return,
                 Err(fault) => {
                     let read = self.stacks.account.read;

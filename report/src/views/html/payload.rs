@@ -26,6 +26,7 @@ use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
+use crate::stacks::idle::IdlePlaces;
 use columns::Columns;
 use preorder::Preorder;
 use serde_json::{Map, Value, json};
@@ -136,6 +137,7 @@ impl Payload {
         number: usize,
         recording: &Recording,
         counted: &BTreeSet<State>,
+        idle: &IdlePlaces,
     ) {
         for place in recording.blocks() {
             // What can't be decoded is told by the account.
@@ -143,7 +145,8 @@ impl Payload {
                 continue;
             };
             let mut rows = block.rows();
-            while let Ok(Some(row)) = rows.next_row() {
+            while let Ok(Some(mut row)) = rows.next_row() {
+                row.state = idle.state(recording, &block, &row);
                 if row.wait.is_some() || counted.contains(&row.state) {
                     continue;
                 }

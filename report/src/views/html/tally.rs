@@ -4,6 +4,7 @@ use super::Page;
 use super::code::Code;
 use super::payload::Payload;
 use super::shell::text;
+use crate::profile::Profile;
 use crate::profile::gather::{Sampled, names};
 use crate::recording::Recording;
 use crate::recording::account::share;
@@ -36,10 +37,12 @@ impl Tally {
     }
 
     /// Takes, of all recordings, what was seen of vCPUs and threads that were not running: the time line shows it.
-    pub fn add_idle(&mut self, recordings: &[Recording]) {
+    pub fn add_idle(&mut self, recordings: &[Recording], profile: &Profile) {
         let counted = self.payload.states();
-        for (number, recording) in recordings.iter().enumerate() {
-            self.payload.add_idle(number, recording, &counted);
+        let left_out = recordings.iter().zip(&profile.not_counted);
+        for (number, (recording, left_out)) in left_out.enumerate() {
+            self.payload
+                .add_idle(number, recording, &counted, &left_out.idle);
         }
     }
 }
