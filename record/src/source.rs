@@ -213,6 +213,13 @@ pub trait StopWorld: Send {
         None
     }
 
+    /// The address at which `vcpu` sees the page tables of the kernel's half, where it has tables of its own (AArch64);
+    /// `None` if they are not mapped, or if page tables aren't read. Searches them: not while the guest is frozen.
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let _ = vcpu;
+        None
+    }
+
     /// Whether [`StopWorld::read`] also reads memory of a running guest, with the vCPUs of the last freeze.
     fn reads_running(&self) -> bool {
         false

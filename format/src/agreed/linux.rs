@@ -12,7 +12,7 @@ mod kallsyms;
 pub mod orc;
 
 pub use btf::Btf;
-pub use find::{find, likely};
+pub use find::{find, find_bytes, likely};
 pub use kallsyms::{Function, Kallsyms};
 pub use orc::Orc;
 
@@ -44,6 +44,8 @@ pub struct Kernel {
     pub orc: Option<Orc>,
     /// Its code, with some data between its parts.
     pub text: Range<u64>,
+    /// Where its symbols are, in its read-only data.
+    pub symbols: u64,
     /// Addresses of other things in it.
     pub marks: Marks,
 }
@@ -105,6 +107,7 @@ impl Kernel {
             kallsyms,
             orc,
             text: start..end,
+            symbols: digits,
             marks: Marks {
                 banner,
                 notes: range(notes, notes_end),

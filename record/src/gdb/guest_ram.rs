@@ -13,4 +13,9 @@ pub trait GuestRam: Send {
 
     /// Place in the guest's memory of `address`, as the vCPU at `place` sees it.
     fn frame_of(&mut self, place: usize, address: u64) -> Option<FrameAddress>;
+
+    /// Where the vCPU at `place` sees the page tables of the kernel's half; see [`Paging::own_address`].
+    ///
+    /// [`Paging::own_address`]: crate::guest::page_tables::Paging::own_address
+    fn kernel_tables(&mut self, place: usize) -> Option<u64>;
 }

@@ -395,6 +395,10 @@ impl StopWorld for GdbSource {
         ram.frame_of(vcpu.handle as usize, address)?.physical()
     }
 
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        self.ram.as_mut()?.kernel_tables(vcpu.handle as usize)
+    }
+
     fn reads_running(&self) -> bool {
         self.ram.is_some()
     }

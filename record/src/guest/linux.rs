@@ -4,6 +4,8 @@
 //! walked by the kernel's own unwind rules, the names of its functions as parts of an image (format-spec.md, section
 //! 7), and which process has which page tables. The guest is not trusted: tables that don't agree are not a kernel.
 
+mod marks;
+mod memory;
 pub mod orc;
 mod processes;
 
@@ -12,34 +14,21 @@ use crate::elf::build_id;
 use crate::guest::page_tables::Roots;
 use crate::plan::LEAF_STACK_BYTES;
 use crate::slot::Slot;
-use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{SourceError, StopWorld};
 use crate::sys::clock::monotonic_ns;
+use memory::{GuestKernel, IMAGES};
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
-use uprof::linux::{KERNEL_HALF, KERNEL_PATH, Kernel, KernelMemory, find, likely};
+use uprof::linux::{KERNEL_HALF, KERNEL_PATH, Kernel, KernelMemory};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
-/// A kernel for x86-64 is in this GiB, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
-const IMAGES: u64 = 0xffff_ffff_8000_0000;
-const IMAGES_BYTES: u64 = 1 << 30;
-const SLOT_BYTES: u64 = 2 << 20;
-/// Bytes searched for symbols: code and read-only data are first in an image.
-const MOST_SEARCHED_BYTES: u64 = 64 << 20;
-/// The first search begins this far before a possible table of symbol addresses, which may follow the names.
-const BEFORE_TABLE: u64 = 256 << 10;
-const MOST_LIKELY_BYTES: u64 = 4 << 20;
-/// Most bytes read of a guest, and most time spent on it.
-const MOST_READ_BYTES: u64 = 128 << 20;
-const MOST_TIME_NS: u64 = 10_000_000_000;
 /// Attempts to find a kernel: the page tables of a running process may be gone when they are read.
 const ATTEMPTS: u32 = 8;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
 /// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation).
 const KERNEL_ATTEMPTS: u32 = 300;
-/// How often page tables may disappear while they are used.
-const MOST_ROOTS: u32 = 100;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -64,6 +53,7 @@ pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
 
 /// The kernel of a guest, and which of its functions are recorded.
 pub struct Linux {
+    arch: Arch,
     kernel: Kernel,
     build_id: Vec<u8>,
     facts: KernelFacts,
@@ -110,20 +100,11 @@ pub enum NotRead {
 #[cold]
 pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
     // Reading 10 MiB through a stub takes too long.
-    if source.facts().target.arch != Arch::X86_64 || !source.reads_running() {
+    if !source.reads_running() {
         return Ok(None);
     }
     let start_ns = monotonic_ns();
-    let mut memory = Guest {
-        source,
-        vcpu: None,
-        vcpus: Vcpus::new(),
-        anchor: None,
-        roots: 0,
-        read_bytes: 0,
-        end_ns: start_ns + MOST_TIME_NS,
-        failed: None,
-    };
+    let mut memory = GuestKernel::of(source, start_ns);
     let mut why = None;
     let mut attempts = 0;
     while attempts < ATTEMPTS || (attempts < KERNEL_ATTEMPTS && memory.is_hidden()) {
@@ -151,7 +132,8 @@ pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
 }
 
 impl Linux {
-    fn of(kernel: Kernel, memory: &mut Guest<'_>) -> Linux {
+    fn of(mut kernel: Kernel, memory: &mut GuestKernel<'_>) -> Linux {
+        marks::complete(memory, &mut kernel);
         let mut text = [0; 256];
         let read = kernel
             .marks
@@ -177,6 +159,7 @@ impl Linux {
                 read_bytes: 0,
                 took_ns: 0,
             },
+            arch: memory.arch,
             kernel,
             only_walks: false,
             most_frames: 0,
@@ -188,7 +171,7 @@ impl Linux {
     }
 
     /// Finds the page tables of the current processes.
-    fn find_processes(&mut self, memory: &mut Guest<'_>) {
+    fn find_processes(&mut self, memory: &mut GuestKernel<'_>) {
         let Some(places) = Places::find(memory, &self.kernel.marks) else {
             return;
         };
@@ -202,8 +185,11 @@ impl Linux {
 
     /// The process whose page tables begin at `root`, by number and name.
     pub fn process_of(&self, root: u64) -> Option<(u32, &str)> {
-        // With page-table isolation a process has two adjacent roots; its own code runs under the second.
-        let of_kernel = root & !Roots::SECOND;
+        let of_kernel = match self.arch {
+            // With page-table isolation a process has two adjacent roots; its own code runs under the second.
+            Arch::X86_64 => root & !Roots::SECOND,
+            Arch::Aarch64 => root,
+        };
         let process = self.processes.get(&root).or(self.processes.get(&of_kernel));
         process.map(|process| (process.pid, process.name.as_str()))
     }
@@ -256,7 +242,7 @@ impl Linux {
     /// The sample in `slot`, with a chain by the kernel's own rules if the vCPU was in the kernel.
     pub fn sample<'a>(&'a mut self, slot: &'a Slot) -> Sample<'a> {
         let mut sample = slot.sample();
-        let (ip, _, _) = Arch::X86_64.special_registers();
+        let (ip, _, _) = self.arch.special_registers();
         let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
         // A followed guest may come back with another kernel, or at another address.
         let is_ours = is_kernel && slot.task.space == 0;
@@ -306,7 +292,7 @@ impl Linux {
         let mut part = ImagePart::new(ImageIdentity {
             path: KERNEL_PATH.into(),
             build_id: self.build_id.clone(),
-            arch: Arch::X86_64,
+            arch: self.arch,
             load_bias: 0,
             origin: "kallsyms of the guest".into(),
         });
@@ -320,151 +306,6 @@ impl Linux {
         Some(part)
     }
 }
-
-/// A guest's kernel memory, read as one of its vCPUs sees it.
-struct Guest<'a> {
-    source: &'a mut dyn StopWorld,
-    vcpus: Vcpus,
-    vcpu: Option<Vcpu>,
-    /// An address that is mapped as long as the page tables exist.
-    anchor: Option<u64>,
-    roots: u32,
-    read_bytes: u64,
-    end_ns: u64,
-    /// The guest's failure, after which it is not accessed any more.
-    failed: Option<SourceError>,
-}
-
-impl Guest<'_> {
-    fn is_over(&self) -> bool {
-        self.failed.is_some() || self.read_bytes > MOST_READ_BYTES || monotonic_ns() > self.end_ns
-    }
-
-    /// Freezes the guest for a moment and selects a vCPU, by whose page tables memory is read; one in the kernel is
-    /// preferred. Returns whether there is one.
-    fn choose(&mut self) -> bool {
-        self.vcpus.clear();
-        if self.failed.is_some() {
-            return false;
-        }
-        let frozen = Frozen::freeze(&mut *self.source, &mut self.vcpus);
-        if let Err(error) = frozen.and_then(Frozen::resume) {
-            self.failed = Some(error);
-            return false;
-        }
-        let alive = self.vcpus.all().iter();
-        let alive = alive.filter(|vcpu| vcpu.registers.mask() != 0);
-        let in_kernel = alive.clone().find(|vcpu| is_in_kernel(vcpu));
-        self.vcpu = in_kernel.or(alive.clone().next()).copied();
-        self.vcpu.is_some()
-    }
-
-    /// Reads memory by the page tables of the selected vCPU. If they are gone because their process ended, selects
-    /// another.
-    fn read_piece(&mut self, address: u64, into: &mut [u8]) -> usize {
-        loop {
-            let Some(vcpu) = self.vcpu else {
-                return 0;
-            };
-            let got = self.source.read(&vcpu, address, into);
-            self.read_bytes += got as u64;
-            if got == into.len() {
-                return got;
-            }
-            let is_there = |anchor| self.source.read(&vcpu, anchor, &mut [0; 8]) == 8;
-            if self.anchor.is_none_or(is_there) || self.roots == MOST_ROOTS || self.is_over() {
-                return got;
-            }
-            self.roots += 1;
-            if !self.choose() {
-                return got;
-            }
-        }
-    }
-
-    /// The physical address of a kernel address.
-    fn physical(&mut self, address: u64) -> Option<u64> {
-        let vcpu = self.vcpu?;
-        self.source.physical(&vcpu, address)
-    }
-
-    /// Whether the vCPU is in a process whose page tables may map only a part of the kernel.
-    fn is_hidden(&self) -> bool {
-        self.anchor.is_some() && !self.is_in_kernel()
-    }
-
-    fn is_in_kernel(&self) -> bool {
-        self.vcpu.as_ref().is_some_and(is_in_kernel)
-    }
-
-    /// Attempts to find a kernel, with `only_in_kernel` only if a vCPU is in it; `why` is set to what is wrong with
-    /// the last candidate.
-    fn find_kernel(
-        &mut self,
-        only_in_kernel: bool,
-        why: &mut Option<&'static str>,
-    ) -> Option<Kernel> {
-        let anchor = self.anchor.take();
-        if !self.choose() {
-            return None;
-        }
-        if only_in_kernel && !self.is_in_kernel() {
-            self.anchor = anchor;
-            return None;
-        }
-        let start = self.first_slot()?;
-        self.anchor = Some(start);
-        let mut kernel = None;
-        let mut take = |memory: &mut dyn KernelMemory, digits: u64| {
-            let read = Kernel::read(memory, digits);
-            *why = read.as_ref().err().copied().or(*why);
-            kernel = read.ok();
-            kernel.is_some()
-        };
-        let likely = likely(self, start, MOST_SEARCHED_BYTES);
-        let mut likely = likely
-            .iter()
-            .map(|at| at.saturating_sub(BEFORE_TABLE).max(start));
-        let is_found = likely.any(|at| find(self, at, MOST_LIKELY_BYTES, &mut take));
-        if !is_found {
-            find(self, start, MOST_SEARCHED_BYTES, &mut take);
-        }
-        kernel
-    }
-
-    /// The lowest mapped address at which a kernel may be.
-    fn first_slot(&mut self) -> Option<u64> {
-        let slots = (0..IMAGES_BYTES / SLOT_BYTES).map(|slot| IMAGES + slot * SLOT_BYTES);
-        slots
-            .into_iter()
-            .find(|&slot| self.read(slot, &mut [0; 8]) == 8)
-    }
-}
-
-fn is_in_kernel(vcpu: &Vcpu) -> bool {
-    let (ip, _, _) = Arch::X86_64.special_registers();
-    vcpu.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF)
-}
-
-impl KernelMemory for Guest<'_> {
-    fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
-        let mut done = 0;
-        for piece in into.chunks_mut(PIECE_BYTES) {
-            if self.is_over() {
-                break;
-            }
-            let got = self.read_piece(address.wrapping_add(done as u64), piece);
-            done += got;
-            if got < piece.len() {
-                break;
-            }
-        }
-        done
-    }
-}
-
-/// Bytes read between checks of the clock.
-const PIECE_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,8 @@
 //! machine frames of a Xen PV guest, guest frames of any other. Sources: Intel SDM volume 3, chapter 4 ("Paging");
 //! Arm Architecture Reference Manual, chapter D8 ("The AArch64 Virtual Memory System Architecture").
 
+mod search;
+
 use uprof::Arch;
 
 /// Words of the guest's memory by frame.
@@ -270,6 +272,21 @@ impl Half {
             disabled: tcr >> (shift + 7) & 1 != 0,
         }
     }
+
+    /// Bits of an address inside a page, and the number of levels: one to four.
+    fn levels(&self) -> Result<(u32, u32), Unmapped> {
+        if self.disabled {
+            return Err(Unmapped::NotPresent);
+        }
+        let granule_bits = self.granule_bits.ok_or(Unmapped::Mode)?;
+        // Except with 64 KiB granules, 52-bit addresses have another layout.
+        let most_bits = if granule_bits == 16 { 52 } else { 48 };
+        if !(25..=most_bits).contains(&self.input_bits) {
+            return Err(Unmapped::Mode);
+        }
+        let levels = (self.input_bits - granule_bits).div_ceil(granule_bits - 3);
+        Ok((granule_bits, levels))
+    }
 }
 
 fn translate_aarch64(
@@ -280,15 +297,7 @@ fn translate_aarch64(
 ) -> Result<FrameAddress, Unmapped> {
     let upper = address >> 55 & 1 != 0;
     let half = Half::of(tcr, upper);
-    if half.disabled {
-        return Err(Unmapped::NotPresent);
-    }
-    let granule_bits = half.granule_bits.ok_or(Unmapped::Mode)?;
-    // One to four levels. Except with 64 KiB granules, 52-bit addresses have another layout.
-    let most_bits = if granule_bits == 16 { 52 } else { 48 };
-    if !(25..=most_bits).contains(&half.input_bits) {
-        return Err(Unmapped::Mode);
-    }
+    let (granule_bits, levels) = half.levels()?;
     let address_bits = if half.top_byte_ignored { 56 } else { 64 };
     let top = address << (64 - address_bits) >> (64 - address_bits) >> half.input_bits;
     let all_ones = u64::MAX >> (64 - address_bits) >> half.input_bits;
@@ -297,7 +306,6 @@ fn translate_aarch64(
     }
     let input = address & (u64::MAX >> (64 - half.input_bits));
     let level_bits = granule_bits - 3;
-    let levels = (half.input_bits - granule_bits).div_ceil(level_bits);
     // The top table may be smaller than a page and begin inside one.
     let root = ttbr[usize::from(upper)] & 0x0000_ffff_ffff_fffe;
     let mut table = root;
@@ -312,21 +320,33 @@ fn translate_aarch64(
         let entry = memory
             .table_word(word >> 12, (word & 0xfff) as usize / 8)
             .ok_or(Unmapped::TableOutside)?;
-        if entry & PRESENT == 0 {
-            return Err(Unmapped::NotPresent);
-        }
-        let is_table = entry & ARM_TABLE_OR_PAGE != 0;
-        match (level, is_table) {
-            (0, true) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
-            (1, false) => return Ok(inside_block(entry & ARM_ADDRESS, input, shift)),
-            (2, false) if granule_bits == 12 => {
-                return Ok(inside_block(entry & ARM_ADDRESS, input, shift));
-            }
-            (_, true) => table = entry & ARM_ADDRESS & !((1 << granule_bits) - 1),
-            (_, false) => return Err(Unmapped::NotPresent), // reserved encodings fault
+        match Descriptor::of(entry, level, granule_bits)? {
+            Descriptor::Memory(base) => return Ok(inside_block(base, input, shift)),
+            Descriptor::Table(next) => table = next,
         }
     }
     Err(Unmapped::Mode)
+}
+
+/// An entry of an AArch64 table: what its bits 12 to 47 are the address of.
+enum Descriptor {
+    /// A page or a block.
+    Memory(u64),
+    /// The table of the next lower level.
+    Table(u64),
+}
+
+impl Descriptor {
+    fn of(entry: u64, level: u32, granule_bits: u32) -> Result<Descriptor, Unmapped> {
+        let base = entry & ARM_ADDRESS;
+        match (level, entry & ARM_TABLE_OR_PAGE != 0) {
+            _ if entry & PRESENT == 0 => Err(Unmapped::NotPresent),
+            (0, true) | (1, false) => Ok(Descriptor::Memory(base)),
+            (2, false) if granule_bits == 12 => Ok(Descriptor::Memory(base)),
+            (_, true) => Ok(Descriptor::Table(base & !((1 << granule_bits) - 1))),
+            (_, false) => Err(Unmapped::NotPresent), // reserved encodings fault
+        }
+    }
 }
 
 #[cfg(test)]

@@ -142,6 +142,11 @@ impl GuestRam for SharedRam {
         paging.translate(self, address).ok()
     }
 
+    fn kernel_tables(&mut self, place: usize) -> Option<u64> {
+        let paging = *self.pagings.get(place)?;
+        paging.own_address(self)
+    }
+
     fn read(&mut self, place: usize, address: u64, into: &mut [u8]) -> usize {
         let Some(paging) = self.pagings.get(place).copied() else {
             return 0;

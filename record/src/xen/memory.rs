@@ -229,6 +229,11 @@ impl GuestMemory {
         paging.translate(&mut reader, address).ok()
     }
 
+    /// Where the page tables of the kernel's half are mapped; see [`Paging::own_address`].
+    pub fn own_address(&mut self, privcmd: &Privcmd, paging: &Paging) -> Option<u64> {
+        paging.own_address(&mut Mapped::new(self, privcmd))
+    }
+
     /// Maps the frame of `address` and those of the pages above it, which are likely to be stack too.
     fn map_ahead(&mut self, privcmd: &Privcmd, paging: &Paging, address: u64, frame: u64) {
         let mut frames = [frame; PAGES_AHEAD];

@@ -500,6 +500,11 @@ impl StopWorld for XenSource {
             .physical()
     }
 
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let paging = self.pagings.get(vcpu.handle as usize)?;
+        self.memory.own_address(&self.domain.xen.privcmd, paging)
+    }
+
     fn reads_running(&self) -> bool {
         true
     }

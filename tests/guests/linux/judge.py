@@ -16,7 +16,9 @@ STRETCHES = 12
 ROOTS = ("entry_SYSCALL_64", "asm_", "ret_from_fork", "secondary_startup_64", "start_kernel", "error_", "sync_regs",
          "syscall_return_via_sysret", "swapgs_restore_regs_and_return_to_usermode", "common_interrupt_return",
          "native_iret", "native_irq_return_iret", "paranoid_", "__indirect_thunk_start", "entry_SYSRETQ", "xen_", "xenpv_",
-         "exc_xen_hypervisor_callback", "hypercall_page", "__startup_xen")
+         "exc_xen_hypervisor_callback", "hypercall_page", "__startup_xen",
+         # On arm64; the last two are where the stack of a process is taken and left.
+         "el0t_64_", "__primary_switched", "vectors", "ret_to_user")
 
 
 def functions_of(table):
@@ -26,6 +28,18 @@ def functions_of(table):
         if len(words) == 3 and len(words[0]) == 16 and words[1] in "tTwW":
             functions.setdefault(int(words[0], 16), set()).add(words[2])
     return functions
+
+
+def moved(run, recording, table):
+    """The same kernel's `table` where it was moved to in a recording: all of it by as much as its first function that has
+    a name of its own. Returns it, and by how many bytes it was moved."""
+    rows = [words for words in map(str.split, table.splitlines()) if len(words) == 3]
+    homes = {}
+    for address, _, name in rows:
+        homes[name] = None if name in homes else int(address, 16)
+    told = re.findall(r'^symbol address=([0-9a-f]+) .*name="([^"]*)"', run("dump", recording), re.M)
+    far = next((int(address, 16) - homes[name] for address, name in told if homes.get(name)), 0)
+    return "\n".join(f"{int(address, 16) + far:016x} {kind} {name}" for address, kind, name in rows), far
 
 
 def folded(run, recording, *selection):

@@ -7,7 +7,17 @@
 /* What init has opened: the way to the other program, which is asked and told in turns. */
 enum { OTHER = 3 };
 
-enum { SYS_READ = 0, SYS_WRITE = 1, SYS_PIPE = 22 };
+#ifdef __aarch64__
+enum { SYS_READ = 63, SYS_WRITE = 64, SYS_PIPE2 = 59 };
+
+static long call(long number, long first, long second, long third) {
+  register long x8 __asm__("x8") = number, x0 __asm__("x0") = first, x1 __asm__("x1") = second;
+  register long x2 __asm__("x2") = third;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+  return x0;
+}
+#else
+enum { SYS_READ = 0, SYS_WRITE = 1, SYS_PIPE2 = 293 };
 
 static long call(long number, long first, long second, long third) {
   long result;
@@ -17,6 +27,7 @@ static long call(long number, long first, long second, long third) {
                    : "rcx", "r11", "memory");
   return result;
 }
+#endif
 
 /* Turns of a loop; some 0.3 ms under emulation, so that a recording has hundreds of each program's turns. */
 #define PART 8000
@@ -55,7 +66,7 @@ __attribute__((noreturn, used)) void MAIN(void) {
   int ends[2];
   char turn = 0;
 
-  call(SYS_PIPE, (long)ends, 0, 0);
+  call(SYS_PIPE2, (long)ends, 0, 0);
 #ifndef IS_ONE
   call(SYS_READ, OTHER, (long)&turn, 1);
 #endif
@@ -72,5 +83,10 @@ __attribute__((noreturn, used)) void MAIN(void) {
 
 /* The outermost frame: its frame pointer is 0. */
 #define NAME_OF(function) #function
-#define START(function) __asm__(".globl _start\n.type _start, @function\n_start: xor %ebp, %ebp\n call " NAME_OF(function) "\n.size _start, . - _start")
+#ifdef __aarch64__
+#define BEGIN "mov x29, xzr\n mov x30, xzr\n bl "
+#else
+#define BEGIN "xor %ebp, %ebp\n call "
+#endif
+#define START(function) __asm__(".globl _start\n.type _start, %function\n_start: " BEGIN NAME_OF(function) "\n.size _start, . - _start")
 START(MAIN);

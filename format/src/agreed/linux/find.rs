@@ -3,6 +3,7 @@
 //! each other there. Source: scripts/kallsyms.c of Linux.
 
 use super::KernelMemory;
+use std::ops::Range;
 
 /// The digits in the token table.
 const DIGITS: &[u8; 20] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\0";
@@ -19,9 +20,41 @@ pub fn find(
     most_bytes: u64,
     found: &mut dyn FnMut(&mut dyn KernelMemory, u64) -> bool,
 ) -> bool {
+    search(
+        memory,
+        start..start.saturating_add(most_bytes),
+        position,
+        found,
+    )
+}
+
+/// As [`find`], for `wanted` (20 bytes at the most) at addresses that are multiples of 4.
+#[cold]
+pub fn find_bytes(
+    memory: &mut dyn KernelMemory,
+    range: Range<u64>,
+    wanted: &[u8],
+    found: &mut dyn FnMut(&mut dyn KernelMemory, u64) -> bool,
+) -> bool {
+    debug_assert!(wanted.len() <= DIGITS.len());
+    let position = |bytes: &[u8]| {
+        bytes
+            .windows(wanted.len())
+            .position(|piece| piece == wanted)
+    };
+    search(memory, range, position, &mut |memory, at| {
+        at.is_multiple_of(4) && found(memory, at)
+    })
+}
+
+fn search(
+    memory: &mut dyn KernelMemory,
+    range: Range<u64>,
+    position: impl Fn(&[u8]) -> Option<usize>,
+    found: &mut dyn FnMut(&mut dyn KernelMemory, u64) -> bool,
+) -> bool {
     let mut window = vec![0; WINDOW_BYTES];
-    let end = start.saturating_add(most_bytes);
-    let mut at = start;
+    let Range { start: mut at, end } = range;
     while at < end {
         let wanted = WINDOW_BYTES.min((end - at) as usize);
         let got = memory.read(at, &mut window[..wanted]).min(wanted);

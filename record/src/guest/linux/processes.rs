@@ -4,6 +4,7 @@
 //! The list of tasks changes while it is read and is not trusted: it is followed up to a limit, and implausible
 //! entries are left out.
 
+use super::marks;
 use std::collections::HashSet;
 use uprof::linux::{Btf, KERNEL_HALF, KernelMemory, Marks};
 
@@ -11,6 +12,8 @@ use uprof::linux::{Btf, KERNEL_HALF, KernelMemory, Marks};
 const MOST_PROCESSES: usize = 16_384;
 /// No Linux has larger numbers (PID_MAX_LIMIT).
 const MOST_PID: u32 = 1 << 22;
+/// With pages of 64 KiB, an AArch64 kernel's table at the root is smaller than a page.
+const TABLES_ALIGN: u64 = 64;
 /// `TASK_COMM_LEN`.
 const NAME_BYTES: usize = 16;
 
@@ -45,8 +48,9 @@ impl Places {
         let members = ["tasks", "tgid", "comm", "mm", "active_mm"];
         let [tasks, tgid, name, mm, active_mm] = btf.members("task_struct", members)?;
         let [pgd] = btf.members("mm_struct", ["pgd"])?;
+        let first = marks.first_task;
         Some(Places {
-            first: marks.first_task?,
+            first: first.or_else(|| marks::first_task(memory, marks, name, tasks))?,
             tasks,
             tgid,
             name,
@@ -84,7 +88,8 @@ impl Places {
         let mut name = [0; NAME_BYTES];
         let read = memory.read(task.wrapping_add(self.name), &mut name);
         let name = name[..read].split(|byte| *byte == 0).next()?;
-        let is_sound = tables >= KERNEL_HALF && tables % 4096 == 0 && pid <= MOST_PID;
+        let is_sound =
+            tables >= KERNEL_HALF && tables.is_multiple_of(TABLES_ALIGN) && pid <= MOST_PID;
         is_sound.then(|| Process {
             pid,
             name: String::from_utf8_lossy(name).into_owned(),

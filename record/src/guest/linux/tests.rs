@@ -1,8 +1,9 @@
 //! Guests that lie.
 
+use super::memory::{MOST_READ_BYTES, MOST_TIME_NS};
 use super::*;
 use crate::ring::Sink;
-use crate::source::{Facts, Life, SourceError};
+use crate::source::{Facts, Life, SourceError, Vcpu, Vcpus};
 use uprof::cold::Target;
 use uprof::{Details, Registers, State, Task};
 
@@ -18,6 +19,10 @@ struct FakeGuest {
     reads_running: bool,
     /// Where its vCPU is.
     ip: u64,
+    /// Its exception level (AArch64).
+    level: u64,
+    /// Where an AArch64 guest's tables for the kernel's half are.
+    tables: Option<u64>,
 }
 
 impl FakeGuest {
@@ -32,7 +37,17 @@ impl FakeGuest {
             frozen: false,
             reads_running: true,
             ip: IMAGES,
+            level: 0,
+            tables: None,
         }
+    }
+
+    /// One for AArch64, in a process.
+    fn arm64(start: u64, length: u64, fill: &'static [u8]) -> Self {
+        let mut guest = FakeGuest::new(start, length, fill);
+        guest.facts.target.arch = Arch::Aarch64;
+        guest.ip = 0x40_0000;
+        guest
     }
 }
 
@@ -43,7 +58,9 @@ impl StopWorld for FakeGuest {
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let mut registers = Registers::default();
-        registers.set(16, self.ip);
+        let (ip, ..) = self.facts.target.arch.special_registers();
+        registers.set(ip, self.ip);
+        registers.set(33, self.level << 2); // PSTATE of AArch64
         vcpus.push(Vcpu {
             task: Task { space: 0, vcpu: 0 },
             state: State::Running,
@@ -64,6 +81,15 @@ impl StopWorld for FakeGuest {
         pieces.for_each(|piece| piece.copy_from_slice(&self.fill[..piece.len()]));
         self.read += count as u64;
         count
+    }
+
+    fn physical(&mut self, _: &Vcpu, address: u64) -> Option<u64> {
+        let at = address.wrapping_sub(self.start);
+        (at < self.length).then_some(at)
+    }
+
+    fn kernel_tables(&mut self, _: &Vcpu) -> Option<u64> {
+        self.tables
     }
 
     fn reads_running(&self) -> bool {
@@ -100,6 +126,26 @@ fn a_kernel_that_is_hidden_from_processes_is_waited_for() {
     let mut other = FakeGuest::new(IMAGES, 1 << 20, b"entry");
     assert!(read(&mut other).unwrap().is_none());
     assert_eq!((other.freezes, other.read), (ATTEMPTS, guest.read));
+}
+
+/// The tables of a process that hide the kernel of AArch64 don't map themselves. Where they do, the kernel is before
+/// them.
+#[test]
+fn a_kernel_for_aarch64_is_looked_for_before_its_page_tables() {
+    let start = 0xffff_8000_0800_0000;
+    let mut hidden = FakeGuest::arm64(start, 1 << 20, b"entry");
+    assert!(read(&mut hidden).unwrap().is_none());
+    assert_eq!((hidden.freezes, hidden.read), (KERNEL_ATTEMPTS, 0));
+    let mut privileged = FakeGuest::arm64(start, 1 << 20, b"unikernel");
+    privileged.level = 1;
+    assert!(read(&mut privileged).unwrap().is_none());
+    assert_eq!((privileged.freezes, privileged.read), (ATTEMPTS, 0));
+    let mut seen = FakeGuest::arm64(start, 1 << 20, b"entry");
+    seen.tables = Some(start + 0xf_8123);
+    assert!(read(&mut seen).unwrap().is_none());
+    let all = u64::from(ATTEMPTS) << 20;
+    assert_eq!(seen.freezes, ATTEMPTS);
+    assert!((all..2 * all).contains(&seen.read), "{} bytes", seen.read);
 }
 
 #[test]

@@ -268,6 +268,79 @@ fn arbitrary_memory_ends_in_five_reads() {
     }
 }
 
+/// As Linux has it: the root of the upper half, frame 1, is in a page of the kernel's image.
+#[test]
+fn the_kernels_own_tables_are_found_where_they_are_mapped() {
+    let mut tables = Tables::default();
+    let table = |frame: u64| frame << 12 | 3;
+    tables.put(1, 0, table(1)); // the lower part, where all memory is, is left out
+    tables.put(1, 256, table(2));
+    tables.put(1, 300, table(200)); // outside memory
+    tables.put(1, 400, table(2));
+    tables.put(2, 3, table(3));
+    tables.put(3, 4, 1 << 30 | 1); // a block elsewhere
+    tables.put(3, 5, table(4));
+    tables.put(4, 7, table(1));
+    let paging = |tcr| Paging::of_aarch64(1, 0, 0x12_0000_0000_1001, tcr);
+    let paging = paging(tcr(16, 16));
+    let first: u64 = 0xffff_8000_0000_0000;
+    let own = first | 3 << 30 | 5 << 21 | 7 << 12;
+    assert_eq!(paging.own_address(&mut tables), Some(own));
+    assert_eq!(paging.translate(&mut tables, own), at(1, 0));
+    tables.put(3, 4, 1); // a block of 2 MiB with it
+    let own = first | 3 << 30 | 4 << 21 | 1 << 12;
+    assert_eq!(paging.own_address(&mut tables), Some(own));
+    let none = Paging::of_aarch64(1, 0, 0x2000, tcr(16, 16));
+    assert_eq!(none.own_address(&mut tables), None);
+    for tcr in [tcr(16, 16) | 1 << 23, tcr(16, 12)] {
+        let paging = Paging::of_aarch64(1, 0, 0x1000, tcr);
+        assert_eq!(paging.own_address(&mut tables), None);
+    }
+    assert_eq!(x86(4).own_address(&mut tables), None);
+}
+
+#[test]
+fn the_kernels_own_tables_are_found_in_each_granule() {
+    // The size of addresses, the field for pages, a page's frames, and the entry of each level down to the root's page.
+    let kinds: [(u64, u64, u64, &[usize]); 3] = [
+        (39, 2, 1, &[300, 2, 3]),
+        (47, 1, 4, &[1030, 5, 6]),
+        (48, 3, 16, &[33, 2, 3]),
+    ];
+    for (bits, field, frames, indices) in kinds {
+        let mut tables = Tables::default();
+        for (place, &index) in (1..).zip(indices) {
+            let next = if place == indices.len() as u64 {
+                1
+            } else {
+                place + 1
+            };
+            let word = index * 8;
+            let frame = place * frames + (word >> 12) as u64;
+            tables.put(frame, (word & 0xfff) / 8, (next * frames) << 12 | 3);
+        }
+        let tcr = tcr(16, 64 - bits) & !(3 << 30) | field << 30;
+        let paging = Paging::of_aarch64(1, 0, frames << 12, tcr);
+        let own = paging.own_address(&mut tables).unwrap();
+        assert_eq!(paging.translate(&mut tables, own), at(frames, 0));
+    }
+}
+
+#[test]
+fn tables_that_lead_to_themselves_are_searched_in_bounds() {
+    struct Everywhere(usize);
+    impl TableReader for Everywhere {
+        fn table_word(&mut self, _: u64, _: usize) -> Option<u64> {
+            self.0 += 1;
+            Some(2 << 12 | 3)
+        }
+    }
+    let mut tables = Everywhere(0);
+    let paging = Paging::of_aarch64(1, 0, 0x1000, tcr(16, 16));
+    assert_eq!(paging.own_address(&mut tables), None);
+    assert_eq!(tables.0, search::MOST_WORDS);
+}
+
 #[test]
 fn x86_64_paging_follows_the_control_registers() {
     let mode = |cr0, cr4, long| Paging::of_x86_64(cr0, 0x8000_0000_0000_5fff, cr4, long);
