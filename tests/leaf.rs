@@ -2,7 +2,10 @@
 //! tell the caller of a function without a frame: gcc's `-fno-omit-frame-pointer` gives none to a function
 //! that calls nothing and leaves the stack alone, nor has libc any. Where bytes end, the chain goes on.
 
+mod compiled;
+
 use assert_cmd::cargo::cargo_bin;
+use compiled::{Counted, folded, nearly_all, record};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,76 +34,14 @@ int main(int count, char **words) {
 }
 "#;
 
-/// The program above; `None`, which is said, where there is no gcc.
 fn build(folder: &Path) -> Option<PathBuf> {
-    build_with(folder, "-fno-omit-frame-pointer")
+    compiled::build(folder, SOURCE, "-fno-omit-frame-pointer")
 }
 
-fn build_with(folder: &Path, frames: &str) -> Option<PathBuf> {
-    let (source, program) = (folder.join("leaf.c"), folder.join("leaf"));
-    std::fs::write(&source, SOURCE).unwrap();
-    let built = Command::new("gcc")
-        .args(["-O2", frames, "-o"])
-        .args([&program, &source])
-        .status();
-    let Ok(status) = built else {
-        eprintln!("skipped: there is no gcc to build a program with");
-        return None;
-    };
-    assert!(status.success());
-    Some(program)
-}
-
-type Counted = Vec<(String, u64)>;
-
-/// Records the program with `flags` for two seconds; stacks, outermost function first, with their counts.
+/// Records the program with `flags`; stacks, outermost function first, with their counts.
 fn recorded(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> Counted {
     record(folder, flags, program, words);
-    folded(&folder.join("run.uprof"))
-}
-
-/// Says what the recorder said.
-fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
-    let file = folder.join("run.uprof");
-    let output = Command::new(cargo_bin("uniprof"))
-        .args(["record", "-F", "499", "-d", "2s", "-o"])
-        .arg(&file)
-        .args(flags)
-        .arg("--")
-        .arg(program)
-        .args(words)
-        .stdin(std::fs::File::open("/dev/zero").unwrap())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
-    said
-}
-
-fn folded(file: &Path) -> Counted {
-    let folded = Command::new(cargo_bin("uniprof"))
-        .args(["export", "-f", "folded"])
-        .arg(file)
-        .output()
-        .unwrap();
-    let folded = String::from_utf8(folded.stdout).unwrap();
-    let stack = |line: &str| {
-        let (stack, count) = line.rsplit_once(' ')?;
-        Some((stack.to_owned(), count.parse().ok()?))
-    };
-    folded.lines().filter_map(stack).collect()
-}
-
-/// Of the samples that have `within`, those with `wanted` must be 98 of 100.
-#[track_caller]
-fn nearly_all(stacks: &[(String, u64)], within: &str, wanted: &str) {
-    let count = |part: &str| -> u64 {
-        let stacks = stacks.iter().filter(|(stack, _)| stack.contains(part));
-        stacks.map(|(_, count)| count).sum()
-    };
-    let (all, good) = (count(within), count(wanted));
-    assert!(all >= 20, "only {all} samples have {within}: {stacks:#?}");
-    assert!(good * 100 >= all * 98, "{good} of {all}: {stacks:#?}");
+    folded(&folder.join("run.uprof"), &[])
 }
 
 #[test]
@@ -185,7 +126,7 @@ fn the_chain_goes_on_where_the_bytes_end() {
 #[test]
 fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = build_with(folder.path(), "-fomit-frame-pointer") else {
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-fomit-frame-pointer") else {
         return;
     };
     let words = ["down", "down"];
@@ -205,7 +146,7 @@ fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
     assert!(!said.contains("of the stacks end where"), "{said}");
     let whole = format!("main;{}leaf", "down;".repeat(61));
     nearly_all(
-        &folded(&folder.path().join("run.uprof")),
+        &folded(&folder.path().join("run.uprof"), &[]),
         "down;leaf",
         &whole,
     );
@@ -245,5 +186,5 @@ fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
         (samples(&after), without(&after)),
         (samples(&before), samples(&before))
     );
-    assert_eq!(folded(&redacted), stacks);
+    assert_eq!(folded(&redacted, &[]), stacks);
 }

@@ -11,7 +11,7 @@ use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
-use uprof::{Found, Frame, Row, Stop, WordMap};
+use uprof::{Found, Frame, FrameKind, Row, Stop, WordMap};
 
 /// The mappings that apply to a sample: its space, and the states of that and of the kernel's.
 pub(crate) type View = (u32, u32, u32);
@@ -99,9 +99,19 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let believed = self.believed(held, row, view, chain);
+        let (believed, is_whole) = self.believed(held, row, view, chain);
         let cut = (believed < chain.len()).then_some(Stop::BadPointer);
+        let cut = if is_whole { Some(Stop::Complete) } else { cut };
         let chain = &chain[..believed];
+        let entered: Vec<Frame>;
+        let chain = match chain.split_last() {
+            Some((last, inner)) if is_whole => {
+                let kind = FrameKind::Exact;
+                entered = [inner, &[Frame { kind, ..*last }]].concat();
+                &entered
+            }
+            _ => chain,
+        };
         let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
         // The recorder had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
         let is_unwound = chain.iter().any(by_rules);

@@ -46,6 +46,10 @@ impl Cpu for Aarch64 {
         let is_call = behind.get(..4).is_some_and(Self::ends_in_call);
         behind.starts_with(&SIGNAL) || is_nothing && is_call
     }
+
+    fn ends_context(_: &[u8]) -> bool {
+        false // glibc's has call frame information that says so
+    }
 }
 
 #[cfg(test)]

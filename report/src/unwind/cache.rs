@@ -14,6 +14,8 @@ pub(super) enum Action {
     NoRule,
     /// The rule says that there is no caller.
     Root,
+    /// The frame is the outermost, at the first byte of its function.
+    Outermost,
     /// Apply the rule `rule` of module `module` in full.
     Full { module: u32, rule: u32 },
     /// The common case.

@@ -23,4 +23,8 @@ pub(super) trait Cpu {
     /// Whether code that isn't called begins between `before` and `behind`: the return from a signal, or the end of a
     /// goroutine, after a NOP in place of its call.
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool;
+
+    /// Whether a function with this `code` is what a context (makecontext(3)) ends in: it takes its stack pointer from
+    /// a register that calls preserve, for nobody called it.
+    fn ends_context(code: &[u8]) -> bool;
 }

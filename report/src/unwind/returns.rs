@@ -20,6 +20,9 @@ const BEHIND_BYTES: u64 = 9;
 pub(crate) enum Landing {
     /// A call precedes it, or it is entered by a return: a signal's trampoline, a goroutine's or context's end.
     Return,
+    /// A function begins there that only a return enters, as the end of a context (makecontext(3)) does: the frame has
+    /// no caller.
+    Outermost,
     /// Neither, by the image's bytes: no return address, but maybe interrupted code.
     Elsewhere,
     /// No frame can be there: by the recording's list of return addresses, or because a function begins there, to which
@@ -41,20 +44,39 @@ pub(super) fn landing<C: Cpu>(modules: &Modules, address: u64) -> Landing {
         return Landing::Unmapped;
     };
     let stated = module.image_address(address);
-    match (&module.image, module.rules.returns()) {
+    let found = match (&module.image, module.rules.returns()) {
         (Some(image), _) if image.tells_code() => landing_in::<C>(image, &module.rules, stated),
         (None, Some(returns)) => match returns.binary_search(&stated.0) {
             Ok(_) => Landing::Return,
             Err(_) => Landing::NoFrame,
         },
         _ => Landing::Unread,
+    };
+    match found {
+        Landing::Return if begins_alone(&module.rules, stated) => Landing::Outermost,
+        found => found,
     }
+}
+
+/// Whether call frame information begins at `at`, and is of ordinary code: what has any before it did not call.
+fn begins_alone(rules: &RuleTable, at: ImageAddress) -> bool {
+    let rule = |at| {
+        rules
+            .find(at)
+            .and_then(|number| rules.set.rule(number))
+            .map(|rule| rule.is_trap)
+    };
+    rule(at) == Some(false) && rule(ImageAddress(at.0.wrapping_sub(1))).is_none()
 }
 
 fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Landing {
     let before = ImageAddress(at.0.wrapping_sub(1));
     let is_code = image.segments().is_code(before) || image.segments().is_code(at);
-    let starts = || is_first::<C>(rules, at) || is_begun::<C>(image, at);
+    let starts = || {
+        is_first::<C>(rules, at)
+            || is_begun::<C>(image, at)
+            || begins_alone(rules, at) && C::ends_context(code_at(image, at))
+    };
     match is_code && (follows_call::<C>(image, at) || starts()) {
         true => Landing::Return,
         false => Landing::Elsewhere,
@@ -76,7 +98,7 @@ pub(crate) fn returns(
         match landing {
             Landing::Return => true,
             Landing::Elsewhere => may_be_interrupted(*at),
-            Landing::NoFrame | Landing::Unread | Landing::Unmapped => false,
+            Landing::Outermost | Landing::NoFrame | Landing::Unread | Landing::Unmapped => false,
         }
     };
     let found = || addresses.filter(is_return).map(|at| at.0).collect();
@@ -102,10 +124,15 @@ fn is_first<C: Cpu>(rules: &RuleTable, at: ImageAddress) -> bool {
 }
 
 fn is_begun<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
-    let code = |length_bytes: &u64| image.bytes_at(at, *length_bytes);
-    let behind = (4..=BEHIND_BYTES).rev().find_map(|length| code(&length));
     let before = image.bytes_at(ImageAddress(at.0.wrapping_sub(4)), 4);
-    C::is_begun_by_return(before.unwrap_or_default(), behind.unwrap_or_default())
+    C::is_begun_by_return(before.unwrap_or_default(), code_at(image, at))
+}
+
+/// The first bytes of the code at `at`.
+fn code_at(image: &Image, at: ImageAddress) -> &[u8] {
+    let code = |length_bytes| image.bytes_at(at, length_bytes);
+    let mut lengths = (4..=BEHIND_BYTES).rev();
+    lengths.find_map(code).unwrap_or_default()
 }
 
 /// Whether `module` has code at `before` that may be a caller's, for a scan.

@@ -129,7 +129,7 @@ impl Unwinder {
     /// Whether an address with this content can be a return address; the outermost need not follow a call.
     pub(crate) fn accepts(&self, landing: Landing, is_outermost: bool) -> bool {
         match landing {
-            Landing::Return | Landing::Unread => true,
+            Landing::Return | Landing::Outermost | Landing::Unread => true,
             Landing::Elsewhere => is_outermost || self.has_interrupts,
             Landing::NoFrame => is_outermost,
             Landing::Unmapped => !self.has_all_code,
@@ -205,7 +205,10 @@ impl Unwinder {
             }),
         };
         let Some((number, module, rule)) = found else {
-            return Action::NoRule;
+            return match kind == FrameKind::Return && self.landing(address) == Landing::Outermost {
+                true => Action::Outermost,
+                false => Action::NoRule,
+            };
         };
         step::plain::<C>(&module.rules, rule, self.needed).unwrap_or(Action::Full {
             module: number,
@@ -321,6 +324,13 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
         {
             Action::Plain(rule) => self.plain::<C>(registers, rule, pc, floor),
             Action::Root => Err(Stop::Complete),
+            Action::Outermost => {
+                // Nothing before its first byte belongs to it.
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.kind = FrameKind::Exact;
+                }
+                Err(Stop::Complete)
+            }
             Action::Full { module, rule } => self.full::<C>(registers, module, rule, pc, floor),
             Action::NoRule if kind == FrameKind::Return && unwinder.is_nowhere(pc) => {
                 // The previous step was wrong, and so are its registers.
@@ -329,8 +339,29 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 registers.forget(C::PROGRAM_COUNTER);
                 Err(Stop::BadRule)
             }
-            Action::NoRule => self.without_rule::<C>(registers, pc, floor, Stop::BadPointer),
+            Action::NoRule => {
+                let step = self.without_rule::<C>(registers, pc, floor, Stop::BadPointer);
+                step.map_err(|end| match self.is_entered_by_return(pc, kind) {
+                    true => Stop::Complete,
+                    false => end,
+                })
+            }
         }
+    }
+
+    /// Whether the last frame, at `pc`, has no caller: its address is certain, by call frame information, and still no
+    /// call led away from there. So begins a stack that a library for coroutines made, Boost's for one. (A kernel puts
+    /// such addresses on its stack above an interrupt.)
+    fn is_entered_by_return(&self, pc: u64, kind: FrameKind) -> bool {
+        let is_certain = self
+            .frames
+            .last()
+            .is_some_and(|frame| frame.found == Found::Cfi);
+        let landing = || self.unwinder.landing(pc);
+        kind == FrameKind::Return
+            && is_certain
+            && !self.unwinder.has_interrupts
+            && matches!(landing(), Landing::Elsewhere | Landing::NoFrame)
     }
 
     #[inline]

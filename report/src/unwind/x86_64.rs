@@ -55,6 +55,15 @@ impl Cpu for X86_64 {
         let is_signal = signal.iter().any(|code| behind.starts_with(code));
         is_signal || before.last() == Some(&0x90) && behind.first() == Some(&0xe8)
     }
+
+    fn ends_context(code: &[u8]) -> bool {
+        // mov %rbx (or %r12 to %r15), %rsp, behind endbr64 if there is one.
+        let landing_pad = [0xf3, 0x0f, 0x1e, 0xfa];
+        matches!(
+            code.strip_prefix(&landing_pad).unwrap_or(code),
+            [0x48, 0x89, 0xdc, ..] | [0x4c, 0x89, 0xe4 | 0xec | 0xf4 | 0xfc, ..]
+        )
+    }
 }
 
 /// Words above the stack pointer to search for a trap frame: all registers and a few.

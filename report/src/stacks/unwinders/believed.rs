@@ -11,21 +11,22 @@ use uprof::{Found, Frame, FrameKind, Row, Stop};
 const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
 impl Unwinders<'_, '_> {
-    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on.
+    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on, and whether
+    /// the last of them is the outermost, which only a return enters.
     pub(super) fn believed(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
         chain: &[Frame],
-    ) -> usize {
+    ) -> (usize, bool) {
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
-            return chain.len();
+            return (chain.len(), false);
         }
-        let is_doubtful = |(index, frame): (usize, &Frame)| {
+        for (index, frame) in chain.iter().enumerate() {
             if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
-                return false;
+                continue;
             }
             let landing = match held.landings.get(&(view, frame.address)) {
                 Some(known) => *known,
@@ -37,10 +38,14 @@ impl Unwinders<'_, '_> {
             };
             let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
             let (_, unwinder) = self.held(held, row, view);
-            !unwinder.accepts(landing, is_outermost)
-        };
-        let mut frames = chain.iter().enumerate();
-        frames.position(is_doubtful).unwrap_or(chain.len())
+            if landing == Landing::Outermost {
+                return (index + 1, true);
+            }
+            if !unwinder.accepts(landing, is_outermost) {
+                return (index, false);
+            }
+        }
+        (chain.len(), false)
     }
 
     fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {

@@ -1,0 +1,69 @@
+//! A program in C that is built, recorded, and looked at.
+
+use assert_cmd::cargo::cargo_bin;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Stacks, outermost function first, with how often they were seen.
+pub type Counted = Vec<(String, u64)>;
+
+/// Builds `source` with this option about frame pointers; `None`, which is said, where there is no gcc.
+pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
+    let (file, program) = (folder.join("program.c"), folder.join("program"));
+    std::fs::write(&file, source).unwrap();
+    let built = Command::new("gcc")
+        .args(["-O2", frames, "-o"])
+        .args([&program, &file])
+        .status();
+    let Ok(status) = built else {
+        eprintln!("skipped: there is no gcc to build a program with");
+        return None;
+    };
+    assert!(status.success());
+    Some(program)
+}
+
+/// Records the program for two seconds into `run.uprof`. Returns what the recorder said.
+pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
+    let output = Command::new(cargo_bin("uniprof"))
+        .args(["record", "-F", "499", "-d", "2s", "-o"])
+        .arg(folder.join("run.uprof"))
+        .args(flags)
+        .arg("--")
+        .arg(program)
+        .args(words)
+        .stdin(std::fs::File::open("/dev/zero").unwrap())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    said
+}
+
+/// The stacks of a recording.
+pub fn folded(file: &Path, flags: &[&str]) -> Counted {
+    let folded = Command::new(cargo_bin("uniprof"))
+        .args(["export", "-f", "folded"])
+        .args(flags)
+        .arg(file)
+        .output()
+        .unwrap();
+    let folded = String::from_utf8(folded.stdout).unwrap();
+    let stack = |line: &str| {
+        let (stack, count) = line.rsplit_once(' ')?;
+        Some((stack.to_owned(), count.parse().ok()?))
+    };
+    folded.lines().filter_map(stack).collect()
+}
+
+/// Of the samples that have `within`, those with `wanted` must be 98 of 100.
+#[track_caller]
+pub fn nearly_all(stacks: &[(String, u64)], within: &str, wanted: &str) {
+    let count = |part: &str| -> u64 {
+        let stacks = stacks.iter().filter(|(stack, _)| stack.contains(part));
+        stacks.map(|(_, count)| count).sum()
+    };
+    let (all, good) = (count(within), count(wanted));
+    assert!(all >= 20, "only {all} samples have {within}: {stacks:#?}");
+    assert!(good * 100 >= all * 98, "{good} of {all}: {stacks:#?}");
+}

@@ -1,0 +1,112 @@
+//! Stacks of a program that changes between stacks: glibc's contexts, each on a stack of its own, a coroutine that is
+//! made by hand, as Boost's are, and a call on another stack, as OCaml 5 calls C and kernels handlers of interrupts.
+
+mod compiled;
+
+use compiled::{build, folded, nearly_all, record};
+
+const SOURCE: &str = r#"
+#include <stdint.h>
+#include <stdlib.h>
+#include <ucontext.h>
+#define PLAIN __attribute__((noinline, noclone))
+enum { STACK_BYTES = 256 << 10 };
+static volatile uint64_t sink;
+static ucontext_t back, contexts[2];
+PLAIN uint64_t burn(uint64_t n) { for (int i = 0; i < 20000; i++) n ^= n << 13, n ^= n >> 7; return n; }
+PLAIN uint64_t inner(uint64_t n) { return burn(n) + 1; }
+PLAIN void once(void) { for (;;) { sink += inner(sink) + 1; swapcontext(&contexts[0], &back); } }
+PLAIN void twice(void) { for (;;) { sink += burn(sink); sink += burn(sink); swapcontext(&contexts[1], &back); } }
+void change(void **from, void *to);
+extern char finish[];
+__asm__(".text\n.globl change\nchange:\npush %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\npop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
+        ".globl finish\nnop\nfinish:\nxor %edi, %edi\nud2\n");
+static void *made_at, *turns_at;
+PLAIN void made(void) { for (;;) { sink += inner(sink) + 5; change(&made_at, turns_at); } }
+uint64_t call_on(uint64_t argument, uint64_t (*function)(uint64_t), void *top);
+__asm__(".text\n.globl call_on\n.type call_on, @function\ncall_on:\n.cfi_startproc\n"
+        "push %rbp\n.cfi_def_cfa_offset 16\n.cfi_offset %rbp, -16\nmov %rsp, %rbp\n.cfi_def_cfa_register %rbp\n"
+        "mov %rdx, %rsp\ncall *%rsi\n"
+        "mov %rbp, %rsp\npop %rbp\n.cfi_def_cfa %rsp, 8\nret\n.cfi_endproc\n.size call_on, . - call_on\n");
+PLAIN uint64_t elsewhere(uint64_t n) { return inner(n) + 2; }
+PLAIN uint64_t crosses(uint64_t n, char *top) { return call_on(n, elsewhere, top) + 3; }
+PLAIN void turns(char *top) {
+    for (;;) {
+        for (int i = 0; i < 2; i++) swapcontext(&back, &contexts[i]);
+        change(&turns_at, made_at);
+        sink += crosses(sink, top) + 1;
+    }
+}
+int main(void) {
+    void (*bodies[])(void) = { once, twice };
+    for (int i = 0; i < 2; i++) {
+        getcontext(&contexts[i]);
+        contexts[i].uc_stack.ss_sp = malloc(STACK_BYTES);
+        contexts[i].uc_stack.ss_size = STACK_BYTES;
+        contexts[i].uc_link = i ? &back : 0;
+        makecontext(&contexts[i], bodies[i], 0);
+    }
+    void **first = (void **)((char *)malloc(STACK_BYTES) + STACK_BYTES - 128);
+    first[5] = finish; // %rbp
+    first[6] = made;
+    first[7] = finish;
+    made_at = first;
+    turns((char *)malloc(STACK_BYTES) + STACK_BYTES);
+}
+"#;
+
+/// Both with the images at hand and with what the recording has of them.
+fn stacks_are_whole(frames: &str, flags: &[&str], is_crossed: bool) {
+    if !cfg!(target_arch = "x86_64") {
+        println!("skipped: the program is for x86-64");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = build(folder.path(), SOURCE, frames) else {
+        return;
+    };
+    record(folder.path(), flags, &program, &[]);
+    for search in [&[][..], &["--no-search"]] {
+        let stacks = folded(&folder.path().join("run.uprof"), search);
+        // What a context begins in is libc's matter; there is one such frame, and it has no caller.
+        let begun: Vec<_> = stacks
+            .iter()
+            .filter_map(|(stack, count)| Some((stack.split_once(';')?.1.to_owned(), *count)))
+            .map(|(inner, count)| (format!("outermost;{inner}"), count))
+            .collect();
+        for function in ["once", "twice", "made"] {
+            let within = format!(";{function};");
+            nearly_all(&begun, &within, &format!("outermost{within}"));
+        }
+        nearly_all(&stacks, "crosses;", "crosses;call_on;elsewhere;inner;burn");
+        if is_crossed {
+            nearly_all(&stacks, "crosses;", "main;turns;crosses;");
+        }
+    }
+    let report = assert_cmd::Command::new(assert_cmd::cargo::cargo_bin("uniprof"))
+        .args(["report", "--top"])
+        .arg(folder.path().join("run.uprof"))
+        .assert();
+    let said = String::from_utf8_lossy(&report.get_output().stderr).into_owned();
+    assert!(
+        !is_crossed || !said.contains("end before they are whole"),
+        "{said}"
+    );
+}
+
+#[test]
+fn by_frame_pointers() {
+    stacks_are_whole("-fno-omit-frame-pointer", &[], true);
+}
+
+#[test]
+fn by_stack_bytes_and_frame_pointers() {
+    stacks_are_whole("-fno-omit-frame-pointer", &["--stack"], true);
+}
+
+/// Bytes of the other stack aren't recorded.
+#[test]
+fn by_stack_bytes_alone_as_far_as_the_stack_goes() {
+    stacks_are_whole("-fomit-frame-pointer", &["--stack"], false);
+}
