@@ -53,8 +53,9 @@ impl Image {
         let mut segments = read_segments(&file).ok_or_else(|| {
             let what = match is_raw_arm64(&file) {
                 true => {
-                    "a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf (of \
-                     Linux: to the report, with --symbols, what the guest has as /proc/kallsyms)"
+                    "a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf \
+                     (Linux needs none where its memory can be read; behind a stub alone, give the report, with \
+                     --symbols, what the guest has as /proc/kallsyms)"
                 }
                 false => {
                     "not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)"

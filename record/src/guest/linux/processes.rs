@@ -67,17 +67,23 @@ impl Places {
         let mut seen = HashSet::new();
         let mut task = self.first;
         while seen.len() < MOST_PROCESSES && task >= KERNEL_HALF && seen.insert(task) {
-            found.extend(self.process(memory, task));
+            if task != self.first {
+                found.extend(self.process(memory, task));
+            }
             let Some(next) = word(memory, task.wrapping_add(self.tasks)) else {
                 break;
             };
             task = next.wrapping_sub(self.tasks);
         }
+        // While its processor idles, the first task has the tables of the process that ran there before.
+        let first = self.process(memory, self.first);
+        let owns = |first: &Process| found.iter().all(|other| other.tables != first.tables);
+        found.extend(first.filter(owns));
         found
     }
 
     fn process(&self, memory: &mut dyn KernelMemory, task: u64) -> Option<Process> {
-        // Kernel threads have none; the first task borrows the kernel's.
+        // Kernel threads have none; the first task borrows some.
         let mm = match task == self.first {
             true => self.active_mm,
             false => self.mm,
@@ -152,11 +158,15 @@ mod tests {
             name: name.into(),
             tables: FIRST + at,
         };
-        let expected = [
-            process(0, "swapper", 0x10_5000),
-            process(17, "web", 0x10_6000),
-        ];
+        let web = process(17, "web", 0x10_6000);
+        let expected = [web.clone(), process(0, "swapper", 0x10_5000)];
         assert_eq!(PLACES.processes(&mut memory), expected);
+        // Its processor idles, with the tables of the process before.
+        let mut idle = Words(|at: u64| match at.wrapping_sub(FIRST) {
+            56 => FIRST + 0x6000,
+            _ => (memory.0)(at),
+        });
+        assert_eq!(PLACES.processes(&mut idle), [web]);
     }
 
     /// Wherever one looks, there is another task.
