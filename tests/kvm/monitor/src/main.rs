@@ -1,10 +1,11 @@
 //! A small monitor under KVM, of the crates that Firecracker and cloud-hypervisor are made of, for a guest that boots
 //! as Xen's PVH guests do (tests/guests).
 //!
-//!     monitor IMAGE VCPUS [SOCKET]
+//!     monitor IMAGE VCPUS [SOCKET [COMMAND LINE]]
 //!
 //! With SOCKET, a gdb stub listens there in cloud-hypervisor's arrangement: an interrupt stops all vCPUs, and one
-//! debugger is served in the guest's life, after which the guest runs on. The guest begins at once.
+//! debugger is served in the guest's life, after which the guest runs on. The guest begins at once. Its command line
+//! has at most 63 letters.
 
 mod stub;
 mod vm;
@@ -15,13 +16,15 @@ use vm::Vm;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [image, vcpus, socket @ ..] = &arguments[..] else {
-        eprintln!("usage: monitor IMAGE VCPUS [SOCKET]");
+        eprintln!("usage: monitor IMAGE VCPUS [SOCKET [COMMAND LINE]]");
         std::process::exit(2);
     };
     let image = std::fs::read(image).expect("the image can be read");
-    let vm = Arc::new(Vm::new(&image, vcpus.parse().expect("VCPUS is a number")));
+    let vcpus = vcpus.parse().expect("VCPUS is a number");
+    let command_line = socket.get(1).map_or("", String::as_str);
+    let vm = Arc::new(Vm::new(&image, vcpus, command_line));
     vm.start();
-    if let [path] = socket {
+    if let [path, ..] = socket {
         stub::serve(&vm, path);
     }
     loop {

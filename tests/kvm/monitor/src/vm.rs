@@ -9,8 +9,10 @@ use std::time::Duration;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 const MEMORY_BYTES: usize = 128 << 20;
-/// `struct hvm_start_info` of Xen's public/arch-x86/hvm/start_info.h, and an empty command line after it.
+/// `struct hvm_start_info` of Xen's public/arch-x86/hvm/start_info.h, and the command line after it.
 const START_INFO: u64 = 0x6000;
+const COMMAND_LINE_AT: usize = 64;
+const START_INFO_BYTES: usize = 128;
 const START_INFO_MAGIC: u32 = 0x336e_c578;
 /// `XEN_ELFNOTE_PHYS32_ENTRY`.
 const PHYS32_ENTRY: u32 = 18;
@@ -34,7 +36,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    pub fn new(image: &[u8], vcpus: u8) -> Vm {
+    pub fn new(image: &[u8], vcpus: u8, command_line: &str) -> Vm {
         let kvm = Kvm::new().expect("there is KVM");
         let machine = kvm.create_vm().expect("a machine");
         machine.set_tss_address(TASK_STATE).expect("its place");
@@ -49,7 +51,7 @@ impl Vm {
         };
         // SAFETY: the mapping lives as long as the machine, in the same struct.
         unsafe { machine.set_user_memory_region(region) }.expect("KVM takes the memory");
-        let entry = load(image, &memory);
+        let entry = load(image, command_line, &memory);
         let cpuid = kvm
             .get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)
             .expect("features");
@@ -172,7 +174,7 @@ impl Vm {
 }
 
 /// Loads an ELF image; returns its entry for 32-bit code.
-fn load(image: &[u8], memory: &GuestMemoryMmap) -> u64 {
+fn load(image: &[u8], command_line: &str, memory: &GuestMemoryMmap) -> u64 {
     let half = |at: usize| u16::from_le_bytes(image[at..at + 2].try_into().unwrap());
     let word = |at: usize| u32::from_le_bytes(image[at..at + 4].try_into().unwrap());
     let long = |at: usize| u64::from_le_bytes(image[at..at + 8].try_into().unwrap());
@@ -202,8 +204,14 @@ fn load(image: &[u8], memory: &GuestMemoryMmap) -> u64 {
     }
     let mut info = START_INFO_MAGIC.to_le_bytes().to_vec();
     info.resize(24, 0);
-    info.extend((START_INFO + 64).to_le_bytes());
-    info.resize(128, 0);
+    info.extend((START_INFO + COMMAND_LINE_AT as u64).to_le_bytes());
+    info.resize(COMMAND_LINE_AT, 0);
+    info.extend(command_line.bytes());
+    assert!(
+        info.len() < START_INFO_BYTES,
+        "the command line is too long"
+    );
+    info.resize(START_INFO_BYTES, 0);
     let place = GuestAddress(START_INFO);
     memory.write_slice(&info, place).expect("it fits");
     entry.expect("the image boots as a PVH guest").into()
