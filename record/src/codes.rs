@@ -71,22 +71,19 @@ impl Codes {
         let Some(ip) = vcpu.registers.get(ip) else {
             return false;
         };
-        let whose = (
-            vcpu.task.vcpu,
-            vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES,
-        );
         let mut piece = (vcpu.space_of(ip), ip / PIECE_BYTES);
         if !self.is_new(piece) {
-            match self.wanted {
-                // In another thread the address may mean something else.
-                Some((task, stack, wanted))
-                    if (task, stack) == whose
-                        && vcpu.space_of(wanted.1 * PIECE_BYTES) == wanted.0 =>
-                {
-                    piece = wanted;
-                }
-                _ => return false,
+            let Some((task, stack, wanted)) = self.wanted else {
+                return false;
+            };
+            // In another thread the address may mean something else.
+            let own_stack = vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES;
+            if (task, stack) != (vcpu.task.vcpu, own_stack)
+                || vcpu.space_of(wanted.1 * PIECE_BYTES) != wanted.0
+            {
+                return false;
             }
+            piece = wanted;
             self.wanted = None;
         }
         self.seen.push(piece);

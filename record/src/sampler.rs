@@ -239,6 +239,9 @@ impl<'a> Round<'a> {
         sink: &mut Sink,
         due_ns: u64,
     ) -> Result<u64, SourceError> {
+        // Those of the round before, now: while the guest stands still, there is no time to lose.
+        let used = self.vcpus.all().len();
+        self.copied.iter_mut().take(used).for_each(Copied::clear);
         let left_out = self.vcpus.clear();
         let mut frozen = Frozen::freeze(source, &mut self.vcpus)?;
         // One reading for both, so that a sample's time minus its delay is exactly its deadline.
@@ -246,7 +249,6 @@ impl<'a> Round<'a> {
         let late_ns = start_ns.saturating_sub(due_ns);
         let mut pieces = 0;
         for (vcpu, copied) in self.vcpus.all().iter().zip(&mut self.copied) {
-            copied.clear();
             if vcpu.registers.mask() != 0 {
                 let deadline_ns = start_ns + self.take.budget_ns;
                 copied.copy(&mut frozen, vcpu, self.arch, self.take, deadline_ns);
@@ -260,6 +262,7 @@ impl<'a> Round<'a> {
             }
         }
         let frozen_ns = frozen.resume()?;
+        source.complete(&mut self.vcpus);
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
         }

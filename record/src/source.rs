@@ -231,6 +231,12 @@ pub trait StopWorld: Send {
     /// Why the guest may still be frozen.
     fn resume(&mut self) -> Result<(), SourceError>;
 
+    /// Completes the vCPUs of the last freeze, when the guest runs again: adds registers that nobody needs while it
+    /// stands still, where `freeze` left them out. It must have provided instruction, stack and frame pointer.
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        let _ = vcpus;
+    }
+
     /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]: because the source
     /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
@@ -344,19 +350,10 @@ impl Vcpus {
 
     /// Adds a vCPU without registers and details, to be filled in where it is, so that nothing large is copied while
     /// the guest is frozen; `None` beyond the capacity, which is counted.
+    #[inline]
     pub fn add(&mut self, task: Task, state: State) -> Option<&mut Vcpu> {
-        if self.count == Self::MOST {
-            self.left_out += 1;
+        if self.count >= self.all.len() && !self.grow() {
             return None;
-        }
-        if self.count == self.all.len() {
-            self.all.push(Vcpu {
-                task,
-                state,
-                registers: Registers::default(),
-                handle: 0,
-                details: Details::default(),
-            });
         }
         let vcpu = &mut self.all[self.count];
         self.count += 1;
@@ -364,6 +361,24 @@ impl Vcpus {
         vcpu.registers.clear();
         vcpu.details = Details::default();
         Some(vcpu)
+    }
+
+    /// Makes a place for another one; `false` beyond the capacity.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        let has_room = self.count < Self::MOST;
+        if has_room {
+            self.all.push(Vcpu {
+                task: Task { space: 0, vcpu: 0 },
+                state: State::Offline,
+                registers: Registers::default(),
+                handle: 0,
+                details: Details::default(),
+            });
+        } else {
+            self.left_out += 1;
+        }
+        has_room
     }
 
     /// Removes all; returns how many were left out.
@@ -375,6 +390,11 @@ impl Vcpus {
     /// The vCPUs.
     pub fn all(&self) -> &[Vcpu] {
         &self.all[..self.count]
+    }
+
+    /// The vCPUs, to be completed.
+    pub fn all_mut(&mut self) -> &mut [Vcpu] {
+        &mut self.all[..self.count]
     }
 }
 
@@ -419,6 +439,8 @@ impl<'a> Frozen<'a> {
     ///
     /// # Errors
     /// Why the guest could not be frozen or read; it is running.
+    // Inlined, as are the others: nothing is copied from call to call while the guest stands still.
+    #[inline(always)]
     pub fn freeze(
         source: &'a mut dyn StopWorld,
         vcpus: &mut Vcpus,
@@ -435,6 +457,7 @@ impl<'a> Frozen<'a> {
     }
 
     /// Reads guest memory; see [`StopWorld::read`].
+    #[inline]
     pub fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
         self.source.read(vcpu, address, into)
     }
@@ -443,6 +466,7 @@ impl<'a> Frozen<'a> {
     ///
     /// # Errors
     /// Why it may still be frozen.
+    #[inline(always)]
     pub fn resume(mut self) -> Result<u64, SourceError> {
         self.resumed = true;
         self.source.resume()?;

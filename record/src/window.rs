@@ -18,6 +18,8 @@ pub const PIECE_BYTES: usize = 1024;
 const MOST_AT_ONCE: usize = 4096;
 /// A saved frame pointer and a return address.
 const FRAME_BYTES: usize = 16;
+/// Frames of a chain that are counted together, since the guest stands still.
+const COUNTED_TOGETHER: usize = 4;
 
 /// Copied stack.
 #[derive(Debug)]
@@ -56,6 +58,7 @@ impl<'a> Window<'a> {
     }
 
     /// Copies until `wanted` bytes are there, or the room or the memory ends.
+    #[inline(always)]
     pub fn fill(&mut self, wanted: usize, reader: &mut impl MemoryReader) {
         let wanted = wanted.min(self.bytes.len());
         while self.filled < wanted && !self.ended {
@@ -85,7 +88,12 @@ impl<'a> Window<'a> {
                 return None;
             }
             (at, frames) = (next, left - 1);
-            let Some(next) = self.saved_at(at, reader) else {
+            let saved = if self.reaches(at) {
+                self.saved_at(at, reader)
+            } else {
+                None
+            };
+            let Some(next) = saved else {
                 return (at != 0 && at.is_multiple_of(8)).then_some(at);
             };
             if next <= at && self.reaches(next) {
@@ -96,9 +104,10 @@ impl<'a> Window<'a> {
         None
     }
 
-    /// Follows the chain from `at` as far as it goes up within the copied bytes, for at most `frames` frames. Returns
-    /// where it ends, and how many frames are left.
-    fn climb(&self, at: u64, mut frames: usize) -> (u64, usize) {
+    /// Follows the chain from `at` within the copied bytes, for at most `frames` frames. Returns where that ends, and
+    /// how many frames are left, or a few more. Whether the chain goes up isn't asked of each frame, since the guest
+    /// stands still: one that doesn't ends after as many frames as there is room for, where its next step is looked at.
+    fn climb(&self, at: u64, frames: usize) -> (u64, usize) {
         let words = self.bytes[..self.filled].as_chunks::<8>().0;
         // The last word can't be the first of a frame.
         let [words @ .., _] = words else {
@@ -107,17 +116,21 @@ impl<'a> Window<'a> {
         // The number of a frame's word; beyond all words if the frame isn't at one.
         let word_at = |at: u64| at.wrapping_sub(self.address).rotate_right(3);
         let mut word = word_at(at);
-        while frames > 0
-            && let Some(saved) = words.get(word as usize)
-        {
-            let next = word_at(u64::from_le_bytes(*saved));
-            if next <= word {
-                break;
+        let most = frames.min(self.filled / FRAME_BYTES) / COUNTED_TOGETHER;
+        let mut left = most;
+        'up: while left > 0 {
+            for _ in 0..COUNTED_TOGETHER {
+                let Some(saved) = words.get(word as usize) else {
+                    break 'up;
+                };
+                word = word_at(u64::from_le_bytes(*saved));
             }
-            word = next;
-            frames -= 1;
+            left -= 1;
         }
-        (word.rotate_left(3).wrapping_add(self.address), frames)
+        (
+            word.rotate_left(3).wrapping_add(self.address),
+            frames - (most - left) * COUNTED_TOGETHER,
+        )
     }
 
     /// Whether a frame at `at` would be in the room of this window.
@@ -126,11 +139,9 @@ impl<'a> Window<'a> {
         offset < self.bytes.len().saturating_sub(FRAME_BYTES - 1) as u64
     }
 
-    /// The frame pointer saved at `at`; `None` outside the window's room or the guest's memory.
+    /// The frame pointer saved at `at`, in the window's room; `None` outside the guest's memory.
+    #[inline(never)] // it is needed for few frames, and would take registers from those of the others
     fn saved_at(&mut self, at: u64, reader: &mut impl MemoryReader) -> Option<u64> {
-        if !self.reaches(at) {
-            return None;
-        }
         let offset = at.wrapping_sub(self.address) as usize;
         let end = offset + FRAME_BYTES;
         if end > self.filled {

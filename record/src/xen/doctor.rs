@@ -186,7 +186,7 @@ impl ExaminedDomain {
         if !info.is_some_and(|info| info.online != 0 && info.blocked == 0) {
             return;
         }
-        let Some(paging) = self.domain.vcpu_state(vcpu, &mut self.registers) else {
+        let Some(paging) = self.domain.vcpu_place(vcpu, &mut self.registers) else {
             return;
         };
         if paging == Paging::Unsupported {

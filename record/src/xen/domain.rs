@@ -208,6 +208,7 @@ impl Domain {
 
     /// In one call, gets the state of the domain (if `look`) and of each vCPU, then, if `pause`, freezes the domain,
     /// then gets every vCPU's context. With `pause` the domain is paused on success, and not on failure.
+    #[inline(always)]
     pub fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
         let (outcome, paused) = self.fetch.all(&self.xen.privcmd, pause, look);
@@ -239,6 +240,7 @@ impl Domain {
     }
 
     /// Resumes the domain: decrements its pause count.
+    #[inline]
     pub fn unpause(&mut self) -> Result<(), XenError> {
         self.xen.hypercalls += 1;
         self.resume
@@ -252,14 +254,28 @@ impl Domain {
     }
 
     /// A vCPU's state just before the last fetch; `None` if there is no such vCPU.
+    #[inline]
     pub fn vcpu_info(&self, vcpu: u32) -> Option<VcpuInfo> {
         self.fetch.vcpu_info(vcpu)
     }
 
-    /// The registers of a vCPU at the last fetch, and its address translation.
-    pub fn vcpu_state(&self, vcpu: u32, registers: &mut Registers) -> Option<Paging> {
+    /// Where a vCPU was at the last fetch: its instruction, stack and frame pointer, and its address translation.
+    #[inline(always)]
+    pub fn vcpu_place(&self, vcpu: u32, registers: &mut Registers) -> Option<Paging> {
         let bytes = self.fetch.context(vcpu)?;
         let long_mode = *self.long_mode.get(vcpu as usize)?;
-        vcpu::read_context(bytes, self.kind, long_mode, registers)
+        // What it is anyway, known to the compiler.
+        let kind = ContextKind {
+            arch: vcpu::NATIVE,
+            ..self.kind
+        };
+        vcpu::read_place(bytes, kind, long_mode, registers)
+    }
+
+    /// All registers of a vCPU at the last fetch.
+    pub fn vcpu_registers(&self, vcpu: u32, registers: &mut Registers) {
+        if let Some(bytes) = self.fetch.context(vcpu) {
+            vcpu::read_registers(bytes, self.kind, registers);
+        }
     }
 }

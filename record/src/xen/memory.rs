@@ -5,7 +5,7 @@
 //! not cost a call per sample), and is cleared periodically, since a guest that balloons may get other memory under
 //! the same frame number.
 
-use super::translations::{Place, TableWord, Translations, Walk};
+use super::translations::{TableWord, Translations, Walk};
 use crate::guest::page_tables::{FrameAddress, Paging, TableReader};
 use crate::sys::xen::foreign::{ForeignFrames, MOST_BATCH};
 use crate::sys::xen::privcmd::Privcmd;
@@ -27,22 +27,18 @@ const PAGES_AHEAD: usize = 8;
 struct Slot {
     /// Frame number plus one; 0 is a free slot.
     key: u64,
-    place: Place,
+    /// The page that it is mapped at; `None` if it can't be mapped.
+    page: Option<u32>,
 }
 
-const FREE: Slot = Slot {
-    key: 0,
-    place: Place { region: 0, page: 0 },
-};
-/// A region number that stands for "can't be mapped".
-const NOWHERE: u32 = u32::MAX;
+const FREE: Slot = Slot { key: 0, page: None };
 
 /// Frames of one domain.
 pub struct GuestMemory {
     domain: u16,
     slots: Box<[Slot]>,
     used: usize,
-    regions: Vec<ForeignFrames>,
+    frames: ForeignFrames,
     known: Translations,
     born: Instant,
     /// How often all mappings were dropped.
@@ -58,7 +54,7 @@ impl GuestMemory {
             domain,
             slots: vec![FREE; SLOTS].into(),
             used: 0,
-            regions: Vec::with_capacity(MOST_FRAMES),
+            frames: ForeignFrames::new(MOST_FRAMES),
             known: Translations::new(),
             born: Instant::now(),
             forgotten: 0,
@@ -76,7 +72,7 @@ impl GuestMemory {
         self.slots.fill(FREE);
         self.known.forget();
         self.forgotten += 1;
-        self.regions.clear();
+        self.frames.clear();
         self.used = 0;
         self.born = Instant::now();
     }
@@ -95,12 +91,12 @@ impl GuestMemory {
         self.slots[self.slot_of(frame)].key != 0
     }
 
-    fn remember(&mut self, frame: u64, place: Place) {
+    fn remember(&mut self, frame: u64, page: Option<u32>) {
         let index = self.slot_of(frame);
         self.used += usize::from(self.slots[index].key == 0);
         self.slots[index] = Slot {
             key: frame.wrapping_add(1),
-            place,
+            page,
         };
     }
 
@@ -122,46 +118,20 @@ impl GuestMemory {
             self.forget();
         }
         self.map_calls += 1;
-        match ForeignFrames::map(privcmd, self.domain, wanted) {
-            Ok(region) => self.keep(region, wanted),
-            Err(_) => {
-                let nowhere = Place {
-                    region: NOWHERE,
-                    page: 0,
-                };
-                for &frame in wanted {
-                    self.remember(frame, nowhere);
-                }
-            }
+        let mut pages = [None; MOST_BATCH];
+        self.frames.map(privcmd, self.domain, wanted, &mut pages);
+        for (&frame, page) in wanted.iter().zip(pages) {
+            self.remember(frame, page);
         }
     }
 
-    fn keep(&mut self, region: ForeignFrames, frames: &[u64]) {
-        let number = self.regions.len() as u32;
-        for (page, &frame) in frames.iter().enumerate() {
-            let region = if region.is_present(page) {
-                number
-            } else {
-                NOWHERE
-            };
-            let page = page as u32;
-            self.remember(frame, Place { region, page });
-        }
-        self.regions.push(region);
-    }
-
-    /// Where `frame` is mapped, if it is the guest's memory.
-    fn find(&mut self, privcmd: &Privcmd, frame: u64) -> Option<Place> {
+    /// The page where `frame` is mapped, if it is the guest's memory.
+    fn find(&mut self, privcmd: &Privcmd, frame: u64) -> Option<u32> {
         if !self.knows(frame) {
             self.map(privcmd, &[frame]);
         }
         let slot = self.slots[self.slot_of(frame)];
-        (slot.key != 0 && slot.place.region != NOWHERE).then_some(slot.place)
-    }
-
-    fn word(&self, place: Place, index: usize) -> Option<u64> {
-        let region = self.regions.get(place.region as usize)?;
-        region.word(place.page as usize, index)
+        slot.page.filter(|_| slot.key != 0)
     }
 
     /// Reads memory from guest-virtual `address` upwards through `paging`. Returns the number of bytes read: fewer
@@ -177,17 +147,22 @@ impl GuestMemory {
         while done < into.len() {
             let at = address.wrapping_add(done as u64);
             let page_address = at & !IN_PAGE;
-            let is_still = |word: &TableWord| self.word(word.place, word.index) == Some(word.value);
-            let known = self.known.find(paging, page_address, is_still);
-            let Some(place) = known.or_else(|| self.translate(privcmd, paging, page_address))
-            else {
-                return done;
-            };
-            let Some(region) = self.regions.get(place.region as usize) else {
-                return done;
+            let is_still = |word: &TableWord| self.frames.word(word.number) == Some(word.value);
+            let (page, next) = match self.known.find(paging, page_address, is_still) {
+                Some(known) => (known.found, known.next.filter(|(word, _)| is_still(word))),
+                None => match self.translate(privcmd, paging, page_address) {
+                    Some(page) => (page, None),
+                    None => return done,
+                },
             };
             let offset = (at & IN_PAGE) as usize;
-            let got = region.copy_bytes(place.page as usize, offset, &mut into[done..]);
+            let mut got = self.frames.copy_bytes(page, offset, &mut into[done..]);
+            if let Some((_, page)) = next
+                && got > 0
+                && done + got < into.len()
+            {
+                got += self.frames.copy_bytes(page, 0, &mut into[done + got..]);
+            }
             if got == 0 {
                 return done;
             }
@@ -198,12 +173,7 @@ impl GuestMemory {
 
     /// Walks the page tables, and keeps what they say for the next read of the same page.
     #[cold]
-    fn translate(
-        &mut self,
-        privcmd: &Privcmd,
-        paging: &Paging,
-        page_address: u64,
-    ) -> Option<Place> {
+    fn translate(&mut self, privcmd: &Privcmd, paging: &Paging, page_address: u64) -> Option<u32> {
         let forgotten = self.forgotten;
         let mut reader = Mapped::new(self, privcmd);
         let found = paging.translate(&mut reader, page_address).ok()?;
@@ -211,11 +181,11 @@ impl GuestMemory {
         if !self.knows(found.frame) {
             self.map_ahead(privcmd, paging, page_address, found.frame);
         }
-        let place = self.find(privcmd, found.frame)?;
+        let page = self.find(privcmd, found.frame)?;
         if self.forgotten == forgotten {
-            self.known.keep(paging, page_address, walk, place);
+            self.known.keep(paging, page_address, walk, page);
         }
-        Some(place)
+        Some(page)
     }
 
     /// The frame and offset of `address`.
@@ -270,13 +240,10 @@ impl<'a> Mapped<'a> {
 
 impl TableReader for Mapped<'_> {
     fn table_word(&mut self, frame: u64, index: usize) -> Option<u64> {
-        let place = self.memory.find(self.privcmd, frame)?;
-        let value = self.memory.word(place, index)?;
-        self.walk.add(TableWord {
-            place,
-            index,
-            value,
-        });
+        let page = self.memory.find(self.privcmd, frame)?;
+        let number = ForeignFrames::number_of_word(page, index)?;
+        let value = self.memory.frames.word(number)?;
+        self.walk.add(TableWord { number, value });
         Some(value)
     }
 }

@@ -9,6 +9,7 @@ use super::follow::Follow;
 use super::memory::GuestMemory;
 use super::rescue::DomainRescuer;
 use super::target::{self, FoundDomain};
+use super::vcpu;
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
@@ -58,7 +59,9 @@ struct XenSource {
     cpu_time_ns: Vec<u64>,
     /// The domain was paused by someone else at the last sample.
     held_by_other: bool,
-    /// When the domain's state was last checked.
+    /// It had shut down when its state was last checked.
+    is_shut_down: bool,
+    /// When that was.
     looked_ns: u64,
     /// The last fetch failed.
     failed: bool,
@@ -154,6 +157,7 @@ pub fn open_found(
         online: vec![false; vcpus as usize],
         cpu_time_ns: vec![0; vcpus as usize],
         held_by_other: false,
+        is_shut_down: false,
         looked_ns: 0,
         failed: false,
         frozen: false,
@@ -212,7 +216,7 @@ impl XenSource {
         let mut code = Vec::new();
         let mut registers = Registers::default();
         let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
-        let paging = online.and_then(|vcpu| self.domain.vcpu_state(vcpu, &mut registers));
+        let paging = online.and_then(|vcpu| self.domain.vcpu_place(vcpu, &mut registers));
         let Some(paging) = paging else {
             return Ok(());
         };
@@ -258,7 +262,7 @@ impl XenSource {
         let mut registers = Registers::default();
         let mut bytes = [0; 4096];
         for vcpu in 0..self.domain.vcpus {
-            let Some(paging) = self.domain.vcpu_state(vcpu, &mut registers) else {
+            let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
                 continue;
             };
             let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
@@ -272,14 +276,18 @@ impl XenSource {
         SourceError(format!("domain {} is gone", self.domain.id))
     }
 
-    /// Fetches with a pause, guarded by the guardian.
-    fn fetch_frozen(&mut self, look: bool) -> Result<(), XenError> {
-        if let Some(guardian) = &mut self.guardian {
+    /// Fetches, with a pause that the guardian guards if `pause`.
+    fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
+        if pause && let Some(guardian) = &mut self.guardian {
             guardian.freezing();
         }
-        let fetched = self.domain.fetch(true, look);
-        self.frozen = fetched.is_ok();
-        if let (Err(_), Some(guardian)) = (&fetched, &self.guardian) {
+        let fetched = self.domain.fetch(pause, look);
+        self.failed = fetched.is_err();
+        self.frozen = pause && !self.failed;
+        if pause
+            && self.failed
+            && let Some(guardian) = &self.guardian
+        {
             guardian.running();
         }
         fetched
@@ -302,54 +310,60 @@ impl XenSource {
 
     fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let by_us = self.guardian.is_some() && !self.held_by_other;
-        let look = self.held_by_other || now_ns - self.looked_ns >= LOOK_EVERY_NS;
-        let fetched = match by_us {
-            true => self.fetch_frozen(look),
-            false => self.domain.fetch(false, look),
-        };
-        if look {
+        let is_due = now_ns - self.looked_ns >= LOOK_EVERY_NS;
+        let look = is_due || self.held_by_other || self.failed;
+        self.fetch(by_us, look)?;
+        let just_released = if look {
             self.looked_ns = now_ns;
+            self.note_domain()?
+        } else {
+            false
+        };
+        // Registers of a domain that someone else has just resumed are inconsistent.
+        if !self.is_shut_down && !just_released {
+            self.hand_over(vcpus);
         }
-        self.failed = fetched.is_err();
-        fetched?;
+        Ok(())
+    }
+
+    /// Takes over the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
+    /// since the last time.
+    fn note_domain(&mut self) -> Result<bool, SourceError> {
         let Some(info) = self.domain.info() else {
             let _ = self.resume();
             return Err(self.gone());
         };
         self.remember_shutdown(Some(info));
         let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
-        let just_released = was_held && !self.held_by_other && self.guardian.is_some();
-        // Registers of a domain that someone else has just resumed are inconsistent.
-        if !info.is_shut_down() && !just_released {
-            self.hand_over(vcpus);
-        }
-        Ok(())
+        self.is_shut_down = info.is_shut_down();
+        Ok(was_held && !self.held_by_other && self.guardian.is_some())
     }
 
     fn hand_over(&mut self, vcpus: &mut Vcpus) {
+        let space = self.follow.as_ref().map_or(0, |follow| follow.life);
         for vcpu in 0..self.domain.vcpus {
             let Some(info) = self.domain.vcpu_info(vcpu) else {
                 continue;
             };
             let state = self.state_of(vcpu, info);
-            let space = self.follow.as_ref().map_or(0, |follow| follow.life);
             let Some(added) = vcpus.add(Task { space, vcpu }, state) else {
                 continue;
             };
             added.handle = u64::from(vcpu);
             let registers = &mut added.registers;
-            let paging = self.domain.vcpu_state(vcpu, registers);
+            let paging = self.domain.vcpu_place(vcpu, registers);
             // These need no stack, and the freeze is shorter without.
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
-            let mut root = paging.and_then(|paging| paging.root());
+            let paging = paging.unwrap_or(Paging::Unsupported);
+            self.pagings[vcpu as usize] = paging;
+            let mut root = paging.root();
             // Of a PV guest, Xen reports the kernel's root.
-            if self.domain.kind.is_hvm && self.domain.kind.arch == Arch::X86_64 {
+            if self.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
                 let (ip, _, _) = Arch::X86_64.special_registers();
                 root = self.roots.of(root, registers.get(ip));
             }
-            self.pagings[vcpu as usize] = paging.unwrap_or(Paging::Unsupported);
             added.details.root = root.filter(|_| registers.mask() != 0);
             added.details.cpu = (state != State::Offline).then_some(u64::from(info.cpu));
         }
@@ -442,7 +456,7 @@ impl XenSource {
         self.roots = Roots::default();
         self.online = vec![false; vcpus as usize];
         self.cpu_time_ns = vec![0; vcpus as usize];
-        (self.held_by_other, self.failed) = (false, false);
+        (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
         self.shutdown = None;
         if let Some(guardian) = &mut self.guardian {
             guardian.turn_to(u64::from(id));
@@ -527,6 +541,15 @@ impl StopWorld for XenSource {
             // Destroyed meanwhile, which the next check reports.
             Err(error) if error.is_gone() => Ok(()),
             other => Ok(other?),
+        }
+    }
+
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        for vcpu in vcpus.all_mut() {
+            if vcpu.registers.mask() != 0 {
+                let number = vcpu.task.vcpu;
+                self.domain.vcpu_registers(number, &mut vcpu.registers);
+            }
         }
     }
 

@@ -8,22 +8,16 @@ use crate::guest::page_tables::Paging;
 
 /// Most table words of a walk: x86-64 with five levels.
 const MOST_WORDS: usize = 5;
+/// Of pages that are translated each by itself.
+const PAGE_BYTES: u64 = 4096;
 /// How many translations are kept: two pages of stack for each of 32 vCPUs, with room for those that meet in a place.
 const KEPT: usize = 1 << KEPT_BITS;
 const KEPT_BITS: u32 = 8;
 
-/// A mapped frame: the number of a mapping, and of the page in it.
+/// A word of a page table, by its number among the mapped ones, and what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    pub region: u32,
-    pub page: u32,
-}
-
-/// A word of a page table, and what it was.
-#[derive(Debug, Clone, Copy)]
 pub struct TableWord {
-    pub place: Place,
-    pub index: usize,
+    pub number: u32,
     pub value: u64,
 }
 
@@ -37,10 +31,8 @@ pub struct Walk {
 impl Walk {
     /// Before the first word.
     pub const fn new() -> Self {
-        let nowhere = Place { region: 0, page: 0 };
         let none = TableWord {
-            place: nowhere,
-            index: 0,
+            number: 0,
             value: 0,
         };
         Walk {
@@ -56,16 +48,26 @@ impl Walk {
             self.count += 1;
         }
     }
+
+    /// The last word of `other`, if that has only another last word, or the same.
+    fn last_of(&self, other: &Walk) -> Option<TableWord> {
+        let (_, own) = self.words[..self.count].split_last()?;
+        let (last, others) = other.words[..other.count].split_last()?;
+        (own == others).then_some(*last)
+    }
 }
 
-/// The translation of one page.
+/// The translation of one page, and of the next one.
 #[derive(Debug, Clone, Copy)]
-struct Translation {
+pub struct Translation {
     /// Its first address; no page has [`NO_PAGE`].
     page_address: u64,
     paging: Paging,
     walk: Walk,
-    found: Place,
+    /// The page where its frame is mapped.
+    pub found: u32,
+    /// The same of the guest's next page, where only the last table word on its way may be another, and that word.
+    pub next: Option<(TableWord, u32)>,
 }
 
 const NO_PAGE: u64 = u64::MAX;
@@ -73,7 +75,8 @@ const NONE: Translation = Translation {
     page_address: NO_PAGE,
     paging: Paging::Unsupported,
     walk: Walk::new(),
-    found: Place { region: 0, page: 0 },
+    found: 0,
+    next: None,
 };
 
 /// The last translations, at most one for each hash of a page.
@@ -103,26 +106,32 @@ impl Translations {
     }
 
     /// Where the page at `page_address` is mapped, if that is known and `is_still` is true of each table word on the
-    /// way.
+    /// way. The next page's word wasn't asked for.
     #[inline]
     pub fn find(
         &self,
         paging: &Paging,
         page_address: u64,
         is_still: impl Fn(&TableWord) -> bool,
-    ) -> Option<Place> {
+    ) -> Option<&Translation> {
         let kept = &self.kept[Self::index(page_address)];
         let is_it = kept.page_address == page_address && kept.paging == *paging;
-        (is_it && kept.walk.words[..kept.walk.count].iter().all(is_still)).then_some(kept.found)
+        (is_it && kept.walk.words[..kept.walk.count].iter().all(is_still)).then_some(kept)
     }
 
     /// Keeps the translation of the page at `page_address`, in place of another.
-    pub fn keep(&mut self, paging: &Paging, page_address: u64, walk: Walk, found: Place) {
+    pub fn keep(&mut self, paging: &Paging, page_address: u64, walk: Walk, found: u32) {
+        let below = page_address.wrapping_sub(PAGE_BYTES);
+        let before = &mut self.kept[Self::index(below)];
+        if before.page_address == below && before.paging == *paging {
+            before.next = before.walk.last_of(&walk).map(|last| (last, found));
+        }
         self.kept[Self::index(page_address)] = Translation {
             page_address,
             paging: *paging,
             walk,
             found,
+            next: None,
         };
     }
 }
@@ -133,17 +142,12 @@ mod tests {
 
     const ROOT: Paging = Paging::X86_64 { root: 7, levels: 4 };
 
-    fn place(page: u32) -> Place {
-        Place { region: 1, page }
-    }
-
     fn walk() -> Walk {
         let mut walk = Walk::new();
-        for index in 0..4 {
+        for number in 0..4 {
             walk.add(TableWord {
-                place: place(index),
-                index: index as usize,
-                value: 100 + u64::from(index),
+                number,
+                value: 100 + u64::from(number),
             });
         }
         walk
@@ -152,30 +156,64 @@ mod tests {
     #[test]
     fn a_translation_holds_while_its_words_do() {
         let mut known = Translations::new();
-        known.keep(&ROOT, 0x5000, walk(), place(9));
-        let same = |word: &TableWord| word.value == 100 + word.index as u64;
-        assert_eq!(known.find(&ROOT, 0x5000, same), Some(place(9)));
+        known.keep(&ROOT, 0x5000, walk(), 9);
+        let same = |word: &TableWord| word.value == 100 + u64::from(word.number);
+        let found = |found: Option<&Translation>| found.map(|found| found.found);
+        assert_eq!(found(known.find(&ROOT, 0x5000, same)), Some(9));
         for changed in 0..4 {
-            let is_still = |word: &TableWord| word.index != changed;
-            assert_eq!(known.find(&ROOT, 0x5000, is_still), None, "word {changed}");
+            let is_still = |word: &TableWord| word.number != changed;
+            assert!(
+                known.find(&ROOT, 0x5000, is_still).is_none(),
+                "word {changed}"
+            );
         }
         known.forget();
-        assert_eq!(known.find(&ROOT, 0x5000, same), None);
+        assert!(known.find(&ROOT, 0x5000, same).is_none());
     }
 
     #[test]
     fn it_is_of_one_page_in_one_address_space() {
         let mut known = Translations::new();
-        known.keep(&ROOT, 0x5000, walk(), place(9));
+        known.keep(&ROOT, 0x5000, walk(), 9);
         let other = Paging::X86_64 { root: 8, levels: 4 };
-        assert_eq!(known.find(&other, 0x5000, |_| true), None);
+        assert!(known.find(&other, 0x5000, |_| true).is_none());
         for page in (0..64 * KEPT as u64)
             .map(|page| page << 12)
             .filter(|page| *page != 0x5000)
         {
-            assert_eq!(known.find(&ROOT, page, |_| true), None, "{page:#x}");
+            assert!(known.find(&ROOT, page, |_| true).is_none(), "{page:#x}");
         }
-        assert_eq!(known.find(&ROOT, NO_PAGE & !0xfff, |_| true), None);
+        assert!(known.find(&ROOT, NO_PAGE & !0xfff, |_| true).is_none());
+    }
+
+    #[test]
+    fn the_next_page_is_known_where_only_the_last_word_differs() {
+        let mut known = Translations::new();
+        let next = |known: &Translations| known.find(&ROOT, 0x5000, |_| true).unwrap().next;
+        known.keep(&ROOT, 0x5000, walk(), 9);
+        assert_eq!(next(&known), None);
+        let mut above = walk();
+        let last = TableWord {
+            number: 4,
+            value: 7,
+        };
+        above.words[3] = last;
+        known.keep(&ROOT, 0x6000, above, 3);
+        assert_eq!(next(&known), Some((last, 3)));
+        let mut elsewhere = above;
+        elsewhere.words[2].value += 1;
+        known.keep(&ROOT, 0x6000, elsewhere, 3);
+        assert_eq!(next(&known), None);
+        known.keep(&ROOT, 0x6000, above, 3);
+        let other = Paging::X86_64 { root: 8, levels: 4 };
+        known.keep(&other, 0x6000, above, 4);
+        assert_eq!(next(&known), Some((last, 3)));
+        let mut shorter = above;
+        shorter.count = 3;
+        known.keep(&ROOT, 0x6000, shorter, 3);
+        assert_eq!(next(&known), None);
+        known.keep(&ROOT, 0x5000, walk(), 9);
+        assert_eq!(next(&known), None);
     }
 
     #[test]

@@ -25,31 +25,98 @@ pub const NATIVE: Arch = if cfg!(target_arch = "aarch64") {
     Arch::X86_64
 };
 
-/// Reads a context: sets `registers` and returns the address translation. `None` if there are too few bytes.
-pub fn read_context(
+/// A context by its layout.
+enum Context<'a> {
+    X86_64(&'a context_x86_64::VcpuGuestContext),
+    Aarch64 {
+        x: &'a [u64; 31],
+        pc: u64,
+        pstate: u64,
+        tail: &'a context_aarch64::Tail,
+    },
+}
+
+impl Context<'_> {
+    /// `None` if there are too few bytes.
+    #[inline(always)]
+    fn of(bytes: &[u8], kind: ContextKind) -> Option<Context<'_>> {
+        Some(match kind.arch {
+            Arch::X86_64 => {
+                let found = context_x86_64::VcpuGuestContext::ref_from_prefix(bytes);
+                Context::X86_64(found.ok()?.0)
+            }
+            Arch::Aarch64 if kind.interface_version >= context_aarch64::WIDE_CPSR_VERSION => {
+                let found = context_aarch64::VcpuGuestContext::ref_from_prefix(bytes);
+                let (context, _) = found.ok()?;
+                Context::Aarch64 {
+                    x: &context.x,
+                    pc: context.pc,
+                    pstate: context.cpsr,
+                    tail: &context.tail,
+                }
+            }
+            Arch::Aarch64 => {
+                let found = context_aarch64::NarrowVcpuGuestContext::ref_from_prefix(bytes);
+                let (context, _) = found.ok()?;
+                Context::Aarch64 {
+                    x: &context.x,
+                    pc: context.pc,
+                    pstate: u64::from(context.cpsr),
+                    tail: &context.tail,
+                }
+            }
+        })
+    }
+}
+
+/// Reads of a context where the vCPU is: sets instruction, stack and frame pointer alone, and returns the address
+/// translation. `None` if there are too few bytes.
+#[inline(always)]
+pub fn read_place(
     bytes: &[u8],
     kind: ContextKind,
     long_mode: bool,
-    registers: &mut Registers,
+    out: &mut Registers,
 ) -> Option<Paging> {
-    registers.clear();
-    match kind.arch {
-        Arch::X86_64 => {
-            let (context, _) = context_x86_64::VcpuGuestContext::ref_from_prefix(bytes).ok()?;
-            read_registers_x86_64(context, registers);
-            Some(paging_x86_64(&context.control, kind.is_hvm, long_mode))
+    let (ip, sp, fp) = kind.arch.special_registers();
+    let (values, paging) = match Context::of(bytes, kind)? {
+        Context::X86_64(context) => {
+            let regs = &context.user_regs;
+            let paging = paging_x86_64(&context.control, kind.is_hvm, long_mode);
+            ([regs.rip, regs.rsp, regs.rbp], paging)
         }
-        Arch::Aarch64 if kind.interface_version >= context_aarch64::WIDE_CPSR_VERSION => {
-            let (context, _) = context_aarch64::VcpuGuestContext::ref_from_prefix(bytes).ok()?;
-            let state = (context.pc, context.cpsr);
-            Some(read_aarch64(&context.x, state, context.tail, registers))
+        Context::Aarch64 {
+            x,
+            pc,
+            pstate,
+            tail,
+        } => (
+            [pc, sp_aarch64(pstate, tail), x[usize::from(fp)]],
+            paging_aarch64(pstate, tail),
+        ),
+    };
+    for (number, value) in [ip, sp, fp].into_iter().zip(values) {
+        out.set(number, value);
+    }
+    Some(paging)
+}
+
+/// Reads all registers of a context, if there are enough bytes.
+pub fn read_registers(bytes: &[u8], kind: ContextKind, out: &mut Registers) {
+    match Context::of(bytes, kind) {
+        Some(Context::X86_64(context)) => read_registers_x86_64(context, out),
+        Some(Context::Aarch64 {
+            x,
+            pc,
+            pstate,
+            tail,
+        }) => {
+            out.set_first(x);
+            out.set(31, sp_aarch64(pstate, tail));
+            out.set(32, pc);
+            out.set(33, pstate);
         }
-        Arch::Aarch64 => {
-            let (context, _) =
-                context_aarch64::NarrowVcpuGuestContext::ref_from_prefix(bytes).ok()?;
-            let state = (context.pc, u64::from(context.cpsr));
-            Some(read_aarch64(&context.x, state, context.tail, registers))
-        }
+        None => {}
     }
 }
 
@@ -87,17 +154,15 @@ fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
 const PSTATE_AARCH32: u64 = 1 << 4;
 const PSTATE_SP_ELX: u64 = 1;
 
-fn read_aarch64(
-    x: &[u64; 31],
-    (pc, pstate): (u64, u64),
-    tail: context_aarch64::Tail,
-    out: &mut Registers,
-) -> Paging {
-    out.set_first(x);
-    let own_stack = pstate & PSTATE_SP_ELX != 0;
-    out.set(31, if own_stack { tail.sp_el1 } else { tail.sp_el0 });
-    out.set(32, pc);
-    out.set(33, pstate);
+fn sp_aarch64(pstate: u64, tail: &context_aarch64::Tail) -> u64 {
+    if pstate & PSTATE_SP_ELX != 0 {
+        tail.sp_el1
+    } else {
+        tail.sp_el0
+    }
+}
+
+fn paging_aarch64(pstate: u64, tail: &context_aarch64::Tail) -> Paging {
     if pstate & PSTATE_AARCH32 != 0 {
         Paging::Unsupported
     } else {
@@ -155,12 +220,13 @@ mod tests {
         let mut registers = Registers::default();
         let context = buffer.bytes();
         put(context, 4984 + 24, 0x1234_5000); // CR3
-        let paging = read_context(
-            context,
-            kind(Arch::X86_64, 0x15, false),
-            true,
-            &mut registers,
-        );
+        let kind = kind(Arch::X86_64, 0x15, false);
+        let paging = read_place(context, kind, true, &mut registers);
+        let (ip, sp, fp) = Arch::X86_64.special_registers();
+        let place = [ip, sp, fp].map(|number| registers.get(number));
+        assert_eq!(place, [648, 672, 552].map(Some));
+        assert_eq!(registers.mask().count_ones(), 3);
+        read_registers(context, kind, &mut registers);
         assert_eq!(
             paging,
             Some(Paging::X86_64 {
@@ -190,12 +256,13 @@ mod tests {
             put(context, 264, 5); // PSTATE: EL1 with its own stack pointer
             put(context, tail + 24, 1); // SCTLR_EL1: translation on
             let mut registers = Registers::default();
-            let paging = read_context(
-                context,
-                kind(Arch::Aarch64, version, true),
-                true,
-                &mut registers,
-            );
+            let kind = kind(Arch::Aarch64, version, true);
+            let paging = read_place(context, kind, true, &mut registers);
+            let (ip, sp, fp) = Arch::Aarch64.special_registers();
+            let place = [ip, sp, fp].map(|number| registers.get(number));
+            assert_eq!(place, [256, tail as u64 + 8, 8 + 29 * 8].map(Some));
+            assert_eq!(registers.mask().count_ones(), 3);
+            read_registers(context, kind, &mut registers);
             let tail = tail as u64;
             assert_eq!(
                 paging,
@@ -215,6 +282,8 @@ mod tests {
     fn too_few_bytes_are_no_context() {
         let mut registers = Registers::default();
         let pv = kind(Arch::X86_64, 0x15, false);
-        assert_eq!(read_context(&[0; 100], pv, true, &mut registers), None);
+        assert_eq!(read_place(&[0; 100], pv, true, &mut registers), None);
+        read_registers(&[0; 100], pv, &mut registers);
+        assert_eq!(registers.mask(), 0);
     }
 }

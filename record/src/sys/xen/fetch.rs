@@ -71,6 +71,7 @@ impl Fetch {
 
     /// Gets the state of the domain (if `look`) and of each vCPU, then, if `pause`, freezes the domain, then gets
     /// every vCPU's context. Returns the results of the whole call and of the pause.
+    #[inline(always)]
     pub fn all(
         &mut self,
         privcmd: &Privcmd,
@@ -98,6 +99,7 @@ impl Fetch {
     }
 
     /// Makes `count` of the calls, from `first` on.
+    #[inline(always)]
     fn call(&mut self, privcmd: &Privcmd, first: u32, count: u32) -> Result<(), i32> {
         let arguments = [
             self.buffer.address(entry_at(first)),
@@ -110,17 +112,17 @@ impl Fetch {
         // writes to entries, domctls and contexts, for which CONTEXT_BYTES is enough: all in our buffer, which only
         // we refer to.
         let outcome = unsafe { privcmd.hypercall(MULTICALL, arguments) }.map(drop);
-        self.restore(first, count);
+        let first_op: Option<u64> = read(self.buffer.bytes(), entry_at(first));
+        if first_op != Some(DOMCTL) {
+            self.restore(first, count);
+        }
         outcome
     }
 
-    /// Writes the entries anew if Xen has overwritten them: debug builds do, so that callers depend on nothing but the
-    /// results (`do_multicall` in xen/common/multicall.c).
+    /// Writes entries anew that Xen has overwritten: debug builds do, so that callers depend on nothing but the results
+    /// (`do_multicall` in xen/common/multicall.c).
+    #[cold]
     fn restore(&mut self, first: u32, count: u32) {
-        let first_op: Option<u64> = read(self.buffer.bytes(), entry_at(first));
-        if first_op == Some(DOMCTL) {
-            return;
-        }
         for index in first..first + count {
             let result = entry_at(index) + std::mem::offset_of!(MulticallEntry, result);
             let call = MulticallEntry {

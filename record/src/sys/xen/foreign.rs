@@ -1,4 +1,5 @@
-//! Frames of another domain, mapped read-only.
+//! Frames of another domain, mapped read-only, one behind the other in address space that is reserved for them. Where
+//! no frame is mapped, the reservation has zeros, so that a place that once was a frame's can always be read.
 //!
 //! The guest may write to them at any time, so that they are only read with volatile loads or by instructions of
 //! our own, and never borrowed as a slice.
@@ -10,164 +11,339 @@ use std::ptr::NonNull;
 pub const FRAME_BYTES: usize = 4096;
 /// Words of eight bytes in a frame.
 pub const FRAME_WORDS: usize = FRAME_BYTES / 8;
-/// Bytes that are copied at once.
-const LINE_BYTES: usize = 64;
 
-/// Frames of a domain, mapped contiguously.
+/// Room for frames of a domain.
 #[derive(Debug)]
 pub struct ForeignFrames {
     base: NonNull<u64>,
+    /// How many pages are reserved; none where that was refused.
     pages: usize,
-    /// A bit for each page that is there.
-    present: u64,
+    /// How many of them were given to frames.
+    used: usize,
 }
 
-/// Most frames in one mapping.
+/// Most frames mapped at a time.
 pub const MOST_BATCH: usize = 64;
 
 // SAFETY: the mapping belongs to this value alone; it has no tie to the thread that made it.
 unsafe impl Send for ForeignFrames {}
 
 impl ForeignFrames {
-    /// Maps `frames` (machine frames of a PV guest, guest frames of any other; at most [`MOST_BATCH`]) of `domain`. A
-    /// frame that is not the domain's memory stays absent; that is no error. Allocates nothing.
-    pub fn map(privcmd: &Privcmd, domain: u16, frames: &[u64]) -> Result<Self, i32> {
-        let frames = &frames[..frames.len().min(MOST_BATCH)];
-        let length = frames.len().max(1) * FRAME_BYTES;
+    /// Room for so many frames. Where address space is refused, there is none, and nothing can be mapped.
+    pub fn new(pages: usize) -> Self {
+        let anywhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let base = unsafe {
+        let base = unsafe { zeros(anywhere, pages, 0) };
+        ForeignFrames {
+            pages: base.map_or(0, |_| pages),
+            base: base.unwrap_or(NonNull::dangling()),
+            used: 0,
+        }
+    }
+
+    /// Maps `frames` (machine frames of a PV guest, guest frames of any other; at most [`MOST_BATCH`]) of `domain`.
+    /// `places[i]` is the page of frame i, or `None` if that is not the domain's memory. Allocates nothing.
+    pub fn map(
+        &mut self,
+        privcmd: &Privcmd,
+        domain: u16,
+        frames: &[u64],
+        places: &mut [Option<u32>; MOST_BATCH],
+    ) {
+        let frames = &frames[..frames.len().min(MOST_BATCH)];
+        places.fill(None);
+        let mut errors = [0i32; MOST_BATCH];
+        if self.fill(privcmd, domain, frames, &mut errors).is_err() {
+            return;
+        }
+        let is_there = |error: &i32| *error == 0;
+        let count = errors[..frames.len()]
+            .iter()
+            .filter(|error| is_there(error))
+            .count();
+        if count < frames.len() {
+            // Pages without a frame can't be read, and are part of one mapping with the others, which get another.
+            self.empty(self.used, frames.len());
+            let mut present = [0; MOST_BATCH];
+            let found = frames
+                .iter()
+                .zip(&errors)
+                .filter(|(_, error)| is_there(error));
+            for (place, (frame, _)) in present.iter_mut().zip(found) {
+                *place = *frame;
+            }
+            let mut again = [0i32; MOST_BATCH];
+            if count == 0
+                || self
+                    .fill(privcmd, domain, &present[..count], &mut again)
+                    .is_err()
+            {
+                return;
+            }
+            if !again[..count].iter().all(is_there) {
+                return self.empty(self.used, count);
+            }
+        }
+        let mapped = places.iter_mut().zip(&errors[..frames.len()]);
+        let mapped = mapped.filter(|(_, error)| is_there(error));
+        for ((place, _), page) in mapped.zip(self.used as u32..) {
+            *place = Some(page);
+        }
+        self.used += count;
+    }
+
+    /// Maps `frames` behind those that there are. On an error there are zeros.
+    fn fill(
+        &mut self,
+        privcmd: &Privcmd,
+        domain: u16,
+        frames: &[u64],
+        errors: &mut [i32; MOST_BATCH],
+    ) -> Result<(), i32> {
+        if self.pages - self.used < frames.len() {
+            return Err(libc::ENOMEM);
+        }
+        // SAFETY: the page is in the reservation.
+        let at = unsafe { self.base.as_ptr().add(self.used * FRAME_WORDS) };
+        // SAFETY: replaces pages of the reservation that no frame has and nothing refers to.
+        let mapped = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
-                length,
+                at.cast(),
+                frames.len() * FRAME_BYTES,
                 libc::PROT_READ,
-                libc::MAP_SHARED,
+                libc::MAP_SHARED | libc::MAP_FIXED,
                 privcmd.descriptor(),
                 0,
             )
         };
-        let base = NonNull::new(base.cast::<u64>())
-            .filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
-            .ok_or_else(nix::errno::Errno::last_raw)?;
-        let mut mapped = ForeignFrames {
-            base,
-            pages: frames.len(),
-            present: 0,
+        let filled = if mapped == libc::MAP_FAILED {
+            Err(nix::errno::Errno::last_raw())
+        } else {
+            let (address, errors) = (at.addr() as u64, &mut errors[..frames.len()]);
+            // SAFETY: the address is the start of the mapping just made, which has frames.len() pages.
+            unsafe { privcmd.map_batch(domain, address, frames, errors) }
         };
-        let mut errors = [0i32; MOST_BATCH];
-        let errors = &mut errors[..frames.len()];
-        let address = base.as_ptr().addr() as u64;
-        // SAFETY: address is the start of the mapping just made, which has frames.len() pages.
-        unsafe { privcmd.map_batch(domain, address, frames, errors) }?;
-        for (page, error) in errors.iter().enumerate() {
-            mapped.present |= u64::from(*error == 0) << page;
+        if filled.is_err() {
+            self.empty(self.used, frames.len());
         }
-        Ok(mapped)
+        filled
     }
 
-    /// Whether frame `page` could be mapped.
-    pub fn is_present(&self, page: usize) -> bool {
-        // No page from `pages` on has a bit.
-        page < MOST_BATCH && self.present >> page & 1 != 0
+    /// Unmaps all frames.
+    pub fn clear(&mut self) {
+        self.empty(0, self.used);
+        self.used = 0;
     }
 
-    /// Word `word` of frame `page`; `None` where there is no such word.
-    #[inline]
-    pub fn word(&self, page: usize, word: usize) -> Option<u64> {
-        if !self.is_present(page) || word >= FRAME_WORDS {
+    /// Puts zeros in the place of whole mappings.
+    fn empty(&mut self, from: usize, pages: usize) {
+        if pages == 0 {
+            return;
+        }
+        // SAFETY: the caller names pages of the reservation.
+        let at = unsafe { self.base.as_ptr().add(from * FRAME_WORDS) };
+        // SAFETY: replaces pages of the reservation, to which nothing refers.
+        let emptied = unsafe { zeros(at, pages, libc::MAP_FIXED) };
+        if emptied.is_none() {
+            // What is there now is not known, so that nothing is read any more.
+            self.pages = 0;
+        }
+    }
+
+    /// The number of a word of a page; `None` where there is no such word.
+    pub fn number_of_word(page: u32, index: usize) -> Option<u32> {
+        if index >= FRAME_WORDS {
             return None;
         }
-        // SAFETY: page and word were checked against the mapping's extent.
-        let at = unsafe { self.base.as_ptr().add(page * FRAME_WORDS + word) };
-        // SAFETY: at points to an aligned word of a mapped, present page; a volatile load may see any
+        page.checked_mul(FRAME_WORDS as u32)?
+            .checked_add(index as u32)
+    }
+
+    /// A word by its number; `None` where there is no such word.
+    #[inline]
+    pub fn word(&self, number: u32) -> Option<u64> {
+        if number as usize >= self.pages * FRAME_WORDS {
+            return None;
+        }
+        // SAFETY: the number was checked against the reservation's extent.
+        let at = unsafe { self.base.as_ptr().add(number as usize) };
+        // SAFETY: at points to an aligned word of a mapped page, of a frame or of zeros; a volatile load may see any
         // value that the guest writes meanwhile, and any value is a valid u64.
         Some(unsafe { at.read_volatile() })
     }
 
-    /// Copies bytes of frame `page` from `offset` on into `out`, as far as the frame goes. Returns how many.
-    pub fn copy_bytes(&self, page: usize, offset: usize, out: &mut [u8]) -> usize {
-        if !self.is_present(page) || offset >= FRAME_BYTES {
+    /// Copies bytes of a page from `offset` on into `out`, as far as the page goes. Returns how many.
+    #[inline]
+    pub fn copy_bytes(&self, page: u32, offset: usize, out: &mut [u8]) -> usize {
+        if page as usize >= self.pages || offset >= FRAME_BYTES {
             return 0;
         }
         let count = out.len().min(FRAME_BYTES - offset);
-        let mut out = &mut out[..count];
-        let mut word = offset / 8;
-        let into_word = offset % 8;
-        if into_word > 0 {
-            let bytes = self.word(page, word).unwrap_or(0).to_le_bytes();
-            let head = count.min(8 - into_word);
-            out[..head].copy_from_slice(&bytes[into_word..into_word + head]);
-            out = &mut out[head..];
-            word += 1;
-        }
-        // SAFETY: the page was checked, and the word is in it or just behind it: at most the end of the mapping.
-        let start = unsafe { self.base.as_ptr().add(page * FRAME_WORDS + word) };
-        let (lines, rest) = out.as_chunks_mut::<LINE_BYTES>();
-        for (index, line) in lines.iter_mut().enumerate() {
-            // SAFETY: `out` was cut to what is left of the frame, so that all its lines lie in it.
-            let from = unsafe { start.add(index * LINE_BYTES / 8) };
-            // SAFETY: a line of a mapped, present page.
-            unsafe { copy_line(from, line) };
-        }
-        word += lines.len() * (LINE_BYTES / 8);
-        let (whole, tail) = rest.as_chunks_mut::<8>();
-        for slot in whole {
-            *slot = self.word(page, word).unwrap_or(0).to_le_bytes();
-            word += 1;
-        }
-        if !tail.is_empty() {
-            let bytes = self.word(page, word).unwrap_or(0).to_le_bytes();
-            tail.copy_from_slice(&bytes[..tail.len()]);
-        }
+        let at = page as usize * FRAME_BYTES + offset;
+        // SAFETY: the page was checked, and the offset is in it.
+        let from = unsafe { self.base.as_ptr().cast::<u8>().add(at) };
+        // SAFETY: so many bytes from there are in the page, and so many are in `out`.
+        unsafe { copy(from, &mut out[..count]) };
         count
     }
 }
 
-/// Copies a line with few instructions, since the guest is frozen meanwhile.
+/// Pages of zeros that take no memory, at `at` with `MAP_FIXED`, else at an address of the kernel's choice.
+///
+/// # Safety
+/// With `MAP_FIXED`, nothing must refer to what is there.
+unsafe fn zeros(at: *mut u64, pages: usize, fixed: i32) -> Option<NonNull<u64>> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: as the caller says.
+    let base = unsafe {
+        libc::mmap(
+            at.cast(),
+            pages * FRAME_BYTES,
+            libc::PROT_READ,
+            flags,
+            -1,
+            0,
+        )
+    };
+    NonNull::new(base.cast::<u64>()).filter(|base| base.as_ptr().cast() != libc::MAP_FAILED)
+}
+
+/// Copies with few instructions, since the guest is frozen meanwhile.
 ///
 /// # Safety
 /// There are so many bytes at `from`, which may change meanwhile.
 #[cfg(target_arch = "x86_64")]
-unsafe fn copy_line(from: *const u64, line: &mut [u8; LINE_BYTES]) {
-    // SAFETY: reads the line at `from`, which the caller answers for, and writes all bytes of `line`.
+#[inline]
+unsafe fn copy(from: *const u8, out: &mut [u8]) {
+    const LINE_BYTES: usize = 64;
+    let Some(last) = out.len().checked_sub(LINE_BYTES) else {
+        // SAFETY: as the caller says.
+        return unsafe { copy_little(from, out) };
+    };
+    // Lines from the start on, as far as they are whole and some byte is left; then one that ends where the bytes do.
+    let lines_bytes = (out.len() - 1) / LINE_BYTES * LINE_BYTES;
+    // SAFETY: reads bytes that the caller answers for, all of them, and writes each of `out`.
     unsafe {
         std::arch::asm!(
-            "movups {a}, [{from}]",
-            "movups {b}, [{from} + 16]",
-            "movups {c}, [{from} + 32]",
-            "movups {d}, [{from} + 48]",
-            "movups [{to}], {a}",
-            "movups [{to} + 16], {b}",
-            "movups [{to} + 32], {c}",
-            "movups [{to} + 48], {d}",
-            from = in(reg) from,
-            to = in(reg) line.as_mut_ptr(),
+            "test {i}, {i}",
+            "jz 3f",
+            "2:",
+            "movups {a}, [{from} + {i}]",
+            "movups {b}, [{from} + {i} + 16]",
+            "movups {c}, [{from} + {i} + 32]",
+            "movups {d}, [{from} + {i} + 48]",
+            "movups [{to} + {i}], {a}",
+            "movups [{to} + {i} + 16], {b}",
+            "movups [{to} + {i} + 32], {c}",
+            "movups [{to} + {i} + 48], {d}",
+            "add {i}, 64",
+            "jnz 2b",
+            "3:",
+            "movups {a}, [{from_last}]",
+            "movups {b}, [{from_last} + 16]",
+            "movups {c}, [{from_last} + 32]",
+            "movups {d}, [{from_last} + 48]",
+            "movups [{to_last}], {a}",
+            "movups [{to_last} + 16], {b}",
+            "movups [{to_last} + 32], {c}",
+            "movups [{to_last} + 48], {d}",
+            from = in(reg) from.wrapping_add(lines_bytes),
+            to = in(reg) out.as_mut_ptr().wrapping_add(lines_bytes),
+            from_last = in(reg) from.wrapping_add(last),
+            to_last = in(reg) out.as_mut_ptr().wrapping_add(last),
+            i = inout(reg) lines_bytes.wrapping_neg() => _,
             a = out(xmm_reg) _,
             b = out(xmm_reg) _,
             c = out(xmm_reg) _,
             d = out(xmm_reg) _,
-            options(nostack, preserves_flags),
+            options(nostack),
         );
     }
 }
 
-/// The same, a word at a time.
+/// The same.
 ///
 /// # Safety
-/// There are so many bytes at `from`, aligned, which may change meanwhile.
+/// There are so many bytes at `from`, which may change meanwhile.
 #[cfg(not(target_arch = "x86_64"))]
-unsafe fn copy_line(from: *const u64, line: &mut [u8; LINE_BYTES]) {
-    for (index, slot) in line.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        // SAFETY: the line has so many words.
-        let at = unsafe { from.add(index) };
-        // SAFETY: as the caller says; any value is a valid u64.
-        *slot = unsafe { at.read_volatile() }.to_le_bytes();
+unsafe fn copy(from: *const u8, out: &mut [u8]) {
+    // SAFETY: as the caller says.
+    unsafe { copy_little(from, out) }
+}
+
+/// Copies a word at a time where they are aligned, else a byte.
+///
+/// # Safety
+/// There are so many bytes at `from`, which may change meanwhile.
+unsafe fn copy_little(from: *const u8, out: &mut [u8]) {
+    let head = from.align_offset(8).min(out.len());
+    let (before, rest) = out.split_at_mut(head);
+    let (words, after) = rest.as_chunks_mut::<8>();
+    let words_bytes = words.len() * 8;
+    for (index, word) in words.iter_mut().enumerate() {
+        let at = from.wrapping_add(head + index * 8).cast::<u64>();
+        // SAFETY: an aligned word of the bytes that there are; any value is a valid u64.
+        *word = unsafe { at.read_volatile() }.to_ne_bytes();
+    }
+    let tail = from.wrapping_add(head + words_bytes);
+    for (bytes, from) in [(before, from), (after, tail)] {
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: one of the bytes that there are.
+            *byte = unsafe { from.wrapping_add(index).read_volatile() };
+        }
     }
 }
 
 impl Drop for ForeignFrames {
     fn drop(&mut self) {
-        let length = self.pages.max(1) * FRAME_BYTES;
-        // SAFETY: the range is the mapping made in map(), and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), length) };
+        // SAFETY: the range is the reservation made in new(), with what was mapped in it, and nothing refers to it any
+        // more; without pages it may be none.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.pages * FRAME_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guest's memory would be: each byte its own number.
+    fn numbered() -> Vec<u8> {
+        (0..300).map(|byte| (byte * 7 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_are_copied_from_any_place_and_as_many() {
+        let memory = numbered();
+        for start in 0..17 {
+            for count in 0..memory.len() - start {
+                let mut out = vec![0xaa; count + 2];
+                let from = memory[start..].as_ptr();
+                // SAFETY: there are so many bytes.
+                unsafe { copy(from, &mut out[1..=count]) };
+                assert_eq!(
+                    out[1..=count],
+                    memory[start..start + count],
+                    "{start} {count}"
+                );
+                assert_eq!((out[0], out[count + 1]), (0xaa, 0xaa), "{start} {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_no_frame_is_there_are_zeros_up_to_the_end() {
+        let mut frames = ForeignFrames::new(4);
+        frames.clear();
+        let last = ForeignFrames::number_of_word(3, FRAME_WORDS - 1).unwrap();
+        assert_eq!(frames.word(last), Some(0));
+        assert_eq!(frames.word(last + 1), None);
+        assert_eq!(frames.word(u32::MAX), None);
+        assert_eq!(ForeignFrames::number_of_word(3, FRAME_WORDS), None);
+        let mut out = [1; 200];
+        assert_eq!(frames.copy_bytes(3, FRAME_BYTES - 100, &mut out), 100);
+        assert_eq!((out[99], out[100]), (0, 1));
+        assert_eq!(frames.copy_bytes(3, FRAME_BYTES, &mut out), 0);
+        assert_eq!(frames.copy_bytes(4, 0, &mut out), 0);
+        assert_eq!(ForeignFrames::new(0).word(0), None);
     }
 }
