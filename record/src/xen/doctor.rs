@@ -73,6 +73,7 @@ pub fn examine_domain(target: &str, elf: Option<&Path>) -> Report {
     let id = found.id;
     let mut command = format!("uniprof record -F 99 -d 30s {id}");
     match Domain::open(found.xen, id) {
+        Ok(domain) if domain.is_narrow() => report.say(Verdict::Bad, domain.narrow()),
         Ok(domain) => {
             let stacks = ExaminedDomain::new(domain).examine(&mut report, image.as_ref());
             if !stacks {

@@ -10,7 +10,12 @@ use crate::sys::xen::call::{self, DomainCall, Order};
 use crate::sys::xen::domctl::{self, DomainInfo, VcpuInfo};
 use crate::sys::xen::fetch::{Fetch, MOST_VCPUS};
 use crate::sys::xen::privcmd::Privcmd;
+use std::time::Duration;
 use uprof::Registers;
+
+/// How often, on arm64, a vCPU in AArch64 is looked for, and how far apart.
+const MODE_LOOKS: u32 = 20;
+const BETWEEN_MODE_LOOKS: Duration = Duration::from_millis(5);
 
 /// The hypervisor, seen from a tool in dom0.
 #[derive(Debug)]
@@ -190,7 +195,28 @@ impl Domain {
         for vcpu in 0..vcpus {
             domain.refresh_mode(vcpu);
         }
+        if kind.arch == uprof::Arch::Aarch64 && !domain.is_seen_in_aarch64() {
+            domain.long_mode.fill(false);
+        }
         Ok(domain)
+    }
+
+    /// Whether some vCPU is in AArch64, at one of a few looks: a 64-bit kernel may run a 32-bit process.
+    fn is_seen_in_aarch64(&mut self) -> bool {
+        let mut is_seen = || {
+            self.fetch(false, true).is_err()
+                || (0..self.vcpus)
+                    .filter(|&vcpu| self.vcpu_info(vcpu).is_some_and(|info| info.online != 0))
+                    .filter_map(|vcpu| self.fetch.context(vcpu))
+                    .any(|bytes| !vcpu::is_aarch32(bytes, self.kind))
+        };
+        (0..MODE_LOOKS).any(|_| {
+            let is_seen = is_seen();
+            if !is_seen {
+                std::thread::sleep(BETWEEN_MODE_LOOKS);
+            }
+            is_seen
+        })
     }
 
     /// Updates the mode of a vCPU: at the start, and when it comes online.
@@ -204,6 +230,15 @@ impl Domain {
     /// Whether no vCPU is in 64-bit mode: a 32-bit guest, or one that is still booting.
     pub fn is_narrow(&self) -> bool {
         !self.long_mode.iter().any(|long| *long)
+    }
+
+    /// Why such a guest is refused.
+    pub fn narrow(&self) -> String {
+        format!(
+            "cannot record domain {}: it is not in 64-bit mode; 32-bit guests are not supported, and one that is still \
+             booting can be recorded a moment later",
+            self.id
+        )
     }
 
     /// In one call, gets the state of the domain (if `look`) and of each vCPU, then, if `pause`, freezes the domain,

@@ -126,10 +126,7 @@ pub fn open_found(
     };
     let domain = Domain::open(xen, id)?;
     if domain.is_narrow() {
-        return Err(SourceError(format!(
-            "cannot record domain {id}: it is not in 64-bit mode; 32-bit guests are not supported, and \
-             one that is still booting can be recorded a moment later"
-        )));
+        return Err(SourceError(domain.narrow()));
     }
     let runs_on = plan.no_pause && !plan.ip_only;
     let vcpus = domain.vcpus;

@@ -154,6 +154,11 @@ fn paging_x86_64(control: &[u64; 8], is_hvm: bool, long_mode: bool) -> Paging {
 const PSTATE_AARCH32: u64 = 1 << 4;
 const PSTATE_SP_ELX: u64 = 1;
 
+/// Whether a vCPU for AArch64 is in AArch32, of a 32-bit guest or in a 32-bit process.
+pub fn is_aarch32(bytes: &[u8], kind: ContextKind) -> bool {
+    matches!(Context::of(bytes, kind), Some(Context::Aarch64 { pstate, .. }) if pstate & PSTATE_AARCH32 != 0)
+}
+
 fn sp_aarch64(pstate: u64, tail: &context_aarch64::Tail) -> u64 {
     if pstate & PSTATE_SP_ELX != 0 {
         tail.sp_el1
