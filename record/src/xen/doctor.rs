@@ -193,6 +193,8 @@ impl ExaminedDomain {
         if paging == Paging::Unsupported {
             return trial.pass_over();
         }
+        // Return addresses may be in one of the others.
+        self.domain.vcpu_registers(vcpu, &mut self.registers);
         let arch = self.domain.kind.arch;
         let (memory, privcmd) = (&mut self.memory, &self.domain.xen.privcmd);
         let mut read = |address, into: &mut [u8]| memory.read(privcmd, &paging, address, into);
