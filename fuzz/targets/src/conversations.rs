@@ -86,6 +86,7 @@ fn talk(bytes: &[u8]) {
                 binary: bytes.len().is_multiple_of(2),
                 tells_halted: true,
                 steps: true,
+                drops_behind_interrupt: false,
             }
         }
     };

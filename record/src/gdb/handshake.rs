@@ -63,6 +63,9 @@ pub struct Guest {
     pub tells_halted: bool,
     /// Whether one vCPU can be let run for one instruction.
     pub steps: bool,
+    /// Whether the stub may drop what comes right behind an interrupt: gdbserver does, which alone passes signals on,
+    /// if the program hasn't stopped yet when it reads the next byte.
+    pub drops_behind_interrupt: bool,
 }
 
 /// Asks for everything that sampling needs. Afterwards the guest is stopped.
@@ -98,6 +101,7 @@ pub fn greet(client: &mut Client) -> Result<Guest, GdbError> {
         binary: has("binary-upload+"),
         tells_halted: false,
         steps,
+        drops_behind_interrupt: has("QPassSignals+"),
     };
     ask_names(client, &mut guest)?;
     Ok(guest)

@@ -69,8 +69,9 @@ impl GdbSource {
     pub(super) fn probe(&mut self) -> Result<(), GdbError> {
         self.client.patience = PROBE_PATIENCE;
         let mut tried = Ok(());
-        for pace in [Pace::AllAtOnce, Pace::InterruptFirst, Pace::OneByOne] {
-            self.client.pace = pace;
+        let all = [Pace::AllAtOnce, Pace::InterruptFirst, Pace::OneByOne];
+        for pace in &all[usize::from(self.guest.drops_behind_interrupt)..] {
+            self.client.pace = *pace;
             tried = self.stop_and_read(&mut Vcpus::new());
             if !matches!(tried, Err(GdbError::Silent { .. })) {
                 break;
