@@ -8,7 +8,7 @@ use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;
 use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
-use crate::samples::{Frame, Sample};
+use crate::samples::Frame;
 use crate::scanner::Item;
 use crate::spans::SpanBlock;
 use crate::writer::Writer;
@@ -194,17 +194,7 @@ fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u6
     let mut count = 0;
     while let Ok(Some(row)) = rows.next_row() {
         let chain: Vec<Frame> = samples.chain(row.node).collect();
-        writer.sample(&Sample {
-            time_ns: row.time_ns,
-            task: row.task,
-            state: row.state,
-            chain: &chain,
-            stop: row.stop,
-            details: row.details,
-            registers: row.registers,
-            stack: row.stack,
-            wait: row.wait,
-        })?;
+        writer.sample(&row.with_chain(&chain))?;
         count += 1;
     }
     writer.flush()?;

@@ -193,16 +193,10 @@ fn write_samples<W: Write>(
     while let Some(row) = rows.next_row().map_err(io::Error::other)? {
         chain.clear();
         chain.extend(samples.chain(row.node));
+        let state = idle.state(&samples, &row);
         writer.sample(&Sample {
-            time_ns: row.time_ns,
-            task: row.task,
-            state: idle.state(&samples, &row),
-            chain: &chain,
-            stop: row.stop,
-            details: row.details,
-            registers: row.registers,
-            stack: row.stack,
-            wait: row.wait,
+            state,
+            ..row.with_chain(&chain)
         })?;
     }
     writer.flush()

@@ -9,7 +9,7 @@ use crate::samples::details::Details;
 use crate::samples::numbers::NumberReader;
 use crate::samples::raw_stack::RawStackReader;
 use crate::samples::registers::{Elsewhere, RegisterReader};
-use crate::samples::sample::{Frame, RawStack, Registers, State, Stop, Task, Wait};
+use crate::samples::sample::{Frame, RawStack, Registers, Sample, State, Stop, Task, Wait};
 use crate::samples::task_table::TaskTable;
 use crate::samples::trie::{Node, StackTable, TableReader};
 use crate::varint::Cursor;
@@ -155,6 +155,23 @@ pub struct Row<'a> {
     pub stack: Option<RawStack<'a>>,
     /// For how long the task was off the processor; `None` for a sample.
     pub wait: Option<Wait>,
+}
+
+impl<'a> Row<'a> {
+    /// The sample that it was, with the frames of its [`Row::node`], to be written again.
+    pub fn with_chain(self, chain: &'a [Frame]) -> Sample<'a> {
+        Sample {
+            time_ns: self.time_ns,
+            task: self.task,
+            state: self.state,
+            chain,
+            stop: self.stop,
+            details: self.details,
+            registers: self.registers,
+            stack: self.stack,
+            wait: self.wait,
+        }
+    }
 }
 
 /// Reads the rows of a block in order. A row borrows from the reader, so this is no `Iterator`.

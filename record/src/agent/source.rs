@@ -71,6 +71,23 @@ impl AgentSource {
         }
     }
 
+    /// Goes on with the guest that answers to our attaching anew, if it is the same.
+    fn welcomed(&mut self, hello: &Hello, now_ns: u64, sink: &mut Sink) {
+        if self.nonce != Some(hello.nonce) {
+            return;
+        }
+        self.nonce = None;
+        if !hello.is_of_the_same_guest(&self.hello) {
+            self.life = Life::Ended("another guest answers where it was".to_owned());
+            return;
+        }
+        self.attached_anew += 1;
+        self.intake.interrupted(now_ns, hello.timer_hz, sink);
+        // Where the guest has begun anew, so has its clock: what it says next is the new one's.
+        self.ping(now_ns);
+        self.is_start_due = true;
+    }
+
     /// Works through what has come.
     pub fn take(&mut self, sink: Option<&mut Sink>) -> Result<(), AgentError> {
         let mut sink = sink;
@@ -99,29 +116,18 @@ impl AgentSource {
                         }
                     }
                     (message::HELLO, Some(sink)) => {
-                        let hello = Hello::read(payload).ok();
-                        let Some(hello) = hello.filter(|hello| self.nonce == Some(hello.nonce))
-                        else {
-                            continue;
-                        };
-                        self.nonce = None;
-                        if !hello.is_of_the_same_guest(&self.hello) {
-                            let why = "another guest answers where it was".to_owned();
-                            self.life = Life::Ended(why);
-                            return Ok(());
+                        if let Ok(hello) = Hello::read(payload) {
+                            self.welcomed(&hello, now_ns, sink);
                         }
-                        self.attached_anew += 1;
-                        self.intake.interrupted(now_ns, hello.timer_hz, sink);
-                        // Where the guest has begun anew, so has its clock: what it says next is the new one's.
-                        self.ping(now_ns);
-                        self.is_start_due = true;
                     }
                     (message::BUSY, _) if self.nonce.is_some() => {
                         let why = "the agent took us for gone, and has another client now";
                         self.life = Life::Ended(why.to_owned());
-                        return Ok(());
                     }
                     _ => {}
+                }
+                if self.life != Life::Alive {
+                    return Ok(());
                 }
             }
             self.client.check()?;

@@ -158,16 +158,14 @@ impl<'a> Redactor<'a> {
                 .unwinders
                 .unwind(&mut self.held, &row, view, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
+            let chain = if unwound.is_some() { &frames } else { &chain };
             writer.sample(&Sample {
-                time_ns: row.time_ns,
-                task: row.task,
                 state: self.idle.state(block, &row),
-                chain: if unwound.is_some() { &frames } else { &chain },
                 stop: unwound.unwrap_or(row.stop),
                 details: kept(row.details),
                 registers: None,
                 stack: None,
-                wait: row.wait,
+                ..row.with_chain(chain)
             })?;
         }
         writer.flush()

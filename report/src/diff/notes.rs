@@ -128,10 +128,7 @@ pub(super) fn warnings(
     }
     for (name, account) in ["A", "B"].iter().zip(accounts) {
         if account.is_incomplete() {
-            let lines = account.lines().into_iter().skip(1);
-            // What isn't counted is not missing.
-            let missing = lines.filter(|line| !line.starts_with("not counted"));
-            let missing = missing.collect::<Vec<_>>().join("; ");
+            let missing = account.without_states().lines()[1..].join("; ");
             warnings.push(format!("{name} is incomplete: {missing}"));
         }
         let rows = account.read;

@@ -163,6 +163,14 @@ impl Account {
         add_map(&mut self.by_state, left_out);
     }
 
+    /// The same without samples that are left out because of their state: those are not missing.
+    pub(crate) fn without_states(&self) -> Account {
+        Account {
+            by_state: BTreeMap::new(),
+            ..self.clone()
+        }
+    }
+
     /// Adds what is wrong with calls that are shown beside these samples.
     pub(crate) fn add_beside(&mut self, calls: &Account) {
         self.other_units.remove(&Unit::Calls);

@@ -99,13 +99,11 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let (believed, is_whole) = self.believed(held, row, view, chain);
-        let cut = (believed < chain.len()).then_some(Stop::BadPointer);
-        let cut = if is_whole { Some(Stop::Complete) } else { cut };
+        let (believed, cut) = self.believed(held, row, view, chain);
         let chain = &chain[..believed];
         let entered: Vec<Frame>;
         let chain = match chain.split_last() {
-            Some((last, inner)) if is_whole => {
+            Some((last, inner)) if cut == Some(Stop::Complete) => {
                 let kind = FrameKind::Exact;
                 entered = [inner, &[Frame { kind, ..*last }]].concat();
                 &entered

@@ -11,18 +11,18 @@ use uprof::{Found, Frame, FrameKind, Row, Stop};
 const LAST_PAGE: u64 = u64::MAX - 0xfff;
 
 impl Unwinders<'_, '_> {
-    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on, and whether
-    /// the last of them is the outermost, which only a return enters.
+    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on, and why it
+    /// ends there if it doesn't by itself: the last one is entered by a return alone, or the next is none.
     pub(super) fn believed(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
         chain: &[Frame],
-    ) -> (usize, bool) {
+    ) -> (usize, Option<Stop>) {
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
-            return (chain.len(), false);
+            return (chain.len(), None);
         }
         for (index, frame) in chain.iter().enumerate() {
             if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
@@ -39,13 +39,13 @@ impl Unwinders<'_, '_> {
             let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
             let (_, unwinder) = self.held(held, row, view);
             if landing == Landing::Outermost {
-                return (index + 1, true);
+                return (index + 1, Some(Stop::Complete));
             }
             if !unwinder.accepts(landing, is_outermost) {
-                return (index, false);
+                return (index, Some(Stop::BadPointer));
             }
         }
-        (chain.len(), false)
+        (chain.len(), None)
     }
 
     fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {
