@@ -10,6 +10,9 @@ use uniprof_record::{Ending, SourceError, Summary};
 use uprof::Due;
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
+/// From which share of the time on it is told that a guest stood still so much.
+const MUCH_OF_THE_TIME: f64 = 0.25;
+
 /// One of several things to know about a recording.
 enum Remark {
     /// How it went.
@@ -158,6 +161,9 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
             quantity::duration(LATE_NS),
         )));
     }
+    if let Some(stood_still) = stood_still(summary) {
+        remarks.push(Remark::Warning(stood_still));
+    }
     if let Some(gap) = gap(summary) {
         remarks.push(Remark::Warning(gap));
     }
@@ -212,6 +218,19 @@ fn why_none(summary: &Summary) -> String {
             format!("the kernel counted {counted} of processor time, for which {some:.0} were due")
         }
     }
+}
+
+/// A message if the guest stood still for much of the time, and nobody has set how much is too much.
+fn stood_still(summary: &Summary) -> Option<String> {
+    let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
+    let nobody_set_it = summary.slowed_to_ns.is_none();
+    (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME).then(|| {
+        format!(
+            "the guest stood still for {:.0} % of the time, which slows it down and, where its vCPUs share \
+             processors, moves shares: record slower (-F), or with --max-overhead 10%",
+            share * 100.0
+        )
+    })
 }
 
 /// A message if the samples don't account for the processor time that the kernel counted.

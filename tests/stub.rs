@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     Nothing,
+    /// Registers are answered after 5 ms.
+    Slow,
     /// From the 20th stop on, registers are not answered.
     Hangs,
     /// The connection ends in the middle of the 20th answer with registers.
@@ -127,6 +129,9 @@ impl<const OTHER: bool> Target for Guest<OTHER> {
 impl<const OTHER: bool> MultiThreadBase for Guest<OTHER> {
     fn read_registers(&mut self, registers: &mut Words, _: Tid) -> TargetResult<(), Self> {
         self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.fault == Fault::Slow {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         *registers = Words {
             rip: 0x1000,
             rsp: 0x8000,
@@ -311,11 +316,15 @@ fn record_with(fault: Fault, output: &Path, flags: &[&str]) -> (Option<i32>, Str
         Fault::OtherArch => serve::<true>(listener, fault, shared),
         _ => serve::<false>(listener, fault, shared),
     });
+    let duration = match fault {
+        Fault::Nothing => "2s",
+        Fault::Slow => "4s",
+        _ => "20s",
+    };
     let began = Instant::now();
     let ended = Command::new(cargo_bin("uniprof"))
-        .args(["record", "-o"])
+        .args(["record", "-d", duration, "-o"])
         .arg(output)
-        .args(["-d", if fault == Fault::Nothing { "2s" } else { "20s" }])
         .args(flags)
         .arg(format!("gdb:{}", path.display()))
         .output()
@@ -457,6 +466,23 @@ fn a_sound_stub_of_another_make_is_sampled() {
             "{sample}"
         );
     }
+}
+
+#[test]
+fn a_guest_that_stands_still_for_much_of_the_time_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.uprof");
+    let (_, said, _) = record(Fault::Slow, &output);
+    let of = |said: &str| {
+        let found = said.split("uniprof: the guest stood still for ").nth(1)?;
+        found.split(" %").next()?.parse::<u32>().ok()
+    };
+    assert!(of(&said).is_some_and(|share| share >= 50), "{said}");
+    // Where the rate is lowered for it, there is nothing to say.
+    let options = ["-F", "200", "--max-overhead", "5%"];
+    let (_, said, _) = record_with(Fault::Slow, &output, &options);
+    assert!(said.contains("The rate was lowered to"), "{said}");
+    assert_eq!(of(&said), None, "{said}");
 }
 
 #[test]

@@ -155,6 +155,8 @@ pub fn record<W: Write + Send>(
         Ok::<_, SourceError>((ending, tally))
     })?;
     let counted = hot.totals();
+    // To let go of a guest may take time of its own, where others do a part of it.
+    let end_ns = monotonic_ns();
     // The guest is released before the last bytes are written.
     drop(hot);
 
@@ -169,7 +171,7 @@ pub fn record<W: Write + Send>(
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
     let end = End {
-        time_ns: monotonic_ns(),
+        time_ns: end_ns,
         reason: ending.reason(),
         message: ending.to_string(),
         totals,

@@ -30,9 +30,11 @@ def shares(uniprof, recording, seconds, *selection):
 
 
 def check_shares(uniprof, recording, vcpus, seconds, *selection):
-    """Every share within 3 points of the truth, or within 3 standard errors where the host was too
-    busy for 3 points to mean anything."""
+    """Every share within 3 points of the truth, or within 4 standard errors where there are too few samples for 3 points
+    to mean anything: a run judges nearly a hundred so, of which one is 3 of them off by chance in one run of six. What
+    all vCPUs have in common, their mean for each function, is held to 3."""
     worst = largest_error = counted = 0
+    off = {name: [] for name in FUNCTIONS}
     for vcpu in range(vcpus):
         total, found, errors = shares(uniprof, recording, seconds, "--vcpu", vcpu, *selection)
         check(total > 0, f"there are no samples of vCPU {vcpu}")
@@ -42,8 +44,14 @@ def check_shares(uniprof, recording, vcpus, seconds, *selection):
                 # Stretches of few samples are alike by chance: it is that of independent ones at least.
                 error = max(error, (truth * (100 - truth) / total) ** 0.5)
             worst, largest_error = max(worst, abs(share - truth)), max(largest_error, error)
-            check(abs(share - truth) <= max(3, 3 * error),
+            off[name].append((share - truth, error))
+            check(abs(share - truth) <= max(3, 4 * error),
                   f"vCPU {vcpu}: {name} has {share:.1f} ± {error:.1f} %, the truth is {truth} %")
+    for name, each in off.items():
+        mean = statistics.fmean(share for share, _ in each)
+        error = sum(error ** 2 for _, error in each) ** 0.5 / vcpus
+        check(vcpus == 1 or abs(mean) <= max(3, 3 * error),
+              f"{name} has {mean:+.1f} ± {error:.1f} points, over all vCPUs")
     return f"{counted} samples, at most {worst:.1f} points off (standard error {largest_error:.1f})"
 
 
