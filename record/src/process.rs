@@ -4,7 +4,6 @@
 //! ptrace.
 
 mod registers;
-mod stat;
 mod proc_status;
 pub mod kernel;
 pub mod maps;
@@ -43,6 +42,7 @@ pub use stopped::open as open_ptrace;
 use crate::pids;
 use crate::plan::Plan;
 use crate::source::{Source, SourceError};
+use crate::sys::stat;
 use nix::errno::Errno;
 use uprof::cold::{Target, TargetKind};
 

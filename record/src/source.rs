@@ -231,6 +231,13 @@ pub trait StopWorld: Send {
     /// Why the guest may still be frozen.
     fn resume(&mut self) -> Result<(), SourceError>;
 
+    /// When [`StopWorld::resume`] let the guest go, as [`monotonic_ns`] counts, where the call that does so may return
+    /// much later: the kernel may run the guest in its caller's place, for as long as its scheduler sees fit. `None`:
+    /// when that has returned.
+    fn let_go_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Completes the vCPUs of the last freeze, when the guest runs again: adds registers that nobody needs while it
     /// stands still, where `freeze` left them out. It must have provided instruction, stack and frame pointer.
     fn complete(&mut self, vcpus: &mut Vcpus) {
@@ -471,7 +478,8 @@ impl<'a> Frozen<'a> {
         self.resumed = true;
         self.source.resume()?;
         // Before the next one's turn begins.
-        Ok(monotonic_ns() - self.since_ns)
+        let end_ns = self.source.let_go_ns().unwrap_or_else(monotonic_ns);
+        Ok(end_ns.saturating_sub(self.since_ns))
     }
 }
 

@@ -1,4 +1,5 @@
-//! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none.
+//! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none; and what several kinds of
+//! guests read of `/proc`.
 
 pub mod clock;
 pub mod signal;
@@ -6,6 +7,7 @@ pub mod descriptors;
 pub mod privileges;
 pub mod spawn;
 pub mod ptrace;
+pub mod stat;
 pub mod perf;
 pub mod ring_buffer;
 pub mod guardian_process;

@@ -34,6 +34,8 @@ struct Faults {
     every_look_moved: u32,
     /// Each so-manieth freeze is ended by someone else.
     every_rescue: u32,
+    /// The guest is let go so long after it was frozen, and takes the processor from us for ten times as long.
+    let_go_after: Duration,
 }
 
 /// How often each was called, for the test to see.
@@ -56,6 +58,7 @@ struct FakeGuest {
     vcpus: u32,
     faults: Faults,
     calls: Arc<Calls>,
+    let_go_ns: Option<u64>,
 }
 
 impl StopWorld for FakeGuest {
@@ -63,8 +66,10 @@ impl StopWorld for FakeGuest {
         &self.facts
     }
 
-    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let number = next(&self.calls.freezes);
+        let after_ns = self.faults.let_go_after.as_nanos() as u64;
+        self.let_go_ns = Some(now_ns + after_ns).filter(|_| after_ns > 0);
         if number == self.faults.freeze {
             return Err(SourceError("the guest can't be paused".into()));
         }
@@ -90,7 +95,12 @@ impl StopWorld for FakeGuest {
         self.faults.reads_running
     }
 
+    fn let_go_ns(&self) -> Option<u64> {
+        self.let_go_ns
+    }
+
     fn resume(&mut self) -> Result<(), SourceError> {
+        std::thread::sleep(10 * self.faults.let_go_after);
         match next(&self.calls.resumes) == self.faults.resume {
             true => Err(SourceError("the guest may stand still".into())),
             false => Ok(()),
@@ -125,6 +135,7 @@ fn fake(vcpus: u32, faults: Faults) -> (Source, Arc<Calls>) {
         vcpus,
         faults,
         calls: Arc::clone(&calls),
+        let_go_ns: None,
     };
     (Source::of(Hot::StopWorld(Box::new(guest))), calls)
 }
@@ -308,6 +319,17 @@ fn a_ring_that_overflows_counts_what_it_drops() {
     assert_eq!(dropped, lost(&found.lost, LossReason::RingFull));
     assert_eq!(found.samples, summary.samples);
     assert!(found.damages.is_empty());
+}
+
+#[test]
+fn a_guest_that_runs_in_our_place_does_not_stand_still() {
+    let faults = Faults {
+        let_go_after: Duration::from_micros(300),
+        ..Faults::default()
+    };
+    let (summary, _) = record(fake(2, faults).0, &plan(300));
+    assert!(summary.samples > 10, "{summary:?}");
+    assert_eq!(summary.cost.max_ns, 300_000);
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub struct VcpuThread {
     pub thread: Thread,
     /// It slept when it was asked to stop: the vCPU was halted, or waited in its monitor.
     pub asleep: bool,
+    /// The processor that it ran on then.
+    pub processor: Option<usize>,
     /// How it translates addresses.
     pub paging: Paging,
 }
@@ -57,6 +59,7 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
                     run_page: place.run_page,
                     thread,
                     asleep: false,
+                    processor: None,
                     paging: Paging::Unsupported,
                 });
             }

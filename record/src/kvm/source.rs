@@ -12,6 +12,7 @@ use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
+use nix::sched::sched_getcpu;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ struct KvmSource {
     roots: Roots,
     life: Life,
     freezes: u64,
+    /// When the last thread was let go; it may run where we did from then on.
+    let_go_ns: Option<u64>,
     /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
     left_out: u64,
     /// Since when somebody else holds the threads.
@@ -87,6 +90,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         roots: Roots::default(),
         life: Life::Alive,
         freezes: 0,
+        let_go_ns: None,
         left_out: 0,
         held_by_other_ns: None,
     };
@@ -176,7 +180,9 @@ impl KvmSource {
     /// Holds all vCPUs; returns whether nobody else had one.
     fn hold(&mut self) -> Result<bool, SourceError> {
         for vcpu in &mut self.vcpus {
-            vcpu.asleep = vcpu.thread.state() != Some(b'R');
+            let (state, processor) = vcpu.thread.seen().unzip();
+            vcpu.asleep = state != Some(b'R');
+            vcpu.processor = processor.flatten();
             let Err(errno) = vcpu.thread.ask() else {
                 continue;
             };
@@ -237,8 +243,22 @@ impl KvmSource {
         }
     }
 
+    /// Those that shared the processor with us last: each may run in our place at once, and the others would stand
+    /// still for as long.
     fn let_all_go(&mut self) {
-        self.vcpus.iter_mut().for_each(|vcpu| vcpu.thread.let_go());
+        let here = sched_getcpu().ok();
+        let mut has_ours = false;
+        for shared in [false, true] {
+            for vcpu in &mut self.vcpus {
+                if vcpu.thread.is_held() && (vcpu.processor == here) == shared {
+                    // From the first of these on, the guest has all processors that it had.
+                    if !(shared && std::mem::replace(&mut has_ours, true)) {
+                        self.let_go_ns = Some(monotonic_ns());
+                    }
+                    vcpu.thread.let_go();
+                }
+            }
+        }
     }
 }
 
@@ -249,6 +269,7 @@ impl StopWorld for KvmSource {
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
+        self.let_go_ns = None;
         self.guardian.freezing();
         match self.hold() {
             Ok(true) => {
@@ -286,6 +307,10 @@ impl StopWorld for KvmSource {
         self.let_all_go();
         self.guardian.running();
         Ok(())
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {

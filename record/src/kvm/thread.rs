@@ -4,6 +4,7 @@
 //! ends early, with EINTR, as by any signal.
 
 use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::stat;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
@@ -55,15 +56,17 @@ impl Thread {
         self.tid.as_raw()
     }
 
-    /// Its state, a letter of proc_pid_stat(5); `None` if it has ended.
-    pub fn state(&self) -> Option<u8> {
-        let mut text = [0; 128];
+    /// Its state, a letter of proc_pid_stat(5), and the processor that it ran on last; `None` if it has ended.
+    pub fn seen(&self) -> Option<(u8, Option<usize>)> {
+        let mut text = [0; 512];
         let read = self.stat.read_at(&mut text, 0).ok()?;
         let text = &text[..read];
-        // The name before the state may contain anything, also parentheses.
-        let name_end = text.iter().rposition(|&byte| byte == b')')?;
-        let state = text.get(name_end + 2).copied();
-        state.filter(|state| !matches!(state, b'Z' | b'X'))
+        let state = stat::state(text).filter(|state| !matches!(state, b'Z' | b'X'))?;
+        Some((state, stat::processor(text)))
+    }
+
+    fn state(&self) -> Option<u8> {
+        self.seen().map(|(state, _)| state)
     }
 
     /// Asks it to stop.

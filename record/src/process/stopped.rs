@@ -15,6 +15,7 @@ use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpu
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
 use nix::errno::Errno;
+use nix::sched::sched_getcpu;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -89,6 +90,7 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
         started: false,
         life: Life::Alive,
         reported: Vec::with_capacity(Vcpus::MOST),
+        let_go_ns: None,
     };
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
@@ -174,6 +176,8 @@ struct StoppedSource {
     life: Life,
     /// What threads reported while a stop was awaited.
     reported: Vec<WaitStatus>,
+    /// When the last thread was let go; it may run where we did from then on.
+    let_go_ns: Option<u64>,
 }
 
 impl StopWorld for StoppedSource {
@@ -182,6 +186,7 @@ impl StopWorld for StoppedSource {
     }
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.let_go_ns = None;
         for tracee in self.threads.all() {
             if tracee.state == TraceeState::Free
                 && tracee.is_running()
@@ -228,8 +233,27 @@ impl StopWorld for StoppedSource {
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
-        self.threads.all().iter_mut().for_each(go_on);
+        // Those that shared the processor with us last: each may run in our place at once, and the others would stand
+        // still for as long.
+        let here = sched_getcpu().ok();
+        let mut has_ours = false;
+        for shared in [false, true] {
+            for tracee in self.threads.all() {
+                if (tracee.processor == here) == shared {
+                    // From the first of these on, the guest has all processors that it had.
+                    let stood = matches!(tracee.state, TraceeState::Stopped(_));
+                    if stood && !(shared && std::mem::replace(&mut has_ours, true)) {
+                        self.let_go_ns = Some(monotonic_ns());
+                    }
+                    go_on(tracee);
+                }
+            }
+        }
         Ok(())
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {

@@ -33,6 +33,8 @@ pub struct Tracee {
     pub state: TraceeState,
     /// `/proc/PID/task/TID/stat`, kept open; `None` if it could not be opened.
     stat: Option<File>,
+    /// The processor that it ran on when its state was read last.
+    pub processor: Option<usize>,
 }
 
 impl Tracee {
@@ -42,13 +44,15 @@ impl Tracee {
     }
 
     /// Whether the thread is running or runnable (state R of proc_pid_stat(5)).
-    pub fn is_running(&self) -> bool {
-        let mut text = [0; 128];
+    pub fn is_running(&mut self) -> bool {
+        let mut text = [0; 512];
         let read = self
             .stat
             .as_ref()
             .and_then(|stat| stat.read_at(&mut text, 0).ok());
-        stat::state(&text[..read.unwrap_or(0)]) == Some(b'R')
+        let text = &text[..read.unwrap_or(0)];
+        self.processor = stat::processor(text);
+        stat::state(text) == Some(b'R')
     }
 }
 
@@ -80,6 +84,7 @@ impl Threads {
                 task,
                 state: TraceeState::Free,
                 stat: open_stat(task),
+                processor: None,
             });
         }
         !known && room

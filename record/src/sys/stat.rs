@@ -51,6 +51,15 @@ pub fn state(text: &[u8]) -> Option<u8> {
     text.get(name_end + 2).copied()
 }
 
+/// The processor that a thread ran on last, by the text of its `stat`; 512 bytes of it are enough.
+pub fn processor(text: &[u8]) -> Option<usize> {
+    /// Fields between state, the third, and processor, the 39th.
+    const BETWEEN: usize = 36;
+    let name_end = text.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = text.get(name_end + 2..)?.split(|&byte| byte == b' ');
+    str::from_utf8(fields.nth(BETWEEN)?).ok()?.parse().ok()
+}
+
 fn parse(text: &[u8]) -> Option<Stat> {
     let name_end = text.iter().rposition(|&byte| byte == b')')?;
     // The first field after the name is the third.
@@ -89,6 +98,27 @@ mod tests {
         for length in 0..text.len() - 8 {
             assert_eq!(parse(&text[..length]), None, "{length}");
         }
+    }
+
+    #[test]
+    fn the_processor_of_a_thread_is_told() {
+        let cut = b"7 (x) R 1 7 7 0 -1 4194560 1 2 3 4 10 20 150 50 20 0 1 0 1234 9 9";
+        assert_eq!((state(cut), processor(cut)), (Some(b'R'), None));
+        // Held to one processor, it is that.
+        let mut child = std::process::Command::new("taskset")
+            .args(["-c", "0", "sleep", "10"])
+            .spawn()
+            .unwrap();
+        let path = format!("/proc/{}/stat", child.id());
+        let told = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let text = std::fs::read(&path).unwrap();
+            text.starts_with(format!("{} (sleep) S", child.id()).as_bytes())
+                && processor(&text) == Some(0)
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(told);
     }
 
     #[test]
