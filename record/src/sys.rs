@@ -1,5 +1,5 @@
-//! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none; and what several kinds of
-//! guests read of `/proc`.
+//! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none; and what several kinds
+//! of guests read of `/proc`.
 
 pub mod clock;
 pub mod signal;
