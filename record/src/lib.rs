@@ -70,6 +70,7 @@ mod open;
 pub mod elf;
 pub mod source;
 mod codes;
+mod held;
 mod pids;
 pub mod plan;
 mod control;

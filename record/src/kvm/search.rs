@@ -6,6 +6,7 @@
 use super::monitor::{Doing, Monitor};
 use super::thread::Thread;
 use crate::guest::page_tables::Paging;
+use crate::held::Held;
 use crate::source::SourceError;
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
@@ -32,6 +33,20 @@ pub struct VcpuThread {
     pub processor: Option<usize>,
     /// How it translates addresses.
     pub paging: Paging,
+}
+
+impl Held for VcpuThread {
+    fn is_held(&self) -> bool {
+        self.thread.is_held()
+    }
+
+    fn processor(&self) -> Option<usize> {
+        self.processor
+    }
+
+    fn let_go(&mut self) {
+        self.thread.let_go();
+    }
 }
 
 /// The threads that run the vCPUs: each is in KVM_RUN now and then, or it is no vCPU that runs.

@@ -8,11 +8,11 @@ use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, r
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
+use crate::held::let_all_go;
 use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
-use nix::sched::sched_getcpu;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ struct KvmSource {
     roots: Roots,
     life: Life,
     freezes: u64,
-    /// When the last thread was let go; it may run where we did from then on.
+    /// When the guest was let go.
     let_go_ns: Option<u64>,
     /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
     left_out: u64,
@@ -243,22 +243,8 @@ impl KvmSource {
         }
     }
 
-    /// Those that shared the processor with us last: each may run in our place at once, and the others would stand
-    /// still for as long.
     fn let_all_go(&mut self) {
-        let here = sched_getcpu().ok();
-        let mut has_ours = false;
-        for shared in [false, true] {
-            for vcpu in &mut self.vcpus {
-                if vcpu.thread.is_held() && (vcpu.processor == here) == shared {
-                    // From the first of these on, the guest has all processors that it had.
-                    if !(shared && std::mem::replace(&mut has_ours, true)) {
-                        self.let_go_ns = Some(monotonic_ns());
-                    }
-                    vcpu.thread.let_go();
-                }
-            }
-        }
+        self.let_go_ns = let_all_go(&mut self.vcpus);
     }
 }
 
@@ -269,7 +255,6 @@ impl StopWorld for KvmSource {
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
-        self.let_go_ns = None;
         self.guardian.freezing();
         match self.hold() {
             Ok(true) => {

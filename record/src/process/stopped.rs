@@ -9,13 +9,13 @@ use super::scope::Scope;
 use super::tracees::{self, Threads, Tracee, TraceeState};
 use super::watch::Watcher;
 use super::{Process, threads};
+use crate::held::{Held, let_all_go};
 use crate::ring::Sink;
 use crate::slot::NoteKind;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
 use nix::errno::Errno;
-use nix::sched::sched_getcpu;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -176,7 +176,7 @@ struct StoppedSource {
     life: Life,
     /// What threads reported while a stop was awaited.
     reported: Vec<WaitStatus>,
-    /// When the last thread was let go; it may run where we did from then on.
+    /// When the threads were let go.
     let_go_ns: Option<u64>,
 }
 
@@ -186,7 +186,6 @@ impl StopWorld for StoppedSource {
     }
 
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        self.let_go_ns = None;
         for tracee in self.threads.all() {
             if tracee.state == TraceeState::Free
                 && tracee.is_running()
@@ -233,22 +232,7 @@ impl StopWorld for StoppedSource {
     }
 
     fn resume(&mut self) -> Result<(), SourceError> {
-        // Those that shared the processor with us last: each may run in our place at once, and the others would stand
-        // still for as long.
-        let here = sched_getcpu().ok();
-        let mut has_ours = false;
-        for shared in [false, true] {
-            for tracee in self.threads.all() {
-                if (tracee.processor == here) == shared {
-                    // From the first of these on, the guest has all processors that it had.
-                    let stood = matches!(tracee.state, TraceeState::Stopped(_));
-                    if stood && !(shared && std::mem::replace(&mut has_ours, true)) {
-                        self.let_go_ns = Some(monotonic_ns());
-                    }
-                    go_on(tracee);
-                }
-            }
-        }
+        self.let_go_ns = let_all_go(self.threads.all());
         Ok(())
     }
 
@@ -327,7 +311,7 @@ impl StoppedSource {
         }
         if let Some(tracee) = self.threads.get(tid) {
             tracee.state = state_of(status);
-            go_on(tracee);
+            tracee.let_go();
         } else {
             // Reported before its parent's clone event: it is added then, and may run until then.
             let _ = ptrace::cont(tid, None);
@@ -410,14 +394,27 @@ fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
     }
 }
 
-/// Resumes a stopped thread, with the signal that it was about to get.
-fn go_on(tracee: &mut Tracee) {
-    match tracee.state {
-        TraceeState::Stopped(signal) => drop(ptrace::cont(tracee.tid(), signal)),
-        TraceeState::GroupStopped => drop(listen(tracee.tid())),
-        TraceeState::Free | TraceeState::Asked => return,
+impl Held for Tracee {
+    fn is_held(&self) -> bool {
+        matches!(
+            self.state,
+            TraceeState::Stopped(_) | TraceeState::GroupStopped
+        )
     }
-    tracee.state = TraceeState::Free;
+
+    fn processor(&self) -> Option<usize> {
+        self.processor
+    }
+
+    /// With the signal that it was about to get.
+    fn let_go(&mut self) {
+        match self.state {
+            TraceeState::Stopped(signal) => drop(ptrace::cont(self.tid(), signal)),
+            TraceeState::GroupStopped => drop(listen(self.tid())),
+            TraceeState::Free | TraceeState::Asked => return,
+        }
+        self.state = TraceeState::Free;
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
