@@ -1,7 +1,7 @@
 //! Threads that stand for a sample, and in which order they are let go.
 //!
-//! A thread that is let go may run in the recorder's place at once, for as long as the scheduler sees fit: milliseconds,
-//! in which those that are not let go yet stand still. So those come first that other processors run.
+//! A thread that is let go may run in the place of the recorder at once, for as long as the scheduler sees fit:
+//! milliseconds, in which those that are not let go yet stand still. So those come first that other processors run.
 
 use crate::sys::clock::monotonic_ns;
 
