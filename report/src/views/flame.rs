@@ -10,6 +10,7 @@ use crate::profile::tree::StackTree;
 use crate::views::{Needs, Output, Shown, View, caption};
 use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// The view.
@@ -81,11 +82,32 @@ pub(crate) fn draw<'l>(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut svg = Vec::new();
-    flamegraph::from_lines(drawing, lines, &mut svg)?;
+    let lines: Vec<_> = that_add_up(lines).collect();
+    flamegraph::from_lines(drawing, lines.iter().map(|line| &**line), &mut svg)?;
     let svg = String::from_utf8(svg).map_err(io::Error::other)?;
     let svg = boxes::finished(&svg, drawing.font_width)
         .ok_or_else(|| io::Error::other("inferno's drawing has another form than expected"))?;
     out.write_all(svg.as_bytes())
+}
+
+/// `lines` with counts that are cut where their sum is no number any more, which inferno takes it to be: a file from
+/// a stranger may tell of any times.
+fn that_add_up<'l>(lines: impl Iterator<Item = &'l str>) -> impl Iterator<Item = Cow<'l, str>> {
+    let mut room = i64::MAX as u64;
+    lines.map(move |line| {
+        let parts = line.rsplit_once(' ');
+        let Some((stack, count)) =
+            parts.and_then(|(stack, count)| Some((stack, count.parse::<u64>().ok()?)))
+        else {
+            return Cow::Borrowed(line);
+        };
+        let fits = count.min(room);
+        room -= fits;
+        match fits == count {
+            true => Cow::Borrowed(line),
+            false => Cow::Owned(format!("{stack} {fits}")),
+        }
+    })
 }
 
 /// The notes become a comment in the file.
@@ -171,4 +193,28 @@ pub(crate) fn escape(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_whose_sum_is_no_number_are_drawn_as_far_as_they_go() {
+        let most = i64::MAX as u64;
+        let lines = [
+            format!("a;b {}", most - 10),
+            "a 7".into(),
+            "c 9".into(),
+            format!("d {}", u64::MAX),
+        ];
+        let cut: Vec<_> = that_add_up(lines.iter().map(String::as_str)).collect();
+        assert_eq!(cut[..2], [lines[0].as_str(), "a 7"]);
+        assert_eq!(cut[2..], ["c 3", "d 0"]);
+        let mut drawing = flamegraph::Options::default();
+        drawing.flame_chart = true;
+        let mut svg = Vec::new();
+        draw(&mut drawing, lines.iter().map(String::as_str), &mut svg).unwrap();
+        assert!(svg.starts_with(b"<?xml"));
+    }
 }
