@@ -67,7 +67,7 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
             "The recorder worked"
         };
         let at = |share| quantity::duration(summary.cost.percentile_ns(share).unwrap_or(0));
-        let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
+        let share = share_of_time(summary);
         terminal::inform(format_args!(
             "{what} {} per sample (median; 99 %: {}, longest: {}), {:.3} % of the time.",
             at(0.5),
@@ -94,7 +94,7 @@ pub fn say_one_of_several(summary: &Summary, output: &Path) {
         Some(median_ns) if summary.freezes => format!(
             "stood still {} per sample (median), {:.3} % of the time; ",
             quantity::duration(median_ns),
-            cost.sum_ns as f64 * 100.0 / summary.passed_ns.max(1) as f64,
+            share_of_time(summary) * 100.0,
         ),
         _ => String::new(),
     };
@@ -220,9 +220,14 @@ fn why_none(summary: &Summary) -> String {
     }
 }
 
+/// For which share of the time the guest stood still, or the recorder worked.
+fn share_of_time(summary: &Summary) -> f64 {
+    summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64
+}
+
 /// A message if the guest stood still for much of the time, and nobody has set how much is too much.
 fn stood_still(summary: &Summary) -> Option<String> {
-    let share = summary.cost.sum_ns as f64 / summary.passed_ns.max(1) as f64;
+    let share = share_of_time(summary);
     let nobody_set_it = summary.slowed_to_ns.is_none();
     (summary.freezes && nobody_set_it && share >= MUCH_OF_THE_TIME).then(|| {
         format!(

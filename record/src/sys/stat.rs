@@ -46,24 +46,26 @@ pub fn open_file(path: &[u8]) -> Option<File> {
 
 /// The state of a thread or process, by the text of its `stat`.
 pub fn state(text: &[u8]) -> Option<u8> {
-    // The name before the state may contain anything, also parentheses.
+    behind_name(text)?.first().copied()
+}
+
+/// The fields from the third, the state, on.
+fn behind_name(text: &[u8]) -> Option<&[u8]> {
+    // The name before it may contain anything, also parentheses.
     let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    text.get(name_end + 2).copied()
+    text.get(name_end + 2..)
 }
 
 /// The processor that a thread ran on last, by the text of its `stat`; 512 bytes of it are enough.
 pub fn processor(text: &[u8]) -> Option<usize> {
     /// Fields between state, the third, and processor, the 39th.
     const BETWEEN: usize = 36;
-    let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = text.get(name_end + 2..)?.split(|&byte| byte == b' ');
+    let mut fields = behind_name(text)?.split(|&byte| byte == b' ');
     str::from_utf8(fields.nth(BETWEEN)?).ok()?.parse().ok()
 }
 
 fn parse(text: &[u8]) -> Option<Stat> {
-    let name_end = text.iter().rposition(|&byte| byte == b')')?;
-    // The first field after the name is the third.
-    let mut fields = text.get(name_end + 2..)?.split(|&byte| byte == b' ');
+    let mut fields = behind_name(text)?.split(|&byte| byte == b' ');
     let mut field = |skipped: usize| str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
     let tick_ns = 1_000_000_000 / TICKS;
     let parent: i64 = field(1)?;
