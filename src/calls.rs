@@ -26,6 +26,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let wanted = Wanted {
         target: args.target().unwrap_or_default(),
         command: &[],
+        keep_running: false,
         stdout_to_stderr: false,
         all: false,
         ptrace: false,
@@ -54,6 +55,16 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         output.discard();
         bail!("{error}");
     }
+    let has_error = summary.output_error.is_some();
+    let mut summary = summary;
+    if !recorded::is_kept(
+        &output,
+        (summary.calls, summary.bytes),
+        has_error,
+        has_error,
+    ) {
+        summary.bytes = 0;
+    }
     say(&summary, args);
     outcome(&summary)
 }
@@ -61,6 +72,9 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
     if let Ending::Failed(error) = &summary.ending {
         bail!("{error}; the calls before that are recorded");
+    }
+    if summary.calls == 0 && summary.output_error.is_some() {
+        bail!("nothing was recorded: no call could be written");
     }
     if summary.calls == 0 {
         terminal::say(format_args!(
@@ -81,10 +95,10 @@ fn say(summary: &CallSummary, args: &Args) {
         count => format!(", {count} of them without an end"),
     };
     terminal::inform(format_args!(
-        "Recorded {} calls{cut} in {:.1} s to {output}, {}; {}.",
+        "Recorded {} calls{cut} in {:.1} s {}; {}.",
         summary.calls,
         summary.passed_ns as f64 / 1e9,
-        quantity::bytes(summary.bytes),
+        recorded::kept_at(&output, summary.bytes),
         summary.ending,
     ));
     let stopped_ns = cost.stopped_ns();
@@ -127,7 +141,8 @@ fn say(summary: &CallSummary, args: &Args) {
     }
     if let Some(error) = &summary.output_error {
         terminal::say(format_args!(
-            "uniprof: writing {output} failed: {error}; what was written before is a sound recording that ends there"
+            "uniprof: {}",
+            recorded::output_failed(&output, error)
         ));
     }
 }

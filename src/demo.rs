@@ -26,7 +26,6 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "997",
         "-d",
         "3s",
-        "--stack=8K",
         "-o",
         "demo.uprof",
         "--",
@@ -35,7 +34,7 @@ pub fn run(_: Args) -> anyhow::Result<Outcome> {
         "10",
     ];
     terminal::inform(format_args!(
-        "$ uniprof record -F 997 -d 3s --stack=8K -o demo.uprof -- uniprof workload"
+        "$ uniprof record -F 997 -d 3s -o demo.uprof -- uniprof workload"
     ));
     let flags = RecordFlags::try_parse_from(words)?;
     let outcome = record::run(flags.args)?;
@@ -76,10 +75,7 @@ fn show() -> anyhow::Result<()> {
             "uniprof export demo.uprof -f firefox -o demo.json",
             "for profiler.firefox.com",
         ),
-        (
-            "uniprof record -F 997 --stack -- COMMAND",
-            "a program of your own",
-        ),
+        ("uniprof record -F 997 -- COMMAND", "a program of your own"),
     ];
     terminal::inform(format_args!("\nOpen demo.svg in a browser. Then try:"));
     for (command, what) in next {

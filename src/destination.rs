@@ -22,14 +22,22 @@ pub enum Place {
 pub enum Destination {
     /// Standard output.
     Stdout,
-    /// A new file, and where the previous one was moved.
+    /// A new file, and where the previous ones were moved.
     File {
         file: File,
         path: PathBuf,
-        before: Option<PathBuf>,
+        before: Option<Before>,
     },
     /// A device or a pipe with a name.
     Special(File),
+}
+
+/// The recordings that a new one moved out of its way.
+pub struct Before {
+    /// FILE.old, which was FILE.
+    old: PathBuf,
+    /// FILE.older, which was FILE.old, until the new recording has samples.
+    older: Option<PathBuf>,
 }
 
 impl Place {
@@ -96,18 +104,24 @@ impl Place {
     }
 }
 
-/// A new file at `path`, and the new name of the previous recording.
-fn create(path: &Path) -> io::Result<(File, Option<PathBuf>)> {
+/// A new file at `path`, and where the previous recordings are now.
+fn create(path: &Path) -> io::Result<(File, Option<Before>)> {
     let known = std::fs::metadata(path).ok();
     let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
     let before = match known {
-        Some(_) if !is_empty => Some(keep_old(path)?),
+        Some(_) if !is_empty => Some(Before::moved(path)?),
         _ => None,
     };
     let mut options = OpenOptions::new();
     // A new file must not exist: a link in its place is not followed.
     options.write(true).create_new(!is_empty).mode(0o600);
-    let file = options.open(path)?;
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) => {
+            before.iter().for_each(|before| before.restore(path));
+            return Err(error);
+        }
+    };
     if is_empty {
         // Created by someone else, perhaps readable by all.
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
@@ -129,21 +143,73 @@ impl Destination {
         Ok(descriptor.into())
     }
 
-    /// Removes a recording without samples, and restores the previous one.
+    /// Whether there was a recording before.
+    pub fn replaces(&self) -> bool {
+        matches!(
+            self,
+            Destination::File {
+                before: Some(_),
+                ..
+            }
+        )
+    }
+
+    /// Removes a recording with nothing in it, and restores the previous ones.
     pub fn discard(&self) {
         if let Destination::File { path, before, .. } = self {
             let _ = std::fs::remove_file(path);
-            if let Some(before) = before {
-                let _ = std::fs::rename(before, path);
-            }
+            before.iter().for_each(|before| before.restore(path));
+        }
+    }
+
+    /// Keeps the recording, and of those before it the last one.
+    pub fn keep(&self) {
+        if let Destination::File {
+            before: Some(before),
+            ..
+        } = self
+            && let Some(older) = &before.older
+        {
+            let _ = std::fs::remove_file(older);
+        }
+    }
+
+    /// Cuts off the part of a block that an output wrote before it failed; what is left are whole blocks.
+    pub fn cut_to(&self, whole_bytes: u64) {
+        if let Destination::File { file, .. } = self {
+            let _ = file.set_len(whole_bytes);
         }
     }
 }
 
-/// Renames a recording to FILE.old, replacing an older one.
-fn keep_old(path: &Path) -> io::Result<PathBuf> {
-    let mut old = path.as_os_str().to_owned();
-    old.push(".old");
-    std::fs::rename(path, &old)?;
-    Ok(old.into())
+impl Before {
+    /// Renames a recording to FILE.old, and an older one to FILE.older.
+    fn moved(path: &Path) -> io::Result<Before> {
+        let with = |ending: &str| -> PathBuf {
+            let mut name = path.as_os_str().to_owned();
+            name.push(ending);
+            name.into()
+        };
+        let (old, older) = (with(".old"), with(".older"));
+        let older = std::fs::rename(&old, &older).is_ok().then_some(older);
+        let before = Before { old, older };
+        match std::fs::rename(path, &before.old) {
+            Ok(()) => Ok(before),
+            Err(error) => {
+                before.restore_older();
+                Err(error)
+            }
+        }
+    }
+
+    fn restore(&self, path: &Path) {
+        let _ = std::fs::rename(&self.old, path);
+        self.restore_older();
+    }
+
+    fn restore_older(&self) {
+        if let Some(older) = &self.older {
+            let _ = std::fs::rename(older, &self.old);
+        }
+    }
 }

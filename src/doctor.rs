@@ -47,12 +47,17 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         };
         report.findings.insert(0, finding);
     }
-    let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error
     let worst = |verdict| report.findings.iter().any(|found| found.verdict == verdict);
-    if worst(Verdict::Bad) {
+    let (is_bad, is_poor) = (worst(Verdict::Bad), worst(Verdict::Poor));
+    if is_bad {
+        // A command that can't work is no advice.
+        report.command = None;
+    }
+    let _ = write(&report, &mut std::io::stdout().lock()); // a closed pipe is no error
+    if is_bad {
         anyhow::bail!("recording can't work as things are");
     }
-    Ok(Outcome::lossy_if(worst(Verdict::Poor)))
+    Ok(Outcome::lossy_if(is_poor))
 }
 
 /// Resumes guests; status 1 if one doesn't run.

@@ -345,19 +345,25 @@ impl Recordings<'_> {
             self.done.iter().map(samples).sum::<u64>(),
             self.began.elapsed().as_secs_f64(),
         ));
-        #[cfg(feature = "report")]
-        for (path, summary) in self.done.iter().filter(|done| samples(done) > 0) {
-            if !self.args.no_embed {
-                embed(self.args, path, summary);
-            }
-        }
-        #[cfg(feature = "report")]
-        signal::release_stops();
-        Ok(match self.status {
+        Ok(match self.status.max(self.embed_all()) {
             0 => Outcome::Done,
             1 => Outcome::Lossy,
             status => Outcome::Status(status),
         })
+    }
+
+    /// Embeds images into all files; 1 if one of them could not take them.
+    #[cfg(feature = "report")]
+    fn embed_all(&self) -> u8 {
+        let failed = |(path, summary): &(PathBuf, Summary)| !embed(self.args, path, summary);
+        let failures = self.done.iter().filter(|done| failed(done)).count();
+        signal::release_stops();
+        u8::from(failures > 0)
+    }
+
+    #[cfg(not(feature = "report"))]
+    fn embed_all(&self) -> u8 {
+        0
     }
 
     /// Shows samples and drops of all on the terminal.

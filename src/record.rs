@@ -41,7 +41,8 @@ Examples:
   uniprof record --elf app.elf gdb:localhost:1234   a guest behind a gdb stub
   uniprof record --elf app.elf qemu:/run/qmp.sock   a QEMU guest, by its monitor
   uniprof record -- ./server --port 80         a command, until it ends
-  uniprof record --stack -- ./server           for code without frame pointers
+  uniprof record -d 10s -- ./server            its first 10 seconds: then it is ended, too (--keep-running: not)
+  uniprof record --frame-pointers -- ./server  small recordings of code that has frame pointers
   uniprof record --calls parse,reply -d 5s --elf app.elf qemu:/run/qmp.sock   single calls
   uniprof record --off-cpu -d 10s pid:1234     where its threads wait, too
   uniprof record -o - pid:1234 | ssh desk 'cat >run.uprof'
@@ -58,19 +59,25 @@ pub struct Args {
     #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
     pub frequency: f64,
 
-    /// How long to record, for example 500ms, 10s, 2m (default: until the target ends or ctrl-C)
+    /// How long to record, for example 500ms, 10s, 2m (default: until the target ends or ctrl-C). A command that still
+    /// runs then is ended (SIGTERM, and SIGKILL after 2 s), unless --keep-running is given
     #[arg(short = 'd', long, short_alias = 'T', value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 
-    /// Keep this many raw stack bytes of each sample, to unwind code without frame pointers later:
-    /// up to 64K of a process and 16K of a guest, if no number is given; 128 without this flag, for
-    /// the callers of functions without a frame
+    /// Keep up to this many raw stack bytes of each sample, to unwind code without frame pointers later
+    /// (default: 64K of a process, fewer where the kernel's buffers are too small for the rate; of a
+    /// guest 128, or 16K if no number is given)
     #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true,
           value_parser = parse_stack_bytes)]
     pub stack: Option<Option<u32>>,
 
-    /// Take only instruction pointers
+    /// Follow frame pointers alone, as by default in guests; 128 stack bytes of each sample are kept, for
+    /// the callers of functions without a frame
     #[arg(long, conflicts_with = "stack")]
+    pub frame_pointers: bool,
+
+    /// Take only instruction pointers
+    #[arg(long, conflicts_with_all = ["stack", "frame_pointers"])]
     pub ip_only: bool,
 
     /// Read stacks while the guest runs, and cut them where they changed meanwhile. Xen only
@@ -108,8 +115,8 @@ pub struct Args {
         long,
         value_name = "FUNCTION",
         value_delimiter = ',',
-        conflicts_with_all = ["frequency", "stack", "ip_only", "no_pause", "depth", "freeze_budget", "max_overhead",
-                              "follow", "off_cpu", "per_thread", "ptrace", "all", "command"]
+        conflicts_with_all = ["frequency", "stack", "frame_pointers", "ip_only", "no_pause", "depth", "freeze_budget",
+                              "max_overhead", "follow", "off_cpu", "per_thread", "ptrace", "all", "command"]
     )]
     pub calls: Vec<String>,
 
@@ -117,6 +124,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = USUAL_STOPS_HZ, requires = "calls",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub most_stops: u32,
+
+    /// Let the command run on when the recording is over
+    #[arg(long, conflicts_with_all = ["targets", "all", "all_domains", "exit_status"])]
+    pub keep_running: bool,
 
     /// Don't put symbols, lines and unwind rules of the images found here into the recording
     #[arg(long)]
@@ -189,10 +200,12 @@ impl Args {
             rate_hz: self.frequency,
             duration: self.duration,
             stack_bytes: match self.stack {
-                None => LEAF_STACK_BYTES,
+                None if self.frame_pointers => LEAF_STACK_BYTES,
+                None => target::default_stack_bytes(self.target()),
                 Some(None) => target::usual_stack_bytes(self.target()),
                 Some(Some(bytes)) => bytes,
             },
+            fits_stack: self.stack.is_none(),
             ip_only: self.ip_only,
             no_pause: self.no_pause,
             follow: self.follow,
@@ -218,26 +231,34 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let status = ExitStatus::default();
     let summary = record(&args, &status)?;
     recorded::say(&summary, args.file(), args.frequency);
-    #[cfg(feature = "report")]
-    if summary.samples > 0 && !args.no_embed && args.file() != Path::new("-") {
-        embed(&args, args.file(), &summary);
+    if let Some(left) = status.left() {
+        terminal::inform(format_args!("{left}"));
     }
+    #[cfg(feature = "report")]
+    let is_embedded = embed(&args, args.file(), &summary);
     #[cfg(feature = "report")]
     signal::release_stops();
     let outcome = recorded::outcome(&summary, args.frequency, "")?;
+    #[cfg(feature = "report")]
+    let outcome = match outcome {
+        Outcome::Done if !is_embedded => Outcome::Lossy,
+        outcome => outcome,
+    };
     Ok(match status.get().filter(|_| args.exit_status) {
         Some(code @ 1..) => Outcome::Status(code),
         _ => outcome,
     })
 }
 
-/// Embeds what a report elsewhere needs of the images. The recording is complete without it, so that a failure is
-/// only reported.
+/// Embeds what a report elsewhere needs of the images, if that is wanted; returns whether it did not fail. The
+/// recording is complete without it.
 #[cfg(feature = "report")]
-pub fn embed(args: &Args, path: &Path, summary: &Summary) {
-    let is_file = std::fs::metadata(path).is_ok_and(|found| found.is_file());
-    if !is_file {
-        return;
+pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
+    let is_file =
+        || path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| found.is_file());
+    // An output that failed has no room for more.
+    if args.no_embed || summary.samples == 0 || summary.output_error.is_some() || !is_file() {
+        return true;
     }
     let mut elf = args.elf.clone();
     // A kernel that was not given with --elf may be at another address than linked, too.
@@ -272,10 +293,17 @@ pub fn embed(args: &Args, path: &Path, summary: &Summary) {
                 terminal::say(format_args!("uniprof: {of}{warning}"));
             }
         }
-        Err(error) => terminal::say(format_args!(
-            "uniprof: nothing was embedded: {error:#}; the recording itself is whole"
-        )),
+        Err(error) => {
+            let path = path.display();
+            terminal::say(format_args!(
+                "uniprof: nothing was embedded: {}; the samples are safe in {path}, and `uniprof bundle {path}` tries \
+                 again",
+                crate::describe(&error),
+            ));
+            return false;
+        }
     }
+    true
 }
 
 /// Ends the program on a signal while images are read, which may take long.
@@ -302,6 +330,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     let wanted = Wanted {
         target: args.target().unwrap_or_default(),
         command: &args.command,
+        keep_running: args.keep_running,
         stdout_to_stderr: args.file() == Path::new("-"),
         all: args.all,
         ptrace: args.ptrace,

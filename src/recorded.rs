@@ -7,7 +7,7 @@ use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
 use uniprof_record::{Ending, SourceError, Summary};
-use uprof::Due;
+use uprof::cold::PAUSED_BY_OTHERS_NS;
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
 /// From which share of the time on it is told that a guest stood still so much.
@@ -31,7 +31,8 @@ pub fn name_of(output: &Path) -> String {
     }
 }
 
-/// Takes the file back that a recording has nothing in, since it never began.
+/// Keeps the file of a recording, unless nothing is in it and it never began, or would replace another one: then its
+/// size is zero.
 ///
 /// # Errors
 /// As the recording's.
@@ -39,12 +40,43 @@ pub fn kept_in(
     output: Destination,
     summary: Result<Summary, SourceError>,
 ) -> Result<Summary, SourceError> {
-    let is_empty =
-        |summary: &Summary| summary.samples == 0 && matches!(summary.ending, Ending::Failed(_));
-    if summary.as_ref().map_or(true, is_empty) {
-        output.discard();
+    match summary {
+        Ok(mut summary) => {
+            let failed =
+                matches!(summary.ending, Ending::Failed(_)) || summary.output_error.is_some();
+            let size = (summary.samples, summary.bytes);
+            if !is_kept(&output, size, failed, summary.output_error.is_some()) {
+                summary.bytes = 0;
+            }
+            Ok(summary)
+        }
+        Err(error) => {
+            output.discard();
+            Err(error)
+        }
     }
-    summary
+}
+
+/// Keeps a file with so many samples or calls and sound bytes, or discards it; returns whether it is there. `failed`:
+/// the recording could not go on; `cut`: since the output failed.
+pub fn is_kept(output: &Destination, (count, bytes): (u64, u64), failed: bool, cut: bool) -> bool {
+    if count == 0 && (failed || output.replaces()) {
+        output.discard();
+        return false;
+    }
+    if cut {
+        output.cut_to(bytes);
+    }
+    output.keep();
+    true
+}
+
+/// Where a recording of so many bytes is.
+pub fn kept_at(output: &str, bytes: u64) -> String {
+    match bytes {
+        0 => format!("and kept nothing, which leaves {output} as it was"),
+        bytes => format!("to {output}, {}", quantity::bytes(bytes)),
+    }
 }
 
 /// Prints the summary of a recording to `output`, at `rate_hz`.
@@ -53,11 +85,11 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
     let output = name_of(output);
     terminal::inform(format_args!(
         "Recorded {} samples in {seconds:.1} s ({:.0} a second; asked for {} of each running vCPU or \
-         thread) to {output}, {}; {}.",
+         thread) {}; {}.",
         summary.samples,
         summary.samples as f64 / seconds.max(1e-9),
         rate_hz,
-        quantity::bytes(summary.bytes),
+        kept_at(&output, summary.bytes),
         summary.ending,
     ));
     if summary.cost.count > 0 {
@@ -113,6 +145,35 @@ pub fn say_one_of_several(summary: &Summary, output: &Path) {
     }
 }
 
+/// What happened to a guest while it was recorded.
+fn remarks_of_guest(summary: &Summary) -> Vec<Remark> {
+    let count_of = |wanted: &str| {
+        let found = summary.counted.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, count)| *count).filter(|count| *count > 0)
+    };
+    let resets = count_of("resets").map(|count| {
+        let times = match count {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        Remark::Fact(format!(
+            "The guest was reset {times}: its boots are told apart, and `uniprof info` says when each began."
+        ))
+    });
+    let narrow = count_of("samples_not_in_64_bit_mode").map(|count| {
+        Remark::Warning(format!(
+            "{count} samples are of vCPUs that were not in 64-bit mode: uniprof follows stacks of 64-bit code only, \
+             and of these only the instruction pointer is recorded"
+        ))
+    });
+    let stopped = count_of("samples_while_the_monitor_was_stopped").map(|count| {
+        Remark::Warning(format!(
+            "the guest's monitor was stopped by a signal (SIGSTOP) during {count} samples, which count as paused"
+        ))
+    });
+    [resets, narrow, stopped].into_iter().flatten().collect()
+}
+
 fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
     let mut remarks = Vec::new();
     match &summary.kernel {
@@ -131,14 +192,24 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
         ))),
         None => {}
     }
+    remarks.extend(remarks_of_guest(summary));
     if let Some(period_ns) = summary.slowed_to_ns {
         remarks.push(Remark::Loss(format!(
             "The rate was lowered to {:.1} Hz to keep to --max-overhead.",
             1e9 / period_ns as f64
         )));
     }
+    let is_paused = |(name, _): &&(String, u64)| name == PAUSED_BY_OTHERS_NS;
+    if let Some((_, paused_ns)) = summary.counted.iter().find(is_paused) {
+        remarks.push(Remark::Warning(format!(
+            "someone else had the guest paused for {} of {}: samples of that time say where it stood, and don't count \
+             as running",
+            quantity::duration(*paused_ns),
+            quantity::duration(summary.passed_ns),
+        )));
+    }
     if !summary.counted.is_empty() {
-        let counted = summary.counted.iter();
+        let counted = summary.counted.iter().filter(|total| !is_paused(total));
         let counted: Vec<String> = counted
             .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
             .collect();
@@ -155,8 +226,8 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
     }
     if are_many_late(summary.late, summary.samples) {
         remarks.push(Remark::Warning(format!(
-            "{:.0} % of the samples were taken late, {} or more after they were due, which may move \
-             shares by up to as many points: give the recorder a processor of its own",
+            "{:.0} % of the samples were taken late, {} or more after they were due, and may show what ran next: \
+             give the recorder a processor of its own",
             summary.late as f64 * 100.0 / summary.samples as f64,
             quantity::duration(LATE_NS),
         )));
@@ -168,12 +239,17 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
         remarks.push(Remark::Warning(gap));
     }
     if let Some(error) = &summary.output_error {
-        remarks.push(Remark::Warning(format!(
-            "writing {output} failed: {error}; what was written before is a sound recording \
-             that ends there"
-        )));
+        remarks.push(Remark::Warning(output_failed(output, error)));
     }
     remarks
+}
+
+/// The message about an output that failed.
+pub fn output_failed(output: &str, error: &str) -> String {
+    format!(
+        "writing {output} failed: {error}; what was written before is sound and ends there: make room, or record \
+         elsewhere (-o)"
+    )
 }
 
 /// The status that a recording ends with; messages begin with `of`.
@@ -183,6 +259,9 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
 pub fn outcome(summary: &Summary, rate_hz: f64, of: &str) -> anyhow::Result<Outcome> {
     match &summary.ending {
         Ending::Failed(error) => bail!("{error}"),
+        _ if summary.output_error.is_some() && summary.samples == 0 => {
+            bail!("{of}nothing was recorded: no sample could be written")
+        }
         _ if summary.samples == 0 => {
             terminal::say(format_args!(
                 "uniprof: {of}no sample was taken: {}",
@@ -240,7 +319,10 @@ fn stood_still(summary: &Summary) -> Option<String> {
 
 /// A message if the samples don't account for the processor time that the kernel counted.
 fn gap(summary: &Summary) -> Option<String> {
-    let due = summary.due.filter(Due::has_gap)?;
+    // Samples that could not be written were taken.
+    let due = summary
+        .due
+        .filter(|due| due.has_gap() && summary.output_error.is_none())?;
     let share = due.share()? * 100.0;
     let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
     if share > 100.0 && !summary.freezes {

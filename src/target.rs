@@ -15,6 +15,7 @@ use uniprof_record::gdb::calls::CallTracer;
 use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::kvm;
+use uniprof_record::plan::{LEAF_STACK_BYTES, PROCESS_STACK_BYTES};
 use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
@@ -31,6 +32,8 @@ pub struct Wanted<'a> {
     pub target: &'a str,
     /// A command to start, with its arguments; empty for none.
     pub command: &'a [String],
+    /// Whether the command is left running at the end.
+    pub keep_running: bool,
     /// Whether the command's standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
     /// The whole machine.
@@ -70,9 +73,6 @@ const LOCAL_BUDGET: Duration = Duration::from_micros(200);
 /// Time for a deep stack through a stub under emulation.
 const STUB_BUDGET: Duration = Duration::from_millis(50);
 
-/// The most that the kernel copies of a process's stack. Some programs, such as compilers, need more than 16 KiB; of
-/// a shorter stack only the bytes in use are copied.
-const PROCESS_STACK_BYTES: u32 = 64 << 10;
 /// The size of a kernel's stack. The guest is frozen while it is copied.
 const GUEST_STACK_BYTES: u32 = 16 << 10;
 
@@ -214,6 +214,14 @@ pub fn usual_budget(target: Option<&str>) -> Duration {
         .map_or(LOCAL_BUDGET, |(backend, _)| backend.budget)
 }
 
+/// Raw stack bytes of the target's samples without an option. A guest would stand still while they are copied.
+pub fn default_stack_bytes(target: Option<&str>) -> u32 {
+    match usual_stack_bytes(target) {
+        PROCESS_STACK_BYTES => PROCESS_STACK_BYTES,
+        _ => LEAF_STACK_BYTES,
+    }
+}
+
 /// Default number of raw stack bytes of `--stack` for the target.
 pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
     target
@@ -266,6 +274,7 @@ pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Re
     if !wanted.command.is_empty() {
         let command = Process::Started(Command {
             arguments: wanted.command.to_vec(),
+            keep_running: wanted.keep_running,
             stdout_to_stderr: wanted.stdout_to_stderr,
             status: status.clone(),
         });

@@ -191,8 +191,10 @@ fn check_shares(guest: &Guest, vcpu: u32, truth: [f64; 3]) {
         let count: u64 = stacks.keys().filter(has).map(|stack| stacks[stack]).sum();
         let share = 100.0 * count as f64 / total as f64;
         println!("vCPU {vcpu}: {function} has {share:.1} % of {total}, the truth is {truth} %");
+        // Where there are too few samples for 3 points to mean anything, standard errors count.
+        let error = (truth * (100.0 - truth) / total as f64).sqrt();
         assert!(
-            (share - truth).abs() <= 3.0,
+            (share - truth).abs() <= f64::max(3.0, 4.0 * error),
             "vCPU {vcpu}: {function} has {share:.1} % of {total}"
         );
     }

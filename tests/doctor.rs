@@ -66,6 +66,15 @@ fn the_command_that_it_tries_records_the_process() {
     let recorded = text(&output.stderr);
     assert!(output.status.success(), "{recorded}");
     assert!(folder.path().join("run.uprof").exists(), "{recorded}");
+    // It opened what the command opens: stacks are recorded as it said.
+    let mut info = Command::new(cargo_bin("uniprof"));
+    let info = info.arg("info").arg(folder.path().join("run.uprof"));
+    let info = text(&info.output().unwrap().stdout);
+    let stacks = |said: &str, start: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(start));
+        line.expect(said).trim().to_owned()
+    };
+    assert_eq!(stacks(&said, "ok    stacks:"), stacks(&info, "stacks  "));
 }
 
 #[test]

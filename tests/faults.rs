@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::EndReason;
-use uprof::{DamageKind, Item, Payload, SliceReader};
+use uprof::{BlockType, DamageKind, Item, Payload, SliceReader, StreamReader};
 
 fn uniprof() -> Command {
     Command::new(cargo_bin("uniprof"))
@@ -104,14 +104,13 @@ fn a_pipe_whose_reader_goes_away_ends_the_recording() {
     let mut command = record(&busy, Path::new("-"), "60s");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut recorder = command.spawn().unwrap();
-    // Past what is written before the first sample.
-    let mut start = [0; 3000];
-    recorder
-        .stdout
-        .take()
-        .unwrap()
-        .read_exact(&mut start)
-        .unwrap();
+    // Until there is a sample: before, nothing was recorded.
+    let reader = StreamReader::open(recorder.stdout.take().unwrap()).unwrap();
+    let has_samples = |item: std::io::Result<Item>| match item.unwrap() {
+        Item::Block(block) => block.known_type() == Some(BlockType::Samples),
+        _ => false,
+    };
+    assert!(reader.into_iter().any(has_samples));
     let began = Instant::now();
     let output = recorder.wait_with_output().unwrap();
     assert!(began.elapsed() < Duration::from_secs(20), "it goes on");

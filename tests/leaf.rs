@@ -1,6 +1,7 @@
-//! Raw stack bytes and the recorded chain of frame pointers together. With default options a few bytes
-//! tell the caller of a function without a frame: gcc's `-fno-omit-frame-pointer` gives none to a function
-//! that calls nothing and leaves the stack alone, nor has libc any. Where bytes end, the chain goes on.
+//! Raw stack bytes and the recorded chain of frame pointers together. By default all bytes are recorded. With
+//! `--frame-pointers` a few show the caller of a function without a frame: gcc's `-fno-omit-frame-pointer`
+//! gives none to a function that calls nothing and leaves the stack alone, nor has libc any. Where bytes end, the
+//! chain goes on.
 
 mod compiled;
 
@@ -50,8 +51,41 @@ fn the_caller_of_a_leaf_by_perf_events() {
     let Some(program) = build(folder.path()) else {
         return;
     };
-    let stacks = recorded(folder.path(), &[], &program, &[]);
+    let stacks = recorded(folder.path(), &["--frame-pointers"], &program, &[]);
     nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
+}
+
+/// Without frame pointers and without an option: bytes of the whole stack are recorded.
+#[test]
+fn stacks_are_whole_by_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-fomit-frame-pointer") else {
+        return;
+    };
+    let words = ["down", "down"];
+    let whole = format!("main;{}leaf", "down;".repeat(61));
+    let by_ptrace = ["--ptrace", "--freeze-budget=50ms"];
+    for flags in [&[][..], &by_ptrace, &["--per-thread"]] {
+        let stacks = recorded(folder.path(), flags, &program, &words);
+        nearly_all(&stacks, "down;leaf", &whole);
+    }
+    let file = folder.path().join("run.uprof");
+    let said = Command::new(cargo_bin("uniprof"))
+        .args(["info"])
+        .arg(&file)
+        .output();
+    let said = String::from_utf8_lossy(&said.unwrap().stdout).into_owned();
+    assert!(said.contains("up to 64 KiB of each sample"), "{said}");
+    // The rules are in the recording: it needs nothing of the program.
+    std::fs::remove_file(&program).unwrap();
+    nearly_all(&folded(&file, &["--no-search"]), "down;leaf", &whole);
+    // What `--frame-pointers` records ends at once.
+    let Some(program) = compiled::build(folder.path(), SOURCE, "-fomit-frame-pointer") else {
+        return;
+    };
+    let stacks = recorded(folder.path(), &["--frame-pointers"], &program, &words);
+    let are_cut = stacks.iter().all(|(stack, _)| !stack.ends_with(&whole));
+    assert!(are_cut, "{stacks:#?}");
 }
 
 #[test]
@@ -60,7 +94,8 @@ fn the_caller_of_a_leaf_by_ptrace() {
     let Some(program) = build(folder.path()) else {
         return;
     };
-    let stacks = recorded(folder.path(), &["--ptrace"], &program, &[]);
+    let flags = ["--ptrace", "--frame-pointers"];
+    let stacks = recorded(folder.path(), &flags, &program, &[]);
     nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
 }
 
@@ -71,7 +106,7 @@ fn the_caller_of_a_system_call() {
     let Some(program) = build(folder.path()) else {
         return;
     };
-    let stacks = recorded(folder.path(), &[], &program, &["ask"]);
+    let stacks = recorded(folder.path(), &["--frame-pointers"], &program, &["ask"]);
     nearly_all(&stacks, ";asks;", "main;asks;ask;");
     // Stack bytes that are too few for anything but the chain show what the test is about.
     let stacks = recorded(folder.path(), &["--stack=0"], &program, &["ask"]);
@@ -106,7 +141,7 @@ fn a_caller_that_can_not_be_had_is_told() {
     let without = report(&["--stack=0"]);
     assert!(percent(&without) > 50.0, "{without}");
     // Not all of the loader's code has call frame information.
-    let with = report(&[]);
+    let with = report(&["--frame-pointers"]);
     assert!(percent(&with) < 1.0, "{with}");
 }
 

@@ -340,6 +340,64 @@ fn code_that_is_made_at_run_time_has_the_names_of_its_time() {
     }
 }
 
+/// A program that makes its code writable and executable in turns, in memory of the kind that PHP's cache has, and
+/// writes its map at last.
+#[cfg(target_arch = "x86_64")]
+const FLIPPER: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+static double now(void) { struct timespec t; clock_gettime(1, &t); return t.tv_sec + t.tv_nsec / 1e9; }
+int main(void)
+{
+    /* mov ecx, 1000000; dec ecx; jnz; ret */
+    static const unsigned char code[] = {0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0xc3};
+    unsigned char *memory = mmap(0, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char path[64];
+    sprintf(path, "/tmp/perf-%d.map", getpid());
+    for (int round = 0; round < 2; round++) {
+        for (double end = now() + 1; now() < end;) {
+            mprotect(memory, 65536, PROT_READ | PROT_WRITE);
+            memcpy(memory + 256, code, sizeof code);
+            mprotect(memory, 65536, PROT_READ | PROT_EXEC);
+            ((void (*)(void))(memory + 256))();
+        }
+        FILE *map = fopen(path, "w");
+        fprintf(map, "%lx a generated\n", (long)(memory + 256));
+        fclose(map);
+    }
+    sleep(1);
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_whose_protection_changes_has_its_name_all_the_time() {
+    let programs = Programs::new(&[]);
+    std::fs::write(programs.path("flipper.c"), FLIPPER).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-fno-omit-frame-pointer", "-o"]);
+    gcc.arg(programs.path("program"))
+        .arg(programs.path("flipper.c"));
+    assert!(gcc.status().unwrap().success());
+    let program = programs.path("program");
+    let command = ["--", "timeout", "20", program.to_str().unwrap()];
+    let said = programs.record(&command);
+    let (table, warned) = programs.top();
+    assert!(table.contains("generated  [jit]"), "{table}{said}{warned}");
+    assert!(!table.contains("zero"), "{table}{said}{warned}");
+    // Hundreds of changes of its protection are one piece of memory, with a name from then on.
+    let mut dump = Command::new(cargo_bin("uniprof"));
+    dump.arg("dump").arg(programs.path("run.uprof"));
+    let dump = text(&dump.output().unwrap().stdout);
+    let made = |line: &&str| line.contains(" mapped ") && !line.contains(".so");
+    let made = dump.lines().filter(made);
+    let made = made.filter(|line| line.contains("zero") || line.contains("[jit]"));
+    assert_eq!(made.count(), 2, "{dump}");
+}
+
 /// Without a map, it is said how to have one.
 #[test]
 fn unnamed_code_of_a_known_kind_is_told_how_to_name_it() {

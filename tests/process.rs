@@ -429,6 +429,140 @@ fn a_process_of_someone_else() {
     refused(&mut record, &["not yours", "root"]);
 }
 
+/// The first process of the machine, among whose children are some of the recorder's user: at least the recorder.
+#[test]
+fn a_stranger_does_not_record_the_first_process() {
+    let Some((folder, program)) = for_strangers() else {
+        return;
+    };
+    let mut record = Command::new(program);
+    record
+        .args(["record", "-d", "1s", "-o"])
+        .arg(folder.path().join("x.uprof"));
+    record.arg("pid:1").uid(65534).gid(65534);
+    let said = text(&run(&mut record, 2).stderr);
+    for part in ["cannot trace process 1:", "user 0's", "run as root"] {
+        assert!(said.contains(part), "no «{part}» in: {said}");
+    }
+    assert!(
+        !said.contains("at most 1024") && !said.contains("idle"),
+        "{said}"
+    );
+}
+
+#[test]
+fn processes_of_one_name_and_several_users() {
+    let Some((folder, program)) = for_strangers() else {
+        return;
+    };
+    let shell = folder.path().join("of-two-users");
+    std::fs::copy("/bin/bash", &shell).unwrap();
+    let start = |user: u32| {
+        let mut shell = Command::new(&shell);
+        let shell = shell
+            .args(["-c", "while :; do :; done"])
+            .uid(user)
+            .gid(user);
+        Busy(shell.spawn().unwrap())
+    };
+    let (theirs, ours) = (start(0), start(65534));
+    std::thread::sleep(Duration::from_millis(200));
+    for way in [&[][..], &["--ptrace"]] {
+        let file = folder.path().join("x.uprof");
+        let mut record = Command::new(&program);
+        record.args(["record", "-F", "499", "-d", "1s", "--no-embed", "-o"]);
+        record.arg(&file).args(way).arg("name:of-two-users");
+        let output = record.uid(65534).gid(65534).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+        let not_sampled = format!(
+            "1 processes are not yours, and not sampled: {} `of-two-users`",
+            theirs.0.id()
+        );
+        assert!(said.contains(&not_sampled), "{said}");
+        assert!(read(&file).samples > 0, "{said}");
+    }
+    drop(ours);
+}
+
+/// A folder in which everybody may write, and a copy of the program in it; `None` without the right to become someone.
+fn for_strangers() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
+    if !nix_is_root() {
+        eprintln!("skipped: only root can become someone else");
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let program = folder.path().join("uniprof");
+    std::fs::copy(cargo_bin("uniprof"), &program).unwrap();
+    Some((folder, program))
+}
+
+/// Refuses perf_event_open as a container's filter does, then executes its arguments.
+const FILTER: &str = r#"
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { 4, code };
+    if (count < 2 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        return 99;
+    execv(words[1], words + 1);
+    return 98;
+}
+"#;
+
+#[test]
+fn a_container_with_a_filter_is_told_from_a_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, filter) = (folder.path().join("filter.c"), folder.path().join("filter"));
+    std::fs::write(&source, FILTER).unwrap();
+    let built = Command::new("cc")
+        .arg("-o")
+        .args([&filter, &source])
+        .status();
+    assert!(built.unwrap().success());
+    let filtered = |words: &[&str]| {
+        let mut command = Command::new(&filter);
+        command.arg(cargo_bin("uniprof")).args(words);
+        command.current_dir(folder.path()).output().unwrap()
+    };
+    for words in [
+        &[
+            "record",
+            "-d",
+            "1s",
+            "-F",
+            "499",
+            "--",
+            "bash",
+            "-c",
+            "while :; do :; done",
+        ][..],
+        &["record", "-d", "1s", "-a"],
+        &["record", "-d", "1s", "--off-cpu", "--", "sleep", "9"],
+        &["doctor"],
+    ] {
+        let output = filtered(words);
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert!(
+            said.contains("seccomp filter") && said.contains("--cap-add PERFMON"),
+            "{words:?}: {said}"
+        );
+        assert!(!said.contains("perf_event_paranoid"), "{words:?}: {said}");
+    }
+}
+
 fn nix_is_root() -> bool {
     text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
 }
@@ -477,18 +611,19 @@ fn a_disk_that_fills_up() {
     let file = folder.path().join("x.uprof");
     let mut record = Command::new("bash");
     // A limit on file size fails as a full disk does, with another name.
-    let script = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
+    // It has room for a block of half a second, and is full soon on a busy machine, too.
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
     record
         .args(["-c", script, "bash"])
         .arg(cargo_bin("uniprof"));
     record
-        .args(["record", "-F", "9997", "--stack=16K", "-d", "20s", "-o"])
+        .args(["record", "-F", "997", "--stack=16K", "-d", "60s", "-o"])
         .arg(&file)
         .arg(busy.target());
     let began = Instant::now();
     let output = run(&mut record, 1);
     assert!(
-        began.elapsed() < Duration::from_secs(15),
+        began.elapsed() < Duration::from_secs(45),
         "ends when the output fails"
     );
     assert!(
@@ -528,4 +663,49 @@ fn a_recording_that_is_there_is_kept() {
         read(&file).samples > 0,
         "a recording that failed gives back what was there"
     );
+}
+
+/// The recorder stands still until the kernel's buffers are full of other processes' samples.
+#[test]
+fn samples_of_others_that_the_kernel_drops_are_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    // It works until it has samples, then sleeps.
+    let script = "until [ -e enough ]; do :; done; exec sleep 600";
+    let mut target = Command::new("sh");
+    let target = target.args(["-c", script]).current_dir(folder.path());
+    let mut target = target.spawn().unwrap();
+    let mut record = uniprof();
+    record.args(["record", "-F", "4999", "-o"]).arg(&file);
+    record.arg(format!("pid:{}", target.id()));
+    let recorder = record.stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !has_samples(&file) && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::fs::write(folder.path().join("enough"), "").unwrap();
+    let pid = recorder.id().to_string();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    };
+    let others: Vec<Busy> = (0..2).map(|_| Busy::new()).collect();
+    // By then the target sleeps, and the buffers hold none of its samples.
+    std::thread::sleep(Duration::from_secs(2));
+    signal("STOP");
+    std::thread::sleep(Duration::from_secs(3));
+    signal("CONT");
+    std::thread::sleep(Duration::from_millis(500));
+    signal("INT");
+    let output = recorder.wait_with_output().unwrap();
+    drop(others);
+    let _ = target.kill();
+    let _ = target.wait();
+    let said = text(&output.stderr);
+    if said.contains("forbidden") || said.contains("is not watched") {
+        return println!("skipped: events of processors are not allowed here");
+    }
+    assert!(said.contains("dropped records of others"), "{said}");
+    assert!(!said.contains("Lost:"), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{said}");
 }

@@ -178,6 +178,131 @@ fn several_processes_and_all_of_a_name() {
     refused(&["pid:1,x"], "needs process ids");
 }
 
+/// Has samples of so many processes.
+fn sampled(file: &Path) -> usize {
+    let bytes = std::fs::read(file).unwrap_or_default();
+    let Ok(recording) = SliceReader::open(&bytes) else {
+        return 0;
+    };
+    let mut found = BTreeMap::new();
+    for item in recording.blocks() {
+        if let Item::Block(block) = item
+            && let Ok(Payload::Samples(samples)) = block.payload()
+        {
+            let mut rows = samples.rows();
+            while let Ok(Some(row)) = rows.next_row() {
+                found.insert(row.task.space, ());
+            }
+        }
+    }
+    found.len()
+}
+
+/// Waits for at most a minute.
+fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happens() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Each comes when the one before has gone, or is started by a shell of another name.
+#[test]
+fn processes_of_one_name_that_come_and_go() {
+    if !is_root() {
+        eprintln!("skipped: only root sees those that come");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("comes-and-goes-again");
+    std::fs::copy("/bin/bash", &program).unwrap();
+    let work = "echo; while :; do :; done";
+    let come = || Family::of(Command::new(&program).args(["-c", work]));
+    let mut first = come();
+    let file = folder.path().join("x.uprof");
+    let mut recorder = Command::new(cargo_bin("uniprof"));
+    recorder
+        .args(["record", "-F", "499", "--no-embed", "-o"])
+        .arg(&file);
+    let recorder = recorder
+        .arg("name:comes-and-goes-again")
+        .stderr(Stdio::piped());
+    let mut recorder = recorder.spawn().unwrap();
+    wait_until("the first is not sampled", || sampled(&file) == 1);
+    first.kill();
+    std::thread::sleep(Duration::from_millis(600));
+    for count in [2, 3] {
+        let mut next = come();
+        wait_until("one that came is not sampled", || sampled(&file) == count);
+        next.kill();
+    }
+    let script = format!("{} -c '{work}'", program.display());
+    let below = Family::of(Command::new("sh").args(["-c", &format!("{script}; true")]));
+    wait_until("one of a shell is not sampled", || sampled(&file) == 4);
+    drop(below);
+    assert!(recorder.try_wait().unwrap().is_none(), "it ended by itself");
+    let _ = Command::new("kill")
+        .args(["-INT", &recorder.id().to_string()])
+        .status();
+    assert!(recorder.wait().unwrap().success());
+}
+
+/// A process that adopts the child of a grandchild that ended, and waits for it: what that had done before the
+/// recording is no processor time of the recording.
+const ADOPTS: &str = "\
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+def sleep():
+    while True: time.sleep(1)
+pipe = os.pipe()
+if os.fork() == 0:
+    between = os.fork()
+    if between == 0:
+        if os.fork() == 0:
+            while time.process_time() < 2: pass
+            os.write(pipe[1], b'%d %d' % (os.getppid(), os.getpid()))
+        sleep()
+    os.waitpid(between, 0)
+    sleep()
+between, child = map(int, os.read(pipe[0], 40).split())
+print('ready', flush=True)
+sys.stdin.readline()
+os.kill(between, 9)
+while os.path.exists('/proc/%d' % between): time.sleep(0.001)
+os.kill(child, 9)
+os.waitpid(child, 0)
+time.sleep(1.5)
+os.kill(-os.getpgrp(), 9)
+";
+
+#[test]
+fn time_of_orphans_from_before_the_recording_is_not_counted() {
+    let mut adopter = Command::new("python3");
+    let mut adopter = Family::of(adopter.args(["-c", ADOPTS]).stdin(Stdio::piped()));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.uprof");
+    let mut recorder = Command::new(cargo_bin("uniprof"));
+    recorder.args(["record", "--no-embed", "-o"]).arg(&file);
+    let mut recorder = recorder
+        .arg(format!("pid:{}", adopter.pid()))
+        .spawn()
+        .unwrap();
+    wait_until("no recording", || {
+        std::fs::metadata(&file).is_ok_and(|found| found.len() > 0)
+    });
+    std::thread::sleep(Duration::from_millis(2500));
+    use std::io::Write;
+    adopter.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let _ = adopter.0.wait();
+    recorder.wait().unwrap();
+    let counted_ns = read(&file).due(99).counted_ns;
+    assert!(
+        counted_ns < 1_000_000_000,
+        "{counted_ns} ns of processor time while nobody worked"
+    );
+}
+
 #[test]
 fn the_whole_machine() {
     let family = Family::busy(1);
@@ -471,7 +596,7 @@ fn programs_that_are_executed_have_no_frames_of_those_before() {
     let file = folder.path().join("run.uprof");
     let script = "i=0; while [ $i -lt 300 ]; do /usr/bin/env -i /bin/true; i=$((i + 1)); done";
     let recorder = Command::new(cargo_bin("uniprof"))
-        .args(["record", "-F", "9973", "-o"])
+        .args(["record", "--frame-pointers", "-F", "9973", "-o"])
         .arg(&file)
         .args(["--", "sh", "-c", script])
         .output()

@@ -397,8 +397,6 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
         .spawn()
         .unwrap();
     let guardian = guardian_of(recorder.id());
-    // Else it would end the freeze, as it should.
-    kill("-STOP", &[&guardian]);
     let said = |words: &[&str]| doctor(words, folder.path());
     let (_, alive) = said(&[]);
     assert!(
@@ -407,7 +405,7 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
     );
     let began = Instant::now();
     let mut still_since = Instant::now();
-    while still_since.elapsed() < Duration::from_millis(300) {
+    while still_since.elapsed() < Duration::from_millis(100) {
         assert!(
             began.elapsed() < Duration::from_secs(15),
             "the stub never hung"
@@ -417,6 +415,8 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
             still_since = Instant::now();
         }
     }
+    // Else it would end the freeze, as it should.
+    kill("-STOP", &[&guardian]);
     kill("-KILL", &[&guardian, &recorder.id().to_string()]);
     recorder.wait().unwrap();
     std::thread::sleep(Duration::from_millis(100));
@@ -465,6 +465,62 @@ fn a_sound_stub_of_another_make_is_sampled() {
             sample.contains(" chain=1000:ef,1100:rf,1200:rf "),
             "{sample}"
         );
+    }
+}
+
+#[test]
+fn a_recorder_whose_guardian_is_killed_or_stopped_ends_and_says_so() {
+    for (signal, how) in [
+        ("-KILL", "was killed by SIGKILL"),
+        ("-STOP", "was stopped by SIGSTOP"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stub");
+        let output = folder.path().join("out.uprof");
+        let listener = UnixListener::bind(&path).unwrap();
+        let running = Arc::new(AtomicBool::new(true));
+        let shared = Arc::clone(&running);
+        std::thread::spawn(move || serve::<false>(listener, Fault::Nothing, shared));
+        let recorder = Command::new(cargo_bin("uniprof"))
+            .args(["record", "-F", "200", "-d", "60s", "-o"])
+            .arg(&output)
+            .arg(format!("gdb:{}", path.display()))
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let guardian = guardian_of(recorder.id());
+        let began = Instant::now();
+        let length = || std::fs::metadata(&output).map_or(0, |known| known.len());
+        let mut first = 0;
+        // Until samples have been written.
+        while first == 0 || length() <= first {
+            assert!(began.elapsed() < Duration::from_secs(20), "no recording");
+            std::thread::sleep(Duration::from_millis(5));
+            first = if first == 0 { length() } else { first };
+        }
+        kill(signal, &[&guardian]);
+        let ended = recorder.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            began.elapsed() < Duration::from_secs(50),
+            "it went on: {said}"
+        );
+        assert!(said.contains(how), "{said}");
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(
+            running.load(Ordering::SeqCst),
+            "the guest stands still: {said}"
+        );
+        assert!(
+            !Path::new(&format!("/proc/{guardian}")).exists(),
+            "it is left"
+        );
+        let info = Command::new(cargo_bin("uniprof"))
+            .arg("info")
+            .arg(&output)
+            .output();
+        let info = String::from_utf8(info.unwrap().stdout).unwrap();
+        assert!(info.contains(how), "the file: {info}");
     }
 }
 

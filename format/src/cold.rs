@@ -102,6 +102,25 @@ tags! {
     }
 }
 
+/// Name of the note of a recording of calls whose lengths are not the guest's own, since breakpoints slow it down; the
+/// value says why.
+pub const SLOWED_CALLS: &str = "calls take too long";
+/// Its values: of a guest that is known to be emulated, and of one that may be.
+pub const SLOWED_CALLS_WHY: [&str; 2] = [
+    "many times too long: the guest is emulated, an instruction at a time on pages with breakpoints",
+    "if the guest is emulated (QEMU without KVM): an instruction at a time on pages with breakpoints",
+];
+
+impl TargetKind {
+    /// Whether it is a guest: one that may restart, each time with another address space for its tasks.
+    pub fn is_guest(self) -> bool {
+        match self {
+            Self::XenDomain | Self::GdbStub | Self::Qemu | Self::Agent | Self::Kvm => true,
+            Self::Synthetic | Self::Process | Self::Imported => false,
+        }
+    }
+}
+
 tags! {
     /// What the cost of a sample measures.
     #[derive(Serialize, Deserialize)]
@@ -309,6 +328,9 @@ pub struct End {
     /// Further totals, in order: name and value.
     pub totals: Vec<(String, u64)>,
 }
+
+/// The name of a total: for how long someone else had the guest paused, in nanoseconds.
+pub const PAUSED_BY_OTHERS_NS: &str = "paused_by_others_ns";
 
 tags! {
     /// Why a recording ended.

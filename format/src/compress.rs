@@ -11,6 +11,10 @@ use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
 const LEVEL: i32 = 1;
 /// For payloads with raw stacks, in which the same pointers come back at places far apart.
 const STACK_LEVEL: i32 = 6;
+/// Logarithms of what that level would otherwise choose by the payload's size: for megabytes of stacks its tables and
+/// its window would take as much memory as all else in a recorder.
+const STACK_WINDOW_LOG: u32 = 20;
+const STACK_HASH_LOG: u32 = 17;
 /// A shorter column is not worth statistics of its own.
 const LEAST_OWN_BYTES: usize = 1024;
 
@@ -41,10 +45,18 @@ impl Compressor {
 
     fn set_level(&mut self, level: i32) -> io::Result<()> {
         self.level = level;
-        let set = self
-            .context
-            .set_parameter(CParameter::CompressionLevel(level));
-        set.map(drop).map_err(failed)
+        let (window_log, hash_log) = match level {
+            STACK_LEVEL => (STACK_WINDOW_LOG, STACK_HASH_LOG),
+            _ => (0, 0), // as the level has them
+        };
+        for parameter in [
+            CParameter::CompressionLevel(level),
+            CParameter::WindowLog(window_log),
+            CParameter::HashLog(hash_log),
+        ] {
+            self.context.set_parameter(parameter).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Most bytes that [`Compressor::compress`] may need for a payload with so many parts.
@@ -111,6 +123,28 @@ fn failed(code: usize) -> io::Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// As many bytes as a block of stacks may have, in which words come back.
+    #[test]
+    fn a_large_block_of_stacks_takes_little_memory() {
+        let mut random = 1u64;
+        let words = (0..1 << 18).flat_map(|_| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (0xffff_8880_0000_0000 | random >> 52 << 6).to_le_bytes()
+        });
+        let payload: Vec<u8> = words.collect();
+        let mut compressor = Compressor::new().unwrap();
+        compressor.expect_stacks(true).unwrap();
+        let parts = [1000, 2000, payload.len() - 100_000];
+        let mut out = vec![0; Compressor::bound(payload.len(), parts.len())];
+        let length = compressor.compress(&payload, &parts, &mut out).unwrap();
+        let back = zstd::bulk::decompress(&out[..length], payload.len()).unwrap();
+        assert!(back == payload, "other bytes");
+        let bytes = compressor.context.sizeof();
+        assert!(bytes <= 3 << 20, "{bytes} bytes");
+    }
 
     proptest! {
         #[test]

@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 pub struct Writer<W: Write> {
     out: W,
     written_bytes: u64,
+    written_samples: u64,
     sequence: u32,
     samples_before: u64,
     block: BlockBuilder,
@@ -70,6 +71,7 @@ impl<W: Write> Writer<W> {
         let mut writer = Writer {
             out,
             written_bytes: 0,
+            written_samples: 0,
             sequence: 0,
             samples_before: 0,
             block: BlockBuilder::default(),
@@ -252,6 +254,11 @@ impl<W: Write> Writer<W> {
         self.written_bytes
     }
 
+    /// Samples in those blocks.
+    pub fn written_samples(&self) -> u64 {
+        self.written_samples
+    }
+
     fn records<T: Serialize>(
         &mut self,
         block_type: BlockType,
@@ -377,6 +384,9 @@ impl<W: Write> Writer<W> {
         self.samples_before += u64::from(header.samples.get());
         let result = self.write(&frame[..end]);
         self.frame = frame;
+        if result.is_ok() {
+            self.written_samples += u64::from(header.samples.get());
+        }
         result
     }
 

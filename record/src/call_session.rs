@@ -6,14 +6,14 @@ use crate::control::{Control, Counters, Ending};
 use crate::plan::Plan;
 use crate::session::metadata;
 use crate::source::SourceError;
-use crate::sys::clock::{monotonic_ns, realtime_ns};
+use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 use uprof::Writer;
-use uprof::cold::{ClockPair, End, Loss, LossReason};
+use uprof::cold::{ClockPair, End, Loss, LossReason, SLOWED_CALLS};
 
 /// Most that waits for the writer; more is counted as lost.
 const MOST_WAITING: usize = 1 << 16;
@@ -71,12 +71,18 @@ pub fn record_calls<W: Write + Send>(
     metadata.sampling.trigger = "breakpoints".into();
     metadata.sampling.stack_bytes = 0;
     metadata.cost = None;
+    let is_slowed = metadata.notes.iter().any(|(name, _)| name == SLOWED_CALLS);
+    let times = match is_slowed {
+        true => {
+            "the recorder's monotonic clock; of what breakpoints cost the guest, only its stops are left out"
+        }
+        false => {
+            "the recorder's monotonic clock, without the time for which the guest stood still at breakpoints"
+        }
+    };
     metadata.notes.extend([
         ("calls of".into(), plan.calls.join(", ")),
-        (
-            "times of calls".into(),
-            "the recorder's monotonic clock, without the time for which the guest stood still at breakpoints".into(),
-        ),
+        ("times of calls".into(), times.into()),
     ]);
     let failed = |error: io::Error| SourceError(format!("cannot write the recording: {error}"));
     let uuid = fastrand::u128(..).to_le_bytes();
@@ -98,14 +104,17 @@ pub fn record_calls<W: Write + Send>(
         let (counters, writer, names) = (&*counters, &mut writer, &names);
         let writing = worker
             .spawn_scoped(scope, move || {
+                start_late(); // the guest stands still when something is told
                 write(writer, names, &receiver, counters, begun_ns)
             })
             .map_err(|error| SourceError(format!("cannot start the writer thread: {error}")))?;
         let mut left_out = 0;
         let ending = tracer.run(&mut control, &mut |told| {
-            // A writer that failed has asked for the end.
-            if let Err(TrySendError::Full(_)) = sender.try_send(told) {
-                left_out += 1;
+            match sender.try_send(told) {
+                Err(TrySendError::Full(_)) => left_out += 1,
+                // A writer that failed has asked for the end, and one that panicked has not.
+                Err(TrySendError::Disconnected(_)) => counters.stop.store(true, Ordering::Relaxed),
+                Ok(()) => {}
             }
         });
         drop(sender);

@@ -68,7 +68,8 @@ impl Codes {
             self.wanted = None;
         }
         let (ip, sp, _) = arch.special_registers();
-        let Some(ip) = vcpu.registers.get(ip) else {
+        // Code in another mode is not an image's.
+        let Some((ip, _)) = vcpu.registers.get(ip).zip(vcpu.registers.get(sp)) else {
             return false;
         };
         let mut piece = (vcpu.space_of(ip), ip / PIECE_BYTES);

@@ -47,34 +47,79 @@ pub fn is_elf(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF")
 }
 
-/// Whether these are the first bytes of a supported ELF file: 64-bit, little-endian.
-pub fn is_read(bytes: &[u8]) -> bool {
+/// Whether these are the first bytes of an ELF file for guests: 64-bit, little-endian.
+pub fn is_wide(bytes: &[u8]) -> bool {
     is_elf(bytes) && bytes[4..].starts_with(&[2, 1])
 }
 
-/// The program headers of a 64-bit little-endian ELF file, `None` for each that can't be read. `None` if it is not
-/// such a file.
+/// Whether these are the first bytes of an ELF file for processes: little-endian, of 64 bits or of 32.
+pub fn is_read(bytes: &[u8]) -> bool {
+    is_wide(bytes) || is_elf(bytes) && bytes[4..].starts_with(&[1, 1])
+}
+
+/// The program headers of a little-endian ELF file, `None` for each that can't be read. `None` if it is not such a
+/// file.
 pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<ProgramHeader>> + 'r> {
+    // A file of 32 bits may have no more.
     let mut header = [0; 64];
-    from(&mut header, 0).ok()?;
+    from(&mut header[..52], 0).ok()?;
     if !is_read(&header) {
         return None;
     }
-    let start = u64::from_le_bytes(header[32..40].try_into().ok()?);
-    let entry_bytes = u64::from(u16::from_le_bytes(header[54..56].try_into().ok()?));
-    let count = u16::from_le_bytes(header[56..58].try_into().ok()?).min(MOST_HEADERS);
+    let is_wide = is_wide(&header);
+    let (start, sizes_at) = match is_wide {
+        true => {
+            from(&mut header, 0).ok()?;
+            (long(&header, 32)?, 54)
+        }
+        false => (word(&header, 28)?.into(), 42),
+    };
+    let entry_bytes = u64::from(half(&header, sizes_at)?);
+    let count = half(&header, sizes_at + 2)?.min(MOST_HEADERS);
     Some((0..u64::from(count)).map(move |index| {
         let mut program = [0; 56];
-        from(&mut program, start.checked_add(index * entry_bytes)?).ok()?;
-        let half = |at: usize| Some(u32::from_le_bytes(program[at..at + 4].try_into().ok()?));
-        let word = |at: usize| Some(u64::from_le_bytes(program[at..at + 8].try_into().ok()?));
-        Some(ProgramHeader {
-            kind: half(0)?,
-            flags: half(4)?,
-            offset: word(8)?,
-            address: word(16)?,
-            file_bytes: word(32)?,
-            memory_bytes: word(40)?,
-        })
+        let program = &mut program[..if is_wide { 56 } else { 32 }];
+        from(program, start.checked_add(index * entry_bytes)?).ok()?;
+        match is_wide {
+            true => wide_header(program),
+            false => narrow_header(program),
+        }
     }))
+}
+
+fn wide_header(bytes: &[u8]) -> Option<ProgramHeader> {
+    Some(ProgramHeader {
+        kind: word(bytes, 0)?,
+        flags: word(bytes, 4)?,
+        offset: long(bytes, 8)?,
+        address: long(bytes, 16)?,
+        file_bytes: long(bytes, 32)?,
+        memory_bytes: long(bytes, 40)?,
+    })
+}
+
+fn narrow_header(bytes: &[u8]) -> Option<ProgramHeader> {
+    Some(ProgramHeader {
+        kind: word(bytes, 0)?,
+        offset: word(bytes, 4)?.into(),
+        address: word(bytes, 8)?.into(),
+        file_bytes: word(bytes, 16)?.into(),
+        memory_bytes: word(bytes, 20)?.into(),
+        flags: word(bytes, 24)?,
+    })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let bytes = bytes.get(at..at + 2)?;
+    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..at + 4)?;
+    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    let bytes = bytes.get(at..at + 8)?;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }

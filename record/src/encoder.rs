@@ -12,11 +12,12 @@ use crate::shared_observer::SharedObserver;
 use crate::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use uprof::cold::{
     ClockPair, Code, End, FIRST_ROOT_SPACE, Loss, LossReason, Mapping, Metadata, ModuleChange,
@@ -68,7 +69,7 @@ pub struct Encoder<W: Write> {
     /// Images and address spaces of this life in which they were found.
     placed: HashSet<(usize, u32)>,
     /// The address spaces of this life, and the events of them still to be written.
-    roots: HashSet<u32>,
+    roots: HashMap<u32, u64>,
     spaces: Vec<SpaceEvent>,
     losses: Vec<Loss>,
     parts: Vec<ImagePart>,
@@ -77,8 +78,9 @@ pub struct Encoder<W: Write> {
     times: Vec<ProcessTime>,
     clocks: Vec<ClockPair>,
     counted_ns: Option<u64>,
-    /// The kernel of a Linux guest, as read from its memory.
-    linux: Option<Linux>,
+    /// Kernels of a Linux guest, as read from its memory: of its first boot, and of later ones.
+    kernels: Vec<Linux>,
+    later_kernels: Option<Receiver<Linux>>,
 }
 
 /// The encoder's totals.
@@ -96,6 +98,8 @@ pub struct Tally {
     pub cost: Durations,
     /// What went wrong with the output.
     pub output_error: Option<String>,
+    /// The bytes and samples of the whole blocks before that.
+    pub sound: (u64, u64),
     /// Whether that made the encoder stop the sampler.
     pub stopped_sampler: bool,
     /// Processor time that the kernel counted, where it was read.
@@ -104,14 +108,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// The tally of an encoder thread that panicked.
-    pub fn panicked() -> Self {
-        Tally {
-            output_error: Some("the encoder thread failed; please report this".into()),
-            ..Tally::default()
-        }
-    }
-
     /// Totals for the end record.
     pub fn totals(&self) -> Vec<(String, u64)> {
         vec![
@@ -179,7 +175,7 @@ impl<W: Write> Encoder<W> {
             code_before: 0,
             never_placed: Vec::new(),
             placed: HashSet::new(),
-            roots: HashSet::new(),
+            roots: HashMap::new(),
             spaces: Vec::new(),
             images: Arc::clone(&facts.images),
             losses: Vec::new(),
@@ -189,7 +185,8 @@ impl<W: Write> Encoder<W> {
             times: Vec::new(),
             clocks: Vec::new(),
             counted_ns: None,
-            linux: None,
+            kernels: Vec::new(),
+            later_kernels: None,
         };
         let everywhere = encoder.namer.as_mut().map(|namer| namer.begin(clock));
         encoder.modules.extend(everywhere);
@@ -205,14 +202,40 @@ impl<W: Write> Encoder<W> {
         Ok(encoder)
     }
 
-    /// Sets the guest's Linux kernel.
-    pub fn set_linux(&mut self, linux: Option<Linux>) {
-        self.modules.extend(
-            linux
-                .as_ref()
-                .map(|linux| linux.module_event(self.start_ns)),
-        );
-        self.linux = linux;
+    /// Sets the guest's Linux kernel, and where those of its later boots come from.
+    pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
+        self.modules.push(linux.module_event(self.start_ns));
+        self.kernels = vec![linux];
+        self.later_kernels = Some(later);
+    }
+
+    /// Takes a kernel of a later boot. If it is known, its processes are news.
+    #[cold]
+    fn add_kernel(&mut self, mut linux: Linux) {
+        let (began_ns, boot) = self.life;
+        if linux.boot() != boot {
+            return;
+        }
+        for (space, root) in &self.roots {
+            self.spaces
+                .extend(linux.process_of(*root).map(|(pid, name)| SpaceEvent {
+                    time_ns: began_ns,
+                    space: *space,
+                    root: *root,
+                    what: SpaceChange::Named {
+                        pid,
+                        name: name.to_owned(),
+                    },
+                }));
+        }
+        let known = self.kernels.iter_mut().find(|known| known.boot() == boot);
+        if let Some(known) = known {
+            return known.take_processes(linux);
+        }
+        if self.kernels.last().is_some_and(|last| linux.join(last)) {
+            self.modules.push(linux.module_event(began_ns));
+            self.kernels.push(linux);
+        }
     }
 
     /// Runs until the sampler has ended and everything is written; sleeps for at most `longest_nap` at a time.
@@ -245,28 +268,49 @@ impl<W: Write> Encoder<W> {
         }
     }
 
+    /// After a panic in [`Encoder::run`]: writes no more, and ends the recording, as all further samples would be
+    /// dropped.
+    pub fn panicked(&mut self, counters: &Counters) -> Tally {
+        self.writer = None;
+        counters.stop.store(true, Ordering::Relaxed);
+        Tally {
+            output_error: Some("the encoder thread failed; please report this".into()),
+            stopped_sampler: true,
+            ..Tally::default()
+        }
+    }
+
     /// Writes the end, and returns the size of the file.
     pub fn finish(&mut self, end: &End, tally: &mut Tally) -> u64 {
-        let Some(writer) = self.writer.take() else {
-            return 0;
-        };
-        let bytes = writer.written_bytes();
-        match writer.finish(end) {
-            Ok(_) => bytes,
-            Err(error) => {
-                tally.output_error.get_or_insert(error.to_string());
-                bytes
-            }
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush()
+        {
+            self.give_up(&error, tally);
         }
+        let Some(writer) = self.writer.take() else {
+            return tally.sound.0;
+        };
+        tally.sound = (writer.written_bytes(), writer.written_samples());
+        if let Err(error) = writer.finish(end) {
+            tally.output_error.get_or_insert(error.to_string());
+        }
+        tally.sound.0
     }
 
     /// Takes samples and notes from the ring, at most a turn's worth; returns how many.
     fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
         let (mut samples, mut notes) = (0, 0);
+        while let Some(kernel) = self
+            .later_kernels
+            .as_ref()
+            .and_then(|it| it.try_recv().ok())
+        {
+            self.add_kernel(kernel);
+        }
         let Encoder {
             writer,
             namer,
-            linux,
+            kernels,
             roots,
             spaces,
             ..
@@ -274,14 +318,17 @@ impl<W: Write> Encoder<W> {
         let mut failure = None;
         let mut take = |slot: &Slot| {
             tally.count(slot);
+            let of_boot = kernels.iter().position(|one| one.boot() == slot.task.space);
             if let Some(root) = slot.details.root {
-                spaces.extend(new_space(roots, slot, root, linux.as_ref()));
+                let kernel = of_boot.map(|number| &kernels[number]);
+                spaces.extend(new_space(roots, slot, root, kernel));
             }
             if let Some(namer) = namer {
                 namer.see(slot.chain());
             }
-            let sample = match linux {
-                Some(linux) => linux.sample(slot),
+            // Whatever the boot, only as much of a stack is kept as of others.
+            let sample = match kernels.get_mut(of_boot.unwrap_or(0)) {
+                Some(kernel) => kernel.sample(slot),
                 None => slot.sample(),
             };
             writer
@@ -298,8 +345,7 @@ impl<W: Write> Encoder<W> {
             }
         }
         if let Some(error) = failure {
-            tally.output_error.get_or_insert(error.to_string());
-            self.writer = None;
+            self.give_up(&error, tally);
         }
         while drain.note(|note| self.keep(note, tally)).is_some() {
             notes += 1;
@@ -468,11 +514,15 @@ impl<W: Write> Encoder<W> {
     /// Begins a new life: the guest is another domain, in which all images must be found again.
     #[cold]
     fn begin_life(&mut self, time_ns: u64, space: u32) {
+        // Its first samples may have come before.
+        let new = self.code.partition_point(|code| code.time_ns < time_ns);
+        let code = self.code.split_off(new);
         self.place_images(true);
+        self.code.extend(code);
         self.never_placed.append(&mut self.unplaced);
         self.unplaced = (0..self.images.len()).collect();
         self.life = (time_ns, space);
-        self.code_before = self.code.len();
+        self.code_before = new;
         self.placed.clear();
         self.roots.clear();
     }
@@ -531,7 +581,8 @@ impl<W: Write> Encoder<W> {
         writer.spaces(&self.spaces)?;
         writer.code(&self.code[self.code_written..])?;
         self.code_written = self.code.len();
-        self.parts.extend(self.linux.as_mut().and_then(Linux::part));
+        self.parts
+            .extend(self.kernels.iter_mut().filter_map(Linux::part));
         for part in self.parts.drain(..) {
             writer.image_part(&part, monotonic_ns())?;
         }
@@ -544,11 +595,18 @@ impl<W: Write> Encoder<W> {
         writer.flush()
     }
 
+    /// Writes no more after an error of the output.
+    fn give_up(&mut self, error: &io::Error, tally: &mut Tally) {
+        tally.output_error.get_or_insert(error.to_string());
+        if let Some(writer) = self.writer.take() {
+            tally.sound = (writer.written_bytes(), writer.written_samples());
+        }
+    }
+
     /// Ends the recording if the output failed.
     fn check(&mut self, result: io::Result<()>, tally: &mut Tally, counters: &Counters) {
         if let Err(error) = result {
-            tally.output_error.get_or_insert(error.to_string());
-            self.writer = None;
+            self.give_up(&error, tally);
         }
         if self.writer.is_none() && !tally.stopped_sampler {
             tally.stopped_sampler = true;
@@ -572,15 +630,13 @@ impl<W: Write> Encoder<W> {
 
 /// The event of the address space of a sample under `root`, if it is new.
 fn new_space(
-    known: &mut HashSet<u32>,
+    known: &mut HashMap<u32, u64>,
     slot: &Slot,
     root: u64,
     linux: Option<&Linux>,
 ) -> Option<SpaceEvent> {
     let space = space_of_root(slot.task.space, root);
-    let is_new = known.len() < MOST_SPACES && known.insert(space);
-    // Only the first life of a followed guest was examined.
-    let process = linux.filter(|_| slot.task.space == 0);
+    let is_new = known.len() < MOST_SPACES && known.insert(space, root).is_none();
     let named = |(pid, name): (u32, &str)| SpaceChange::Named {
         pid,
         name: name.to_owned(),
@@ -589,7 +645,7 @@ fn new_space(
         time_ns: slot.time_ns,
         space,
         root,
-        what: process
+        what: linux
             .and_then(|linux| linux.process_of(root))
             .map_or(SpaceChange::Seen, named),
     })
@@ -601,7 +657,7 @@ mod tests {
 
     #[test]
     fn address_spaces_of_a_guest_that_are_told() {
-        let mut known = HashSet::new();
+        let mut known = HashMap::new();
         let mut slot = Slot::new(0);
         let mut tell = |root: usize| {
             slot.time_ns += 1;

@@ -2,16 +2,19 @@
 //! an image, and the need to be resumed whatever happens to the recorder.
 //!
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` is asked about Xen's domains; `page_tables`
-//! translates addresses; `linux` reads the kernel in a guest's memory; `call_sites` checks which frames of a guest
-//! that was not paused fit together; `trial` and `checks` examine a guest before a recording (on AArch64 with
-//! `link_register`). `guardian` resumes a guest whose recorder was killed; `mark` is what both leave behind if
-//! both are killed, and `left_paused` finds the guest by it.
+//! translates addresses; `boots` tells a guest's boots apart; `linux` reads the kernel in a guest's memory;
+//! `call_sites` checks which frames of a guest that was not paused fit together, and `leaf_caller` finds one that they
+//! miss; `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`). `guardian` resumes
+//! a guest whose recorder was killed; `mark` is what both leave behind if both are killed, and `left_paused` finds the
+//! guest by it.
 
 pub mod endpoint;
 pub mod xenstore;
 pub mod page_tables;
+pub(crate) mod boots;
 pub mod linux;
 pub(crate) mod call_sites;
+pub(crate) mod leaf_caller;
 mod link_register;
 mod trial;
 pub(crate) mod checks;

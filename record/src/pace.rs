@@ -9,8 +9,11 @@
 //! the same period would show only a part of what it does. Two samples may be close to each other; keeping them apart
 //! would make some times less likely, with which the guest may be in step.
 
+mod overhead;
+
 use crate::control::Control;
 use crate::turns::Place;
+use overhead::OverheadLimit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -28,10 +31,8 @@ pub struct Pace {
     random: fastrand::Rng,
     /// Among guests of which only one may stand still at a time, as long as all have the same period.
     place: Option<Arc<Place>>,
-    most_overhead: Option<f64>,
+    limit: Option<OverheadLimit>,
     housekeeping_ns: u64,
-    checked_ns: u64,
-    frozen_ns: u64,
 }
 
 impl Pace {
@@ -44,10 +45,8 @@ impl Pace {
             period_ns,
             random: fastrand::Rng::with_seed(now_ns),
             place: None,
-            most_overhead,
+            limit: most_overhead.map(|most| OverheadLimit::new(most, period_ns)),
             housekeeping_ns: now_ns,
-            checked_ns: now_ns,
-            frozen_ns: 0,
         };
         pace.draw();
         pace
@@ -98,26 +97,23 @@ impl Pace {
         self.over(end_ns).max(u64::from(end_ns > self.wake_ns))
     }
 
-    /// Accounts for a freeze; once a second, lowers the rate if the guest was frozen for too long.
+    /// Accounts for a freeze; lowers the rate if the guest is frozen for too much of the time.
     pub fn spent(&mut self, frozen_ns: u64, control: &Control) {
-        const CHECK_NS: u64 = 1_000_000_000;
-        self.frozen_ns += frozen_ns;
-        let passed_ns = self.wake_ns.saturating_sub(self.checked_ns);
-        let Some(most) = self.most_overhead else {
+        let Some(limit) = &mut self.limit else {
             return;
         };
-        if passed_ns < CHECK_NS {
+        let period_ns = limit.period_after(frozen_ns, self.period_ns);
+        if period_ns.to_bits() == self.period_ns.to_bits() {
             return;
         }
-        let share = self.frozen_ns as f64 / passed_ns as f64;
-        if share > most {
-            self.period_ns = (self.period_ns * share / most).min(60e9);
-            self.place = None; // its periods are others now
-            let slowed_to_ns = &control.counters.slowed_to_ns;
-            slowed_to_ns.store(self.period_ns as u64, Ordering::Relaxed);
-        }
-        self.checked_ns = self.wake_ns;
-        self.frozen_ns = 0;
+        self.period_ns = period_ns;
+        self.place = None; // its periods are others now
+        let slowed_to_ns = match limit.is_lowered(period_ns) {
+            true => period_ns as u64,
+            false => 0,
+        };
+        let slowed = &control.counters.slowed_to_ns;
+        slowed.store(slowed_to_ns, Ordering::Relaxed);
     }
 
     /// Whether it is time to report losses and the source's own events.

@@ -12,6 +12,8 @@ pub struct Plan {
     pub duration: Option<Duration>,
     /// Raw stack bytes to keep of each sample, from its stack pointer up; 0 for none.
     pub stack_bytes: u32,
+    /// Whether fewer will do where the kernel's buffers would hold too few samples.
+    pub fits_stack: bool,
     /// Whether to take only instruction pointers.
     pub ip_only: bool,
     /// Whether to wait for a guest that ended, and go on when it comes back.
@@ -43,6 +45,11 @@ const WALK_WINDOW_BYTES: usize = 16 << 10;
 /// (in its prologue or epilogue, or a leaf), which a chain of frame pointers misses.
 pub const LEAF_STACK_BYTES: u32 = 128;
 
+/// Stack bytes kept of each sample of a process by default: the most that the kernel copies. Distributions build most
+/// code without frame pointers, and compilers, for example, need more than 16 KiB. Of a shorter stack only the bytes
+/// in use are copied.
+pub const PROCESS_STACK_BYTES: u32 = 64 << 10;
+
 /// Stops a second that breakpoints may cause by default.
 pub const USUAL_STOPS_HZ: u32 = 1000;
 
@@ -52,6 +59,7 @@ impl Default for Plan {
             rate_hz: 99.0,
             duration: None,
             stack_bytes: LEAF_STACK_BYTES,
+            fits_stack: false,
             ip_only: false,
             no_pause: false,
             follow: false,
@@ -68,6 +76,15 @@ impl Default for Plan {
 }
 
 impl Plan {
+    /// The default for processes.
+    pub fn for_processes() -> Self {
+        Plan {
+            stack_bytes: PROCESS_STACK_BYTES,
+            fits_stack: true,
+            ..Plan::default()
+        }
+    }
+
     /// Stack bytes that are kept of a sample.
     pub fn kept_bytes(&self) -> usize {
         match self.ip_only {

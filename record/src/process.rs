@@ -21,6 +21,7 @@ mod command;
 mod executing;
 mod census;
 mod observer;
+mod buffer_share;
 mod records;
 mod waits;
 mod events;
@@ -66,8 +67,11 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
         Err(Refusal::Forbidden(errno)) => {
             if let Process::Running(Scope::Machine) = process {
                 let doing = "cannot open perf events on the whole machine";
-                let advice = "run as root, or sysctl kernel.perf_event_paranoid=0";
-                return Err(SourceError::system(doing, errno, advice));
+                return Err(SourceError::system(
+                    doing,
+                    errno,
+                    &refusal::advice(errno, 0),
+                ));
             }
             stopped::open(process, vec![by_ptrace(errno)])
         }
@@ -79,9 +83,9 @@ pub fn open(process: Process, plan: &Plan) -> Result<Source, SourceError> {
 fn by_ptrace(errno: Errno) -> String {
     format!(
         "perf events are forbidden here ({}): sampling with ptrace instead, which stops \
-         the threads for each sample and sees no kernel frames; to allow perf events: \
-         sysctl kernel.perf_event_paranoid=1, or run as root",
-        errno.desc()
+         the threads for each sample and sees no kernel frames; to allow perf events: {}",
+        errno.desc(),
+        refusal::advice(errno, 1),
     )
 }
 

@@ -7,7 +7,8 @@
 use crate::codes::Codes;
 use crate::control::{Control, Ending};
 use crate::guest::call_sites::CallSites;
-use crate::guest::linux;
+use crate::guest::leaf_caller;
+use crate::guest::linux::{self, later::LaterKernels};
 use crate::pace::Pace;
 use crate::ring::Sink;
 use crate::slot::Slot;
@@ -70,6 +71,7 @@ pub fn stop_world(
     sink: &mut Sink,
     take: Take,
     control: &mut Control,
+    mut later_kernels: Option<LaterKernels>,
 ) -> Ending {
     let most = Vcpus::MOST.min(sink.slots());
     let mut room = room(most, take);
@@ -98,6 +100,12 @@ pub fn stop_world(
         match round.sample(source, sink, pace.wake_ns) {
             Ok(frozen_ns) => pace.spent(frozen_ns, control),
             Err(error) => return failed(source, sink, error),
+        }
+        if let Some(kernels) = &mut later_kernels
+            && let Some(vcpu) = round.vcpus.all().first()
+            && kernels.is_due(vcpu.task.space, now_ns)
+        {
+            kernels.look(source, now_ns);
         }
         // Deadlines after the end are not missed.
         let until_ns = monotonic_ns().min(control.stop_at_ns.unwrap_or(u64::MAX));
@@ -262,17 +270,18 @@ impl<'a> Round<'a> {
             }
         }
         let frozen_ns = frozen.resume()?;
+        let cost_ns = (!source.was_left_alone()).then_some(frozen_ns);
         source.complete(&mut self.vcpus);
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
         }
         let details = Details {
-            cost_ns: Some(frozen_ns),
+            cost_ns,
             late_ns: Some(late_ns),
             ..Details::default()
         };
         self.walk_all(source, sink, start_ns, details);
-        Ok(frozen_ns)
+        Ok(cost_ns.unwrap_or(0))
     }
 
     /// After the guest runs again: walks the copies and hands them over in slots, as many as are free. `measured` has
@@ -405,8 +414,11 @@ impl Copied<'_> {
         source: &mut dyn StopWorld,
         vcpu: &Vcpu,
     ) {
-        let read = |address, into: &mut [u8]| source.read(vcpu, address, into);
-        let fitting = sites.fitting(vcpu, slot.chain(), read);
+        let mut read = |address, into: &mut [u8]| source.read(vcpu, address, into);
+        let mut fitting = sites.fitting(vcpu, slot.chain(), &mut read);
+        if fitting == 1 && !self.is_kernel {
+            fitting = leaf_caller::add(slot, sites, vcpu, self.stack.raw().bytes, read);
+        }
         // The kernel's rules would walk on through inconsistent bytes.
         if fitting < slot.chain().len() || self.is_kernel {
             slot.keep_frames(fitting);
@@ -426,8 +438,11 @@ impl Copied<'_> {
             most_frames
         };
         let stop = walk::frame_pointers(slot, arch, registers, &windows[..count], most);
+        let (_, sp, _) = arch.special_registers();
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
+            // 32-bit code.
+            _ if registers.get(sp).is_none() => Stop::Unreadable,
             _ if self.is_kernel && self.cut => Stop::Budget,
             // The chain continues where there was no time to read.
             Stop::Window | Stop::BadPointer | Stop::Cycle if self.cut => Stop::Budget,

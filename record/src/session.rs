@@ -1,7 +1,8 @@
 //! A recording from start to end: a sampler on this thread, an encoder on another.
 
 use crate::control::{Control, Counters, Ending};
-use crate::encoder::{self, Encoder, NAP};
+use crate::encoder::{Encoder, NAP};
+use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
 use crate::plan::Plan;
 use crate::ring::ring;
@@ -11,6 +12,7 @@ use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
 use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
 use std::io::Write;
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +28,7 @@ use uprof::{Due, Durations};
 pub struct Summary {
     /// Samples in the file.
     pub samples: u64,
-    /// Bytes of the file.
+    /// Bytes of the file; if the output failed, of the whole blocks in it.
     pub bytes: u64,
     /// Time from start to end.
     pub passed_ns: u64,
@@ -108,7 +110,12 @@ pub fn record<W: Write + Send>(
         Arc::clone(&observer),
     )
     .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
-    encoder.set_linux(linux);
+    let mut later_kernels = None;
+    if let Some(linux) = linux {
+        let (found, later) = std::sync::mpsc::channel();
+        later_kernels = Some(LaterKernels::new(found));
+        encoder.set_linux(linux, later);
+    }
     let is_guest = facts.target.kind != TargetKind::Process;
     let (mut sink, drain) = ring(
         take.kept_bytes.max(take.kernel_bytes),
@@ -127,15 +134,19 @@ pub fn record<W: Write + Send>(
         let encoder = &mut encoder;
         let encoding = worker
             .spawn_scoped(scope, move || {
-                if is_beside_others {
-                    start_late(); // another's guest may stand still
-                }
-                encoder.run(drain, counters, longest_nap)
+                // Its naps end at any time, and so also in the middle of a freeze.
+                start_late();
+                let run = || encoder.run(drain, counters, longest_nap);
+                let tally = catch_unwind(AssertUnwindSafe(run));
+                tally.unwrap_or_else(|_| encoder.panicked(counters))
             })
             .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
-                None => sampler::stop_world(&mut **source, &mut sink, take, &mut control),
+                None => {
+                    let source = &mut **source;
+                    sampler::stop_world(source, &mut sink, take, &mut control, later_kernels)
+                }
                 Some(error) => {
                     let ending = sampler::failed(&mut **source, &mut sink, error);
                     match (ending, control.stop_asked()) {
@@ -151,7 +162,7 @@ pub fn record<W: Write + Send>(
         drop(sink);
         let tally = encoding
             .join()
-            .unwrap_or_else(|_| encoder::Tally::panicked());
+            .map_err(|_| SourceError("the encoder thread failed; please report this".into()))?;
         Ok::<_, SourceError>((ending, tally))
     })?;
     let counted = hot.totals();
@@ -179,8 +190,12 @@ pub fn record<W: Write + Send>(
     let images = encoder.take_held();
     let unplaced = encoder.unplaced();
     let bytes = encoder.finish(&end, &mut tally);
+    let samples = match tally.output_error {
+        Some(_) => tally.sound.1,
+        None => tally.samples,
+    };
     Ok(Summary {
-        samples: tally.samples,
+        samples,
         bytes,
         passed_ns: end.time_ns - start_ns,
         lost: tally.lost.clone(),
@@ -257,7 +272,7 @@ pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
             rate_millihertz: (plan.rate_hz * 1000.0) as u64,
             trigger: facts.trigger.clone(),
             most_frames: plan.most_frames,
-            stack_bytes: plan.kept_bytes() as u32,
+            stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
             on_cpu_only: facts.on_cpu_only,
         },
         notes: facts.notes.clone(),

@@ -8,6 +8,9 @@ use uprof::{Details, Frame, RawStack, Registers, Sample, State, Stop, Task, Wait
 
 /// Most bytes of a path or name in a [`Note`]: `PATH_MAX`.
 pub const MAX_TEXT_BYTES: usize = 4096;
+/// Bytes of usual ones. Longer ones make a note grow, while nobody stands still: the kernel reports them of processes.
+/// A guest's code fits.
+const TEXT_BYTES: usize = 256;
 
 /// One sample with room for its chain and stack.
 #[derive(Debug)]
@@ -74,6 +77,16 @@ impl Slot {
         let room = self.chain.len() < self.chain.capacity().min(MAX_FRAMES);
         if room {
             self.chain.push(frame);
+        }
+        room
+    }
+
+    /// Puts a frame between the innermost one and the others; returns whether there was room.
+    pub fn insert_caller(&mut self, frame: Frame) -> bool {
+        let room =
+            self.chain.len() < self.chain.capacity().min(MAX_FRAMES) && !self.chain.is_empty();
+        if room {
+            self.chain.insert(1, frame);
         }
         room
     }
@@ -201,7 +214,7 @@ impl Note {
             time_ns: 0,
             task: Task { space: 0, vcpu: 0 },
             kind: NoteKind::Ended,
-            text: Vec::with_capacity(MAX_TEXT_BYTES),
+            text: Vec::with_capacity(TEXT_BYTES),
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Facts {
     pub freezes: bool,
     /// Whether each thread has a sampling period of its own, so that shorter-lived ones are never sampled.
     pub per_thread: bool,
+    /// Most stack bytes of a sample, where they are not those of the plan.
+    pub stack_bytes: Option<u32>,
     /// Further facts for the recording: name and value.
     pub notes: Vec<(String, String)>,
     /// Warnings for the user, a sentence each.
@@ -79,6 +81,7 @@ impl Facts {
             on_cpu_only: false,
             freezes: true,
             per_thread: false,
+            stack_bytes: None,
             notes: Vec::new(),
             warnings: Vec::new(),
             tasks: Vec::new(),
@@ -194,6 +197,14 @@ pub trait StopWorld: Send {
     /// What the backend says of itself.
     fn facts(&self) -> &Facts;
 
+    /// Checks, while the guest runs, that it may be frozen: that whoever would resume it after an accident is there.
+    ///
+    /// # Errors
+    /// Why it must not be frozen any more.
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        Ok(())
+    }
+
     /// Freezes the guest and reads the registers of all vCPUs in one step.
     ///
     /// `vcpus` is empty when called, which is at `now_ns`. On an error the guest must be running again.
@@ -248,6 +259,12 @@ pub trait StopWorld: Send {
     /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
         let _ = vcpu;
+        false
+    }
+
+    /// Whether the last freeze left the guest alone, since someone else had paused it already: then it did not stand
+    /// still for us.
+    fn was_left_alone(&self) -> bool {
         false
     }
 
@@ -453,6 +470,7 @@ impl<'a> Frozen<'a> {
         vcpus: &mut Vcpus,
     ) -> Result<Frozen<'a>, SourceError> {
         let turn = source.place().map(Turn::take);
+        source.may_freeze()?;
         let since_ns = monotonic_ns();
         source.freeze(since_ns, vcpus)?;
         Ok(Frozen {

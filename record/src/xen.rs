@@ -12,6 +12,7 @@ mod translations;
 mod memory;
 mod follow;
 mod rescue;
+mod others_pause;
 mod source;
 pub mod several;
 pub mod doctor;

@@ -120,6 +120,7 @@ const SCRIPT: [&str; 2] = ["-c", "while :; do :; done"];
 fn busy_child() -> Process {
     let arguments = ["bash"].iter().chain(&SCRIPT).map(ToString::to_string);
     Process::Started(Command {
+        keep_running: false,
         arguments: arguments.collect(),
         stdout_to_stderr: false,
         status: process::ExitStatus::default(),
@@ -490,7 +491,11 @@ fn the_loop_allocates_nothing() {
 #[test]
 fn the_end_of_a_guest_is_told() {
     let plan = plan(60_000, 4096);
-    for (Row { what, .. }, subject) in subjects(&plan) {
+    for (Row { prefix, what, .. }, subject) in subjects(&plan) {
+        // Others of that name may come; tests/process.rs has some that do.
+        if *prefix == "name:" {
+            continue;
+        }
         let Subject { source, end, .. } = subject;
         let counters = Arc::new(Counters::default());
         let seen = Arc::clone(&counters);

@@ -551,3 +551,73 @@ fn times_are_of_the_monotonic_clock() {
     assert_eq!(found.realtime_ns.len(), 1);
     assert!((wall_ns..=realtime_ns()).contains(&found.realtime_ns[0]));
 }
+
+/// An output that panics in the encoder's thread.
+struct Panics;
+
+impl Write for Panics {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        assert_ne!(
+            std::thread::current().name(),
+            Some("uniprof-encoder"),
+            "a fault of the output"
+        );
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_encoder_that_panics_ends_the_recording() {
+    let (source, calls) = fake(1, Faults::default());
+    let plan = Plan {
+        duration: None,
+        ..plan(0)
+    };
+    let began = Instant::now();
+    let counters = Arc::new(Counters::default());
+    let watched = Arc::clone(&counters);
+    // So that a recording that goes on ends as well.
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(20));
+        watched.stop.store(true, Ordering::Relaxed);
+    });
+    let summary = uniprof_record::record(source, Panics, &plan, counters).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(19), "it went on");
+    let error = summary.output_error.unwrap();
+    assert!(error.contains("the encoder thread failed"), "{error}");
+    assert_eq!(summary.ending, Ending::Stopped("the output failed".into()));
+    let (freezes, resumes) = (&calls.freezes, &calls.resumes);
+    assert_eq!(
+        freezes.load(Ordering::Relaxed),
+        resumes.load(Ordering::Relaxed)
+    );
+}
+
+/// The scheduling policy of the calling thread: field 41 of proc_pid_stat(5).
+fn policy() -> u32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    fields.split_whitespace().nth(38).unwrap().parse().unwrap()
+}
+
+/// With one processor, the encoder might take it from the sampler whenever it wakes, 200 times a second, and so while
+/// the guest stands still, too.
+#[test]
+fn the_encoder_never_takes_the_processor_in_the_middle_of_a_freeze() {
+    const BATCH: u32 = 3; // SCHED_BATCH
+    let (source, _) = fake(1, Faults::default());
+    let mut policies = Vec::new();
+    let (summary, _) = record_into(source, &plan(1200), |_, offered| {
+        if std::thread::current().name() == Some("uniprof-encoder") {
+            policies.push(policy());
+        }
+        Ok(offered)
+    });
+    summary.unwrap();
+    assert!(!policies.is_empty());
+    assert_eq!(policies, vec![BATCH; policies.len()]);
+}

@@ -3,6 +3,7 @@
 
 mod error;
 mod segments;
+mod elf32;
 mod debugdata;
 mod vmlinuz;
 mod kernel;
@@ -92,7 +93,7 @@ enum Bytes {
     Owned(Arc<[u8]>),
 }
 
-/// A 64-bit little-endian ELF file for x86-64 or aarch64, or the one that is packed in a kernel's bzImage.
+/// A little-endian ELF file for x86-64, i386 or aarch64, or the one that is packed in a kernel's bzImage.
 #[derive(Clone, Debug)]
 pub struct Image {
     name: String,
@@ -104,6 +105,17 @@ pub struct Image {
     position_independent: bool,
     tells_code: OnceLock<bool>,
     written_over: Arc<OnceLock<WrittenOver>>,
+    /// The file as it is, if it is one of 32 bits; `bytes` has it with headers of 64.
+    narrow: Option<Bytes>,
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(mapped) => mapped,
+            Bytes::Owned(owned) => owned,
+        }
+    }
 }
 
 impl Image {
@@ -145,10 +157,7 @@ impl Image {
     }
 
     fn parse(name: String, path: Option<PathBuf>, bytes: Bytes) -> Result<Image, ImageError> {
-        let data: &[u8] = match &bytes {
-            Bytes::Mapped(mapped) => mapped,
-            Bytes::Owned(owned) => owned,
-        };
+        let data = bytes.get();
         // The payload of a bzImage is an ELF file, never another bzImage.
         if let Some(kernel) = vmlinuz::unpack(data) {
             let kernel = kernel.and_then(|kernel| {
@@ -172,7 +181,17 @@ impl Image {
         }
         // Class 2 is 64 bits, data 1 is little-endian (ELF gABI, "ELF Identification").
         if data.get(4..6) != Some(&[elf::ELFCLASS64.0, elf::ELFDATA2LSB.0]) {
-            return Err(ImageError::NotElf64 { name });
+            if !elf32::is_i386(data) {
+                return Err(ImageError::NotElf64 { name });
+            }
+            let Some(wide) = elf32::widen(data) else {
+                return Err(ImageError::Narrow { name });
+            };
+            let wide = Image::parse(name, path, Bytes::Owned(wide.into()))?;
+            return Ok(Image {
+                narrow: Some(bytes),
+                ..wide
+            });
         }
         let file = elf::FileHeader64::<LittleEndian>::parse(data)
             .map_err(|source| broken("its file header", source))?;
@@ -216,7 +235,13 @@ impl Image {
             position_independent,
             tells_code: OnceLock::new(),
             written_over: Arc::default(),
+            narrow: None,
         })
+    }
+
+    /// Whether it is for processors with registers of 32 bits.
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.narrow.is_some()
     }
 
     /// Whether the file has the instructions that ran: not if it is a debug file without code, or if it says that its
@@ -274,12 +299,14 @@ impl Image {
         self.position_independent
     }
 
-    /// The whole file.
+    /// The image.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Mapped(mapped) => mapped,
-            Bytes::Owned(owned) => owned,
-        }
+        self.bytes.get()
+    }
+
+    /// The file that it is of, which its contents identify.
+    pub(crate) fn file_bytes(&self) -> &[u8] {
+        self.narrow.as_ref().unwrap_or(&self.bytes).get()
     }
 
     /// The file, parsed again; cheap, since only its headers are read.
@@ -383,6 +410,9 @@ mod tests {
         header[4] = 1;
         let narrow = Image::from_bytes("b", header.clone()).unwrap_err();
         assert!(matches!(narrow, ImageError::NotElf64 { .. }));
+        header[18] = 3;
+        let narrow = Image::from_bytes("b", header.clone()).unwrap_err();
+        assert!(matches!(narrow, ImageError::Narrow { .. }), "{narrow}");
         header[4] = 2;
         header[18] = 8;
         let mips = Image::from_bytes("c", header).unwrap_err();

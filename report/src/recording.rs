@@ -208,7 +208,7 @@ impl Recording {
                 .chain(code)
                 .for_each(|space| *space = guest.life_of(*space));
         }
-        let lives = recording.metadata.target.kind == TargetKind::XenDomain;
+        let lives = recording.metadata.target.kind.is_guest();
         recording.spaces = Spaces::new(cold.modules, whole_guest)
             .of_lives(lives)
             .of_roots(recording.guest_spaces.lives());

@@ -7,6 +7,7 @@ use std::process::Command;
 use uniprof_report::images::disassembly::{instruction, starts};
 use uniprof_report::images::{Image, ImageAddress, Stubs, Target};
 use uprof::Arch;
+use uprof::calls::{Call, call_before};
 
 /// What objdump says of one instruction.
 #[derive(Debug)]
@@ -81,6 +82,36 @@ fn compare_stubs(image: &Image, text: &str) -> usize {
     theirs.len()
 }
 
+/// Asks of each return address in a stretch of code whether a call comes before it, and where that leads; gives how
+/// many calls there are, and how many other instructions end in bytes that could be one.
+fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) {
+    let (mut calls, mut mistaken) = (0, 0);
+    for (theirs, after) in stretch.iter().zip(&stretch[1..]) {
+        let end = (after.address - stretch[0].address) as usize;
+        let found = call_before(arch, after.address, &code[..end]);
+        let is_call = match mnemonic(&theirs.text) {
+            "call" | "callq" | "bl" => true,
+            other => other.starts_with("blr"),
+        };
+        calls += usize::from(is_call);
+        mistaken += usize::from(!is_call && found.is_some());
+        // The symbol behind the operand may have a star of its own, as in `<*ABS*+0x9f1c0@plt>`.
+        let operand = theirs.text.split('<').next().unwrap_or_default();
+        let is_direct = is_call && !operand.contains('*') && !operand.contains("blr");
+        match found {
+            Some(Call::Direct(to)) if is_direct => {
+                assert_eq!(Some(to), target(&theirs.text), "{theirs:?}");
+            }
+            // The last bytes of a direct call may be those of an indirect one.
+            found => assert!(
+                !is_call || found == Some(Call::Indirect),
+                "{theirs:?} {found:?}"
+            ),
+        }
+    }
+    (calls, mistaken)
+}
+
 /// Compares all of `image` with what `objdump` prints; gives the number of instructions.
 fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
     let output = Command::new(objdump)
@@ -95,7 +126,7 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
     let stubs = compare_stubs(&opened, &text);
     assert!(stubs >= 1, "{} has no stubs", image.display());
     let arch = opened.arch();
-    let (mut compared, mut targets) = (0, 0);
+    let (mut compared, mut targets, mut calls, mut mistaken) = (0, 0, 0, 0);
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
     for (stretch, next) in stretches.iter().zip(stretches.iter().skip(1)) {
         let (Some(first), Some(after)) = (stretch.first(), next.first()) else {
@@ -109,6 +140,8 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
             .iter()
             .map(|start| first.address + *start as u64)
             .collect();
+        let found = compare_calls(arch, stretch, code);
+        (calls, mistaken) = (calls + found.0, mistaken + found.1);
         for theirs in stretch {
             compared += 1;
             let into = (theirs.address - first.address) as usize;
@@ -124,11 +157,16 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
         }
     }
     println!(
-        "{}: {compared} instructions, {targets} branches, {stubs} stubs, differences: {others:?}",
+        "{}: {compared} instructions, {targets} branches, {calls} calls and {mistaken} that could be, {stubs} stubs, \
+         differences: {others:?}",
         image.display()
     );
     assert!(others.is_empty(), "{}: {others:?}", image.display());
     assert!(targets > compared / 50, "{targets} of {compared}");
+    assert!(
+        calls > compared / 200 && mistaken * 50 < compared,
+        "{calls}, {mistaken} of {compared}"
+    );
     compared
 }
 

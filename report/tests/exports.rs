@@ -15,6 +15,7 @@ use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{NodeId, Options, Profile, gather};
 use uniprof_report::recording::Recording;
+use uprof::Stop;
 
 /// Only the images of the corpus.
 fn library() -> Library {
@@ -177,10 +178,12 @@ fn pprof_draws_names_with_quotation_marks() {
     for part in parts {
         assert!(text.contains(part), "no {part}: {text}");
     }
-    if Command::new("dot").arg("-V").output().is_ok() {
-        let picture = pprof(&recording, &["-svg", "-output", "/dev/stdout"]).unwrap();
-        assert!(picture.contains("</svg>"), "{picture}");
+    if Command::new("dot").arg("-V").output().is_err() {
+        println!("skipped: no dot here to draw what pprof exports (Debian's graphviz has it)");
+        return;
     }
+    let picture = pprof(&recording, &["-svg", "-output", "/dev/stdout"]).unwrap();
+    assert!(picture.contains("</svg>"), "{picture}");
 }
 
 #[test]
@@ -443,8 +446,9 @@ fn inferno_collapses_the_original_text_to_our_folded_stacks() {
         ours.retain(|_, count| *count > 0);
         assert_eq!(theirs, ours, "{}", recording.name());
         let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
-        let cut: u64 = profile.account.cut.values().sum();
-        assert_eq!(missing, cut, "{}", recording.name());
+        let unread = [Stop::Unreadable, Stop::BadPointer];
+        let cut = unread.map(|stop| profile.account.cut.get(&stop).copied().unwrap_or(0));
+        assert_eq!(missing, cut.iter().sum::<u64>(), "{}", recording.name());
     }
 }
 

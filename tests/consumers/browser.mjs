@@ -10,7 +10,7 @@ const PROGRAM = '/usr/bin/chromium'
 /** Why there can be no browser, or false. */
 export const MISSING = !existsSync(PROGRAM) && `there is no ${PROGRAM} (Debian's chromium)`
 /** For anything that the browser does; a busy machine needs patience. */
-const PATIENCE_MS = 60_000
+const PATIENCE_MS = 180_000
 
 const TYPES = {
   '.css': 'text/css',
@@ -40,6 +40,8 @@ export async function launch() {
   const browser = await chromium.launch({
     executablePath: PROGRAM,
     timeout: PATIENCE_MS,
+    // Or a file of tests whose time is up, and that is asked to end, would end its browser and live on itself.
+    handleSIGTERM: false,
     args: [
       '--no-sandbox',
       '--disable-gpu',

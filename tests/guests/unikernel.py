@@ -1,11 +1,17 @@
 """What is asked of a recording of the test unikernel, under QEMU and KVM. What is wrong is an AssertionError."""
 
+import pathlib
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import edges
+from margin import error, margin, spread
 
 # Shares in per cent, as tests/guests/README.md has them.
 TRUTH = [(50, 30, 20), (70, 20, 10), (20, 20, 60), (10, 80, 10)]
 FUNCTIONS = ("alpha", "beta", "gamma")
-BLOCKS = 10
+STRETCHES = 10
 
 
 def check(condition, text):
@@ -14,45 +20,49 @@ def check(condition, text):
 
 
 def shares(uniprof, recording, seconds, *selection):
-    """Number of samples, the share of each function, and its standard error by ten stretches of
-    time: samples near each other are no independent witnesses, least of all on a busy host."""
+    """Number of samples, the share of each function, and its standard error."""
     def measure(*more):
         stacks = uniprof.folded(recording, *selection, *more)
         total = sum(count for _, count in stacks)
         return total, [100 * sum(count for stack, count in stacks if name in stack) / (total or 1)
                        for name in FUNCTIONS]
 
-    blocks = [measure("--from", f"{seconds * block / BLOCKS}s",
-                      "--to", f"{seconds * (block + 1) / BLOCKS}s") for block in range(BLOCKS)]
-    errors = [statistics.stdev(column) / BLOCKS ** 0.5
-              for column in zip(*(found for total, found in blocks))]
-    return *measure(), errors
+    total, found = measure()
+    clumped = spread(found, [measure("--from", f"{seconds * one / STRETCHES}s",
+                                     "--to", f"{seconds * (one + 1) / STRETCHES}s") for one in range(STRETCHES)])
+    return total, found, [clumped * error(share, total) for share in found]
 
 
 def check_shares(uniprof, recording, vcpus, seconds, *selection):
-    """Every share within 3 points of the truth, or within 4 standard errors where there are too few samples for 3 points
-    to mean anything: a run judges nearly a hundred so, of which one is 3 of them off by chance in one run of six. What
-    all vCPUs have in common, their mean for each function, is held to 3."""
+    """Every share is within its margin of the truth, and so is what all vCPUs have in common, their mean for each
+    function."""
     worst = largest_error = counted = 0
     off = {name: [] for name in FUNCTIONS}
     for vcpu in range(vcpus):
         total, found, errors = shares(uniprof, recording, seconds, "--vcpu", vcpu, *selection)
         check(total > 0, f"there are no samples of vCPU {vcpu}")
         counted += total
-        for name, share, truth, error in zip(FUNCTIONS, found, TRUTH[vcpu], errors):
-            if total < 1000:
-                # Stretches of few samples are alike by chance: it is that of independent ones at least.
-                error = max(error, (truth * (100 - truth) / total) ** 0.5)
-            worst, largest_error = max(worst, abs(share - truth)), max(largest_error, error)
-            off[name].append((share - truth, error))
-            check(abs(share - truth) <= max(3, 4 * error),
-                  f"vCPU {vcpu}: {name} has {share:.1f} ± {error:.1f} %, the truth is {truth} %")
+        for name, share, truth, of_share in zip(FUNCTIONS, found, TRUTH[vcpu], errors):
+            worst, largest_error = max(worst, abs(share - truth)), max(largest_error, of_share)
+            off[name].append((share - truth, of_share))
+            check(abs(share - truth) <= margin(of_share),
+                  f"vCPU {vcpu}: {name} has {share:.1f} ± {of_share:.1f} %, the truth is {truth} %")
     for name, each in off.items():
         mean = statistics.fmean(share for share, _ in each)
-        error = sum(error ** 2 for _, error in each) ** 0.5 / vcpus
-        check(vcpus == 1 or abs(mean) <= max(3, 3 * error),
-              f"{name} has {mean:+.1f} ± {error:.1f} points, over all vCPUs")
+        of_mean = sum(of_share ** 2 for _, of_share in each) ** 0.5 / vcpus
+        check(abs(mean) <= margin(of_mean), f"{name} has {mean:+.1f} ± {of_mean:.1f} points, over all vCPUs")
+    check_edges(uniprof, recording, *selection)
     return f"{counted} samples, at most {worst:.1f} points off (standard error {largest_error:.1f})"
+
+
+def check_edges(uniprof, recording, *selection):
+    """No caller in its stacks is one that the guest's code doesn't have."""
+    said = []
+    # By name, as the recording may have been made elsewhere.
+    images = (pathlib.Path(__file__).resolve().parent.parent / "out/guests").glob("*.elf")
+    text = uniprof.run("export", "-f", "perf-script", "--no-demangle", *selection, recording)[1]
+    found = edges.judge(text.splitlines(), images, said.append)
+    check(found.proven > 0 and found.wrong == 0, f"{found}: {'; '.join(said)}")
 
 
 def check_complete(uniprof, recording, *roots, cut=0):

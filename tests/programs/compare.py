@@ -1,22 +1,22 @@
-"""What three recorders saw of one run, and whether uniprof's is as good as perf's.
+"""What two recorders saw of one run, and whether uniprof's is as good as perf's.
 
 Rule for shares: a function's own share of the samples outside the kernel may differ from perf's by 3 points, or by
-3 standard errors of the difference where there are too few samples for 3 points to mean anything. The kernel's share
-is shown, not judged: perf's events follow each thread, and cost their part of every switch. Rule for whole stacks and
-for named functions: at most 1 point fewer than perf, and 2 standard errors of the difference.
+4 standard errors of the difference where there are too few samples for 3 points to mean anything: some three hundred are
+judged. The kernel's share is shown, not judged: perf's events follow each thread, and cost their part of every switch.
+Rule for whole stacks and for named functions: at most 1 point fewer than perf, and 3 standard errors of the difference.
 """
 
 import collections
 import statistics
 
 LARGEST = 12
-SHARE_POINTS, SHARE_ERRORS = 3.0, 3.0
-RATE_POINTS, RATE_ERRORS = 1.0, 2.0
+SHARE_POINTS, SHARE_ERRORS = 3.0, 4.0
+RATE_POINTS, RATE_ERRORS = 1.0, 3.0
 LEAST_SAMPLES, STRETCHES = 300, 10
 # Samples of a function that perf should have, for it to be one that perf can't name.
 EXPECTED = 5
 # Most samples fewer than perf's, as a share of them or in standard errors of the difference.
-MISSING, COUNT_ERRORS = 0.05, 3.0
+MISSING, COUNT_ERRORS = 0.05, 4.0
 
 Row = collections.namedtuple("Row", "program recorder samples shares whole named truth bytes faults")
 
@@ -118,3 +118,9 @@ def truth(profile, told):
         if points > max(SHARE_POINTS, SHARE_ERRORS * error(true, total)):
             faults.append(f"{name} has {100 * share:.1f} %, the program says {100 * true:.1f} %")
     return worst, faults
+
+
+def invented(profile, told):
+    """Callers that there never were: none of a program's own functions, nor what calls them, is in a stack twice."""
+    twice = profile.repeated(("outer", "main.main", *told)) if told else 0
+    return [f"{twice} of {profile.count} stacks have a function twice that doesn't call itself"] if twice else []

@@ -30,8 +30,8 @@ class Program:
     packages: list[str] = []
     # Commands that must be there; what is missing is installed by the packages.
     tools: list[str] = []
-    # Whether its code keeps frame pointers, so that default options must give whole stacks too.
-    frame_pointers = False
+    # Part of its stacks that must be whole, also where perf has fewer; 0 where nobody has the code's rules.
+    least_whole = 0.99
     # Whether it tells the seconds of its own functions.
     tells = False
 
@@ -73,7 +73,7 @@ class Shares(Program):
     """The C program that tells its own shares, wherever it is run from."""
 
     packages, tools = COMPILERS, ["gcc"]
-    frame_pointers = tells = True
+    tells = True
 
     def prepare(self, session):
         self.compile(session, "shares.c", session.folder / "shares")
@@ -94,6 +94,98 @@ class Python(Program):
 
     def start(self, session):
         return session.start("/usr/bin/python3", SOURCES / "work.py")
+
+
+class Interpreter(Program):
+    """An interpreter at work, with nothing else on its command line than what it needs to begin."""
+
+    command: list[str] = []
+    source = ""
+    # Seconds for it to start and to compile what it will.
+    warm_up = 1.0
+
+    def start(self, session):
+        process = session.start(*self.command, SOURCES / self.source)
+        time.sleep(self.warm_up)
+        return process
+
+    def images(self, session):
+        return [named(shutil.which(self.tools[0]))]
+
+
+@program
+class Ruby(Interpreter):
+    name = "ruby"
+    packages, tools, command, source = ["ruby"], ["ruby"], ["ruby"], "work.rb"
+
+
+@program
+class Php(Interpreter):
+    name = "php, JIT"
+    least_whole = 0.0
+    packages, tools, source = ["php-cli"], ["php"], "work.php"
+    command = ["php", "-d", "opcache.enable_cli=1", "-d", "opcache.jit_buffer_size=32M", "-d", "opcache.jit=tracing"]
+    warm_up = 3.0
+
+
+@program
+class Perl(Interpreter):
+    name = "perl"
+    packages, tools, command, source = ["perl"], ["perl"], ["perl"], "work.pl"
+
+
+@program
+class R(Interpreter):
+    name = "R"
+    packages, tools, command, source = ["r-base-core"], ["Rscript"], ["Rscript"], "work.R"
+    warm_up = 3.0
+
+    def images(self, session):
+        return [named("/usr/lib/R/bin/exec/R")]
+
+
+@program
+class Sbcl(Interpreter):
+    name = "SBCL"
+    packages, tools, command, source = ["sbcl"], ["sbcl"], ["sbcl", "--script"], "work.lisp"
+
+
+@program
+class Guile(Interpreter):
+    name = "guile, JIT"
+    least_whole = 0.0
+    packages, tools, command, source = ["guile-3.0"], ["guile"], ["guile", "--no-auto-compile"], "work.scm"
+    warm_up = 5.0
+
+
+@program
+class Erlang(Program):
+    name = "erlang, JIT"
+    least_whole = 0.0
+    packages, tools = ["erlang-base"], ["erl", "erlc"]
+
+    def prepare(self, session):
+        session.run("erlc", SOURCES / "work.erl")
+
+    def start(self, session):
+        process = session.start("erl", "-noshell", "-s", "work", "main")
+        time.sleep(3)
+        return process
+
+    def images(self, session):
+        return [(image.name, image) for image in pathlib.Path("/usr/lib/erlang").glob("erts-*/bin/beam.smp")]
+
+
+@program
+class Forks(Interpreter):
+    name = "python3, 60 forked"
+    packages, tools = ["python3-minimal", "python3"], ["/usr/bin/python3"]
+    command, source = ["/usr/bin/python3"], "forks.py"
+
+    def start(self, session):
+        process = super().start(session)
+        wait_for(lambda: "ready" in session.said(), "python3")
+        return process
 
 
 @program
@@ -160,7 +252,7 @@ class Postgres(Program):
 class Node(Program):
     name = "node, perf map"
     packages, tools = ["nodejs"], ["node"]
-    frame_pointers = tells = True
+    tells = True
 
     def start(self, session):
         # Neither functions within others nor work of the collector in other threads.
@@ -177,7 +269,7 @@ class Node(Program):
 class Java(Program):
     name = "java, perf map"
     packages, tools = ["openjdk-17-jdk-headless"], ["java", "javac", "jcmd"]
-    frame_pointers = tells = True
+    tells = True
 
     def prepare(self, session):
         session.run("javac", "-d", session.folder, SOURCES / "Shares.java")
@@ -200,7 +292,7 @@ class Java(Program):
 
 class Go(Program):
     packages, tools = ["golang-go"], ["go"]
-    frame_pointers = tells = True
+    tells = True
     stripped = False
 
     def prepare(self, session):
@@ -248,6 +340,7 @@ class OCaml(Program):
 @program
 class Haskell(Program):
     name = "GHC program"
+    least_whole = 0.0
     packages, tools = ["ghc"], ["ghc"]
 
     def prepare(self, session):
@@ -264,6 +357,7 @@ class Haskell(Program):
 @program
 class Clang(Compiler):
     name = "clang++ compiling"
+    least_whole = 0.97  # 64 KiB of a stack are all that the kernel gives
     packages, tools = ["clang", "g++"], ["clang++"]
     command = ["clang++", "-O2", "-std=c++17", "-c", "-o", "compiled.o", "compiled.cpp"]
 
@@ -284,6 +378,7 @@ class Gxx(Compiler):
 @program
 class Rustc(Compiler):
     name = "rustc compiling"
+    least_whole = 0.97  # 64 KiB of a stack are all that the kernel gives
     packages, tools = ["rustc", "gcc"], ["/usr/bin/rustc"]
     command = ["/usr/bin/rustc", "--edition", "2021", "-O", "--crate-type", "lib", "compiled.rs"]
 
@@ -291,6 +386,7 @@ class Rustc(Compiler):
 @program
 class Ffmpeg(Program):
     name = "ffmpeg, x264"
+    least_whole = 0.0
     packages, tools = ["ffmpeg"], ["/usr/bin/ffmpeg"]
 
     def start(self, session):

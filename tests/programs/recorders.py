@@ -12,7 +12,9 @@ RATE = 499
 # Largest piece of stack that perf copies.
 PERF_BYTES = 65528
 # How long the number of its perf events stays the same before a recorder is taken to be attached.
-CALM_SECONDS, MOST_SECONDS = 0.5, 30
+CALM_SECONDS, MOST_SECONDS = 0.5, 60
+# How long a recorder may take to end: perf reads every image that it saw, which took it a minute on a busy machine.
+END_SECONDS = 300
 
 
 def tree(pid):
@@ -29,6 +31,18 @@ def tree(pid):
     return found
 
 
+def processor_seconds(pid):
+    """What the tree has used of processors, with the children that it has waited for."""
+    ticks = 0
+    for one in tree(pid):
+        try:
+            fields = pathlib.Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def points_to(link):
     try:
         return os.readlink(link)
@@ -37,20 +51,19 @@ def points_to(link):
 
 
 class Recorders:
-    """uniprof with default options, uniprof with --stack, and perf, all at once. Use it in a `with`: leaving it
+    """uniprof with default options and perf, both at once. Use it in a `with`: leaving it
     ends the recordings in good order."""
 
     def __init__(self, uniprof, folder, pid):
         self.uniprof, self.folder = uniprof, folder
         self.started = {}
         self.log = {}
-        # perf follows children that come, but not those that are there: they are named to it.
-        pids = ",".join(map(str, tree(pid)))
-        self.start("uniprof", [uniprof, "record", "-F", str(RATE), "-o", folder / "default.uprof", f"pid:{pid}"])
-        self.start("stack", [uniprof, "record", "-F", str(RATE), "--stack", "-o", folder / "stack.uprof",
-                             f"pid:{pid}"])
-        self.start("perf", ["perf", "record", "-k", "mono", "-m", "32M", "-F", str(RATE), "--call-graph",
-                            f"dwarf,{PERF_BYTES}", "-p", pids, "-o", folder / "perf.data"])
+        # perf follows children that come, but not those that are there: they are named to it. Each has a buffer.
+        pids = tree(pid)
+        room = "32M" if len(pids) < 8 else "4M"
+        self.start("uniprof", [uniprof, "record", "-F", str(RATE), "-o", folder / "run.uprof", f"pid:{pid}"])
+        self.start("perf", ["perf", "record", "-k", "mono", "-m", room, "-F", str(RATE), "--call-graph",
+                            f"dwarf,{PERF_BYTES}", "-p", ",".join(map(str, pids)), "-o", folder / "perf.data"])
         try:
             self.wait_until_attached()
         except BaseException:
@@ -87,13 +100,18 @@ class Recorders:
     def __exit__(self, *_):
         for process in self.started.values():
             process.send_signal(signal.SIGINT)
+        late = []
         for name, process in self.started.items():
             try:
-                process.wait(timeout=60)
+                process.wait(timeout=END_SECONDS)
             except subprocess.TimeoutExpired:
+                late.append(name)
                 process.kill()
                 process.wait()
             self.log[name] = (self.folder / f"{name}.log").read_text(errors="replace")
+        if late:
+            # What they wrote is no recording then, and must not be judged as one.
+            raise RuntimeError(f"{' and '.join(late)} did not end within {END_SECONDS} s")
 
     def text(self, name):
         """What a recorder saw, in the words of `perf script`."""
@@ -101,8 +119,7 @@ class Recorders:
             command = ["perf", "script", "-i", "perf.data", "--no-inline", "--no-demangle", "--max-stack", "512",
                        "-F", "comm,pid,tid,time,event,ip,sym,symoff,dso"]
         else:
-            recording = {"uniprof": "default.uprof", "stack": "stack.uprof"}[name]
-            command = [self.uniprof, "export", "-f", "perf-script", "--no-inlines", "--no-demangle", recording]
+            command = [self.uniprof, "export", "-f", "perf-script", "--no-inlines", "--no-demangle", "run.uprof"]
         with open(self.folder / f"{name}.txt", "w+b") as text, open(self.folder / f"{name}.log", "ab") as log:
             subprocess.run(command, cwd=self.folder, stdout=text, stderr=log, stdin=subprocess.DEVNULL,
                            check=False, timeout=300)
@@ -110,7 +127,7 @@ class Recorders:
             yield from text
 
     def bytes(self, name):
-        file = {"uniprof": "default.uprof", "stack": "stack.uprof", "perf": "perf.data"}[name]
+        file = {"uniprof": "run.uprof", "perf": "perf.data"}[name]
         try:
             return os.stat(self.folder / file).st_size
         except OSError:

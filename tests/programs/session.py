@@ -24,6 +24,7 @@ class Session:
     def __exit__(self, *_):
         for process, way in reversed(self.running):
             self.tell(process, way)
+            self.tell(process, signal.SIGCONT)
         end = time.monotonic() + 5
         for process, _ in reversed(self.running):
             try:
@@ -36,6 +37,10 @@ class Session:
                 process.stdin.close()
             pathlib.Path(f"/tmp/perf-{process.pid}.map").unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def pause(self):
+        for process, _ in self.running:
+            self.tell(process, signal.SIGSTOP)
 
     @staticmethod
     def tell(process, way):

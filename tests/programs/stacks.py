@@ -20,7 +20,7 @@ ROOTS = re.compile(
 FRAME = re.compile(r"^\s+([0-9a-f]+) (.*?) \((/.*|\[.*|inlined|//anon.*|[\w.+-]*)\)$")
 KERNEL = 1 << 63
 # Code that a program makes as it runs, as the recorders call it.
-MADE = re.compile(r"perf-\d+\.map$|jitted-|\[anon\]$|//anon|\[JIT\]|\[jit\]")
+MADE = re.compile(r"perf-\d+\.map$|jitted-|zero$|\[anon\]$|//anon|\[JIT\]|\[jit\]")
 
 HEAD = re.compile(r"^.*?\s+(\d+)/(\d+) +(?:\[\d+\] +)?(\d+\.\d+):")
 
@@ -151,6 +151,14 @@ class Profile:
     def holding(self, word):
         """In how many stacks there is a function whose name has this word in it."""
         return sum(any(frame.symbol and word in frame.symbol for frame in stack) for stack in self.samples)
+
+    def repeated(self, words):
+        """In how many stacks a function is twice whose name ends in one of these words."""
+        found = 0
+        for stack in self.samples:
+            names = [frame.symbol for frame in stack if frame.symbol and frame.symbol.endswith(words)]
+            found += len(names) > len(set(names))
+        return found
 
     def shares_by_time(self, place, edges):
         """Its share in each stretch of time between two edges."""

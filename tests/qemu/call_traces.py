@@ -64,7 +64,7 @@ def traced_from_the_first_round(uniprof, image, vcpus, recording, target, slow, 
             # While it stands at a breakpoint `stop` does nothing.
             guest.qmp("stop")
             time.sleep(0.1)
-        _, messages = recorder.communicate(timeout=20)
+        _, messages = recorder.communicate(timeout=60)
         check("someone else stopped the guest" in messages, messages)
         done = [guest.progress(vcpu) // slow for vcpu in range(vcpus)]
         guest.qmp("cont")
@@ -98,6 +98,8 @@ def counted(uniprof, image, vcpus, target, slow, seconds):
     calls = judge(spans(uniprof, recording), done)
     check(calls > 40 * vcpus, f"only {calls} calls")
     check("Lost" not in messages, messages)
+    said = "".join(uniprof.run("report", "--calls", recording)[1:])
+    check("shares may be wrong: " + ("many" if target == "qemu:" else "if the guest is emulated") in said, said)
     cost = re.search(r"stood still for (.*) in all, (.*) of the time, (.*) a stop", messages)
     return f"all {calls} calls of {sum(done) // ROUND} rounds; {cost[3]} a stop, {cost[2]} of the time"
 
@@ -158,7 +160,7 @@ def calls_of_a_process_under_gdbserver(uniprof):
             process.stdin.flush()
             check(process.stdout.readline() == "done\n", "the process ended without its work")
             recorder.terminate()
-            _, messages = recorder.communicate(timeout=20)
+            _, messages = recorder.communicate(timeout=60)
             check(recorder.returncode == 0, messages)
             process.stdin.write("\n")
             process.stdin.flush()
@@ -252,7 +254,7 @@ def recorder_of_calls_killed_20_times(uniprof):
                                      "-o", recording, target)
             time.sleep(dice.uniform(0.05, 0.8))
             recorder.kill() if turn < 15 else recorder.terminate()
-            _, messages = recorder.communicate(timeout=20)
+            _, messages = recorder.communicate(timeout=60)
             check(recorder.returncode in (0, 1, -9, -15), messages)
             check(guest.runs(), f"the guest stands still after kill {turn + 1} ({target})")
             # A breakpoint that is left would stop the guest with the next round.
@@ -276,7 +278,7 @@ def recorder_of_calls_stopped(uniprof):
         time.sleep(1)
         check(guest.runs(), "the guest stands still while the recorder is stopped")
         recorder.send_signal(18)
-        _, messages = recorder.communicate(timeout=20)
+        _, messages = recorder.communicate(timeout=60)
         check("stood still for more than half a second" in messages, messages)
         check(recorder.returncode == 2 and guest.runs(), "the guest stands still afterwards")
     return "let run by the guardian, and the recorder said so"

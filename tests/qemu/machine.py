@@ -165,8 +165,8 @@ class Machine:
                 return start
         return 0
 
-    def runs(self, patience=3.0):
-        """Whether the guest gets on with its work."""
+    def runs(self, patience=15.0):
+        """Whether the guest gets on with its work; a machine that is busy may not run a vCPU for seconds."""
         before, end = self.progress(), time.monotonic() + patience
         while time.monotonic() < end:
             time.sleep(0.05)
@@ -209,17 +209,17 @@ class Linux(Machine):
         """Whether its programs run: there is no count of their own to read."""
         return int("ready" in self.said().splitlines())
 
-    def runs(self, patience=3.0):
+    def runs(self, patience=0.0):
         return self.qmp("query-status")["return"]["running"]
 
 
-def moved():
+def moved(options=()):
     """A guest whose loader puts a kernel and an application elsewhere at each boot; where these files lie in memory is
     a matter between loader.c and us."""
     files = zip(("moved-kernel.elf", "moved-app.elf"), (0x200_0000, 0x210_0000))
     more = [word for name, address in files
             for word in ("-device", f"loader,file={GUESTS / name},addr={address:#x},force-raw=on")]
-    return Machine("moved-loader.elf", more=more)
+    return Machine("moved-loader.elf", more=[*more, *options])
 
 
 class Uniprof:
@@ -235,6 +235,14 @@ class Uniprof:
         program = self.reader if reads else self.path
         return subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def recorder(self, *arguments, recording, patience=60):
+        """A recorder that records by now: its file is there from then on."""
+        pathlib.Path(recording).unlink(missing_ok=True)
+        process, end = self.start("record", "-o", recording, *arguments), time.monotonic() + patience
+        while not pathlib.Path(recording).exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return process
 
     def run(self, *arguments, expect=(0, 1), patience=90):
         """Runs it; returns (status, output, messages)."""

@@ -148,7 +148,7 @@ def compare(uniprof, machine, recording, stops):
     while len(between.stops) < stops and time.monotonic() < end and recorder.poll() is None:
         time.sleep(0.1)
     recorder.send_signal(signal.SIGINT)
-    messages = recorder.communicate(timeout=20)[1]
+    messages = recorder.communicate(timeout=60)[1]
     assert recorder.returncode in (0, 1), messages
     between.stub.close()
     chains = [[int(frame.split(":")[0], 16) for frame in sample["chain"].split(",")]

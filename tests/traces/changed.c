@@ -1,4 +1,4 @@
-/* A program to compare with itself: with -DCHANGED, `slow` takes 8 times as long, so that it is told on a busy machine
+/* A program to compare with itself: with -DCHANGED, `slow` does 8 times as much, so that it is told on a busy machine
  * too, and `often` is called 3 times as often. */
 #include <stdio.h>
 
@@ -17,12 +17,12 @@ static volatile unsigned sum;
     for (unsigned i = 0; i < (rounds); i++) sum = sum * 3 + i; \
   }
 
-WORK(slow, 2000 * LONGER)
-WORK(often, 2000)
-WORK(parse, 5000)
-WORK(hash, 3000)
-WORK(store, 4000)
-WORK(check, 2500)
+WORK(slow, 8000 * LONGER)
+WORK(often, 8000)
+WORK(parse, 20000)
+WORK(hash, 12000)
+WORK(store, 16000)
+WORK(check, 10000)
 
 __attribute__((noinline)) static void request(void) {
   parse();
@@ -32,7 +32,7 @@ __attribute__((noinline)) static void request(void) {
 }
 
 int main(void) {
-  for (int round = 0; round < 6000; round++) {
+  for (int round = 0; round < 4000; round++) {
     request();
     slow();
     for (int i = 0; i < TIMES; i++) often();

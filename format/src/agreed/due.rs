@@ -33,8 +33,8 @@ pub fn is_late(late_ns: Option<u64>) -> bool {
     late_ns.is_some_and(|late_ns| late_ns > LATE_NS)
 }
 
-/// Late samples are not reported up to this share of all: so few move a share by at most one percentage point, less
-/// than the sampling error of most.
+/// Late samples are not reported up to this share of all: what they show instead of what was due is less than the
+/// sampling error of most shares.
 pub const LATE_SHARE_MAX: f64 = 0.01;
 
 /// Whether `late` of `samples` are enough to be reported.

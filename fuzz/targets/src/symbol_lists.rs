@@ -14,8 +14,8 @@ pub fn run(bytes: &[u8]) {
             let _ = table.find(ImageAddress(end.0));
         }
     }
-    let functions = kernel::parse(&text);
-    assert!(functions.is_sorted_by(|one, next| one.0 < next.0));
+    let functions = kernel::Functions::read(text.as_bytes());
+    assert!(functions.starts().is_sorted_by(|one, next| one < next));
     for mapping in text.lines().filter_map(maps::parse) {
         assert!(mapping.start.checked_add(mapping.length).is_some());
     }

@@ -51,13 +51,18 @@ impl Image {
         let shown = path.display();
         let file = open::at(path).map_err(|error| format!("cannot open image {shown}: {error}"))?;
         let mut segments = read_segments(&file).ok_or_else(|| {
-            let what = match is_raw_arm64(&file) {
-                true => {
+            let what = match () {
+                () if is_elf32(&file) => {
+                    "a 32-bit ELF file, whatever its code is: give the 64-bit one that it was made from with --elf \
+                     (of 64-bit code, objcopy -I elf32-i386 -O elf64-x86-64 FILE NEW makes one; 32-bit code can't be \
+                     sampled)"
+                }
+                () if is_raw_arm64(&file) => {
                     "a raw arm64 image, which has no symbols; give the ELF file that it was made from with --elf \
                      (Linux needs none where its memory can be read; behind a stub alone, give the report, with \
                      --symbols, what the guest has as /proc/kallsyms)"
                 }
-                false => {
+                () => {
                     "not a 64-bit ELF image; give the uncompressed one with --elf (Linux's vmlinuz: to the report)"
                 }
             };
@@ -252,6 +257,12 @@ fn lowest_of(segments: &[Segment]) -> Option<u64> {
     lowest_page(stated.map(|segment| (segment.address, segment.executable)))
 }
 
+/// Whether it is an ELF file of class 1.
+fn is_elf32(file: &File) -> bool {
+    let mut start = [0; 5];
+    file.read_exact_at(&mut start, 0).is_ok() && start == *b"\x7fELF\x01"
+}
+
 /// Whether it is a raw arm64 kernel (Linux, Documentation/arm64/booting.rst), the only kind that Xen for arm64 loads.
 fn is_raw_arm64(file: &File) -> bool {
     let mut magic = [0; 4];
@@ -260,6 +271,11 @@ fn is_raw_arm64(file: &File) -> bool {
 
 fn read_segments(file: &File) -> Option<Vec<Segment>> {
     let mut segments = Vec::new();
+    let mut magic = [0; 6];
+    file.read_exact_at(&mut magic, 0).ok()?;
+    if !elf::is_wide(&magic) {
+        return None;
+    }
     for header in elf::read(&|into, at| file.read_exact_at(into, at))? {
         let header = header?;
         if header.kind == PT_LOAD {
@@ -307,6 +323,9 @@ mod tests {
                 .unwrap_err()
                 .contains("not a 64-bit ELF")
         );
+        std::fs::write(&path, b"\x7fELF\x01\x01 and a kernel for PVH").unwrap();
+        let narrow = Image::open(&path, None).unwrap_err();
+        assert!(narrow.contains("is a 32-bit ELF file") && narrow.contains("objcopy"));
         let mut raw = [0; 64];
         raw[56..60].copy_from_slice(b"ARM\x64");
         std::fs::write(&path, raw).unwrap();

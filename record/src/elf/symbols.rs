@@ -3,7 +3,7 @@
 //! Input: a function that reads the file, and names. Output: link-time addresses. Nothing in the file is trusted; what
 //! is read of it is limited. Source: System V ABI, chapter 4 ("Sections", "Symbol Table").
 
-use crate::elf::{Read, is_read};
+use crate::elf::{Read, is_wide};
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
@@ -43,7 +43,7 @@ pub fn functions(from: &Read<'_>, wanted: &[String]) -> Vec<(usize, u64)> {
 fn tables(from: &Read<'_>) -> Option<Vec<Table>> {
     let mut header = [0; 64];
     from(&mut header, 0).ok()?;
-    if !is_read(&header) {
+    if !is_wide(&header) {
         return None;
     }
     let start = u64::from_le_bytes(header[40..48].try_into().ok()?);

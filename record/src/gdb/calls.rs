@@ -28,7 +28,7 @@ use functions::{Function, Search};
 use heat::Heat;
 use open_calls::{Call, Entry, OpenCalls};
 use std::sync::Arc;
-use uprof::cold::{LossReason, TaskChange, TaskEvent};
+use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskChange, TaskEvent};
 use uprof::{Span, Task};
 
 /// What is different where QEMU emulates (its `check_for_breakpoints`).
@@ -101,7 +101,17 @@ impl CallTracer {
             // Refused before the guest is touched.
             false => (search.all()?, open::connect(opening, plan, true)?),
         };
-        if emulated {
+        let [certainly, maybe] = SLOWED_CALLS_WHY;
+        let slowed = match emulated {
+            Some(true) => Some(certainly),
+            Some(false) => None,
+            None => Some(maybe),
+        };
+        if let Some(why) = slowed {
+            let note = (SLOWED_CALLS.to_owned(), why.to_owned());
+            source.facts.notes.push(note);
+        }
+        if emulated == Some(true) {
             source.facts.warnings.push(SLOW_PAGES.into());
         }
         if !source.guest.steps {
@@ -228,8 +238,9 @@ impl CallTracer {
         }
     }
 
-    /// Checks that the guardian has not let the guest run.
+    /// Checks that the guardian is there, and has not let the guest run.
     fn still_held(&mut self) -> Result<(), SourceError> {
+        self.source.guard.guardian.is_there()?;
         if self.source.guard.guardian.still_freezing() {
             return Ok(());
         }

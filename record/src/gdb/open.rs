@@ -8,6 +8,7 @@ use super::handshake::{self, Guest};
 use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
 use crate::elf::Image;
+use crate::guest::boots::Boots;
 use crate::guest::endpoint::Endpoint;
 use crate::guest::page_tables::Roots;
 use crate::plan::Plan;
@@ -35,8 +36,8 @@ pub struct Opening {
     pub notes: Vec<(String, String)>,
     /// What the person at the terminal should know.
     pub warnings: Vec<String>,
-    /// Whether it is known to be emulated, an instruction at a time where breakpoints are near.
-    pub emulated: bool,
+    /// Whether it is emulated, an instruction at a time where breakpoints are near; `None` if nobody says.
+    pub emulated: Option<bool>,
     /// The guest's known images.
     pub images: Arc<[Image]>,
     /// What to do after the guest was released.
@@ -56,7 +57,7 @@ impl Opening {
             ram: None,
             notes: Vec::new(),
             warnings: Vec::new(),
-            emulated: false,
+            emulated: None,
             images: images.into(),
             afterwards: None,
         })
@@ -126,6 +127,8 @@ pub(super) fn connect(
         client,
         stacks: Stacks::new(guest.threads.len(), window),
         roots: Roots::default(),
+        boots: Boots::default(),
+        narrow: 0,
         guest,
         ram: opening.ram,
         wanted: window,

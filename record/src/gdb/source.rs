@@ -9,6 +9,7 @@ use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
+use crate::guest::boots::{self, Boots};
 use crate::guest::page_tables::{Paging, Roots};
 use crate::ring::Sink;
 use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus, by_page};
@@ -49,6 +50,9 @@ pub(super) struct GdbSource {
     pub(super) ram: Option<Box<dyn GuestRam>>,
     pub(super) stacks: Stacks,
     pub(super) roots: Roots,
+    pub(super) boots: Boots,
+    /// Samples of vCPUs that were not in 64-bit mode.
+    pub(super) narrow: u64,
     pub(super) wanted: Wanted,
     pub(super) life: Life,
     pub(super) hold: Hold,
@@ -229,7 +233,18 @@ impl GdbSource {
         if !there || refused {
             registers.clear();
         }
-        let root = translation.and_then(|values| self.root(values, &registers));
+        let arch = self.guest.layout.arch;
+        let paging = translation.map(|values| Paging::of_registers(arch, values));
+        if let Some(paging) = paging.filter(|_| registers.mask() != 0) {
+            self.boots.see(paging);
+            // What looks like a frame there is pairs of 32-bit words.
+            if arch == Arch::X86_64 && !matches!(paging, Paging::X86_64 { .. }) {
+                // One that was never started is in no mode of the guest's.
+                self.narrow += u64::from(!halted);
+                boots::keep_only_ip(arch, &mut registers);
+            }
+        }
+        let root = paging.and_then(|paging| self.root(paging, &registers));
         let thread = &self.guest.threads[place];
         Ok(Vcpu {
             task: Task {
@@ -250,14 +265,12 @@ impl GdbSource {
         })
     }
 
-    /// The page-table root, from the registers passed to [`GuestRam::set_translation`].
-    fn root(&mut self, values: [u64; 4], registers: &Registers) -> Option<u64> {
+    /// The page-table root.
+    fn root(&mut self, paging: Paging, registers: &Registers) -> Option<u64> {
         let arch = self.guest.layout.arch;
         let (ip, _, _) = arch.special_registers();
         let ip = registers.get(ip);
-        let root = Paging::of_registers(arch, values)
-            .root()
-            .filter(|_| ip.is_some());
+        let root = paging.root().filter(|_| ip.is_some());
         match arch {
             Arch::X86_64 => self.roots.of(root, ip),
             Arch::Aarch64 => root,
@@ -338,7 +351,11 @@ impl StopWorld for GdbSource {
         &self.facts
     }
 
-    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        self.guard.guardian.is_there()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.listen()?;
         if self.life != Life::Alive {
             return Err(SourceError("the guest does not run any more".into()));
@@ -349,6 +366,7 @@ impl StopWorld for GdbSource {
         match self.read_all(vcpus) {
             Ok(()) => {
                 self.lost_in_a_row = 0;
+                self.boots.sampled(now_ns, vcpus);
                 Ok(())
             }
             // The guardian resumed the guest because this took too long: our requests stopped it again, or were lost.
@@ -423,20 +441,21 @@ impl StopWorld for GdbSource {
         self.was_rescued
     }
 
-    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.boots.report(self.facts.target.vcpus, sink);
         self.listen()?;
         Ok(self.life.clone())
     }
 
     fn totals(&self) -> Vec<(String, u64)> {
-        vec![
+        let trips = self.client.round_trips - self.first_round_trips;
+        let mut totals = vec![
             ("freezes".into(), self.freezes),
-            (
-                "round_trips".into(),
-                self.client.round_trips - self.first_round_trips,
-            ),
+            ("round_trips".into(), trips),
             ("rescues".into(), self.guard.guardian.rescues()),
-        ]
+        ];
+        totals.extend(self.boots.totals(self.narrow));
+        totals
     }
 }
 

@@ -2,11 +2,14 @@
 //! the next inner frame is in.
 //!
 //! Input: a chain that was read while its vCPU may have run on. Output: how many of its frames, from the innermost,
-//! fit. Function starts are learned from calls, as nothing else is known of the guest. After a tail call, or where
-//! code can't be read, frames don't fit; the target of an indirect call is not known, and passes. Must not allocate,
-//! nor assume that what it reads is code.
+//! fit. Function starts are learned from calls, as nothing else is known of the guest: from those before return
+//! addresses, and from those in the functions that these lead to, as the caller of a function without a frame is in no
+//! chain. A function with a frame ends where another sets up its own. After a tail call, or where code can't be read,
+//! frames don't fit; the target of an indirect call is not known, and passes. Must not allocate, nor assume that what
+//! it reads is code.
 
 use crate::source::Vcpu;
+use uprof::calls::{CALL_BYTES, Call, call_before};
 use uprof::{Arch, Frame};
 
 /// Return addresses remembered, a power of two. Of two that share a slot, each replaces the other.
@@ -15,28 +18,21 @@ const SITES: usize = 1024;
 const MOST_STARTS: usize = 4096;
 /// No function is longer: an address further behind a start is in another function, not seen yet.
 const MOST_FUNCTION_BYTES: u64 = 1 << 16;
+/// Bytes that are read of a function that a call leads to.
+const READ_BYTES: usize = 1024;
+/// Functions begin at multiples of this, where compilers don't optimise for size.
+const ALIGNMENT: u64 = 16;
+/// Other functions are looked for so near to the calls of them.
+const MOST_CALL_BYTES: u64 = 1 << 20;
 /// An empty slot.
-const UNSEEN: (Place, Site) = ((0, 0), Site::None);
-/// The longest call on x86-64 (Intel SDM volume 2, "CALL", without needless prefixes).
-const CALL_BYTES: usize = 7;
+const UNSEEN: (Place, Option<Call>) = ((0, 0), None);
 /// Address space and address.
 type Place = (u32, u64);
-
-/// What precedes a return address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Site {
-    /// No call, or unreadable memory.
-    None,
-    /// A call to somewhere.
-    Indirect,
-    /// A call to this address.
-    Direct(u64),
-}
 
 /// The calls and functions seen so far.
 pub struct CallSites {
     arch: Arch,
-    sites: Vec<(Place, Site)>,
+    sites: Vec<(Place, Option<Call>)>,
     /// In order.
     starts: Vec<Place>,
 }
@@ -61,25 +57,26 @@ impl CallSites {
     ) -> usize {
         // All calls first: their targets show where the functions before them end.
         let mut callers = chain.iter().skip(1);
-        callers.all(|caller| self.site_before(vcpu, caller.address, &mut read) != Site::None);
+        callers.all(|caller| self.call_before(vcpu, caller.address, &mut read).is_some());
         let pairs = chain.iter().zip(chain.iter().skip(1));
         let fit = pairs.take_while(|(inside, caller)| {
             let inside = inside.lookup_address();
-            match self.site_before(vcpu, caller.address, &mut read) {
-                Site::None => false,
-                Site::Indirect => true,
-                Site::Direct(start) => self.is_within(vcpu, inside, start),
+            match self.call_before(vcpu, caller.address, &mut read) {
+                None => false,
+                Some(Call::Indirect) => true,
+                Some(Call::Direct(start)) => self.is_within(vcpu, inside, start),
             }
         });
         chain.len().min(1 + fit.count())
     }
 
-    fn site_before(
+    /// The call before a return address, if there is one that can be read.
+    fn call_before(
         &mut self,
         vcpu: &Vcpu,
         address: u64,
         read: &mut impl FnMut(u64, &mut [u8]) -> usize,
-    ) -> Site {
+    ) -> Option<Call> {
         let place = (vcpu.space_of(address), address);
         let known = &mut self.sites[index(place)];
         if known.0 == place {
@@ -88,32 +85,73 @@ impl CallSites {
         let mut bytes = [0; CALL_BYTES];
         // Memory may be there a moment later, so that this is not remembered.
         if read(address.wrapping_sub(CALL_BYTES as u64), &mut bytes) < CALL_BYTES {
-            return Site::None;
+            return None;
         }
-        let site = call_before(self.arch, address, bytes);
-        *known = (place, site);
-        if let Site::Direct(start) = site {
-            self.learn((vcpu.space_of(start), start));
+        let call = call_before(self.arch, address, &bytes);
+        *known = (place, call);
+        if let Some(Call::Direct(start)) = call
+            && self.learn((vcpu.space_of(start), start))
+        {
+            self.learn_from(vcpu, start, read);
         }
-        site
+        call
     }
 
-    fn learn(&mut self, start: Place) {
+    /// Remembers the start of a function; returns whether it is new.
+    fn learn(&mut self, start: Place) -> bool {
+        let Err(at) = self.starts.binary_search(&start) else {
+            return false;
+        };
         if self.starts.len() == MOST_STARTS {
             self.starts.clear();
             self.sites.fill(UNSEEN);
-        }
-        if let Err(at) = self.starts.binary_search(&start) {
+            self.starts.push(start);
+        } else {
             self.starts.insert(at, start);
+        }
+        true
+    }
+
+    /// Learns from the code of the function at `start` which functions it calls and where the next one begins.
+    fn learn_from(
+        &mut self,
+        vcpu: &Vcpu,
+        start: u64,
+        read: &mut impl FnMut(u64, &mut [u8]) -> usize,
+    ) {
+        let mut code = [0; READ_BYTES];
+        let length_bytes = read(start, &mut code).min(READ_BYTES);
+        let mut code = &code[..length_bytes];
+        // No function sets up two frames; one that sets up its own late may do so behind a first return.
+        let mut frames = (0..code.len()).filter(|at| sets_up_frame(self.arch, code, *at));
+        let own = frames.next().filter(|at| (*at as u64) < ALIGNMENT);
+        if let Some(end) = own.and_then(|_| frames.next()) {
+            code = &code[..end];
+            let next = start.wrapping_add(end as u64);
+            self.learn((vcpu.space_of(next), next));
+        }
+        for end in 1..=code.len() {
+            let after = start.wrapping_add(end as u64);
+            let is_instruction = self.arch == Arch::X86_64 || end.is_multiple_of(4);
+            let call = call_before(self.arch, after, &code[..end]);
+            if let Some(Call::Direct(to)) = call.filter(|_| is_instruction)
+                // Other bytes than a call's hardly lead to such a place.
+                && (self.arch != Arch::X86_64 || to.is_multiple_of(ALIGNMENT))
+                && to.abs_diff(after) < MOST_CALL_BYTES
+            {
+                self.learn((vcpu.space_of(to), to));
+            }
         }
     }
 
     /// Whether `address` is after `start` with no other function in between.
     fn is_within(&self, vcpu: &Vcpu, address: u64, start: u64) -> bool {
         let space = vcpu.space_of(start);
+        // What seems to begin in its first bytes is its own frame.
+        let first_bytes = start.saturating_add(ALIGNMENT - 1);
         let after = self
             .starts
-            .partition_point(|&other| other <= (space, start));
+            .partition_point(|&other| other <= (space, first_bytes));
         let next = self.starts.get(after);
         let is_near = |start| {
             address
@@ -130,42 +168,17 @@ fn index((space, address): Place) -> usize {
     (mixed >> 40) as usize % SITES
 }
 
-/// The call whose last byte is the last of `bytes`, before `address`.
-fn call_before(arch: Arch, address: u64, bytes: [u8; CALL_BYTES]) -> Site {
-    let [.., a, b, c, d] = bytes;
-    let last = u32::from_le_bytes([a, b, c, d]);
-    match arch {
-        Arch::X86_64 if is_indirect(&bytes) => Site::Indirect,
-        Arch::X86_64 if bytes[2] == 0xe8 => {
-            Site::Direct(address.wrapping_add_signed(i64::from(last.cast_signed())))
+/// Whether a function's frame pointer is set up at `at` in `code`: push %rbp and mov %rsp, %rbp in one of its two
+/// encodings, or stp x29, x30, [sp, #-n]! and mov x29, sp.
+fn sets_up_frame(arch: Arch, code: &[u8], at: usize) -> bool {
+    let code = code.get(at..).unwrap_or_default();
+    match (arch, code) {
+        (Arch::X86_64, [0x55, 0x48, 0x89, 0xe5, ..] | [0x55, 0x48, 0x8b, 0xec, ..]) => true,
+        (Arch::Aarch64, [a, b, c, d, 0xfd, 0x03, 0x00, 0x91, ..]) if at.is_multiple_of(4) => {
+            u32::from_le_bytes([*a, *b, *c, *d]) & 0xffe0_7fff == 0xa9a0_7bfd
         }
-        Arch::X86_64 => Site::None,
-        // BL: a signed offset of 26 bits, in words (Arm ARM, C6.2.34).
-        Arch::Aarch64 if last >> 26 == 0b10_0101 => {
-            let words = i64::from((last << 6).cast_signed() >> 6);
-            Site::Direct(address.wrapping_sub(4).wrapping_add_signed(4 * words))
-        }
-        // BLR and its authenticated forms.
-        Arch::Aarch64 if last & 0xfeff_f000 == 0xd63f_0000 => Site::Indirect,
-        Arch::Aarch64 => Site::None,
+        _ => false,
     }
-}
-
-/// Whether `bytes` end with a call through a register or memory: FF /2, whose ModR/M byte determines its length
-/// (Intel SDM volume 2, 2.1.5).
-fn is_indirect(bytes: &[u8]) -> bool {
-    (2..=bytes.len()).any(|length| {
-        let call = &bytes[bytes.len() - length..];
-        let (form, operand) = (call[1] >> 6, call[1] & 7);
-        let scale = usize::from(form != 3 && operand == 4);
-        let offset = match form {
-            1 => 1,
-            2 => 4,
-            0 if operand == 5 => 4,
-            _ => 0,
-        };
-        call[0] == 0xff && call[1] >> 3 & 7 == 2 && length == 2 + scale + offset
-    })
 }
 
 #[cfg(test)]
@@ -211,6 +224,48 @@ mod tests {
                 ..Details::default()
             },
         }
+    }
+
+    /// No chain has a return address behind a call of `burn`, which has no frame: its start is in the code alone.
+    #[test]
+    fn functions_are_known_from_the_code_of_others() {
+        const FRAME: [u8; 4] = [0x55, 0x48, 0x89, 0xe5];
+        // one_round at 0x1000 calls beta at 0x2000 and alpha at 0x2040; both call burn at 0x2060. Nothing calls what
+        // is at 0x2080 directly.
+        let mut memory = vec![0x90; 0x4000];
+        let calls = [
+            (0x1010, 0x2000),
+            (0x1020, 0x2040),
+            (0x2010, 0x2060),
+            (0x2050, 0x2060),
+        ];
+        for (address, target) in calls {
+            let (address, call) = direct(address, target);
+            memory[address as usize - 5..address as usize].copy_from_slice(&call);
+        }
+        for start in [0x1000, 0x2000, 0x2040, 0x2080] {
+            memory[start..start + 4].copy_from_slice(&FRAME);
+        }
+        let read = |from: u64, into: &mut [u8]| {
+            into.copy_from_slice(&memory[from as usize..from as usize + into.len()]);
+            into.len()
+        };
+        let fitting = |ip, callers: &[u64]| {
+            let mut sites = CallSites::new(Arch::X86_64);
+            sites.fitting(&vcpu(0), &chain(ip, callers), read)
+        };
+        // In burn, alpha and the last one, behind a call of beta or alpha: a frame is missing, or another's.
+        assert_eq!(fitting(0x2064, &[0x1010]), 1);
+        assert_eq!(fitting(0x2064, &[0x1020]), 1);
+        assert_eq!(fitting(0x2044, &[0x1010]), 1);
+        assert_eq!(fitting(0x2094, &[0x1020]), 1);
+        assert_eq!(fitting(0x2014, &[0x1010]), 2);
+        assert_eq!(fitting(0x2064, &[0x2050, 0x1020]), 3);
+        assert_eq!(
+            fitting(0x2064, &[0x2010, 0x1020]),
+            2,
+            "beta, called as alpha"
+        );
     }
 
     #[test]
@@ -267,59 +322,29 @@ mod tests {
             code(from, into)
         };
         assert_eq!(sites.fitting(&vcpu(0), &frames, read), MAX_FRAMES);
-        assert_eq!(reads, 1);
+        assert_eq!(reads, 2, "the call, and what it calls");
         // All memory is calls, each time to elsewhere.
         let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..200 {
+        for _ in 0..20 {
             let mut next = || random.u64(..);
             let callers: Vec<u64> = (0..255).map(|_| next()).collect();
             let frames = chain(next(), &callers);
             let mut reads = 0;
             let read = |_, into: &mut [u8]| {
                 reads += 1;
-                into.copy_from_slice(&next().to_le_bytes()[..into.len()]);
+                into.fill_with(|| next() as u8);
                 match reads % 2 {
                     0 => into[2] = 0xe8,
-                    _ => into[5..].copy_from_slice(&[0xff, 0xd0]),
+                    _ => into[5..7].copy_from_slice(&[0xff, 0xd0]),
                 }
                 into.len()
             };
             let fitting = sites.fitting(&vcpu(0), &frames, read);
-            assert!((1..=frames.len()).contains(&fitting) && reads < 2 * frames.len());
+            assert!((1..=frames.len()).contains(&fitting) && reads < 3 * frames.len());
         }
         for start in 0..2 * MOST_STARTS as u64 {
-            sites.learn((0, start));
+            _ = sites.learn((0, start));
         }
         assert_eq!((sites.sites.capacity(), sites.starts.capacity()), room);
-    }
-
-    #[test]
-    fn calls_of_all_forms() {
-        let form = |call: &[u8]| {
-            let mut bytes = [0x90; CALL_BYTES];
-            bytes[CALL_BYTES - call.len()..].copy_from_slice(call);
-            call_before(Arch::X86_64, 0x1000, bytes)
-        };
-        for indirect in [
-            &[0xff, 0xd0][..],                  // call *%rax
-            &[0x41, 0xff, 0xd3],                // call *%r11
-            &[0xff, 0x50, 0x10],                // call *16(%rax)
-            &[0xff, 0x15, 1, 2, 3, 4],          // call *…(%rip)
-            &[0xff, 0x54, 0xd8, 0x10],          // call *16(%rax,%rbx,8)
-            &[0xff, 0x94, 0x24, 0x80, 0, 0, 0], // call *128(%rsp)
-        ] {
-            assert_eq!(form(indirect), Site::Indirect, "{indirect:x?}");
-        }
-        assert_eq!(form(&[0xe8, 0, 1, 0, 0]), Site::Direct(0x1100));
-        assert_eq!(form(&[0xe9, 0, 1, 0, 0]), Site::None);
-        let arm = |word: u32| {
-            let mut bytes = [0; CALL_BYTES];
-            bytes[3..].copy_from_slice(&word.to_le_bytes());
-            call_before(Arch::Aarch64, 0x1000, bytes)
-        };
-        assert_eq!(arm(0x9400_0002), Site::Direct(0x1004));
-        assert_eq!(arm(0x97ff_ffff), Site::Direct(0xff8));
-        assert_eq!(arm(0xd63f_0020), Site::Indirect);
-        assert_eq!(arm(0xd61f_0020), Site::None, "br");
     }
 }

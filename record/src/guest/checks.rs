@@ -63,7 +63,7 @@ pub fn moved_by(source: &mut dyn StopWorld, image: &Image) -> Result<Option<u64>
     while trial.goes_on() {
         sample(source, &mut trial)?;
     }
-    Ok(trial.moved_by())
+    Ok(trial.moved_by().filter(|by| *by != 0))
 }
 
 fn sample(source: &mut dyn StopWorld, trial: &mut Trial<'_>) -> Result<(), SourceError> {

@@ -5,7 +5,8 @@
 //! recorder is gone. The guardian also ends a freeze that lasts far too long (the recorder was stopped, or its
 //! machine swaps); the recorder then finds the word changed and does not resume a second time. If both are killed at
 //! once, the word stays in a [`mark`](crate::guest::mark), by which [`left_paused`](crate::guest::left_paused) finds
-//! the guest.
+//! the guest. If the guardian alone is killed or stopped, [`Guardian::is_there`] fails before the next freeze, so that
+//! the guest is not paused without it; another one can't be forked, since the recorder has threads by then.
 //!
 //! The backend's [`Rescuer`] resumes the guest.
 
@@ -13,7 +14,7 @@ use crate::guest::mark::{
     DISMISSED, FROZEN, GUEST, Mark, RESCUED, RESUMING, RUNNING, STATE, is_amid_freeze,
 };
 use crate::source::SourceError;
-use crate::sys::guardian_process::{ChildProcess, SharedWords, wait_for_end};
+use crate::sys::guardian_process::{Absence, ChildProcess, SharedWords, wait_for_end};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,7 @@ struct GuardianProcess {
     shared: Arc<SharedWords>,
     /// Freezes of all guests so far.
     freezes: AtomicU64,
-    _child: ChildProcess,
+    child: ChildProcess,
     /// Dropped last.
     _mark: Option<Mark>,
 }
@@ -87,7 +88,7 @@ impl Guardian {
         let process = GuardianProcess {
             shared,
             freezes: AtomicU64::new(0),
-            _child: child.map_err(failed)?,
+            child: child.map_err(failed)?,
             _mark: mark,
         };
         Ok(Guardian {
@@ -113,6 +114,26 @@ impl Guardian {
     /// A number that no freeze had before.
     fn next_freeze(&self) -> u64 {
         self.process.freezes.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Checks that the guardian is there to resume the guest. To be called before each freeze, while the guest runs,
+    /// since it is a call to the kernel.
+    ///
+    /// # Errors
+    /// Why it is not: the guest must not be paused any more.
+    pub fn is_there(&self) -> Result<(), SourceError> {
+        let child = &self.process.child;
+        let how = match child.absence() {
+            None => return Ok(()),
+            Some(Absence::Killed(signal)) => format!("was killed by {signal}"),
+            Some(Absence::Stopped(signal)) => format!("was stopped by {signal}"),
+            Some(Absence::Ended) => "has ended".into(),
+        };
+        Err(SourceError(format!(
+            "the guardian (process {}, uniprof-guard) {how}: without it the guest would stay paused if the \
+             recorder were killed, too; the guest runs, and what was recorded until then is sound",
+            child.pid()
+        )))
     }
 
     /// Must be called just before the pause.
@@ -221,13 +242,14 @@ fn turn(shared: &SharedWords, rescuer: &mut impl Rescuer) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::signal::{Signal, kill};
 
     #[test]
     fn a_freeze_that_was_ended_by_the_guardian_is_not_resumed_twice() {
         let process = GuardianProcess {
             shared: Arc::new(SharedWords::new(None).unwrap()),
             freezes: AtomicU64::new(0),
-            _child: ChildProcess::start(&[], |lifeline| {
+            child: ChildProcess::start(&[], |lifeline| {
                 wait_for_end(lifeline, 10_000);
             })
             .unwrap(),
@@ -304,6 +326,38 @@ mod tests {
         life(&mut guardian);
         drop(guardian);
         std::io::read_to_string(std::fs::File::from(read)).unwrap()
+    }
+
+    /// Waits until the guardian is found to be gone; what is said of it.
+    fn missing(guardian: &Guardian) -> String {
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_secs() < 30 {
+            if let Err(error) = guardian.is_there() {
+                return error.0;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("freezes went on")
+    }
+
+    #[test]
+    fn without_its_guardian_no_guest_is_paused() {
+        for (signal, how) in [
+            (Signal::SIGKILL, "was killed by SIGKILL"),
+            (Signal::SIGSTOP, "was stopped by SIGSTOP"),
+        ] {
+            let asked = witnessed(|guardian| {
+                guardian.is_there().unwrap();
+                let other = guardian.also_for(7);
+                kill(guardian.process.child.pid(), signal).unwrap();
+                for guardian in [&*guardian, &other] {
+                    let said = missing(guardian);
+                    assert!(said.contains(how), "{said}");
+                }
+            });
+            // One that was stopped ends in good order, and nobody waits for it for ever.
+            assert_eq!(asked, if signal == Signal::SIGKILL { "" } else { "n" });
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod marks;
 mod memory;
 pub mod orc;
 mod processes;
+pub mod later;
 
 use crate::addresses::Addresses;
 use crate::elf::build_id;
@@ -27,8 +28,11 @@ use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbo
 /// Attempts to find a kernel: the page tables of a running process may be gone when they are read.
 const ATTEMPTS: u32 = 8;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
-/// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation).
+
+/// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation): before the
+/// first sample, and between samples.
 const KERNEL_ATTEMPTS: u32 = 300;
+const KERNEL_ATTEMPTS_BETWEEN: u32 = 20;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -53,6 +57,10 @@ pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
 
 /// The kernel of a guest, and which of its functions are recorded.
 pub struct Linux {
+    /// The boot of the guest that it is of.
+    boot: u32,
+    /// Where its code begins in its table: a kernel that comes back elsewhere goes on with the table of its first boot.
+    base: u64,
     arch: Arch,
     kernel: Kernel,
     build_id: Vec<u8>,
@@ -99,6 +107,11 @@ pub enum NotRead {
 /// Why its kernel was not read.
 #[cold]
 pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
+    read_with(source, KERNEL_ATTEMPTS)
+}
+
+#[cold]
+fn read_with(source: &mut dyn StopWorld, kernel_attempts: u32) -> Result<Option<Linux>, NotRead> {
     // Reading 10 MiB through a stub takes too long.
     if !source.reads_running() {
         return Ok(None);
@@ -107,7 +120,7 @@ pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
     let mut memory = GuestKernel::of(source, start_ns);
     let mut why = None;
     let mut attempts = 0;
-    while attempts < ATTEMPTS || (attempts < KERNEL_ATTEMPTS && memory.is_hidden()) {
+    while attempts < ATTEMPTS || (attempts < kernel_attempts && memory.is_hidden()) {
         attempts += 1;
         if let Some(kernel) = memory.find_kernel(attempts > ATTEMPTS, &mut why) {
             let mut linux = Linux::of(kernel, &mut memory);
@@ -124,10 +137,15 @@ pub fn read(source: &mut dyn StopWorld) -> Result<Option<Linux>, NotRead> {
     if let Some(error) = memory.failed.take() {
         return Err(NotRead::Failed(error));
     }
-    match why {
-        _ if memory.is_over() => Err(NotRead::NotUnderstood("it takes too long to read".into())),
-        Some(why) => Err(NotRead::NotUnderstood(why.into())),
-        None => Ok(None),
+    let why = match why {
+        _ if memory.is_over() => "it takes too long to read",
+        Some(why) => why,
+        None => return Ok(None),
+    };
+    // Other guests have memory there, too, and digits in a row.
+    match memory.says_linux() {
+        true => Err(NotRead::NotUnderstood(why.into())),
+        false => Ok(None),
     }
 }
 
@@ -160,6 +178,8 @@ impl Linux {
                 took_ns: 0,
             },
             arch: memory.arch,
+            boot: 0,
+            base: kernel.text.start,
             kernel,
             only_walks: false,
             most_frames: 0,
@@ -168,6 +188,37 @@ impl Linux {
             recorded: HashSet::new(),
             processes: HashMap::new(),
         }
+    }
+
+    /// The same, of another boot than the first.
+    fn of_boot(self, boot: u32) -> Linux {
+        Linux { boot, ..self }
+    }
+
+    /// The boot that it is of.
+    pub fn boot(&self) -> u32 {
+        self.boot
+    }
+
+    /// Makes it a kernel of the same recording as `other`, of an earlier boot: set up as that is, and in the same table
+    /// of names if it is the same build. Returns whether it can be in the recording beside it.
+    pub fn join(&mut self, other: &Linux) -> bool {
+        (self.most_frames, self.only_walks) = (other.most_frames, other.only_walks);
+        let is_same = match other.build_id.is_empty() {
+            true => self.facts.banner == other.facts.banner,
+            false => self.build_id == other.build_id,
+        };
+        if is_same {
+            self.base = other.base;
+            self.recorded.clone_from(&other.recorded);
+        }
+        // Tables are told apart by build-ids.
+        is_same || !self.build_id.is_empty()
+    }
+
+    /// Takes over the processes of the same kernel, as it was read later.
+    pub fn take_processes(&mut self, later: Linux) {
+        self.processes.extend(later.processes);
     }
 
     /// Finds the page tables of the current processes.
@@ -222,16 +273,17 @@ impl Linux {
         }
     }
 
-    /// The kernel's code as a module of the guest.
+    /// The kernel's code as a module of its boot.
     pub fn module_event(&self, time_ns: u64) -> ModuleEvent {
         let text = &self.kernel.text;
         ModuleEvent {
             time_ns,
-            space: 0,
+            space: self.boot,
             what: ModuleChange::Mapped(Mapping {
                 start: text.start,
                 length: text.end - text.start,
-                file_offset: 0,
+                // In the first boot, addresses are looked up as they are.
+                file_offset: if self.boot == 0 { 0 } else { self.base },
                 path: KERNEL_PATH.into(),
                 build_id: self.build_id.clone(),
                 file: None,
@@ -244,10 +296,11 @@ impl Linux {
         let mut sample = slot.sample();
         let (ip, _, _) = self.arch.special_registers();
         let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
-        // A followed guest may come back with another kernel, or at another address.
-        let is_ours = is_kernel && slot.task.space == 0;
+        // A guest may come back with another kernel, or at another address.
+        let is_ours = is_kernel && slot.task.space == self.boot;
         // Bytes copied while the vCPU ran on are not a stack.
-        let is_whole = is_ours && slot.stop != Stop::Moved;
+        let is_walked = self.most_frames > 0 && slot.stop != Stop::Moved;
+        let is_whole = is_ours && is_walked;
         if let Some(orc) = self.kernel.orc.as_ref().filter(|_| is_whole) {
             let stacks = [slot.stack(), slot.beyond()];
             let stop = orc::walk(
@@ -283,8 +336,9 @@ impl Linux {
         let new = self.sampled.take();
         let kallsyms = &self.kernel.kallsyms;
         let functions = new.iter().filter_map(|address| kallsyms.function(*address));
+        let text = self.kernel.text.start;
         let mut starts: Vec<u64> = functions.map(|function| function.start).collect();
-        starts.retain(|start| self.recorded.insert(*start));
+        starts.retain(|start| self.recorded.insert(start.wrapping_sub(text)));
         if starts.is_empty() {
             return None;
         }
@@ -298,7 +352,7 @@ impl Linux {
         });
         for function in starts.iter().filter_map(|start| kallsyms.function(*start)) {
             part.push(Symbol {
-                address: function.start,
+                address: function.start.wrapping_sub(text).wrapping_add(self.base),
                 size_bytes: function.end - function.start,
                 name: &function.name,
             });

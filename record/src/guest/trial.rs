@@ -41,6 +41,8 @@ pub(crate) struct Trial<'a> {
     with_chain: u32,
     text_compared: u32,
     text_differs: u32,
+    /// Samples of code that a hypervisor filled in.
+    filled: u32,
     unreadable: u32,
     /// Samples of vCPUs whose memory can't be read.
     untranslatable: u32,
@@ -81,6 +83,7 @@ impl<'a> Trial<'a> {
             with_chain: 0,
             text_compared: 0,
             text_differs: 0,
+            filled: 0,
             unreadable: 0,
             untranslatable: 0,
             strange: Vec::new(),
@@ -93,6 +96,12 @@ impl<'a> Trial<'a> {
             // One more sample, at the place that the others point to.
             let is_open = self.moved == Moved::Unknown;
             self.moved = match self.image.filter(|_| is_open) {
+                // Nothing else was seen: other code of the image tells.
+                Some(_) if self.filled > 0 && self.text_compared == 0 => Moved::By {
+                    by: 0,
+                    same: 0,
+                    other: 0,
+                },
                 Some(image) => self.hinted_at(image),
                 None => return false,
             };
@@ -122,8 +131,11 @@ impl<'a> Trial<'a> {
         if self.moved != Moved::Unknown {
             return self.compare_moved(read);
         }
-        self.running += 1;
         let (ip, sp, fp) = arch.special_registers();
+        if registers.get(sp).is_none() {
+            return self.pass_over();
+        }
+        self.running += 1;
         let register = |number| registers.get(number).unwrap_or(0);
         let (ip, sp, fp) = (register(ip), register(sp), register(fp));
         let mut seen = [0; TEXT_BYTES];
@@ -131,6 +143,12 @@ impl<'a> Trial<'a> {
         self.unreadable += u32::from(got == 0);
         if let Some(image) = self.image {
             let expected = image.text_at(ip, got);
+            // What a hypervisor fills, such as the hypercall page, is empty in the image.
+            let is_filled = |own: &Vec<u8>| !Code::is_telling(own) && own[..] != seen[..own.len()];
+            if expected.as_ref().is_some_and(is_filled) {
+                self.filled += 1;
+            }
+            let expected = expected.filter(|own| !is_filled(own));
             let differs = expected.as_ref().map(|it| it[..] != seen[..it.len()]);
             self.text_compared += u32::from(differs.is_some() && got > 0);
             self.text_differs += u32::from(differs == Some(true));
@@ -153,14 +171,16 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// How far the guest moved the image, if that is certain.
+    /// How far the guest moved the image, if that is certain; 0 where only other code than the samples' tells.
     pub(crate) fn moved_by(&self) -> Option<u64> {
         self.moved.by()
     }
 
     /// Whether frame pointers seem to be sufficient.
     pub(crate) fn have_chains(&self) -> bool {
-        self.running == 0 || self.with_chain * 4 > self.running * 3
+        // 32-bit code says nothing of the rest.
+        let told = self.running - self.untranslatable;
+        told == 0 || self.with_chain * 4 > told * 3
     }
 
     /// The distance between the guest's code and the image, if nearly all pieces agree.
@@ -215,11 +235,19 @@ impl<'a> Trial<'a> {
             report.say(Verdict::Poor, text);
             return;
         }
-        if self.untranslatable > 0 {
-            report.say(
-                Verdict::Poor,
-                "a vCPU is not in 64-bit mode: its stack can't be read, only its ip is taken",
+        if self.untranslatable == running {
+            let text = format!(
+                "the guest runs 32-bit code ({running} of {running} samples), of which uniprof follows no stacks and \
+                 names no functions: it samples 64-bit guests; if this one is being started, try again later"
             );
+            return report.say(Verdict::Bad, text);
+        }
+        if self.untranslatable > 0 {
+            let text = format!(
+                "a vCPU is not in 64-bit mode ({} of {running} samples): its stack can't be read, only its ip is taken",
+                self.untranslatable
+            );
+            report.say(Verdict::Poor, text);
         }
         if self.unreadable > 0 {
             let text = "the code at a vCPU's ip can't be read: is the guest in another mode?";
@@ -228,12 +256,13 @@ impl<'a> Trial<'a> {
         if let Some(image) = self.image {
             self.say_image(report, image);
         }
-        let seen = format!("({with_chain} of {running} samples)");
+        let told = running - self.untranslatable;
+        let seen = format!("({with_chain} of {told} samples)");
         if self.have_chains() {
             let text = format!("frame pointers look plausible {seen}");
             return report.say(Verdict::Good, text);
         }
-        let (how, remedy) = match with_chain * 4 < running {
+        let (how, remedy) = match with_chain * 4 < told {
             true => (
                 "don't look plausible",
                 "build the guest with -fno-omit-frame-pointer",
@@ -251,7 +280,8 @@ impl<'a> Trial<'a> {
 
     fn say_image(&self, report: &mut Report, image: &Image) {
         // A kernel patches some of its code.
-        if self.text_compared > 0 && self.text_differs * 4 <= self.text_compared {
+        let is_same = self.text_compared > 0 && self.text_differs * 4 <= self.text_compared;
+        if is_same || self.moved_by() == Some(0) {
             return report.say(Verdict::Good, "the image's text is what the guest runs");
         }
         if let Some(by) = self.moved_by() {
@@ -344,6 +374,47 @@ mod tests {
         // Over its own text: the bytes there are other ones.
         let near = said(0x1000, 8, 100);
         assert!(near.contains("moved to 0x"), "{near}");
+    }
+
+    /// A guest of Xen's that mostly waits in its hypercall page, which is empty in the image.
+    #[test]
+    fn code_that_a_hypervisor_filled_is_not_anothers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("image");
+        let mut file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let own = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
+        let page = own.probes().nth(3).unwrap() & !0xfff;
+        let text = own.text_at(page, 4096).unwrap();
+        let at = file.windows(4096).position(|bytes| bytes == text).unwrap();
+        file[at..at + 4096].fill(0);
+        std::fs::write(&path, file).unwrap();
+        let image = Image::open(&path, None).unwrap();
+        for others in [0, 10] {
+            let mut trial = Trial::new(Some(&image));
+            let arch = Arch::X86_64;
+            let (ip, sp, _) = arch.special_registers();
+            let mut number = 0;
+            while number < 101 && (number < 100 || trial.goes_on()) {
+                let address = match number < others {
+                    true => own.probes().nth(5).unwrap(),
+                    false => page + 64,
+                };
+                let mut registers = Registers::default();
+                registers.set(ip, address);
+                registers.set(sp, 0x8000);
+                let mut read = |at: u64, into: &mut [u8]| {
+                    let bytes = own.text_at(at, into.len()).unwrap_or_default();
+                    into[..bytes.len()].copy_from_slice(&bytes);
+                    bytes.len()
+                };
+                trial.compare(arch, &registers, &mut read);
+                number += 1;
+            }
+            let mut report = Report::default();
+            trial.report(&mut report);
+            let said = &report.findings[0].text;
+            assert_eq!(said, "the image's text is what the guest runs", "{others}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Input: `/proc/PID`. Output: places in its memory, and thread ids. Nothing of it is changed here.
 
 use crate::source::SourceError;
+use crate::sys::stat;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 
@@ -89,6 +90,11 @@ impl Monitor {
             vcpus,
             areas,
         })
+    }
+
+    /// Whether it was stopped by a signal.
+    pub fn is_stopped(&self) -> bool {
+        stat::of(self.pid).is_some_and(|stat| stat.state == b'T')
     }
 
     /// Its threads' ids.

@@ -25,14 +25,18 @@ const GS_AT: usize = SYSTEM_AT + 4 * 24;
 const CONTROL_AT: usize = SYSTEM_AT + 8 * 24 + 2 * 16;
 
 const LONG_MODE_ACTIVE: u64 = 1 << 10;
+/// `l` of the code segment's `struct kvm_segment`: its code is 64-bit code.
+const CODE_IS_LONG_AT: usize = SYSTEM_AT + 19;
 
 /// What KVM wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// CR0, CR3, CR4 and EFER.
     pub control: [u64; 4],
-    /// None unless the vCPU is in 64-bit mode.
+    /// The instruction pointer alone unless the vCPU is in 64-bit mode.
     pub registers: Registers,
+    /// Whether it is in 64-bit mode, by its code segment.
+    pub is_long: bool,
 }
 
 /// Whether KVM is asked to write the registers.
@@ -48,9 +52,10 @@ pub fn state(bytes: &[u8; BYTES]) -> Option<State> {
         return None;
     }
     let mut registers = Registers::default();
-    if control[3] & LONG_MODE_ACTIVE != 0 {
-        // rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8 to r15, rip, rflags.
-        let general = |index: usize| word(bytes, REGISTERS_AT + 8 * index);
+    let is_long = control[3] & LONG_MODE_ACTIVE != 0 && bytes[CODE_IS_LONG_AT] != 0;
+    // rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8 to r15, rip, rflags.
+    let general = |index: usize| word(bytes, REGISTERS_AT + 8 * index);
+    if is_long {
         let by_number: [u64; 17] = std::array::from_fn(|number| {
             general([0, 3, 2, 1, 4, 5, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16][number])
         });
@@ -58,8 +63,16 @@ pub fn state(bytes: &[u8; BYTES]) -> Option<State> {
         registers.set(49, general(17));
         registers.set(58, word(bytes, FS_AT));
         registers.set(59, word(bytes, GS_AT));
+    } else {
+        // Zero, but in real mode.
+        let base = word(bytes, SYSTEM_AT);
+        registers.set(16, base.wrapping_add(general(16)));
     }
-    Some(State { control, registers })
+    Some(State {
+        control,
+        registers,
+        is_long,
+    })
 }
 
 fn word(bytes: &[u8; BYTES], at: usize) -> u64 {
@@ -99,9 +112,17 @@ mod tests {
         assert!(is_asked(&bytes));
         assert_eq!(read.control, [0x8000_0011, 0x5000, 0x20, 0]);
         let (ip, sp, fp) = Arch::X86_64.special_registers();
-        assert_eq!(read.registers.get(ip), None, "not in 64-bit mode");
+        // Neither mode nor code segment are 64-bit; then only the mode is, as of 32-bit processes of a 64-bit kernel.
         let efer = 712 - VALID_AT as usize;
-        bytes[efer..efer + 8].copy_from_slice(&LONG_MODE_ACTIVE.to_le_bytes());
+        for mode in [0, LONG_MODE_ACTIVE] {
+            bytes[efer..efer + 8].copy_from_slice(&mode.to_le_bytes());
+            let narrow = state(&bytes).unwrap();
+            assert_eq!(narrow.registers.mask(), 1 << ip, "not in 64-bit mode");
+            assert!(!narrow.is_long && narrow.registers.get(ip) == Some(0x1000));
+        }
+        // By gcc's offsetof: sregs.cs.l is at 467.
+        bytes[467 - VALID_AT as usize] = 1;
+        assert!(state(&bytes).unwrap().is_long);
         let registers = state(&bytes).unwrap().registers;
         let read = [ip, sp, fp, 2, 58, 59].map(|number| registers.get(number).unwrap());
         assert_eq!(read, [0x1000, 0x2000, 0x3000, 7, 8, 9]);

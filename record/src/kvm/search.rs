@@ -29,10 +29,14 @@ pub struct VcpuThread {
     pub thread: Thread,
     /// It slept when it was asked to stop: the vCPU was halted, or waited in its monitor.
     pub asleep: bool,
+    /// It was stopped by a signal, as its whole monitor is then.
+    pub stopped: bool,
     /// The processor that it ran on then.
     pub processor: Option<usize>,
     /// How it translates addresses.
     pub paging: Paging,
+    /// Whether it is in 64-bit mode.
+    pub is_long: bool,
 }
 
 impl Held for VcpuThread {
@@ -74,8 +78,10 @@ pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
                     run_page: place.run_page,
                     thread,
                     asleep: false,
+                    stopped: false,
                     processor: None,
                     paging: Paging::Unsupported,
+                    is_long: false,
                 });
             }
         }

@@ -6,6 +6,7 @@ use super::rescue::{MonitorRescuer, Words};
 use super::run_page::{self, BYTES, VALID_AT};
 use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
 use crate::elf::Image;
+use crate::guest::boots::Boots;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::held::let_all_go;
@@ -26,6 +27,9 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// Enough rounds to tell where memory is.
 const ROUNDS: u32 = 16;
 
+/// The total of samples of vCPUs whose monitor was stopped by a signal.
+pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
+
 /// The backend.
 struct KvmSource {
     facts: Facts,
@@ -36,6 +40,10 @@ struct KvmSource {
     vcpus: Vec<VcpuThread>,
     ram: Ram,
     roots: Roots,
+    boots: Boots,
+    /// Samples of vCPUs that were not in 64-bit mode, and of those whose monitor was stopped.
+    narrow: u64,
+    stopped: u64,
     life: Life,
     freezes: u64,
     /// When the guest was let go.
@@ -60,6 +68,13 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         ));
     }
     let monitor = Monitor::of(pid)?;
+    if monitor.is_stopped() {
+        return Err(SourceError(format!(
+            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
+             lets it run",
+            monitor.name
+        )));
+    }
     let pages = || monitor.vcpus.iter().map(|vcpu| vcpu.run_page);
     let gone = |error: std::io::Error| {
         SourceError(format!(
@@ -88,6 +103,9 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         ram: Ram::new(memory()?, &monitor.areas),
         memory: memory()?,
         roots: Roots::default(),
+        boots: Boots::default(),
+        narrow: 0,
+        stopped: 0,
         life: Life::Alive,
         freezes: 0,
         let_go_ns: None,
@@ -97,7 +115,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
     source.find_memory()?;
     let total = monitor.vcpus.len();
     source.note_what_was_found(total);
-    (source.freezes, source.left_out) = (0, 0);
+    (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
     Ok(Source::of(Hot::StopWorld(Box::new(source))))
 }
 
@@ -138,9 +156,10 @@ impl KvmSource {
             self.freeze(monotonic_ns(), &mut vcpus)?;
             let (ip, ..) = Arch::X86_64.special_registers();
             for vcpu in vcpus.all() {
-                has_registers |= vcpu.state != State::Offline;
-                let paging = self.vcpus[vcpu.handle as usize].paging;
-                if let (Some(ip), Paging::X86_64 { .. }) = (vcpu.registers.get(ip), paging) {
+                let place = &self.vcpus[vcpu.handle as usize];
+                let paging = place.paging;
+                if let (Some(ip), true) = (vcpu.registers.get(ip), place.is_long) {
+                    has_registers = true;
                     self.ram.weigh(Evidence { paging, ip });
                 }
             }
@@ -150,11 +169,17 @@ impl KvmSource {
         if has_registers {
             return Ok(());
         }
-        Err(SourceError(format!(
-            "KVM hands out no registers of the guest of process {}: it isn't in 64-bit mode, it is a confidential one \
-             (SEV-ES, TDX), or this kernel is older than Linux 4.17",
-            self.pid
-        )))
+        let pid = self.pid;
+        Err(SourceError(match self.narrow > 0 {
+            true => format!(
+                "the guest of process {pid} runs 32-bit code, and uniprof samples 64-bit guests only: if it is being \
+                 started, record again later"
+            ),
+            false => format!(
+                "KVM hands out no registers of the guest of process {pid}: it is a confidential one (SEV-ES, TDX), or \
+                 this kernel is older than Linux 4.17"
+            ),
+        }))
     }
 
     fn note_what_was_found(&mut self, total: usize) {
@@ -182,6 +207,7 @@ impl KvmSource {
         for vcpu in &mut self.vcpus {
             let (state, processor) = vcpu.thread.seen().unzip();
             vcpu.asleep = state != Some(b'R');
+            vcpu.stopped = state == Some(b'T');
             vcpu.processor = processor.flatten();
             let Err(errno) = vcpu.thread.ask() else {
                 continue;
@@ -219,6 +245,10 @@ impl KvmSource {
             vcpu.paging = state.map_or(Paging::Unsupported, |state| {
                 Paging::of_registers(Arch::X86_64, state.control)
             });
+            vcpu.is_long = state.is_some_and(|state| state.is_long);
+            self.boots.see(vcpu.paging);
+            self.narrow += u64::from(state.is_some() && !vcpu.is_long && !vcpu.asleep);
+            self.stopped += u64::from(vcpu.stopped);
             let (ip, ..) = Arch::X86_64.special_registers();
             let ip = registers.get(ip);
             vcpus.push(Vcpu {
@@ -227,7 +257,10 @@ impl KvmSource {
                     vcpu: vcpu.number,
                 },
                 state: match ip {
+                    _ if vcpu.stopped => State::Paused,
                     None => State::Offline,
+                    // It waits to be started.
+                    Some(_) if vcpu.asleep && !vcpu.is_long => State::Offline,
                     Some(_) if vcpu.asleep => State::Blocked,
                     Some(_) => State::Running,
                 },
@@ -253,12 +286,17 @@ impl StopWorld for KvmSource {
         &self.facts
     }
 
-    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        self.guardian.is_there()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
         self.guardian.freezing();
         match self.hold() {
             Ok(true) => {
                 self.read_all(vcpus);
+                self.boots.sampled(now_ns, vcpus);
                 Ok(())
             }
             Ok(false) => {
@@ -298,7 +336,8 @@ impl StopWorld for KvmSource {
         self.let_go_ns
     }
 
-    fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.boots.report(self.facts.target.vcpus, sink);
         // Those that stopped late.
         self.let_all_go();
         if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
@@ -311,11 +350,16 @@ impl StopWorld for KvmSource {
     }
 
     fn totals(&self) -> Vec<(String, u64)> {
-        vec![
+        let mut totals = vec![
             ("freezes".into(), self.freezes),
             ("left_out".into(), self.left_out),
             ("rescues".into(), self.guardian.rescues()),
-        ]
+        ];
+        totals.extend(self.boots.totals(self.narrow));
+        if self.stopped > 0 {
+            totals.push((STOPPED_SAMPLES.into(), self.stopped));
+        }
+        totals
     }
 }
 

@@ -15,8 +15,6 @@ const MOST_TIMED: usize = 4096;
 const REPORT_NS: u64 = 10_000_000_000;
 /// `/proc` has start times in ticks of this length.
 const TICK_NS: u64 = 10_000_000;
-/// Most generations between an ended process and a running ancestor.
-const MOST_GENERATIONS: usize = 64;
 
 /// The processes, and what was reported of them.
 #[derive(Debug, Default)]
@@ -25,6 +23,9 @@ pub struct Census {
     began_boot_ns: Option<u64>,
     began_ns: u64,
     known: HashMap<i32, Known>,
+    /// Time of processes that ended with their parents, so that whoever adopted them may have waited for them: of the
+    /// last two readings, as it may take that long.
+    orphaned_ns: [u64; 2],
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,11 +79,13 @@ impl Census {
             }
         }
         let gone = std::mem::replace(&mut self.known, now);
+        self.orphaned_ns = [0, self.orphaned_ns[0]];
         let mut times = Vec::new();
         for (&pid, known) in &gone {
             self.leave_out(&gone, known);
             times.extend(known.clone().report(pid));
         }
+        self.leave_out_orphans();
         for (&pid, known) in &mut self.known {
             if last || known.seen_ns.saturating_sub(known.reported_up_to_ns) >= REPORT_NS {
                 times.extend(known.report(pid));
@@ -95,19 +98,27 @@ impl Census {
     /// The last reading of a process that ended is also part of the time of the process that waited for it, and must
     /// not be reported twice.
     fn leave_out(&mut self, gone: &HashMap<i32, Known>, ended: &Known) {
-        let mut parent = ended.stat.parent;
-        for _ in 0..MOST_GENERATIONS {
-            if let Some(known) = self.known.get_mut(&parent) {
-                known.reported_ended_ns = known
-                    .reported_ended_ns
-                    .saturating_add(ended.own_ns)
-                    .saturating_add(ended.stat.ended_children_ns);
-                return;
+        let time_ns = ended.own_ns.saturating_add(ended.stat.ended_children_ns);
+        if let Some(parent) = self.known.get_mut(&ended.stat.parent) {
+            parent.reported_ended_ns = parent.reported_ended_ns.saturating_add(time_ns);
+        } else if gone.contains_key(&ended.stat.parent) {
+            self.orphaned_ns[0] = self.orphaned_ns[0].saturating_add(time_ns);
+        }
+    }
+
+    /// Takes the time of orphans from what is not reported yet of ended children, whoever's they are: their parent may
+    /// have waited for them before it ended, and its own parent for it, or one that adopted them.
+    fn leave_out_orphans(&mut self) {
+        for orphaned_ns in &mut self.orphaned_ns {
+            for known in self.known.values_mut() {
+                let rise_ns = known
+                    .stat
+                    .ended_children_ns
+                    .saturating_sub(known.reported_ended_ns);
+                let theirs_ns = rise_ns.min(*orphaned_ns);
+                known.reported_ended_ns += theirs_ns;
+                *orphaned_ns -= theirs_ns;
             }
-            let Some(next) = gone.get(&parent) else {
-                return;
-            };
-            parent = next.stat.parent;
         }
     }
 }

@@ -6,7 +6,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use std::fmt;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A command and its arguments.
@@ -14,27 +16,61 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Command {
     /// Program and arguments; never empty.
     pub arguments: Vec<String>,
+    /// Whether it is left running when the recording is over.
+    pub keep_running: bool,
     /// Whether its standard output goes to standard error, as the recording goes to standard output.
     pub stdout_to_stderr: bool,
     /// Set to its status when it has ended.
     pub status: ExitStatus,
 }
 
-/// How a command ended, as in a shell: its status, or 128 plus the signal that killed it. Clones share it.
+/// How a command ended, as in a shell: its status, or 128 plus the signal that killed it; or what became of it when the
+/// recording was over first. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct ExitStatus(Arc<AtomicU32>);
+pub struct ExitStatus(Arc<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    code: AtomicU32,
+    left: OnceLock<Left>,
+}
+
+/// What became of a command that still ran when the recording was over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// The recorder ended it, by this signal.
+    Ended(String, Signal),
+    /// It runs on, under this process id.
+    Running(String, i32),
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Left::Ended(name, signal) => write!(
+                f,
+                "`{name}` still ran, and was ended by {signal} with the recording; --keep-running lets it run on."
+            ),
+            Left::Running(name, pid) => write!(f, "`{name}` runs on as process {pid}."),
+        }
+    }
+}
 
 impl ExitStatus {
     /// `None` while it runs, or if it was ended by the recorder.
     pub fn get(&self) -> Option<u8> {
-        self.0
-            .load(Ordering::Relaxed)
-            .checked_sub(1)
-            .map(|code| code as u8)
+        let code = self.0.code.load(Ordering::Relaxed);
+        code.checked_sub(1).map(|code| code as u8)
+    }
+
+    /// What became of it if the recording was over first.
+    pub fn left(&self) -> Option<&Left> {
+        self.0.left.get()
     }
 
     fn set(&self, code: i32) {
-        self.0.store((code & 0xff) as u32 + 1, Ordering::Relaxed);
+        let code = (code & 0xff) as u32 + 1;
+        self.0.code.store(code, Ordering::Relaxed);
     }
 }
 
@@ -46,6 +82,7 @@ pub struct Child {
     /// `None` once it runs.
     waiting: Option<Waiting>,
     ended: bool,
+    keep_running: bool,
     status: ExitStatus,
 }
 
@@ -69,6 +106,7 @@ impl Command {
             pid: waiting.pid(),
             waiting: Some(waiting),
             ended: false,
+            keep_running: self.keep_running,
             status: self.status.clone(),
         })
     }
@@ -135,23 +173,33 @@ impl Child {
 }
 
 impl Drop for Child {
-    /// Terminates a command that still runs, and reaps it.
+    /// Terminates a command that still runs, unless it is to run on, and reaps it.
     fn drop(&mut self) {
         const PATIENCE_MS: u64 = 2000;
-        drop(self.waiting.take());
-        if self.ended {
+        let never_ran = self.waiting.take().is_some();
+        if self.ended || self.life() != Life::Alive {
             let _ = waitpid(self.pid, Some(WaitPidFlag::WNOHANG));
             return;
         }
+        let name = self.name.clone();
+        if self.keep_running && !never_ran {
+            let _ = self.status.0.left.set(Left::Running(name, self.pid()));
+            return;
+        }
+        let ended_by = |signal| match never_ran {
+            true => {}
+            false => drop(self.status.0.left.set(Left::Ended(name, signal))),
+        };
         let _ = kill(self.pid, Signal::SIGTERM);
         for _ in 0..PATIENCE_MS / 10 {
             match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {}
-                _ => return,
+                _ => return ended_by(Signal::SIGTERM),
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
+        ended_by(Signal::SIGKILL);
     }
 }

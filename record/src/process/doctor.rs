@@ -2,7 +2,7 @@
 //!
 //! Input: what to record. Output: findings. Opens for a moment what a recording would open; no thread is stopped.
 
-use super::perf::NO_KERNEL;
+use super::perf::{FEWER_STACK_BYTES, NO_KERNEL};
 use super::scope::Scope;
 use super::{Process, Refusal, by_ptrace, perf, threads};
 use crate::doctor::{Report, Verdict};
@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use nix::errno::Errno;
 use nix::unistd::{Pid, Uid};
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// Most processes with unreadable programs that are named.
@@ -19,7 +19,7 @@ const PROGRAMS_MAX: usize = 8;
 /// Examines what this machine allows.
 pub fn examine_host(report: &mut Report) {
     let mut is_perf_forbidden = false;
-    match perf::open(&Process::Running(Scope::Machine), &Plan::default()) {
+    match perf::open(&Process::Running(Scope::Machine), &Plan::for_processes()) {
         Ok(_) => report.say(
             Verdict::Good,
             "processes: all of them, by perf events of whole processors: pid:N, name:NAME, cgroup:PATH, \
@@ -28,7 +28,7 @@ pub fn examine_host(report: &mut Report) {
         Err(Refusal::Failed(error)) => report.say(Verdict::Poor, format!("processes: {error}")),
         Err(Refusal::Forbidden(_)) => {
             let ourselves = Scope::Tree(vec![Pid::this().as_raw()]);
-            match perf::open(&Process::Running(ourselves), &Plan::default()) {
+            match perf::open(&Process::Running(ourselves), &Plan::for_processes()) {
                 Ok(_) => report.say(
                     Verdict::Poor,
                     format!(
@@ -98,18 +98,22 @@ pub fn examine(scope: Scope) -> Report {
             let pids: Vec<String> = pids.iter().map(i32::to_string).collect();
             format!("pid:{}", pids.join(","))
         }
+        Scope::Named(name, _) => format!("name:{name}"),
         Scope::Cgroup(cgroup) => format!("cgroup:{}", cgroup.path().display()),
         Scope::Machine => "-a".into(),
     };
     report.command = Some(format!("uniprof record -F 99 -d 30s {target}"));
-    match perf::open(&Process::Running(scope), &Plan::default()) {
+    match perf::open(&Process::Running(scope), &Plan::for_processes()) {
         Ok(source) => {
             let facts = source.hot.facts();
             let mut has_kernel = true;
             for (name, value) in &facts.notes {
                 let is_kernels_lack = value == NO_KERNEL;
                 has_kernel &= !is_kernels_lack;
-                let verdict = match is_kernels_lack || facts.per_thread && name == "perf events" {
+                let is_poor = is_kernels_lack
+                    || facts.per_thread && name == "perf events"
+                    || value.ends_with(FEWER_STACK_BYTES);
+                let verdict = match is_poor {
                     true => Verdict::Poor,
                     false => Verdict::Good,
                 };
@@ -144,17 +148,32 @@ fn say_refusal(report: &mut Report, refusal: Refusal) {
 
 /// Reports whether kernel frames will have names: without the privilege, all addresses read as 0.
 fn say_kernel_names(report: &mut Report) {
-    let mut line = [0; 16];
-    let read = File::open("/proc/kallsyms").and_then(|mut file| file.read_exact(&mut line));
-    match read {
-        Ok(()) if line.iter().any(|&digit| digit != b'0') => {
-            report.say(Verdict::Good, "kernel functions have names");
-        }
-        _ => report.say(
-            Verdict::Poor,
-            "kernel functions have no names for us: root, or sysctl kernel.kptr_restrict=0",
-        ),
+    let shows =
+        File::open("/proc/kallsyms").is_ok_and(|file| shows_addresses(BufReader::new(file)));
+    if shows {
+        report.say(Verdict::Good, "kernel functions have names");
+        return;
     }
+    // Nobody has them with 2.
+    let restrict = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
+    let whom = match Uid::effective().is_root() || restrict.trim() == "2" {
+        true => "",
+        false => "root, or ",
+    };
+    report.say(
+        Verdict::Poor,
+        format!("kernel functions have no names for us: {whom}sysctl kernel.kptr_restrict=0"),
+    );
+}
+
+/// Whether kallsyms shows addresses: the first ones may be of variables of a processor, which begin at 0.
+fn shows_addresses(kallsyms: impl BufRead) -> bool {
+    let mut lines = kallsyms.split(b'\n').map_while(Result::ok);
+    lines.any(|line| {
+        line.iter()
+            .take_while(|&&byte| byte != b' ')
+            .any(|&digit| digit != b'0')
+    })
 }
 
 /// Those of `pids` whose program can't be read for lack of permission.
@@ -190,6 +209,16 @@ fn say_hidden(report: &mut Report, hidden: &[i32], of: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kallsyms_may_begin_with_variables_of_a_processor() {
+        let debian = "0000000000000000 A fixed_percpu_data\n0000000000000000 A __per_cpu_start\n\
+                      0000000000001000 A cpu_debug_store\nffffffff81000000 T _text\n";
+        let hidden = "0000000000000000 A fixed_percpu_data\n0000000000000000 T _text\n\n";
+        assert!(shows_addresses(debian.as_bytes()));
+        assert!(!shows_addresses(hidden.as_bytes()));
+        assert!(!shows_addresses(&b""[..]));
+    }
 
     #[test]
     fn who_may_trace_whom() {

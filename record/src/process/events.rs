@@ -4,14 +4,14 @@
 //! target: events of threads begin with a whole period, so that a thread that lives for less is never sampled, and
 //! one that lives for a few periods loses half a period on each processor.
 
-use super::ring_size::ring_bytes;
+use super::ring_size::{fitting_stack_bytes, ring_bytes};
 use super::scope::Scope;
 use super::threads;
 use crate::sys::descriptors;
 use crate::sys::perf::{Event, Settings, Trigger, Watched, page_bytes};
 use crate::sys::ring_buffer::RingBuffer;
 use nix::errno::Errno;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -47,11 +47,13 @@ pub struct Events {
     events: Vec<Event>,
     /// Threads that could not be watched for lack of file descriptors.
     pub unwatched: usize,
+    /// Processes with threads that could not be watched for lack of permission.
+    pub refused: BTreeSet<i32>,
 }
 
 impl Events {
     /// Opens events on `scope`: on processors where that is allowed, unless `per_thread`, else on all current
-    /// threads. The settings are reduced to what this machine allows.
+    /// threads. The settings are reduced to what this machine allows, and to stacks that its buffers have room for.
     ///
     /// # Errors
     /// What `perf_event_open` or `mmap` return for the first event.
@@ -59,9 +61,8 @@ impl Events {
         let cpus = online_cpus()?;
         let mut last = Errno::ENOENT;
         for reach in reaches(scope, per_thread) {
-            let tid = scope.id();
-            match first_event(wanted, watched(&reach, tid), cpus[0]) {
-                Ok((settings, first)) => {
+            match first_event_of(wanted, &reach, scope, cpus[0]) {
+                Ok((tid, (settings, first))) => {
                     let mut events = Events {
                         settings,
                         reach,
@@ -69,12 +70,21 @@ impl Events {
                         rings: Vec::new(),
                         events: Vec::new(),
                         unwatched: 0,
+                        refused: BTreeSet::new(),
                     };
                     events.open_rings(tid, first)?;
+                    if events.fit_stacks() {
+                        let first = Event::open(
+                            &events.settings,
+                            watched(&events.reach, tid),
+                            events.cpus[0],
+                        )?;
+                        events.open_rings(tid, first)?;
+                    }
                     if matches!(events.reach, Reach::Threads) {
                         // A failure is reported when the limit is reached.
                         let _ = descriptors::raise_limit();
-                        events.attach_all(scope)?;
+                        events.attach_all(scope, tid)?;
                     }
                     return Ok(events);
                 }
@@ -99,14 +109,32 @@ impl Events {
         &self.events[..self.rings.len()]
     }
 
+    /// Lowers the number of stack bytes to what the buffers have room for, if it may; then closes the events, since
+    /// the number of one can't be changed, and returns true.
+    fn fit_stacks(&mut self) -> bool {
+        let wanted = self.settings.user_stack_bytes;
+        let least = self.rings.iter().map(RingBuffer::bytes).min();
+        let (Some(least), true) = (least, self.settings.fits_stack) else {
+            return false;
+        };
+        self.settings.user_stack_bytes =
+            fitting_stack_bytes(wanted, rate_of(&self.settings), least);
+        let is_less = self.settings.user_stack_bytes < wanted;
+        if is_less {
+            self.rings.clear();
+            self.events.clear();
+        }
+        is_less
+    }
+
     fn open_rings(&mut self, tid: i32, first: Event) -> Result<(), Errno> {
         let mut first = Some(first);
         let settings = &self.settings;
-        let rate_hz = match settings.trigger {
-            Trigger::Switches => settings.rate_hz.max(SWITCHES_HZ),
-            _ => settings.rate_hz,
-        };
-        let ring_bytes = ring_bytes(settings.user_stack_bytes, rate_hz, self.cpus.len());
+        let ring_bytes = ring_bytes(
+            settings.user_stack_bytes,
+            rate_of(settings),
+            self.cpus.len(),
+        );
         let pages = (ring_bytes / page_bytes()).next_power_of_two();
         for &cpu in &self.cpus {
             let event = match first.take() {
@@ -120,18 +148,16 @@ impl Events {
     }
 
     /// Attaches to all threads that are not watched yet, until there are no more.
-    fn attach_all(&mut self, scope: &Scope) -> Result<(), Errno> {
-        let mut watched = HashSet::from([scope.id()]);
+    fn attach_all(&mut self, scope: &Scope, first: i32) -> Result<(), Errno> {
+        let mut watched = HashSet::from([first]);
         // Reserves descriptors for the recorder's own work; they are closed at the end.
         let reserve = || File::open("/dev/null").ok();
         let _reserved: Vec<File> = std::iter::from_fn(reserve).take(RESERVE).collect();
         for _ in 0..ROUNDS {
-            let found: Vec<i32> = scope
-                .pids()
-                .into_iter()
-                .flat_map(threads::of)
-                .filter(|tid| !watched.contains(tid))
-                .collect();
+            let of = |pid| threads::of(pid).into_iter().map(move |tid| (pid, tid));
+            let found = scope.pids().into_iter().flat_map(of);
+            let found = found.filter(|(_, tid)| !watched.contains(tid));
+            let found: Vec<(i32, i32)> = found.collect();
             if found.is_empty() {
                 break;
             }
@@ -142,13 +168,15 @@ impl Events {
                     watched.insert(tid);
                 });
             }
-            for tid in found {
+            for (pid, tid) in found {
                 if !watched.insert(tid) {
                     continue;
                 }
                 match self.attach_thread(tid) {
-                    // It has ended, or belongs to another user.
-                    Ok(()) | Err(Errno::ESRCH | Errno::EACCES | Errno::EPERM) => {}
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    Err(Errno::EACCES | Errno::EPERM) => {
+                        self.refused.insert(pid);
+                    }
                     Err(Errno::EMFILE | Errno::ENFILE) => self.unwatched += 1,
                     Err(error) => return Err(error),
                 }
@@ -167,6 +195,14 @@ impl Events {
     }
 }
 
+/// Records a second of a busy processor.
+fn rate_of(settings: &Settings) -> u64 {
+    match settings.trigger {
+        Trigger::Switches => settings.rate_hz.max(SWITCHES_HZ),
+        _ => settings.rate_hz,
+    }
+}
+
 /// What may be tried for `scope`, in order of preference.
 fn reaches(scope: &Scope, per_thread: bool) -> Vec<Reach> {
     let mut reaches = Vec::new();
@@ -177,7 +213,7 @@ fn reaches(scope: &Scope, per_thread: bool) -> Vec<Reach> {
     if !per_thread {
         reaches.push(Reach::Processors);
     }
-    if scope.id() > 0 {
+    if !matches!(scope, Scope::Machine) {
         reaches.push(Reach::Threads);
     }
     reaches
@@ -189,6 +225,29 @@ fn watched(reach: &Reach, tid: i32) -> Watched<'_> {
         Reach::Cgroup(folder) => Watched::Cgroup(folder.as_fd()),
         Reach::Threads => Watched::Thread(tid),
     }
+}
+
+/// Opens the first event on one of the processes that were asked for, the first that isn't refused; returns which.
+fn first_event_of(
+    wanted: Settings,
+    reach: &Reach,
+    scope: &Scope,
+    cpu: i32,
+) -> Result<(i32, (Settings, Event)), Errno> {
+    let asked = match reach {
+        Reach::Threads => scope.asked(),
+        _ => vec![scope.id()],
+    };
+    let mut refused = Errno::ESRCH;
+    for tid in asked {
+        match first_event(wanted, watched(reach, tid), cpu) {
+            Ok(first) => return Ok((tid, first)),
+            Err(error @ (Errno::EACCES | Errno::EPERM)) => refused = error,
+            Err(Errno::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused)
 }
 
 /// Opens the first event with what this machine allows: cycles or a clock, with or without kernel frames.

@@ -7,11 +7,13 @@ use super::registers::ARCH;
 use crate::addresses::Addresses;
 use crate::elf::build_id;
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::thread::JoinHandle;
 use uprof::alias::{Alias, Binding, Kind};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
 use uprof::linux::{KERNEL_HALF, KERNEL_PATH};
-use uprof::{ImageIdentity, ImagePart, Symbol};
+use uprof::{Arch, ImageIdentity, ImagePart, Symbol};
 
 /// Collects sampled kernel addresses and names them.
 #[derive(Debug, Default)]
@@ -21,23 +23,33 @@ pub struct KernelNames {
     recorded: HashSet<u64>,
 }
 
-/// Function starts and names, in order.
+/// Function starts and names, in order. A kernel has 100,000: they share one text.
+#[derive(Debug, Default)]
+pub struct Functions {
+    /// Address, binding, and where in the text the name begins.
+    starts: Vec<(u64, u32, Binding)>,
+    /// The names, each with a line feed after it.
+    names: String,
+}
+
+/// The [`Functions`] of this kernel.
 #[derive(Debug, Default)]
 enum Table {
     /// Not read: there was no kernel address yet.
     #[default]
     Unasked,
     /// Being read by a thread, as that may take longer than a block may wait.
-    Coming(JoinHandle<Vec<(u64, String)>>),
-    Here(Vec<(u64, String)>),
+    Coming(JoinHandle<Functions>),
+    Here(Functions),
 }
 
 impl Table {
     /// The table, if it was read; with `wait`, waits for it.
-    fn get(&mut self, wait: bool) -> Option<&[(u64, String)]> {
+    fn get(&mut self, wait: bool) -> Option<&Functions> {
         *self = match std::mem::take(self) {
             Table::Unasked => Table::Coming(std::thread::spawn(|| {
-                parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+                let list = File::open("/proc/kallsyms").map(BufReader::new);
+                list.map_or_else(|_| Functions::default(), Functions::read)
             })),
             other => other,
         };
@@ -73,12 +85,8 @@ impl KernelNames {
             .sampled
             .take()
             .into_iter()
-            .filter_map(|address| {
-                table
-                    .partition_point(|(start, _)| *start <= address)
-                    .checked_sub(1)
-            })
-            .filter(|&index| self.recorded.insert(table[index].0))
+            .filter_map(|address| table.find(address))
+            .filter(|&index| self.recorded.insert(table.starts[index].0))
             .collect();
         if found.is_empty() {
             return None;
@@ -92,12 +100,13 @@ impl KernelNames {
             origin: "kallsyms".into(),
         });
         for index in found {
-            let (address, name) = &table[index];
-            let end = table.get(index + 1).map_or(*address, |(next, _)| *next);
+            let (address, name_at, _) = table.starts[index];
+            let next = table.starts.get(index + 1);
+            let end = next.map_or(address, |(next, ..)| *next);
             let symbol = Symbol {
-                address: *address,
+                address,
                 size_bytes: end - address,
-                name,
+                name: name_in(&table.names, name_at),
             };
             if !part.push(symbol) {
                 break;
@@ -107,11 +116,19 @@ impl KernelNames {
     }
 }
 
+/// Where the kernel's code is, with that of its modules: at an address between these that only the privileged are told
+/// (Linux, Documentation/arch/x86/x86_64/mm.rst and Documentation/arch/arm64/memory.rst; with the 39 bits of
+/// addresses that small systems have, the modules are higher up in the same range).
+const TEXT: std::ops::Range<u64> = match ARCH {
+    Arch::X86_64 => 0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000,
+    Arch::Aarch64 => 0xffff_8000_0000_0000..0xffff_ffff_ff00_0000,
+};
+
 /// The kernel as a module of every process of this machine (address space 0).
 pub fn module_event(now_ns: u64) -> ModuleEvent {
     let mapping = Mapping {
-        start: KERNEL_HALF,
-        length: KERNEL_HALF - 1,
+        start: TEXT.start,
+        length: TEXT.end - TEXT.start,
         file_offset: 0,
         path: KERNEL_PATH.into(),
         build_id: own_build_id(),
@@ -129,13 +146,59 @@ fn own_build_id() -> Vec<u8> {
     build_id::of_notes(&notes).unwrap_or_default()
 }
 
-/// Function starts and names, with the preferred name of each address. Empty if the addresses are hidden (all zero).
-pub fn parse(text: &str) -> Vec<(u64, String)> {
-    let mut table: Vec<(u64, Alias<'_>)> = text.lines().filter_map(parse_line).collect();
-    table.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.compare(&b.1)));
-    table.dedup_by_key(|(address, _)| *address);
-    let named = |(address, alias): (u64, Alias<'_>)| (address, alias.name.replace('\t', " "));
-    table.into_iter().map(named).collect()
+impl Functions {
+    /// Reads a list, and keeps the preferred name of each address. Empty if the addresses are hidden (all zero).
+    pub fn read(mut list: impl BufRead) -> Functions {
+        let mut all = Functions::default();
+        let mut line = String::new();
+        while matches!(list.read_line(&mut line), Ok(1..)) {
+            if let Some((address, alias)) = parse_line(line.trim_end_matches('\n'))
+                && let Ok(name_at) = u32::try_from(all.names.len())
+            {
+                all.starts.push((address, name_at, alias.binding));
+                let name = alias.name.chars();
+                all.names
+                    .extend(name.map(|c| if c == '\t' { ' ' } else { c }));
+                all.names.push('\n');
+            }
+            line.clear();
+        }
+        let Functions { starts, names } = &mut all;
+        let alias = |&(_, name_at, binding): &_| alias(name_in(names, name_at), binding);
+        starts.sort_by(|a, b| {
+            let by_address = a.0.cmp(&b.0);
+            by_address.then_with(|| alias(a).compare(&alias(b)))
+        });
+        starts.dedup_by_key(|(address, ..)| *address);
+        starts.shrink_to_fit();
+        names.shrink_to_fit();
+        all
+    }
+
+    /// Addresses of the functions, in order.
+    pub fn starts(&self) -> impl Iterator<Item = u64> {
+        self.starts.iter().map(|(start, ..)| *start)
+    }
+
+    /// The number of the function at `address`.
+    fn find(&self, address: u64) -> Option<usize> {
+        let after = self.starts.partition_point(|(start, ..)| *start <= address);
+        after.checked_sub(1)
+    }
+}
+
+fn name_in(names: &str, at: u32) -> &str {
+    let from = names.get(at as usize..).unwrap_or_default();
+    from.split('\n').next().unwrap_or_default()
+}
+
+fn alias(name: &str, binding: Binding) -> Alias<'_> {
+    Alias {
+        name,
+        kind: Kind::Unsaid,
+        binding,
+        has_size: false,
+    }
 }
 
 fn parse_line(line: &str) -> Option<(u64, Alias<'_>)> {
@@ -147,12 +210,7 @@ fn parse_line(line: &str) -> Option<(u64, Alias<'_>)> {
         "t" => Binding::Local,
         _ => return None,
     };
-    let alias = Alias {
-        name: words.next()?,
-        kind: Kind::Unsaid,
-        binding,
-        has_size: false,
-    };
+    let alias = alias(words.next()?, binding);
     (address >= KERNEL_HALF).then_some((address, alias))
 }
 
@@ -167,7 +225,7 @@ mod tests {
     #[test]
     fn functions_are_named_once() {
         let mut names = KernelNames {
-            table: Table::Here(parse(TEXT)),
+            table: Table::Here(Functions::read(TEXT.as_bytes())),
             ..KernelNames::default()
         };
         for address in [
@@ -196,6 +254,7 @@ mod tests {
 
     #[test]
     fn hidden_addresses_name_nothing() {
-        assert!(parse("0000000000000000 T _stext\n0000000000000000 t b\n").is_empty());
+        let hidden = "0000000000000000 T _stext\n0000000000000000 t b\n";
+        assert!(Functions::read(hidden.as_bytes()).starts.is_empty());
     }
 }

@@ -17,6 +17,8 @@ pub struct Members(Arc<Sets>);
 struct Sets {
     /// Records of all processes are taken.
     everyone: bool,
+    /// The name that makes a process one of them; empty for none.
+    name: Box<[u8]>,
     wanted: Set,
     /// Those that had not ended when somebody last looked.
     alive: Set,
@@ -66,8 +68,14 @@ impl Set {
 impl Members {
     /// Without processes; with `everyone`, records of all processes are taken.
     pub fn new(everyone: bool) -> Self {
+        Members::named(everyone, "")
+    }
+
+    /// The same, where processes that get this name join.
+    pub fn named(everyone: bool, name: &str) -> Self {
         Members(Arc::new(Sets {
             everyone,
+            name: name.as_bytes().into(),
             wanted: Set::new(),
             alive: Set::new(),
             unsure: AtomicBool::new(false),
@@ -77,6 +85,11 @@ impl Members {
     /// Whether records of this process are taken.
     pub fn wants(&self, pid: u32) -> bool {
         self.0.everyone || self.0.wanted.has(pid)
+    }
+
+    /// Whether a process that gets this name joins.
+    pub fn are_called(&self, name: &[u8]) -> bool {
+        !name.is_empty() && *self.0.name == *name
     }
 
     /// Adds a process; returns whether it is new.

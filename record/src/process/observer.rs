@@ -16,16 +16,19 @@ const CENSUS_NS: u64 = 1_000_000_000;
 pub struct ProcessObserver {
     scope: Scope,
     members: Members,
+    /// Whether processes that join are watched.
+    sees_all: bool,
     census: Census,
     counted_ns: Option<u64>,
 }
 
 impl ProcessObserver {
-    /// Watches the processes of `scope`, of which `members` are known.
-    pub fn new(scope: Scope, members: Members) -> Self {
+    /// Watches the processes of `scope`, of which `members` are known; with `sees_all`, also those that join.
+    pub fn new(scope: Scope, members: Members, sees_all: bool) -> Self {
         ProcessObserver {
             scope,
             members,
+            sees_all,
             census: Census::default(),
             counted_ns: None,
         }
@@ -37,11 +40,15 @@ impl ProcessObserver {
 
     /// Finds processes without a record, and reports their threads and mappings.
     fn find(&self, now_ns: u64, seen: &mut Observations) {
-        let pids = match &self.scope {
-            // The processes that started it may have ended.
-            Scope::Tree(_) => tree::below(&self.alive()),
+        // The processes that started one may have ended.
+        let mut pids = match &self.scope {
+            Scope::Tree(_) | Scope::Named(..) => tree::below(&self.alive()),
+            _ if !self.sees_all => tree::below(&self.alive()),
             scope => scope.pids(),
         };
+        if let (Scope::Named(..), true) = (&self.scope, self.sees_all) {
+            pids.extend(self.scope.pids());
+        }
         for pid in pids {
             if self.members.add(pid as u32) {
                 seen.tasks.extend(threads::events(pid, now_ns));
@@ -54,7 +61,9 @@ impl ProcessObserver {
 impl Observer for ProcessObserver {
     fn look(&mut self, now_ns: u64) -> Observations {
         let mut seen = Observations::default();
-        if self.members.take_unsure() || self.scope.takes_in() {
+        // Names come by records, which processes that join a control group don't cause.
+        let joins = self.sees_all && matches!(self.scope, Scope::Cgroup(_));
+        if self.members.take_unsure() || joins {
             self.find(now_ns, &mut seen);
         }
         let due = |counted_ns: u64| now_ns.saturating_sub(counted_ns) >= CENSUS_NS;

@@ -1,5 +1,6 @@
 //! Samples processes through perf events, which the kernel writes into a ring buffer for each processor.
 
+use super::buffer_share::BufferShare;
 use super::command::Child;
 use super::events::{Events, Reach};
 use super::executing::Executing;
@@ -7,11 +8,11 @@ use super::members::Members;
 use super::names::Names;
 use super::observer::ProcessObserver;
 use super::records::RecordReader;
-use super::refusal::refusal;
+use super::refusal::{self, refusal};
 use super::room::wait_for_room;
 use super::scope::Scope;
 use super::switches::Switches;
-use super::{Process, Refusal, registers, rings, stat, threads};
+use super::{Process, Refusal, registers, rings, stat, threads, tree};
 use crate::plan::Plan;
 use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Pushed, Source, SourceError};
@@ -34,6 +35,10 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// The note in recordings without kernel frames.
 pub const NO_KERNEL: &str = "not allowed: time in the kernel is not sampled";
 
+/// The end of the note in recordings with fewer stack bytes than by default.
+pub const FEWER_STACK_BYTES: &str = ", as the kernel's buffers are too small for more: a lower rate (-F), root, or a \
+                                     higher limit on locked memory (kernel.perf_event_mlock_kb) leaves more";
+
 /// The kernel's limit on frames, or the plan's if that is lower.
 fn most_frames(plan: &Plan) -> u16 {
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
@@ -42,6 +47,11 @@ fn most_frames(plan: &Plan) -> u16 {
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(127);
     plan.most_frames.min(limit) as u16
+}
+
+/// The plan's stack bytes, as far as the kernel gives them.
+fn most_stack_bytes(plan: &Plan) -> u32 {
+    (plan.kept_bytes() as u32).min(MOST_STACK_BYTES) & !7
 }
 
 /// Opens processes by perf events.
@@ -62,7 +72,8 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         rate_hz: (plan.rate_hz.round() as u64).max(1),
         kernel: true,
         user_registers: registers::kernel_mask(),
-        user_stack_bytes: (plan.kept_bytes() as u32).min(MOST_STACK_BYTES) & !7,
+        user_stack_bytes: most_stack_bytes(plan),
+        fits_stack: plan.fits_stack,
         most_frames: most_frames(plan),
         enable_on_exec: child.is_some(),
     };
@@ -97,12 +108,15 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         on_cpu_only: !plan.off_cpu,
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
+        stack_bytes: (settings.user_stack_bytes < most_stack_bytes(plan))
+            .then_some(settings.user_stack_bytes),
         notes: notes(&events, plan),
-        warnings: unwatched(&events, &scope),
+        warnings: unwatched(&events, switches.as_ref(), &scope),
         tasks,
         modules,
         images: Default::default(),
     };
+    let sees_all = !matches!(events.reach(), Reach::Threads);
     // Events of threads begin at the child's exec; those of processors see it before.
     let before_exec = match events.reach() {
         Reach::Threads => None,
@@ -116,8 +130,10 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         since_ns: u64::MAX,
         began_ns: 0,
     };
+    let shares = events.rings.iter().map(|_| BufferShare::default());
     let source = PerfSource {
         facts,
+        shares: shares.collect(),
         events,
         reader,
         witness: scope.id() as u32,
@@ -128,7 +144,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     };
     Ok(Source {
         hot: Hot::Pushed(Box::new(source)),
-        observer: Some(Box::new(ProcessObserver::new(scope, members))),
+        observer: Some(Box::new(ProcessObserver::new(scope, members, sees_all))),
         namer: Some(Box::<Names>::default()),
     })
 }
@@ -136,15 +152,19 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
 /// The processes whose records are taken: all, if the events cover only the target.
 fn members(events: &Events, scope: &Scope, pids: &[i32]) -> Members {
     let is_chosen = !matches!(events.reach(), Reach::Processors) || matches!(scope, Scope::Machine);
-    let members = Members::new(is_chosen);
-    pids.iter().for_each(|&pid| {
+    let members = match scope {
+        Scope::Named(name, _) => Members::named(is_chosen, tree::short(name)),
+        _ => Members::new(is_chosen),
+    };
+    let watched = pids.iter().filter(|pid| !events.refused.contains(pid));
+    watched.for_each(|&pid| {
         members.add(pid as u32);
     });
     members
 }
 
 /// Warnings about threads that are not watched, or won't be.
-fn unwatched(events: &Events, scope: &Scope) -> Vec<String> {
+fn unwatched(events: &Events, switches: Option<&Switches>, scope: &Scope) -> Vec<String> {
     let mut warnings = Vec::new();
     if events.unwatched > 0 {
         warnings.push(format!(
@@ -152,10 +172,16 @@ fn unwatched(events: &Events, scope: &Scope) -> Vec<String> {
             events.unwatched
         ));
     }
+    warnings.extend(refusal::not_ours(&events.refused));
     if matches!(events.reach(), Reach::Threads) && scope.takes_in() {
         warnings.push(format!(
             "what joins {} from now on is not watched: that needs events of whole processors (root, or \
              kernel.perf_event_paranoid 0, and no --per-thread)",
+            scope.described()
+        ));
+    } else if switches.is_some_and(Switches::is_per_thread) && scope.takes_in() {
+        warnings.push(format!(
+            "of what joins {} from now on, samples are recorded, but not where it waits",
             scope.described()
         ));
     }
@@ -189,6 +215,7 @@ fn notes(events: &Events, plan: &Plan) -> Vec<(String, String)> {
             kernel_note(events.settings()).into(),
         ),
         ("perf events".into(), reach_note(events.reach()).into()),
+        ("stacks".into(), stacks_note(events.settings(), plan)),
     ];
     if plan.off_cpu {
         notes.push(("time off CPU".into(), "recorded, with stacks".into()));
@@ -200,6 +227,20 @@ fn kernel_note(settings: &Settings) -> &'static str {
     match settings.kernel {
         true => "recorded",
         false => NO_KERNEL,
+    }
+}
+
+/// How stacks are recorded, for the recording.
+fn stacks_note(settings: &Settings, plan: &Plan) -> String {
+    let bytes = settings.user_stack_bytes;
+    let kib = bytes.div_ceil(1024);
+    match bytes {
+        0 => "by frame pointers".into(),
+        _ if bytes < most_stack_bytes(plan) => {
+            format!("up to {kib} KiB of each sample{FEWER_STACK_BYTES}")
+        }
+        1..1024 => format!("by frame pointers, with {bytes} bytes of each sample"),
+        _ => format!("up to {kib} KiB of each sample"),
     }
 }
 
@@ -217,6 +258,8 @@ fn reach_note(reach: &Reach) -> &'static str {
 struct PerfSource {
     facts: Facts,
     events: Events,
+    /// Of each buffer.
+    shares: Vec<BufferShare>,
     reader: RecordReader,
     scope: Scope,
     child: Option<Child>,
@@ -275,7 +318,13 @@ impl Pushed for PerfSource {
         // Checked before draining, so that the last records are still drained; and again, as they may report new
         // processes.
         let ending = self.ending();
-        let PerfSource { reader, events, .. } = self;
+        let PerfSource {
+            reader,
+            events,
+            shares,
+            ..
+        } = self;
+        let since_ns = reader.since_ns;
         let mut patience = PATIENCE;
         let now_ns = monotonic_ns();
         reader.began_ns = now_ns;
@@ -283,12 +332,18 @@ impl Pushed for PerfSource {
         rings::drain(
             &mut events.rings,
             now_ns,
-            |next| !next.is_sample() || members.wants(next.pid),
-            |kind, misc, body| {
+            |at, next| {
+                let is_wanted = !next.is_sample() || members.wants(next.pid);
+                if next.is_sample() && next.time_ns >= since_ns {
+                    shares[at].see(is_wanted);
+                }
+                is_wanted
+            },
+            |at, kind, misc, body| {
                 if wait_for_room(sink, &mut patience) {
                     reader.began_ns = monotonic_ns();
                 }
-                reader.record(kind, misc, body, sink);
+                reader.record(kind, misc, body, &shares[at], sink);
             },
         );
         if let Some(switches) = &mut self.switches {
@@ -308,7 +363,12 @@ impl Pushed for PerfSource {
 
     fn totals(&self) -> Vec<(String, u64)> {
         let switches = self.switches.as_ref();
-        switches.map_or(Vec::new(), Switches::totals)
+        let mut totals = switches.map_or(Vec::new(), Switches::totals);
+        let others: u64 = self.shares.iter().map(BufferShare::others).sum();
+        if others > 0 {
+            totals.push(("dropped_records_of_others".into(), others));
+        }
+        totals
     }
 }
 
@@ -320,6 +380,10 @@ impl PerfSource {
         }
         let ended = match &self.scope {
             Scope::Tree(_) => !self.one_is_alive(),
+            // Others of that name may come, if they are seen.
+            Scope::Named(..) => {
+                matches!(self.events.reach(), Reach::Threads) && !self.one_is_alive()
+            }
             Scope::Cgroup(cgroup) => cgroup.is_gone(),
             Scope::Machine => false,
         };

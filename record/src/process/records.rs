@@ -3,6 +3,7 @@
 //! Input: the bytes of a record. Output: nothing, or a filled slot or note. A record that is shorter than it claims
 //! is counted as lost. Source: perf_event_open(2), "MMAP layout".
 
+use super::buffer_share::BufferShare;
 use super::executing::Executing;
 use super::members::Members;
 use super::registers::WANTED;
@@ -12,7 +13,8 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::TRAILER_BYTES;
 use perf_event_open_sys::bindings as abi;
 use uprof::cold::{LossReason, MappedFile};
-use uprof::{Frame, State, Stop, Task};
+use uprof::linux::KERNEL_HALF;
+use uprof::{Frame, Registers, State, Stop, Task};
 
 /// Reads the fields of a record one after the other.
 pub struct Fields<'a>(pub &'a [u8]);
@@ -80,8 +82,15 @@ enum User {
 }
 
 impl RecordReader {
-    /// Takes one record: its type, its `misc` field and the bytes after the header.
-    pub fn record(&mut self, kind: u32, misc: u16, body: &[u8], sink: &mut Sink) {
+    /// Takes one record: its type, its `misc` field and the bytes after the header, from a buffer with this share.
+    pub fn record(
+        &mut self,
+        kind: u32,
+        misc: u16,
+        body: &[u8],
+        share: &BufferShare,
+        sink: &mut Sink,
+    ) {
         let done = match kind {
             abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
             abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
@@ -91,7 +100,7 @@ impl RecordReader {
             abi::PERF_RECORD_LOST => {
                 self.members.be_unsure();
                 self.executing.child = None;
-                lost(body, sink)
+                lost(body, share, sink)
             }
             _ => Some(()),
         };
@@ -151,6 +160,10 @@ impl RecordReader {
             if !has_user {
                 user_ip(slot);
             }
+            // Code of 32 bits: the kernel has followed its frame pointers, and nothing here is for its stack.
+            if registers_abi == abi::PERF_SAMPLE_REGS_ABI_32 as u64 {
+                slot.registers = Registers::default();
+            }
         } else if slot.chain().is_empty() {
             slot.push_frame(Frame::exact(ip));
         }
@@ -168,10 +181,11 @@ impl RecordReader {
         Some(())
     }
 
-    /// The kernel's chain: contexts, each followed by an exact address and return addresses.
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses. Where the frame pointer
+    /// is data, the kernel takes any word for a return address, such as the stack's canary.
     fn chain(&mut self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<User> {
         let count = fields.u64()?;
-        let (mut first, mut has_user) = (true, false);
+        let (mut first, mut has_user, mut is_cut) = (true, false, false);
         for _ in 0..count {
             let address = fields.u64()?;
             if address >= abi::PERF_CONTEXT_MAX {
@@ -186,13 +200,19 @@ impl RecordReader {
             let frame = if first {
                 Frame::exact(address)
             } else {
+                is_cut |= has_user && !is_user_code(address);
                 Frame::return_address(address)
             };
             first = false;
-            slot.push_frame(frame);
+            if !is_cut {
+                slot.push_frame(frame);
+            }
         }
-        let full = slot.chain().len() >= self.most_frames;
-        slot.stop = if full { Stop::Depth } else { Stop::Unsaid };
+        slot.stop = match slot.chain().len() >= self.most_frames {
+            _ if is_cut => Stop::BadPointer,
+            true => Stop::Depth,
+            false => Stop::Unsaid,
+        };
         Some(User::Frames(has_user))
     }
 
@@ -222,10 +242,19 @@ impl RecordReader {
         let (_, time_ns) = trailer(body)?;
         let mut fields = Fields(body);
         let task = fields.task()?;
+        let executes = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
         if !self.members.wants(task.space) {
-            return Some(());
+            if task.space != task.vcpu || !self.members.are_called(fields.text()) {
+                return Some(());
+            }
+            if !executes {
+                // What it has mapped so far is read from /proc.
+                self.members.be_unsure();
+                return Some(());
+            }
+            self.members.add(task.space);
         }
-        if u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0 {
+        if executes {
             self.executing.began(task.space);
             sink.note(time_ns, task, NoteKind::Cleared, &[]);
         }
@@ -296,12 +325,20 @@ fn file(bytes: &[u8]) -> Option<Option<MappedFile>> {
     Some((file.inode != 0).then_some(file))
 }
 
-fn lost(body: &[u8], sink: &mut Sink) -> Option<()> {
+fn lost(body: &[u8], share: &BufferShare, sink: &mut Sink) -> Option<()> {
     let (_, time_ns) = trailer(body)?;
     let mut fields = Fields(body);
     fields.u64()?;
-    sink.lose(LossReason::KernelBuffer, fields.u64()?, time_ns);
+    let ours = share.of(fields.u64()?);
+    if ours > 0 {
+        sink.lose(LossReason::KernelBuffer, ours, time_ns);
+    }
     Some(())
+}
+
+/// Whether a process may have code at `address`.
+fn is_user_code(address: u64) -> bool {
+    address < KERNEL_HALF && super::registers::ARCH.can_be_code(address)
 }
 
 #[cfg(test)]
@@ -313,6 +350,48 @@ mod tests {
 
     fn words(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// The slot of a chain in user code.
+    fn user_chain(addresses: &[u64], check: impl FnOnce(&Slot)) {
+        let count = addresses.len() as u64 + 1;
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, count]);
+        body.extend(words(&[abi::PERF_CONTEXT_USER]));
+        body.extend(words(addresses));
+        body.extend(words(&[0]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            with_stack: false,
+            most_frames: 127,
+            since_ns: 0,
+            began_ns: 0,
+        };
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
+        drain.sample(|slot| check(slot));
+    }
+
+    #[test]
+    fn no_kernel_calls_user_code_and_a_chain_ends_at_what_is_no_address() {
+        for word in [
+            KERNEL,
+            0xff01_f7f0_f00c_f0ef,
+            0x7f01_f7f0_f00c_f0ef,
+            u64::MAX - 4096,
+        ] {
+            user_chain(&[0x40, 0x50, word, 0x60], |slot| {
+                assert_eq!(
+                    slot.chain(),
+                    [Frame::exact(0x40), Frame::return_address(0x50)]
+                );
+                assert_eq!(slot.stop, Stop::BadPointer, "{word:#x}");
+            });
+        }
+        user_chain(&[0x40, 0x50, 0x60], |slot| {
+            assert_eq!(slot.stop, Stop::Unsaid)
+        });
     }
 
     #[test]
@@ -337,7 +416,8 @@ mod tests {
             since_ns: 0,
             began_ns: 0,
         };
-        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &mut sink);
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
         let expected = [
             Frame::exact(KERNEL),
             Frame::return_address(KERNEL + 16),
@@ -367,9 +447,10 @@ mod tests {
             most_frames: 127,
             began_ns: 0,
         };
-        reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &mut sink);
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &share, &mut sink);
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
-        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &mut sink);
+        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
         let mut told = || drain.note(|note| (note.kind, note.text())).unwrap();
         let file = MappedFile {
             device_major: 8,
@@ -402,7 +483,7 @@ mod tests {
                 began_ns: 0,
             };
             for kind in 0..24 {
-                reader.record(kind, 0, &body[..length], &mut sink);
+                reader.record(kind, 0, &body[..length], &BufferShare::default(), &mut sink);
             }
             assert!(sink.slots() > 0);
         }

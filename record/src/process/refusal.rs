@@ -1,8 +1,10 @@
 //! Why perf events can't be used, and what can be done.
 
 use super::scope::Scope;
+use super::threads;
 use crate::source::SourceError;
 use nix::errno::Errno;
+use std::collections::BTreeSet;
 
 /// Why perf events can't be used.
 #[derive(Debug)]
@@ -11,6 +13,58 @@ pub enum Refusal {
     Forbidden(Errno),
     /// Another error, which concerns every way.
     Failed(SourceError),
+}
+
+/// Most processes that are named.
+const MOST_NAMED: usize = 8;
+
+/// A warning about processes that can't be watched since they are somebody else's, if there are any.
+pub fn not_ours(pids: &BTreeSet<i32>) -> Option<String> {
+    let named = |pid: &i32| format!("{pid} `{}`", threads::name(*pid, *pid));
+    let some: Vec<String> = pids.iter().take(MOST_NAMED).map(named).collect();
+    let more = if pids.len() > some.len() { " ..." } else { "" };
+    (!some.is_empty()).then(|| {
+        format!(
+            "{} processes are not yours, and not sampled: {}{more}; run as root to record them, too",
+            pids.len(),
+            some.join(", ")
+        )
+    })
+}
+
+/// Numbers of capabilities that allow perf events (linux/capability.h): CAP_SYS_ADMIN and CAP_PERFMON.
+const ALLOWING: u64 = 1 << 21 | 1 << 38;
+
+/// How perf events would be allowed that the kernel refuses with `error`; `paranoid` is the greatest
+/// kernel.perf_event_paranoid that would do.
+pub fn advice(error: Errno, paranoid: i32) -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    advice_by(error, paranoid, &status)
+}
+
+/// `status` is /proc/self/status (proc_pid_status(5)). The kernel itself refuses with EACCES; filters of containers
+/// use EPERM, or ENOSYS.
+fn advice_by(error: Errno, paranoid: i32, status: &str) -> String {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or_default().trim()
+    };
+    let is_root = field("Uid:").split_whitespace().nth(1) == Some("0");
+    let capabilities = u64::from_str_radix(field("CapEff:"), 16).unwrap_or(0);
+    let is_filtered = field("Seccomp:") == "2" && matches!(error, Errno::EPERM | Errno::ENOSYS);
+    if is_filtered {
+        "a seccomp filter refuses them, as a container has one: start the container with --cap-add PERFMON, or \
+         --security-opt seccomp=unconfined, or record its processes from outside"
+            .into()
+    } else if error == Errno::ENOSYS {
+        "use a kernel that has them (CONFIG_PERF_EVENTS)".into()
+    } else if is_root && capabilities & ALLOWING == 0 {
+        "root lacks CAP_PERFMON here, as in a container: start the container with --cap-add PERFMON, or record its \
+         processes from outside"
+            .into()
+    } else {
+        format!("sysctl kernel.perf_event_paranoid={paranoid}, or run as root")
+    }
 }
 
 /// The meaning of an `error` of opening events on `scope`.
@@ -31,5 +85,32 @@ pub fn refusal(error: Errno, scope: &Scope) -> Refusal {
             error,
             "run `uniprof doctor` for what this machine allows",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_for_what_refuses() {
+        let status = |user: u32, capabilities: &str, seccomp: u32| {
+            format!(
+                "Uid:\t{user}\t{user}\t{user}\t{user}\nCapEff:\t{capabilities}\nSeccomp:\t{seccomp}\n"
+            )
+        };
+        let docker = status(0, "00000000a80425fb", 2);
+        let all = status(0, "000001ffffffffff", 0);
+        for (error, status, part) in [
+            (Errno::EPERM, &docker, "seccomp"),
+            (Errno::ENOSYS, &docker, "seccomp"),
+            (Errno::EACCES, &docker, "root lacks CAP_PERFMON"),
+            (Errno::ENOSYS, &all, "CONFIG_PERF_EVENTS"),
+            (Errno::EACCES, &status(7, "0", 0), "perf_event_paranoid=1"),
+            (Errno::EACCES, &status(7, "0", 2), "perf_event_paranoid=1"),
+        ] {
+            let advice = advice_by(error, 1, status);
+            assert!(advice.contains(part), "{error}: {advice}");
+        }
     }
 }

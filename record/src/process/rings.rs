@@ -6,18 +6,19 @@
 use crate::sys::ring_buffer::{Next, RingBuffer};
 
 /// Passes the `wanted` records up to `until_ns`, which must have passed already, to `each`, and discards the others
-/// without copying them. `each` gets a record's type, its `misc` field and the bytes after the header.
+/// without copying them. Both get the number of the buffer; `each` a record's type, its `misc` field and the bytes
+/// after the header.
 pub fn drain(
     rings: &mut [RingBuffer],
     until_ns: u64,
-    mut wanted: impl FnMut(&Next) -> bool,
-    mut each: impl FnMut(u32, u16, &[u8]),
+    mut wanted: impl FnMut(usize, &Next) -> bool,
+    mut each: impl FnMut(usize, u32, u16, &[u8]),
 ) {
     rings.iter_mut().for_each(RingBuffer::look);
-    while let Some(Turn { ring, up_to_ns }) = next_turn(rings, until_ns) {
+    while let Some(Turn { at, ring, up_to_ns }) = next_turn(rings, until_ns) {
         while let Some(next) = ring.next().filter(|next| next.time_ns <= up_to_ns) {
-            if wanted(&next) {
-                ring.take(&mut each);
+            if wanted(at, &next) {
+                ring.take(|kind, misc, body| each(at, kind, misc, body));
             } else {
                 ring.skip();
             }
@@ -27,6 +28,7 @@ pub fn drain(
 
 /// The buffer with the earliest record, and the time up to which no other has one.
 struct Turn<'a> {
+    at: usize,
     ring: &'a mut RingBuffer,
     up_to_ns: u64,
 }
@@ -49,6 +51,7 @@ fn next_turn(rings: &mut [RingBuffer], until_ns: u64) -> Option<Turn<'_>> {
     }
     let (at, first_ns) = first?;
     (first_ns <= until_ns).then(|| Turn {
+        at,
         ring: &mut rings[at],
         up_to_ns,
     })

@@ -10,6 +10,8 @@ use crate::source::SourceError;
 pub enum Scope {
     /// These processes, and all that they and their children started.
     Tree(Vec<i32>),
+    /// Processes of this name, now these, and all that they and their children started.
+    Named(String, Vec<i32>),
     /// All processes of a control group.
     Cgroup(Cgroup),
     /// All processes.
@@ -37,7 +39,7 @@ impl Scope {
                 "no process is called `{name}`, and none runs a program of that name; \
                  `ps -e` lists them"
             ))),
-            pids => Ok(Scope::Tree(pids)),
+            pids => Ok(Scope::Named(name.to_owned(), pids)),
         }
     }
 
@@ -45,29 +47,39 @@ impl Scope {
     pub fn pids(&self) -> Vec<i32> {
         match self {
             Scope::Tree(pids) => tree::below(pids),
+            Scope::Named(name, pids) => {
+                let mut pids = pids.clone();
+                pids.extend(tree::named(name));
+                tree::below(&pids)
+            }
             Scope::Cgroup(cgroup) => cgroup.pids(),
             Scope::Machine => pids::all(),
         }
     }
 
-    /// Whether processes may join without a record of it.
+    /// Whether processes may join that no process of it started.
     pub fn takes_in(&self) -> bool {
-        matches!(self, Scope::Cgroup(_))
+        matches!(self, Scope::Cgroup(_) | Scope::Named(..))
+    }
+
+    /// The processes that were asked for, without those that they started; none for the whole machine.
+    pub fn asked(&self) -> Vec<i32> {
+        match self {
+            Scope::Tree(pids) | Scope::Named(_, pids) => pids.clone(),
+            Scope::Cgroup(cgroup) => cgroup.pids(),
+            Scope::Machine => Vec::new(),
+        }
     }
 
     /// The id of its first process; 0 for the whole machine.
     pub fn id(&self) -> i32 {
-        match self {
-            Scope::Tree(pids) => pids.first().copied().unwrap_or(0),
-            Scope::Cgroup(cgroup) => cgroup.pids().first().copied().unwrap_or(0),
-            Scope::Machine => 0,
-        }
+        self.asked().first().copied().unwrap_or(0)
     }
 
     /// Its name in a recording.
     pub fn name(&self) -> String {
         match self {
-            Scope::Tree(pids) => {
+            Scope::Tree(pids) | Scope::Named(_, pids) => {
                 let mut names: Vec<String> =
                     pids.iter().map(|&pid| threads::name(pid, pid)).collect();
                 names.dedup();
@@ -89,6 +101,7 @@ impl Scope {
                     format!("processes {}", pids.join(", "))
                 }
             },
+            Scope::Named(name, _) => format!("processes called `{name}`"),
             Scope::Cgroup(cgroup) => format!("cgroup {}", cgroup.path().display()),
             Scope::Machine => "the machine".into(),
         }

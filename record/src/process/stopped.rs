@@ -8,7 +8,7 @@ use super::names::Names;
 use super::scope::Scope;
 use super::tracees::{self, Threads, Tracee, TraceeState};
 use super::watch::Watcher;
-use super::{Process, threads};
+use super::{Process, proc_status, refusal, threads};
 use crate::held::{Held, let_all_go};
 use crate::ring::Sink;
 use crate::slot::NoteKind;
@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::IoSliceMut;
 use uprof::{Details, Registers, State, Task};
 
@@ -54,11 +54,11 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
         }
     };
     let mut traced = Threads::new();
-    let left_out = attach(&scope, &mut traced)?;
-    if left_out > 0 {
+    let refused = attach(&scope, &mut traced, &mut warnings)?;
+    if scope.takes_in() {
         warnings.push(format!(
-            "{left_out} threads are not sampled: ptrace holds at most {} here",
-            tracees::MOST
+            "what joins {} from now on is not sampled: that needs perf events",
+            scope.described()
         ));
     }
     let now_ns = monotonic_ns();
@@ -94,27 +94,34 @@ pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, Sourc
     };
     Ok(Source {
         hot: Hot::StopWorld(Box::new(source)),
-        observer: Some(Box::new(Watcher::new(scope))),
+        observer: Some(Box::new(Watcher::new(scope, refused))),
         namer: Some(Box::<Names>::default()),
     })
 }
 
-/// Seizes all threads of the processes of `scope`, also those that start meanwhile; returns how many there was no
-/// room for. It is an error only if none can be seized.
-fn attach(scope: &Scope, traced: &mut Threads) -> Result<usize, SourceError> {
-    let mut refused = None;
+/// Seizes all threads of the processes of `scope` but our own, also those that start meanwhile; returns the processes
+/// that it is not allowed for. It is an error only if none can be seized of a process that was asked for.
+fn attach(
+    scope: &Scope,
+    traced: &mut Threads,
+    warnings: &mut Vec<String>,
+) -> Result<BTreeSet<i32>, SourceError> {
+    let own = std::process::id() as i32;
+    let mut refused = BTreeMap::new();
     let mut tried = HashSet::new();
+    let mut no_room = 0;
     loop {
         let mut added = false;
-        for pid in scope.pids() {
+        for pid in scope.pids().into_iter().filter(|&pid| pid != own) {
             for tid in threads::of(pid)
                 .into_iter()
                 .filter(|&tid| tried.insert(tid))
             {
                 added = true;
                 let (space, vcpu) = (pid as u32, tid as u32);
+                no_room += usize::from(!traced.has_room());
                 if let Err(error) = seize(Task { space, vcpu }, traced) {
-                    refused = Some((pid, error));
+                    refused.insert(pid, error);
                 }
             }
         }
@@ -122,19 +129,44 @@ fn attach(scope: &Scope, traced: &mut Threads) -> Result<usize, SourceError> {
             break;
         }
     }
-    match refused {
-        _ if !traced.is_empty() => Ok(tried.len().saturating_sub(traced.all().len())),
-        None => Err(SourceError(format!(
-            "{} ended before it could be recorded",
-            scope.described()
-        ))),
-        Some((pid, error)) => {
-            let doing = format!("cannot trace process {pid}");
-            let advice = "it is not yours, or a debugger has it already; run as root, or \
-                          see kernel.yama.ptrace_scope";
-            Err(SourceError::system(doing, error, advice))
+    let asked = scope.asked();
+    let is_refused = asked.iter().all(|pid| refused.contains_key(pid));
+    let first = asked.iter().find_map(|pid| refused.get_key_value(pid));
+    match first.or(refused.first_key_value()) {
+        Some((&pid, &error)) if is_refused || traced.is_empty() => {
+            return Err(cannot_trace(pid, error));
         }
+        None if traced.is_empty() => {
+            return Err(SourceError(format!(
+                "{} ended before it could be recorded",
+                scope.described()
+            )));
+        }
+        _ => {}
     }
+    if no_room > 0 {
+        warnings.push(format!(
+            "{no_room} threads are not sampled: ptrace holds at most {} here",
+            tracees::MOST
+        ));
+    }
+    let refused = refused.into_keys().collect();
+    warnings.extend(refusal::not_ours(&refused));
+    Ok(refused)
+}
+
+fn cannot_trace(pid: i32, error: Errno) -> SourceError {
+    let own = nix::unistd::geteuid();
+    let owner = proc_status::read(pid).map(|status| status.user);
+    let advice = match owner {
+        Some(user) if !own.is_root() && user != own.as_raw() => {
+            format!("it is not yours, but user {user}'s: run as root")
+        }
+        _ => "it is not yours, a debugger has it already, or a container's filter forbids it; run as root, or see \
+              kernel.yama.ptrace_scope"
+            .into(),
+    };
+    SourceError::system(format!("cannot trace process {pid}"), error, &advice)
 }
 
 fn seize(task: Task, traced: &mut Threads) -> Result<(), Errno> {
@@ -417,10 +449,19 @@ impl Held for Tracee {
     }
 }
 
+/// The code segment of programs of 32 bits (`__USER32_CS`, `asm/segment.h`).
+#[cfg(target_arch = "x86_64")]
+const CODE_SEGMENT_32: u64 = 0x23;
+
 #[cfg(target_arch = "x86_64")]
 fn read_registers(tid: Pid) -> Option<Registers> {
     let all = ptrace::getregs(tid).ok()?;
     let mut registers = Registers::default();
+    // Code of 32 bits: nothing here follows its stack.
+    if all.cs == CODE_SEGMENT_32 {
+        registers.set(16, all.rip);
+        return Some(registers);
+    }
     for (number, value) in [
         (3, all.rbx),
         (6, all.rbp),

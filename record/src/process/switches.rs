@@ -4,7 +4,7 @@
 use super::events::{Events, Reach};
 use super::members::Members;
 use super::records::RecordReader;
-use super::refusal::refusal;
+use super::refusal::{self, refusal};
 use super::room::wait_for_room;
 use super::scope::Scope;
 use super::waits::Waits;
@@ -16,6 +16,10 @@ use crate::sys::perf::{Event, Settings, Trigger};
 use nix::errno::Errno;
 use std::time::Duration;
 use uprof::Task;
+
+/// Most stack bytes of a wait, unless a number was asked for. Threads switch thousands of times a second, and what
+/// the buffers have no room for loses its wait; those of samples are larger, since their rate is known.
+const USUAL_STACK_BYTES: u32 = 4 << 10;
 
 /// Age at which records are in order of time: by then all earlier ones are in their buffers.
 const SETTLED_NS: u64 = 1_000_000;
@@ -37,6 +41,10 @@ impl Switches {
     pub fn open(sampling: &Settings, scope: &Scope) -> Result<Self, Refusal> {
         let settings = Settings {
             trigger: Trigger::Switches,
+            user_stack_bytes: match sampling.fits_stack {
+                true => sampling.user_stack_bytes.min(USUAL_STACK_BYTES),
+                false => sampling.user_stack_bytes,
+            },
             ..*sampling
         };
         // Threads leave processors in the kernel: without it, there are no samples.
@@ -75,6 +83,11 @@ impl Switches {
         }
     }
 
+    /// Whether threads of processes that come later are not watched.
+    pub fn is_per_thread(&self) -> bool {
+        matches!(self.events.reach(), Reach::Threads)
+    }
+
     /// Begins to record waits.
     pub fn start(&mut self, now_ns: u64) {
         self.waits.start(now_ns);
@@ -100,8 +113,8 @@ impl Switches {
         rings::drain(
             &mut events.rings,
             until_ns,
-            |_| true,
-            |kind, misc, body| {
+            |_, _| true,
+            |_, kind, misc, body| {
                 if wait_for_room(sink, patience) {
                     now_ns = monotonic_ns();
                 }
@@ -121,6 +134,6 @@ pub fn forbidden(errno: Errno) -> SourceError {
     SourceError::system(
         "cannot record where threads wait: perf events of switches are not allowed here",
         errno,
-        "run as root, or allow them: sysctl kernel.perf_event_paranoid=1",
+        &refusal::advice(errno, 1),
     )
 }

@@ -35,17 +35,21 @@ fn below_by(pids: &[i32], children_of: impl Fn(i32) -> Vec<i32>) -> Vec<i32> {
     all
 }
 
-/// Processes with this name, or whose executable has it, except this one. The name of a process (`comm`) has 15
-/// bytes.
-pub fn named(name: &str) -> Vec<i32> {
-    let own = std::process::id() as i32;
-    let short = match name
+/// As much of a name as the kernel keeps (`comm`): 15 bytes.
+pub fn short(name: &str) -> &str {
+    match name
         .char_indices()
         .find(|(at, letter)| at + letter.len_utf8() > NAME_BYTES)
     {
         Some((end, _)) => &name[..end],
         None => name,
-    };
+    }
+}
+
+/// Processes with this name, or whose executable has it, except this one.
+pub fn named(name: &str) -> Vec<i32> {
+    let own = std::process::id() as i32;
+    let short = short(name);
     let is_called = |pid: i32| {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let program = program.file_name().unwrap_or_default().to_string_lossy();

@@ -6,7 +6,7 @@ use super::census::Census;
 use super::scope::Scope;
 use super::{maps, stat, threads, tree};
 use crate::source::{Observations, Observer};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use uprof::cold::{ModuleChange, ModuleEvent, ProcessTime, TaskChange, TaskEvent};
 
 /// Most processes whose threads and mappings are read at a time.
@@ -16,6 +16,8 @@ const MOST_PROCESSES: usize = 1024;
 #[derive(Debug)]
 pub struct Watcher {
     scope: Scope,
+    /// Processes that are not sampled.
+    left_out: BTreeSet<i32>,
     census: Census,
     /// What was there at the last poll. What has gone is forgotten, since process ids and addresses are reused.
     last: Sight,
@@ -30,10 +32,11 @@ struct Sight {
 }
 
 impl Watcher {
-    /// Watches the processes of `scope`.
-    pub fn new(scope: Scope) -> Self {
+    /// Watches the processes of `scope` but those of `left_out`.
+    pub fn new(scope: Scope, left_out: BTreeSet<i32>) -> Self {
         Watcher {
             scope,
+            left_out,
             census: Census::default(),
             last: Sight::default(),
         }
@@ -44,7 +47,7 @@ impl Watcher {
         let mut pids = self.scope.pids();
         pids.extend(self.last.names.iter().map(|(pid, _, _)| *pid));
         let mut pids = tree::below(&pids);
-        pids.retain(|&pid| stat::of(pid).is_some());
+        pids.retain(|&pid| !self.left_out.contains(&pid) && stat::of(pid).is_some());
         pids
     }
 
@@ -109,7 +112,10 @@ mod tests {
 
     #[test]
     fn threads_that_have_gone_are_forgotten() {
-        let mut watcher = Watcher::new(Scope::Tree(vec![std::process::id() as i32]));
+        let mut watcher = Watcher::new(
+            Scope::Tree(vec![std::process::id() as i32]),
+            BTreeSet::new(),
+        );
         for round in 0..20 {
             let (ready, is_ready) = channel();
             let (end, is_over) = channel::<()>();

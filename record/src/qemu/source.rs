@@ -74,7 +74,7 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
         ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
         notes,
         warnings: Vec::new(),
-        emulated: !machine.kvm,
+        emulated: Some(!machine.kvm),
         images: images.into(),
         afterwards: started.then(|| {
             let monitor = monitor.clone();

@@ -2,9 +2,13 @@
 //! held by both.
 
 use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 /// A page of atomics that parent and child share.
@@ -68,8 +72,21 @@ impl Drop for SharedWords {
 /// A forked child that runs one function and exits; the parent holds the other end of its pipe.
 #[derive(Debug)]
 pub struct ChildProcess {
-    pid: libc::pid_t,
+    pid: Pid,
     lifeline: Option<OwnedFd>,
+    /// Set once it can't do its work any more.
+    absence: OnceLock<Absence>,
+}
+
+/// Why a child does nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// It ended by itself.
+    Ended,
+    /// A signal ended it.
+    Killed(Signal),
+    /// A signal stopped it. It may have been continued since.
+    Stopped(Signal),
 }
 
 impl ChildProcess {
@@ -100,8 +117,9 @@ impl ChildProcess {
         }
         if pid > 0 {
             return Ok(ChildProcess {
-                pid,
+                pid: Pid::from_raw(pid),
                 lifeline: Some(lifeline),
+                absence: OnceLock::new(),
             });
         }
         drop(lifeline);
@@ -112,12 +130,46 @@ impl ChildProcess {
     }
 }
 
+impl ChildProcess {
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Why the child can't do its work; `None` as long as it can. One call to the kernel, which doesn't wait.
+    pub fn absence(&self) -> Option<Absence> {
+        if let Some(known) = self.absence.get() {
+            return Some(*known);
+        }
+        let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED;
+        let seen = match waitpid(self.pid, Some(flags)) {
+            Ok(WaitStatus::Stopped(_, signal)) => Absence::Stopped(signal),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Absence::Killed(signal),
+            // Another thread may have seen it first.
+            Ok(WaitStatus::Exited(..)) | Err(Errno::ECHILD) => Absence::Ended,
+            _ => return None,
+        };
+        Some(*self.absence.get_or_init(|| seen))
+    }
+}
+
 impl Drop for ChildProcess {
-    /// Closes the lifeline and waits for the child to end.
+    /// Closes the lifeline and waits for the child to end. One that is stopped is continued, since it would never end.
     fn drop(&mut self) {
         self.lifeline = None;
-        // SAFETY: pid is our child; no status is wanted.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        if matches!(self.absence(), Some(Absence::Ended | Absence::Killed(_))) {
+            return;
+        }
+        let _ = kill(self.pid, Signal::SIGCONT);
+        loop {
+            match waitpid(self.pid, Some(WaitPidFlag::WUNTRACED)) {
+                Ok(WaitStatus::Stopped(..)) => {
+                    let _ = kill(self.pid, Signal::SIGCONT);
+                }
+                Err(Errno::EINTR) => {}
+                _ => return,
+            }
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Settings {
     pub user_registers: u64,
     /// User stack bytes, a multiple of 8, besides the chain of frame pointers that the kernel follows.
     pub user_stack_bytes: u32,
+    /// Whether fewer will do where the ring buffers would hold too few samples.
+    pub fits_stack: bool,
     /// Most frames of a chain.
     pub most_frames: u16,
     /// Whether the events of a thread begin when it next executes a program.

@@ -96,6 +96,11 @@ impl RingBuffer {
         })
     }
 
+    /// Bytes of records that it holds.
+    pub fn bytes(&self) -> usize {
+        self.data_bytes
+    }
+
     /// Reads the kernel's write position.
     pub fn look(&mut self) {
         let head = std::mem::offset_of!(abi::perf_event_mmap_page, data_head);

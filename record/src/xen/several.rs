@@ -50,8 +50,11 @@ impl Company {
     /// All domains that live, but the one that we run in.
     ///
     /// # Errors
-    /// Why Xen can't be asked.
+    /// Why Xen can't be asked, or why none of them could be recorded any more: the guardian is gone.
     pub fn list(&mut self) -> Result<Vec<Listed>, SourceError> {
+        if let Some(guardian) = &self.guardian {
+            guardian.is_there()?;
+        }
         let mut all = Vec::new();
         let mut next = 1;
         loop {

@@ -7,6 +7,7 @@
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
 use super::memory::GuestMemory;
+use super::others_pause::OthersPause;
 use super::rescue::DomainRescuer;
 use super::target::{self, FoundDomain};
 use super::vcpu;
@@ -22,7 +23,7 @@ use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use crate::turns::Place;
 use std::sync::Arc;
-use uprof::cold::{Code, Target, TargetKind, TaskChange, TaskEvent};
+use uprof::cold::{Code, PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskChange, TaskEvent};
 use uprof::{Arch, Registers, State, Task};
 
 /// `SHUTDOWN_*` of sched.h.
@@ -50,7 +51,7 @@ struct XenSource {
     runs_on: bool,
     /// The vCPUs' state was fetched again after that.
     looked_again: bool,
-    /// The guardian ended the last freeze.
+    /// The guardian, or someone else, ended the last freeze.
     was_rescued: bool,
     pagings: Vec<Paging>,
     roots: Roots,
@@ -59,6 +60,10 @@ struct XenSource {
     cpu_time_ns: Vec<u64>,
     /// The domain was paused by someone else at the last sample.
     held_by_other: bool,
+    /// How long that has been so.
+    others_pause: OthersPause,
+    /// The last sample left the domain alone, since someone else had paused it.
+    left_alone: bool,
     /// It had shut down when its state was last checked.
     is_shut_down: bool,
     /// When that was.
@@ -154,6 +159,8 @@ pub fn open_found(
         online: vec![false; vcpus as usize],
         cpu_time_ns: vec![0; vcpus as usize],
         held_by_other: false,
+        others_pause: OthersPause::default(),
+        left_alone: false,
         is_shut_down: false,
         looked_ns: 0,
         failed: false,
@@ -306,13 +313,14 @@ impl XenSource {
     }
 
     fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.left_alone = self.guardian.is_some() && self.held_by_other;
         let by_us = self.guardian.is_some() && !self.held_by_other;
         let is_due = now_ns - self.looked_ns >= LOOK_EVERY_NS;
         let look = is_due || self.held_by_other || self.failed;
         self.fetch(by_us, look)?;
         let just_released = if look {
             self.looked_ns = now_ns;
-            self.note_domain()?
+            self.note_domain(now_ns)?
         } else {
             false
         };
@@ -325,13 +333,14 @@ impl XenSource {
 
     /// Takes over the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
     /// since the last time.
-    fn note_domain(&mut self) -> Result<bool, SourceError> {
+    fn note_domain(&mut self, now_ns: u64) -> Result<bool, SourceError> {
         let Some(info) = self.domain.info() else {
             let _ = self.resume();
             return Err(self.gone());
         };
         self.remember_shutdown(Some(info));
         let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
+        self.others_pause.note(self.held_by_other, now_ns);
         self.is_shut_down = info.is_shut_down();
         Ok(was_held && !self.held_by_other && self.guardian.is_some())
     }
@@ -477,6 +486,10 @@ impl StopWorld for XenSource {
         &self.facts
     }
 
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        self.guardian.as_ref().map_or(Ok(()), Guardian::is_there)
+    }
+
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         if self.is_waiting() {
             self.look_for_successor();
@@ -537,6 +550,11 @@ impl StopWorld for XenSource {
         match resumed {
             // Destroyed meanwhile, which the next check reports.
             Err(error) if error.is_gone() => Ok(()),
+            // Someone else has undone our pause, so that the vCPUs ran.
+            Err(error) if error.errno == libc::EINVAL => {
+                self.was_rescued = true;
+                Ok(())
+            }
             other => Ok(other?),
         }
     }
@@ -548,6 +566,10 @@ impl StopWorld for XenSource {
                 self.domain.vcpu_registers(number, &mut vcpu.registers);
             }
         }
+    }
+
+    fn was_left_alone(&self) -> bool {
+        self.left_alone
     }
 
     fn place(&self) -> Option<Arc<Place>> {
@@ -597,6 +619,8 @@ impl StopWorld for XenSource {
             ),
             ("resumed_by_guardian".into(), self.rescues),
         ];
+        let paused_ns = self.others_pause.total_ns();
+        totals.extend((paused_ns > 0).then(|| (PAUSED_BY_OTHERS_NS.to_owned(), paused_ns)));
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
         totals

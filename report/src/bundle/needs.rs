@@ -96,7 +96,9 @@ fn stacks_of_block<'s>(
             *stacks.innermost.entry(place).or_default() += 1;
         }
         let stop = stop.unwrap_or(row.stop);
-        stacks.counts.add(&counts_of(counts, stop, kind, whole));
+        let paused = u64::from(row.state == State::Paused);
+        let counts = counts_of(counts, stop, kind, whole);
+        stacks.counts.add(&Counts { paused, ..counts });
         let all = chain.len() + frames.len() + held.unwound().len();
         work::take(STEPS_PER_FRAME * all as u64);
         for frame in chain.iter().chain(&frames).chain(held.unwound()) {
@@ -125,6 +127,7 @@ fn counts_of(counts: bool, stop: Stop, kind: TargetKind, frames: &[Frame]) -> Co
         counted: 1,
         shallow: u64::from(is_shallow(stop, kind, kernel)),
         cut: u64::from(is_cut(stop) && stop != Stop::Moved),
+        moved: u64::from(stop == Stop::Moved),
         window_ends: u64::from(stop == Stop::Window),
         ..Counts::default()
     }

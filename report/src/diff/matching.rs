@@ -1,9 +1,9 @@
 //! Which function of B is which function of A. Functions are matched by name without the compiler's suffixes, since
-//! addresses change with every build. In an image with the same build on both sides, an offset is as good as a name.
-//! Other code without names is merged, image by image: its functions can't be told apart, and where only one side has
-//! it, it may be new, gone or neither.
+//! addresses change with every build, and without the numbers of traces, which change with every run. In an image with
+//! the same build on both sides, an offset is as good as a name. Other code without names is merged, image by image:
+//! its functions can't be told apart, and where only one side has it, it may be new, gone or neither.
 
-use super::modules::{Images, MatchedImage, Modules};
+use super::modules::{Images, JIT, MatchedImage, Modules};
 use crate::profile::labels::{LabelId, Labels};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub enum Kind {
     Same,
     /// Same name, another image.
     Moved,
-    /// The compiler's suffix differs: `.constprop.0`, `.cold`, …
+    /// The compiler's suffix differs (`.constprop.0`, `.cold`, …), or the number of a trace.
     Renamed,
     /// Only in B.
     New,
@@ -82,6 +82,18 @@ fn bare(name: &str) -> &str {
         Some(at) if at > 0 => &name[..at],
         _ => name,
     }
+}
+
+/// What precedes the number of a piece of generated code: PHP has `TRACE-8$mandel$3` and `ESCAPE-8-1`, LuaJIT
+/// `TRACE_8::mandel.lua:3`.
+const NUMBERED: [&str; 3] = ["TRACE-", "TRACE_", "ESCAPE-"];
+
+/// `name` without the number of the trace, which depends on when it was made; `None` if it has none.
+fn without_number(name: &str) -> Option<String> {
+    let mut starts = NUMBERED.iter();
+    let start = starts.find(|start| name.starts_with(**start))?;
+    let rest = name[start.len()..].trim_start_matches(|c: char| c.is_ascii_digit() || c == '-');
+    Some(format!("{}{rest}", start.trim_end_matches(['-', '_'])))
 }
 
 /// The name of merged functions without names.
@@ -214,7 +226,11 @@ impl Matching {
 fn name_of(label: LabelId, labels: &Labels, image: Option<&MatchedImage>) -> Option<String> {
     let name = labels.name(label);
     if !labels.get(label).unknown {
-        return Some(bare(name).to_owned());
+        let is_made = image.is_some_and(|image| image.name == JIT);
+        return Some(match is_made.then(|| without_number(name)).flatten() {
+            Some(name) => name,
+            None => bare(name).to_owned(),
+        });
     }
     let image = image.filter(|image| image.is_one_build)?;
     let (_, offset) = name.rsplit_once('+')?;
@@ -321,6 +337,29 @@ mod tests {
         assert_eq!(of(&matching, old), ("old", Kind::Gone));
         assert_eq!(of(&matching, fresh), ("fresh", Kind::New));
         assert_eq!(of(&matching, malloc), ("malloc", Kind::Same));
+    }
+
+    #[test]
+    fn a_trace_is_what_it_is_of_whatever_its_number() {
+        let builds = ["[jit]=1", "/bin/app=2"];
+        let mut found = Sides::new().map(&builds, &["[jit]=3", "/bin/app=2"]);
+        let in_a = found.add("TRACE-8$mandel$3", "[jit]", A, false);
+        let in_b = found.add("TRACE-11$mandel$3", "[jit]", B, false);
+        let second = found.add("TRACE-14$mandel$3", "[jit]", B, false);
+        let other = found.add("TRACE-8$mandel$7", "[jit]", B, false);
+        let escape_a = found.add("ESCAPE-8-1", "[jit]", A, false);
+        let escape_b = found.add("ESCAPE-9-0", "[jit]", B, false);
+        let lua_a = found.add("TRACE_8::a.lua:3", "[jit]", A, false);
+        let lua_b = found.add("TRACE_9::a.lua:3", "[jit]", B, false);
+        let named_so = found.add("TRACE_8", "/bin/app", A, false);
+        let matching = found.matching();
+        assert_eq!(of(&matching, in_a), ("TRACE$mandel$3", Kind::Renamed));
+        assert_eq!(matching.function(in_a), matching.function(in_b));
+        assert_eq!(matching.function(in_a), matching.function(second));
+        assert_eq!(of(&matching, other), ("TRACE$mandel$7", Kind::New));
+        assert_eq!(matching.function(escape_a), matching.function(escape_b));
+        assert_eq!(matching.function(lua_a), matching.function(lua_b));
+        assert_eq!(of(&matching, named_so), ("TRACE_8", Kind::Gone));
     }
 
     #[test]

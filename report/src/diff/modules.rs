@@ -35,7 +35,7 @@ pub(super) struct Modules {
 /// The name of anonymous memory.
 const ANONYMOUS: &str = "[anon]";
 /// The name of code generated at run time.
-const JIT: &str = "[jit]";
+pub(super) const JIT: &str = "[jit]";
 
 impl Modules {
     /// Matches the images of A with those of B.

@@ -30,25 +30,60 @@ impl Recording {
                 said.extend(self.assume_in_spaces(given));
                 continue;
             }
-            let mut found = Vec::new();
-            for life in self.lives() {
-                match self.place_in_life(given, library, life, &found) {
-                    Ok(None) => {}
-                    Ok(Some((bias, how))) => match self.assume(&given.image, bias, life) {
-                        Ok(()) => {
-                            found.push(bias);
-                            said.extend(how);
-                        }
-                        Err(why) => said.push(refused(&given.image, &why)),
-                    },
-                    Err(why) => said.push(refused(&given.image, &why)),
-                }
-            }
+            said.extend(self.assume_in_lives(given, library));
         }
         // Lives are usually alike.
         let mut before = HashSet::new();
         said.retain(|text| before.insert(text.clone()));
         said
+    }
+
+    /// Adds mappings of an image to the guest's lives, in each of which it may be elsewhere.
+    fn assume_in_lives(&mut self, given: &Given, library: &Library) -> Vec<String> {
+        let (mut found, mut said, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
+        let lives = self.lives_of(given);
+        for &life in &lives {
+            let placed = self.place_in_life(given, library, life, &found);
+            let placed = placed.and_then(|place| {
+                let Some((bias, how)) = place else {
+                    return Ok(());
+                };
+                self.assume(&given.image, bias, life)?;
+                found.push(bias);
+                said.extend(how);
+                Ok(())
+            });
+            refusals.extend(placed.err().map(|why| (life, why)));
+        }
+        // Lives are usually alike.
+        said.extend(refusals.iter().map(|(life, why)| match found.is_empty() {
+            true => refused(&given.image, why),
+            false => {
+                let (name, boot) = (given.image.name(), life + 1);
+                format!("{name} is not used in boot {boot} of the guest: {why}")
+            }
+        }));
+        said
+    }
+
+    /// The lives in which an image may be: where an address is given, and there is code, those that have its code
+    /// there, as the others may have it elsewhere.
+    fn lives_of(&self, given: &Given) -> BTreeSet<u32> {
+        let lives = self.lives();
+        let Some(address) = given.address else {
+            return lives;
+        };
+        let image = &*given.image;
+        let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
+        let has_it = |life: &&u32| {
+            let agreement = locate::agreement(image, bias, &self.code_of(**life));
+            agreement.same > 0 && !locate::contradicts(image, agreement)
+        };
+        let with_it: BTreeSet<u32> = lives.iter().filter(has_it).copied().collect();
+        match with_it.is_empty() {
+            true => lives,
+            false => with_it,
+        }
     }
 
     /// The address spaces to search for images: a guest's lives.
@@ -57,9 +92,9 @@ impl Recording {
         let named = self.tasks().iter().map(|task| task.space);
         let all = [0].into_iter().chain(lives).chain(named);
         let all = all.filter(|space| *space < FIRST_ROOT_SPACE);
-        match self.metadata().target.kind {
-            TargetKind::XenDomain => all.take(LIVES_MAX).collect(),
-            _ => BTreeSet::from([0]),
+        match self.metadata().target.kind.is_guest() {
+            true => all.take(LIVES_MAX).collect(),
+            false => BTreeSet::from([0]),
         }
     }
 

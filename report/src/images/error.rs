@@ -23,9 +23,17 @@ pub enum ImageError {
         /// What is wrong.
         what: &'static str,
     },
-    /// ELF, but of 32 bits or big-endian.
-    #[error("cannot use {name} as an image: only 64-bit little-endian ELF is supported")]
+    /// ELF of 32 bits, but not for i386, or big-endian.
+    #[error(
+        "cannot use {name} as an image: only little-endian ELF of 64 bits, or of 32 for i386, is supported"
+    )]
     NotElf64 {
+        /// The file.
+        name: String,
+    },
+    /// ELF of 32 bits that can't be read.
+    #[error("cannot use {name} as an image: its headers, of 32 bits, are damaged or cut short")]
+    Narrow {
         /// The file.
         name: String,
     },

@@ -2,7 +2,10 @@
 //! debug files. An image with another build-id is refused with a warning.
 
 mod held;
+mod mismatch;
 mod search;
+
+pub(crate) use mismatch::{Mismatch, listed};
 
 use crate::images::symbols::{LineStore, SymbolTable, TextError};
 use crate::images::{BuildId, Image, ImageError};
@@ -49,7 +52,7 @@ pub(crate) struct ImageFound {
     /// The debug file that was split off it.
     pub debug: Option<Arc<Image>>,
     /// Objections to an image, which was refused or, by request, used anyway.
-    pub mismatch: Option<String>,
+    pub mismatch: Option<Mismatch>,
 }
 
 /// Why a symbol list can't be used.
@@ -211,8 +214,11 @@ impl Library {
             found.mismatch = None;
             return true;
         };
-        let verb = if self.force { "used" } else { "not used" };
-        found.mismatch = Some(format!("{} is {verb}: {objection}", image.name()));
+        found.mismatch = Some(Mismatch {
+            image: image.name().to_owned(),
+            is_used: self.force,
+            objection,
+        });
         self.force
     }
 }
@@ -248,7 +254,7 @@ fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
                 .to_owned(),
         );
     };
-    let bytes = image.bytes();
+    let bytes = image.file_bytes();
     let found = Contents::of(bytes.len() as u64, bytes);
     (found.ok() != Some(recorded))
         .then(|| "its contents are not those of the file that was mapped".to_owned())

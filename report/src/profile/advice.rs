@@ -3,14 +3,14 @@
 
 use crate::profile::Profile;
 use crate::recording::account::share;
-use uprof::Stop;
+use uprof::{State, Stop};
 
 /// Most stack bytes that perf events give of a process.
 const KERNEL_STACK_BYTES: u32 = 65_528;
 /// The fewest samples that give advice.
 const LEAST: u64 = 20;
 
-/// What is known of a profile, in samples. All but `waiting` are part of `counted`.
+/// What is known of a profile, in samples. All but `waiting` and `paused` are part of `counted`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Counted samples.
@@ -24,10 +24,14 @@ pub(crate) struct Counts {
     pub window_ends: u64,
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
+    /// Stacks that changed while they were read.
+    pub moved: u64,
     /// A warning already says which names are missing, and what to do.
     pub explains_unnamed: bool,
     /// Samples not counted because the vCPU or thread wasn't running.
     pub waiting: u64,
+    /// Those of them that found the guest paused by someone else.
+    pub paused: u64,
     /// The guest's function with the most own samples, and their number.
     pub most: Option<(String, u64)>,
     /// Requested stack bytes.
@@ -45,8 +49,10 @@ impl Counts {
             shallow: account.shallow,
             cut: account.cut.values().sum::<u64>()
                 - account.cut.get(&Stop::Moved).copied().unwrap_or(0),
+            moved: account.cut.get(&Stop::Moved).copied().unwrap_or(0),
             window_ends: account.cut.get(&Stop::Window).copied().unwrap_or(0),
             waiting: account.by_state.values().sum(),
+            paused: account.by_state.get(&State::Paused).copied().unwrap_or(0),
             stack_bytes,
             ..Counts::default()
         };
@@ -71,8 +77,10 @@ impl Counts {
         self.shallow += more.shallow;
         self.cut += more.cut;
         self.window_ends += more.window_ends;
+        self.moved += more.moved;
         self.unnamed += more.unnamed;
         self.waiting += more.waiting;
+        self.paused += more.paused;
     }
 }
 
@@ -92,6 +100,13 @@ fn exceeds(part: u64, whole: u64, percent: u64) -> bool {
 
 fn idle(counts: &Counts) -> Option<String> {
     let all = counts.counted.saturating_add(counts.waiting);
+    if exceeds(counts.paused, all, 50) {
+        let share = share(counts.paused, all);
+        return Some(format!(
+            "someone else had the guest paused in {share} of the samples, and what is shown is the rest: record while \
+             it runs (`xl unpause` lets a Xen domain run)"
+        ));
+    }
     if exceeds(counts.waiting, all, 90) {
         let share = share(counts.waiting, all);
         return Some(format!(
@@ -121,6 +136,12 @@ fn unnamed(counts: &Counts) -> Option<String> {
 
 /// If most stacks end at once, or are incomplete.
 fn short(counts: &Counts) -> Option<String> {
+    if exceeds(counts.moved, counts.counted, 50) {
+        let share = share(counts.moved, counts.counted);
+        return Some(format!(
+            "most stacks ({share}) changed while they were read, and say little: record without --no-pause"
+        ));
+    }
     let others = counts.cut.saturating_sub(counts.window_ends);
     let (part, how) = match exceeds(counts.shallow, counts.counted, 50) {
         true => (counts.shallow, "after one or two frames"),
@@ -178,15 +199,22 @@ mod tests {
             shallow: 500,
             cut: 500,
             window_ends: 10,
+            moved: 500,
             unnamed: 500,
             waiting: 9000,
+            paused: 5000,
             explains_unnamed: false,
             most: Some(("work".to_owned(), 900)),
             stack_bytes: 128,
         };
         assert_eq!(advice(&good), [""; 0]);
         type Change = fn(&mut Counts);
-        let changes: [(Change, &str); 6] = [
+        let changes: [(Change, &str); 8] = [
+            (
+                |it| (it.moved, it.shallow) = (501, 501),
+                "changed while they were read, and say little: record without --no-pause",
+            ),
+            (|it| it.paused = 5001, "paused in 50.0%"),
             (|it| it.waiting = 9001, "nothing ran in 90.0%"),
             (
                 |it| it.most = Some(("default_idle".to_owned(), 950)),

@@ -5,7 +5,7 @@ use crate::recording::Recording;
 use crate::recording::processes;
 use crate::recording::unit::{Unit, Weight, duration};
 use std::collections::BTreeMap;
-use uprof::cold::{Loss, LossReason, TargetKind};
+use uprof::cold::{Loss, LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TargetKind};
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 use uprof::{Due, State, Stop};
 
@@ -51,6 +51,10 @@ pub struct Account {
     pub damaged: u64,
     /// Stretches of damage.
     pub damages: u64,
+    /// Why calls took longer than the guest's own work, in recordings of which that is known.
+    pub slowed_calls: Option<&'static str>,
+    /// How often guests were reset while they were recorded.
+    pub resets: u64,
     /// The recording has no end record: the recorder was killed, or the file was truncated.
     pub unfinished: u64,
     /// Waits that began before the recording, and threads that only waited, or only ran, throughout it: their time is
@@ -73,6 +77,9 @@ const UNTOLD: [&str; 2] = [
     "waits_begun_before_and_left_out",
     "threads_that_never_switched",
 ];
+
+/// The recorder's name of [`Account::resets`].
+const RESETS: &str = "resets";
 
 /// Whether a stack with this stop lacks outer frames.
 pub(crate) fn is_cut(stop: Stop) -> bool {
@@ -112,7 +119,16 @@ impl Account {
         self.untimed |= !recording.is_timed();
         self.deadlines +=
             recording.seconds() * recording.metadata().sampling.rate_millihertz as f64 / 1e3;
+        let mut notes = recording.metadata().notes.iter();
+        let slowed = notes.find(|(name, _)| name == SLOWED_CALLS);
+        let known = |why: &str| SLOWED_CALLS_WHY.into_iter().find(|known| *known == why);
+        let why = slowed.and_then(|(_, why)| known(why));
+        self.slowed_calls = self.slowed_calls.or(why);
         let totals = recording.end().map_or(&[][..], |end| &end.totals);
+        let resets = totals.iter().find(|(name, _)| name == RESETS);
+        self.resets = self
+            .resets
+            .saturating_add(resets.map_or(0, |(_, count)| *count));
         for (sum, wanted) in self.untold.iter_mut().zip(UNTOLD) {
             let found = totals.iter().find(|(name, _)| name == wanted);
             *sum = sum.saturating_add(found.map_or(0, |(_, count)| *count));
@@ -145,6 +161,8 @@ impl Account {
         self.damaged = self.damaged.saturating_add(other.damaged);
         self.damages += other.damages;
         self.unfinished += other.unfinished;
+        self.resets = self.resets.saturating_add(other.resets);
+        self.slowed_calls = self.slowed_calls.or(other.slowed_calls);
         self.seconds += other.seconds;
         self.untimed |= other.untimed;
         self.deadlines += other.deadlines;
@@ -243,8 +261,7 @@ impl Account {
         }
         if are_many_late(self.late, self.counted) {
             lines.push(format!(
-                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next, \
-                 and move shares by up to as many points",
+                "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next",
                 duration(LATE_NS),
                 self.unit.amount(self.late),
                 share(self.late, self.counted)
@@ -282,6 +299,21 @@ impl Account {
                 _ => "samples",
             };
             lines.push(format!("undecodable: {} {what}", self.undecoded));
+        }
+        if let Some(why) = self.slowed_calls.filter(|_| self.unit == Unit::Calls) {
+            lines.push(format!(
+                "the times of calls are not those of the guest alone, and shares may be wrong: {why}"
+            ));
+        }
+        if self.resets > 0 {
+            lines.push(format!(
+                "the guest was reset while it was recorded, {}: `uniprof info` says when, --from and --to select a \
+                 boot",
+                match self.resets {
+                    1 => "once".to_owned(),
+                    count => format!("{count} times"),
+                }
+            ));
         }
         if self.unfinished > 0 {
             lines.push("the recording has no end: its last second may be missing".to_owned());
@@ -423,6 +455,29 @@ mod tests {
     }
 
     #[test]
+    fn what_happened_to_the_guest_is_told() {
+        let account = Account {
+            resets: 2,
+            slowed_calls: Some(SLOWED_CALLS_WHY[0]),
+            ..Account::default()
+        };
+        let says = |account: &Account, words: &str| {
+            let lines = account.lines();
+            lines.iter().any(|line| line.contains(words))
+        };
+        assert!(says(&account, "was reset while it was recorded, 2 times"));
+        assert!(!says(&account, "emulated"), "samples are as they are");
+        let calls = Account {
+            unit: Unit::Calls,
+            ..account
+        };
+        assert!(says(
+            &calls,
+            "shares may be wrong: many times too long: the guest is emulated"
+        ));
+    }
+
+    #[test]
     fn late_samples_are_told() {
         let account = Account {
             counted: 200,
@@ -430,7 +485,7 @@ mod tests {
             ..Account::default()
         };
         let late = "taken late, 1.0 ms or more after their deadline: 50 (25.0%): they may show what the guest did \
-                    next, and move shares by up to as many points";
+                    next";
         assert!(
             account.short_line(1000).contains(late),
             "{:?}",

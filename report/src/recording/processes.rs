@@ -78,9 +78,9 @@ pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String
 
 /// What the number of a task's space counts.
 pub(crate) fn space_is(recording: &Recording) -> &'static str {
-    match recording.metadata().target.kind {
-        TargetKind::XenDomain => "life",
-        _ => "process",
+    match recording.metadata().target.kind.is_guest() {
+        true => "life",
+        false => "process",
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) enum NoCode {
     NoBytes,
     /// Several images with the same path were recorded.
     SeveralBuilds,
+    /// It is of 32 bits.
+    Narrow,
     /// Beyond the part of the function that is read.
     TooFar,
     /// There are too many functions.
@@ -54,6 +56,7 @@ impl fmt::Display for NoCode {
             NoCode::NoSymbol => "no symbol says where the function begins",
             NoCode::NoBytes => "its image holds no code there, as a debug file doesn't",
             NoCode::SeveralBuilds => "the samples are of several builds of it",
+            NoCode::Narrow => "code of 32 bits is named, but not shown",
             NoCode::TooFar => "it is too far from the start of the function",
             NoCode::TooMany => "too many functions are meant; give a whole name",
         })
@@ -202,6 +205,9 @@ impl Source<'_> {
             is_return: false,
         };
         let image = self.symbolizer.image(place).ok_or(NoCode::NoImage)?;
+        if image.is_narrow() {
+            return Err(NoCode::Narrow);
+        }
         let address = self.symbolizer.address(image.segments(), place);
         let address = address.ok_or(NoCode::NoBytes)?;
         let symbol = self.symbolizer.find(place).ok_or(NoCode::NoSymbol)?;

@@ -4,7 +4,7 @@ use crate::recording::{Recording, first_word};
 use std::collections::BTreeSet;
 
 /// The name of a process, and how to make it write a map of its code.
-const RUNTIMES: [(&str, &str); 6] = [
+const RUNTIMES: [(&str, &str); 9] = [
     ("node", "node --perf-basic-prof"),
     (
         "java",
@@ -13,13 +13,17 @@ const RUNTIMES: [(&str, &str); 6] = [
     ),
     ("dotnet", "DOTNET_PerfMapEnabled=1 dotnet"),
     ("python", "python3 -X perf (from 3.12 on)"),
+    ("php", "php -d opcache.jit_debug=16"),
+    ("ruby", "ruby --yjit --yjit-perf (from 3.3 on)"),
+    ("beam", "erl +JPperf true"),
     ("wasmtime", "wasmtime --profile=jitdump"),
     ("julia", "ENABLE_JITPROFILING=1 julia"),
 ];
 
 /// Whether a module is memory for generated code.
 pub(crate) fn is_made(path: &str) -> bool {
-    path.starts_with("//anon") || path.starts_with("[anon") || path.starts_with("/memfd:")
+    let starts = ["//anon", "[anon", "/memfd:", "/dev/zero", "anon_inode:"];
+    starts.iter().any(|start| path.starts_with(start))
 }
 
 /// What to do about code without names that the processes of `recording` generated.

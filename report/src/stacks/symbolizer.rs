@@ -1,7 +1,7 @@
 //! Symbolization. Input: a module and an offset. Output: function names, outermost first where functions were
 //! inlined. Tables are built when a module is first needed.
 
-use crate::images::library::{ImageFound, Library};
+use crate::images::library::{ImageFound, Library, Mismatch, listed};
 use crate::images::symbols::{
     FoundSymbol, Line, Lines, SymbolTable, declare, demangle, has_undeclared,
 };
@@ -42,9 +42,6 @@ pub(crate) struct Symbolizer<'a> {
     damaged: Vec<String>,
     demangle: bool,
 }
-
-/// Paths that a warning lists; the others are counted.
-const PATHS_LISTED: usize = 5;
 
 #[derive(Debug, Default)]
 struct ModuleSymbols<'a> {
@@ -358,13 +355,13 @@ impl<'a> Symbolizer<'a> {
             .iter()
             .filter(matters)
             .filter_map(|symbols| symbols.found.get());
-        let mismatches = found.filter_map(|found| found.mismatch.clone());
+        let mismatches = Mismatch::warnings(found.filter_map(|found| found.mismatch.as_ref()));
         let lines = self
             .modules
             .iter()
             .filter_map(|symbols| symbols.lines.get());
         let missing = lines.flatten().flat_map(Lines::missing);
-        let warnings = mismatches.chain(missing);
+        let warnings = mismatches.into_iter().chain(missing);
         let warnings = warnings.chain(self.damaged.iter().cloned());
         let made = self
             .made_unnamed()
@@ -396,15 +393,11 @@ impl<'a> Symbolizer<'a> {
         let mut paths: Vec<&str> = unnamed.map(|(module, _)| module.path.as_str()).collect();
         paths.sort_unstable();
         paths.dedup();
-        let listed = paths[..paths.len().min(PATHS_LISTED)].join(", ");
-        let more = match paths.len().saturating_sub(PATHS_LISTED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
         (!paths.is_empty()).then(|| {
             format!(
-                "no names for functions of {listed}{more}: the image isn't here; give it with \
-                 --elf IMAGE, or its folder with --image-path FOLDER"
+                "no names for functions of {}: the image isn't here; give it with \
+                 --elf IMAGE, or its folder with --image-path FOLDER",
+                listed(&paths)
             )
         })
     }

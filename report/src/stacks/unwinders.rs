@@ -141,8 +141,11 @@ impl<'a, 's> Unwinders<'a, 's> {
             frame_pointer: registers.get(frame_pointer),
         };
         let stop = splice::go_on(&mut unwound, end, &recorded, &memory);
+        // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
+        // that there is, is a chain of which callers may be missing.
         let is_better = !unwound.is_empty()
             && (stop == Stop::Complete
+                || end.return_slot.is_some() && row.stack.is_some()
                 || unwound.len() > chain.len()
                 || unwound.iter().any(|frame| frame.found == Found::Cfi));
         frames.extend_from_slice(kernel);
@@ -173,8 +176,12 @@ impl<'a, 's> Unwinders<'a, 's> {
                 .collect();
             let arch = self.recording.metadata().target.arch;
             let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
-            let unwinder = Unwinder::new(arch, modules).with_interrupts(is_guest);
-            Arc::new(unwinder.with_all_code(self.has_all_code(view, time_ns)))
+            let has_processes = !is_guest || self.recording.guest_spaces().are_several();
+            let unwinder = Unwinder::new(arch, modules)
+                .with_interrupts(is_guest)
+                .with_processes(has_processes)
+                .with_all_code(self.has_all_code(view, time_ns));
+            Arc::new(unwinder)
         });
         Arc::clone(unwinder)
     }

@@ -1,6 +1,8 @@
 //! aarch64 (DWARF for the Arm 64-bit Architecture, "DWARF register names").
 
 use super::cpu::Cpu;
+use uprof::Arch;
+use uprof::calls::call_before;
 
 /// See the module.
 pub(super) struct Aarch64;
@@ -10,6 +12,7 @@ pub(super) struct Aarch64;
 const ADDRESS_BITS: u32 = 48;
 
 impl Cpu for Aarch64 {
+    const ARCH: Arch = Arch::Aarch64;
     const STACK_POINTER: u8 = 31;
     const FRAME_POINTER: u8 = 29;
     const RETURN_ADDRESS: u8 = 30;
@@ -26,24 +29,14 @@ impl Cpu for Aarch64 {
         }
     }
 
-    fn ends_in_call(code: &[u8]) -> bool {
-        let Some(last) = code.last_chunk::<4>() else {
-            return false;
-        };
-        let instruction = u32::from_le_bytes(*last);
-        // BL, and BLR with its signed forms (Arm ARM, "Branches, exception generating").
-        let is_bl = instruction >> 26 == 0b10_0101;
-        let is_blr = instruction & 0xfeff_f000 == 0xd63f_0000;
-        is_bl || is_blr
-    }
-
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
         // mov x8, #139; svc #0: rt_sigreturn.
         const SIGNAL: [u8; 8] = [0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
         // mov x0, x0 and nop.
         const NOTHING: [[u8; 4]; 2] = [[0xe0, 0x03, 0, 0xaa], [0x1f, 0x20, 0x03, 0xd5]];
         let is_nothing = NOTHING.iter().any(|code| before.ends_with(code));
-        let is_call = behind.get(..4).is_some_and(Self::ends_in_call);
+        let call = |code| call_before(Arch::Aarch64, 0, code);
+        let is_call = behind.get(..4).and_then(call).is_some();
         behind.starts_with(&SIGNAL) || is_nothing && is_call
     }
 
@@ -63,24 +56,5 @@ mod tests {
         assert_eq!(Aarch64::strip(0x1280_8000_1008_1234), 0xffff_8000_1008_1234);
         assert_eq!(Aarch64::strip(0xffff_8000_1008_1234), 0xffff_8000_1008_1234);
         assert_eq!(Aarch64::strip(0x40_0000), 0x40_0000);
-    }
-
-    #[test]
-    fn calls_are_told_from_other_instructions() {
-        // The last are BLR, BLRAAZ, BLRAA and BLRAB.
-        for call in [
-            0x9400_0010u32,
-            0x97ff_fff0,
-            0xd63f_0100,
-            0xd63f_081f,
-            0xd73f_0909,
-            0xd73f_0d09,
-        ] {
-            assert!(Aarch64::ends_in_call(&call.to_le_bytes()), "{call:x}");
-        }
-        for other in [0x1400_0010u32, 0xd61f_0100, 0xd65f_03c0, 0xd503_201f] {
-            assert!(!Aarch64::ends_in_call(&other.to_le_bytes()), "{other:x}");
-        }
-        assert!(!Aarch64::ends_in_call(&[0x94]));
     }
 }

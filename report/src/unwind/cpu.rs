@@ -1,7 +1,11 @@
 //! Differences between architectures in unwinding. One file for each architecture implements this.
 
+use uprof::Arch;
+
 /// A processor's registers by DWARF number, and the form of its addresses.
 pub(super) trait Cpu {
+    /// Its name in recordings.
+    const ARCH: Arch;
     /// The stack pointer.
     const STACK_POINTER: u8;
     /// The frame pointer. It points to the caller's saved one, followed by the return address.
@@ -16,9 +20,6 @@ pub(super) trait Cpu {
 
     /// A code address without signature bits.
     fn strip(address: u64) -> u64;
-
-    /// Whether `code`, the bytes before a return address, ends in a call instruction.
-    fn ends_in_call(code: &[u8]) -> bool;
 
     /// Whether code that isn't called begins between `before` and `behind`: the return from a signal, or the end of a
     /// goroutine, after a NOP in place of its call.

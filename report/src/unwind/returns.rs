@@ -8,11 +8,10 @@ use super::table::RuleTable;
 use super::x86_64::X86_64;
 use crate::images::{Image, ImageAddress};
 use uprof::Arch;
+use uprof::calls::{CALL_BYTES, call_before};
 use uprof::image::{Place, Save};
 
-/// Bytes before a return address that may be its call, and after it that may be something else: a signal's return on
-/// x86-64.
-const CALL_BYTES: u64 = 7;
+/// Bytes behind a return address that may be something else than code that was called: a signal's return on x86-64.
 const BEHIND_BYTES: u64 = 9;
 
 /// What a supposed return address points to.
@@ -32,6 +31,8 @@ pub(crate) enum Landing {
     Unread,
     /// No mapping is known there.
     Unmapped,
+    /// No code can be there: it is no address.
+    NoCode,
 }
 
 /// What `address` points to in `modules`.
@@ -98,7 +99,11 @@ pub(crate) fn returns(
         match landing {
             Landing::Return => true,
             Landing::Elsewhere => may_be_interrupted(*at),
-            Landing::Outermost | Landing::NoFrame | Landing::Unread | Landing::Unmapped => false,
+            Landing::Outermost
+            | Landing::NoFrame
+            | Landing::Unread
+            | Landing::Unmapped
+            | Landing::NoCode => false,
         }
     };
     let found = || addresses.filter(is_return).map(|at| at.0).collect();
@@ -108,10 +113,11 @@ pub(crate) fn returns(
 /// Whether the bytes before `at` are a call.
 pub(super) fn follows_call<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
     // A call may be the first instruction of all.
-    let code = (2..=CALL_BYTES).rev().find_map(|length_bytes| {
+    let code = (2..=CALL_BYTES as u64).rev().find_map(|length_bytes| {
         image.bytes_at(ImageAddress(at.0.wrapping_sub(length_bytes)), length_bytes)
     });
-    code.is_some_and(C::ends_in_call)
+    code.and_then(|code| call_before(C::ARCH, at.0, code))
+        .is_some()
 }
 
 /// Whether call frame information says that this is a signal's frame, or has no caller.

@@ -2,15 +2,19 @@
 //! the end of the recorded stack bytes; the chain, walked on the whole stack during recording, has the callers
 //! beyond.
 //!
-//! The frame pointer gives the place. While it is the sample's, all of the chain's callers follow; each time it is
-//! restored from the record that it points to, one of them has been passed. A frame whose return address is, by its
-//! rule, in that record has the record's caller, which is then known by call frame information too. The chain doesn't
-//! have the caller of any other frame ([`lacks_caller`]).
+//! Both have to agree where they meet. Each record of the chain has an address as long as the one before it was copied,
+//! and its return address is the next caller's. A frame whose return address is, by its rule, in a record has that
+//! record's caller; all callers of the chain before it must be among the unwound frames. The frame pointer says the
+//! same only of a frame without a rule: a rule need not restore it, and Go's don't. The chain doesn't have the caller
+//! of any other frame, so that such a stack ends there. A missing caller is not invented ([`lacks_caller`]).
 
 use crate::recording::spaces::is_kernel_address;
 use crate::unwind::{End, Memory};
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, FrameKind, Stop};
+
+/// Where the return address is in a record of the chain, behind the saved frame pointer.
+const RETURN_ADDRESS_BYTES: u64 = 8;
 
 /// The recorded part of the stack to unwind.
 pub(crate) struct Recorded<'a> {
@@ -34,19 +38,18 @@ pub(crate) fn go_on(
         return end.stop;
     }
     let Some(passed) = passed(frames, end, recorded, memory) else {
-        return end.stop;
+        return match ends_alike(frames, recorded) {
+            true => recorded.stop,
+            false => end.stop,
+        };
     };
     let callers = recorded.chain.get(passed + 1..).unwrap_or_default();
     let unwound = frames.len();
     frames.extend_from_slice(callers);
     match frames.get_mut(unwound) {
         Some(caller) => {
-            let record = end.frame_pointer.map(|at| at.wrapping_add(8));
-            match end.return_slot {
-                slot if slot.is_some() && slot == record => caller.found = Found::Cfi,
-                // Callers are missing in between, up to the frame whose record it is.
-                Some(_) => return end.stop,
-                None => {}
+            if end.return_slot.is_some() {
+                caller.found = Found::Cfi;
             }
             recorded.stop
         }
@@ -56,7 +59,19 @@ pub(crate) fn go_on(
     }
 }
 
-/// How many callers of the recorded chain the unwound frames have passed, if they are on it.
+/// Whether the chain ends by itself at the last of `frames`, which have all of its callers: as in libc's code before
+/// `main`, whose frame pointer is a number.
+fn ends_alike(frames: &[Frame], recorded: &Recorded<'_>) -> bool {
+    let last = |frames: &[Frame]| frames.last().map(|frame| frame.address);
+    let mut unwound = frames.iter();
+    let has = |caller: &Frame| unwound.any(|frame| frame.address == caller.address);
+    recorded.chain.len() > 1
+        && recorded.stop != Stop::BadPointer
+        && last(frames) == last(recorded.chain)
+        && recorded.chain.iter().all(has)
+}
+
+/// How many callers of the recorded chain the unwound frames have passed, if the next one is the last frame's caller.
 fn passed(
     frames: &[Frame],
     end: End,
@@ -67,30 +82,21 @@ fn passed(
     if chain.first()?.address != frames.first()?.address {
         return None;
     }
-    let (Some(wanted), Some(first)) = (end.frame_pointer, recorded.frame_pointer) else {
-        return once(chain, frames.last()?.address);
+    let wanted = match end.return_slot {
+        Some(slot) => slot.wrapping_sub(RETURN_ADDRESS_BYTES),
+        // A record below the frame belongs to one that was unwound.
+        None => end.frame_pointer.filter(|record| *record >= end.floor)?,
     };
-    let mut record = first;
+    let mut callers = frames.iter().skip(1);
+    let mut record = recorded.frame_pointer?;
     let mut passed = 0;
     while record != wanted {
         record = memory.word(record)?;
         passed += 1;
-        if passed >= chain.len() {
-            return None;
-        }
+        let caller = chain.get(passed)?;
+        callers.find(|frame| frame.address == caller.address)?;
     }
-    // The caller of the last record that was passed must be there.
-    let is_there = |caller: &Frame| frames.iter().any(|frame| frame.address == caller.address);
-    chain.get(passed).filter(|caller| is_there(caller))?;
     Some(passed)
-}
-
-/// The index of `address` in `chain`, if it is there once.
-fn once(chain: &[Frame], address: u64) -> Option<usize> {
-    let mut places = chain.iter().enumerate();
-    let mut next = || places.find(|(_, frame)| frame.address == address);
-    let (place, _) = next()?;
-    next().is_none().then_some(place)
 }
 
 /// Whether the caller of the innermost function (of a process: outside the kernel) may be missing: it is known from
@@ -138,6 +144,7 @@ mod tests {
             stop: Stop::Window,
             frame_pointer: Some(frame_pointer),
             return_slot,
+            floor: SP,
         }
     }
 
@@ -182,11 +189,43 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_are_missing_in_between_are_told() {
-        // Its rule says that the return address of 2 is elsewhere, and the bytes end before it.
+    fn a_frame_whose_caller_the_chain_does_not_have_ends_the_stack() {
+        // Its rule says that the return address of 2 is elsewhere, and the bytes end before it: 3 called another.
         let (frames, stop) = joined(&[1, 2], end(SP + 16, Some(SP + 0x800)), &[1, 3, 4]);
-        assert_eq!((addresses(&frames), stop), (vec![1, 2, 3, 4], Stop::Window));
-        assert_eq!(frames[2].found, Found::FramePointer);
+        assert_eq!((addresses(&frames), stop), (vec![1, 2], Stop::Window));
+    }
+
+    #[test]
+    fn a_chain_that_ends_with_the_unwound_frames_says_why() {
+        let elsewhere = end(SP + 16, Some(SP + 0x800));
+        let (frames, stop) = joined(&[1, 2, 3, 4], elsewhere, &[1, 3, 4]);
+        assert_eq!((frames.len(), stop), (4, Stop::Unsaid));
+        // It ends at another frame, or has one that is not there.
+        for chain in [&[1, 3][..], &[1, 9, 4], &[1, 3, 4, 5], &[1]] {
+            assert_eq!(joined(&[1, 2, 3, 4], elsewhere, chain).1, Stop::Window);
+        }
+    }
+
+    /// Go's rules don't say that functions save the frame pointer: it seems to stay the sample's.
+    #[test]
+    fn a_frame_pointer_that_no_rule_restores_proves_nothing() {
+        let go = |unwound: &[u64], return_slot, floor| {
+            let stale = End {
+                floor,
+                ..end(SP + 16, return_slot)
+            };
+            let (frames, stop) = joined(unwound, stale, &[1, 3, 4, 5, 6]);
+            (addresses(&frames), stop)
+        };
+        let slot = Some(SP + 0x908);
+        let whole = (vec![1, 2, 3, 4, 5, 6], Stop::Unsaid);
+        assert_eq!(go(&[1, 2, 3, 4], slot, SP + 48), whole);
+        let cut = (vec![1, 2, 3, 4], Stop::Window);
+        assert_eq!(go(&[1, 2, 3, 4], Some(SP + 0x910), SP + 48), cut);
+        assert_eq!(go(&[1, 2, 3, 4], None, SP + 48), cut);
+        // The place fits, but not all of the chain's callers were unwound.
+        let other = (vec![1, 2, 9, 4], Stop::Window);
+        assert_eq!(go(&[1, 2, 9, 4], slot, SP + 48), other);
     }
 
     #[test]
@@ -214,14 +253,12 @@ mod tests {
             let (frames, stop) = joined(unwound, end(record, None), chain);
             assert_eq!((addresses(&frames), stop), (unwound.to_vec(), Stop::Window));
         }
-        // Without a frame pointer, by an address that occurs once.
+        // An address says nothing of the place.
         let unknown = End {
             frame_pointer: None,
             ..end(0, None)
         };
         let (frames, _) = joined(&[1, 2, 3], unknown, &[1, 3, 4]);
-        assert_eq!(addresses(&frames), [1, 2, 3, 4]);
-        let (frames, _) = joined(&[1, 2, 3], unknown, &[1, 3, 3, 4]);
         assert_eq!(addresses(&frames), [1, 2, 3]);
     }
 
@@ -239,9 +276,9 @@ mod tests {
             stop: Stop::Unsaid,
             frame_pointer: Some(SP),
         };
-        let mut frames = returns(&[1, 2], Found::Cfi);
-        let stop = go_on(&mut frames, end(0x1234, None), &recorded, &memory);
-        assert_eq!((frames.len(), stop), (2, Stop::Window));
+        let mut frames = returns(&[1, 7, 8, 7, 8], Found::Cfi);
+        let stop = go_on(&mut frames, end(SP + 0x900, None), &recorded, &memory);
+        assert_eq!((frames.len(), stop), (5, Stop::Window));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct End {
     pub frame_pointer: Option<u64>,
     /// The place of that frame's return address by its rule, even if it was not recorded.
     pub return_slot: Option<u64>,
+    /// A lower bound of that frame's stack pointer.
+    pub floor: u64,
 }
 
 /// Unwinds stacks of one address space.
@@ -65,6 +67,8 @@ pub struct Unwinder {
     has_all_code: bool,
     /// Whether frame pointers may lead through interrupts.
     has_interrupts: bool,
+    /// Whether the lower half has processes' code alone.
+    has_processes: bool,
 }
 
 impl Unwinder {
@@ -88,6 +92,7 @@ impl Unwinder {
             number,
             has_all_code: false,
             has_interrupts: false,
+            has_processes: false,
         }
     }
 
@@ -108,22 +113,42 @@ impl Unwinder {
         }
     }
 
+    /// States that code in the lower half is a process's, which a kernel in the upper half never calls.
+    pub(crate) fn with_processes(self, has_processes: bool) -> Unwinder {
+        Unwinder {
+            has_processes,
+            ..self
+        }
+    }
+
     /// What `address`, a supposed return address, points to.
     pub(crate) fn landing(&self, address: u64) -> Landing {
-        match self.arch {
+        let found = match self.arch {
             Arch::X86_64 => landing::<X86_64>(&self.modules, address),
             Arch::Aarch64 => landing::<Aarch64>(&self.modules, address),
-        }
+        };
+        let is_code = self.arch.can_be_code(address)
+            && (found != Landing::Unmapped || is_canonical(self.arch, address));
+        if is_code { found } else { Landing::NoCode }
+    }
+
+    /// Whether `caller` can't have called the code at `inner`: it is in the kernel's half, and the code is a process's.
+    pub(crate) fn is_kernel_above(&self, inner: u64, caller: u64) -> bool {
+        self.has_processes && !is_kernel_address(inner) && is_kernel_address(caller)
     }
 
     /// Whether there is no code before the return address `address`.
     fn is_nowhere(&self, address: u64) -> bool {
-        self.has_all_code && self.landing(address) == Landing::Unmapped
+        match self.landing(address) {
+            Landing::NoCode => true,
+            Landing::Unmapped => self.has_all_code,
+            _ => false,
+        }
     }
 
     /// Whether `address` can be a return address; the outermost need not follow a call.
     pub(crate) fn is_return(&self, address: u64, is_outermost: bool) -> bool {
-        self.arch.can_be_code(address) && self.accepts(self.landing(address), is_outermost)
+        self.accepts(self.landing(address), is_outermost)
     }
 
     /// Whether an address with this content can be a return address; the outermost need not follow a call.
@@ -133,6 +158,7 @@ impl Unwinder {
             Landing::Elsewhere => is_outermost || self.has_interrupts,
             Landing::NoFrame => is_outermost,
             Landing::Unmapped => !self.has_all_code,
+            Landing::NoCode => false,
         }
     }
 
@@ -229,26 +255,32 @@ struct Walk<'a, M: Memory + ?Sized> {
 impl<M: Memory + ?Sized> Walk<'_, M> {
     fn run<C: Cpu>(&mut self, mut registers: Registers) -> End {
         let mut kind = FrameKind::Exact;
-        let stop = self.steps::<C>(&mut registers, &mut kind);
+        // Even while the stack pointer is unknown.
+        let mut floor = registers.get(C::STACK_POINTER).unwrap_or(0);
+        let stop = self.steps::<C>(&mut registers, &mut kind, &mut floor);
         let pc = registers.get(C::PROGRAM_COUNTER);
         let return_slot = pc.filter(|_| stop != Stop::Complete);
         End {
             stop,
             frame_pointer: registers.get(C::FRAME_POINTER),
             return_slot: return_slot.and_then(|pc| self.return_slot::<C>(&registers, pc, kind)),
+            floor,
         }
     }
 
-    /// Takes all steps; leaves the last frame's registers and kind.
-    fn steps<C: Cpu>(&mut self, registers: &mut Registers, kind: &mut FrameKind) -> Stop {
+    /// Takes all steps; leaves the last frame's registers, its kind, and a lower bound of its stack pointer.
+    fn steps<C: Cpu>(
+        &mut self,
+        registers: &mut Registers,
+        kind: &mut FrameKind,
+        floor: &mut u64,
+    ) -> Stop {
         let Some(mut pc) = registers.get(C::PROGRAM_COUNTER) else {
             return Stop::BadRule;
         };
         let mut found = Found::FramePointer;
         let depth_max = self.frames.len().saturating_add(self.options.depth_max);
         let mut stack_changes = 0;
-        // A lower bound of the stack pointer, even while that is unknown.
-        let mut floor = registers.get(C::STACK_POINTER).unwrap_or(0);
         loop {
             if self.frames.len() >= depth_max {
                 return Stop::Depth;
@@ -258,7 +290,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 kind: *kind,
                 found,
             });
-            let step = match self.step::<C>(registers, pc, *kind, floor) {
+            let step = match self.step::<C>(registers, pc, *kind, *floor) {
                 Ok(step) => step,
                 Err(end) => return end,
             };
@@ -266,20 +298,26 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             if next_pc == 0 {
                 return Stop::Complete;
             }
+            if self.unwinder.is_kernel_above(pc, next_pc) {
+                // This step was wrong, and so are its registers.
+                registers.forget(C::FRAME_POINTER);
+                registers.forget(C::PROGRAM_COUNTER);
+                return Stop::BadRule;
+            }
             if is_left(pc, next_pc) && !self.unwinder.is_known(next_pc) {
                 // The code that entered the kernel has another stack, which isn't in this memory.
                 return Stop::Complete;
             }
-            if step.floor <= floor {
+            if step.floor <= *floor {
                 // Only a function that hasn't moved the stack pointer leaves it unchanged.
-                if step.floor < floor || *kind == FrameKind::Return {
+                if step.floor < *floor || *kind == FrameKind::Return {
                     stack_changes += 1;
                 }
-                if stack_changes > STACK_CHANGES_MAX || (step.floor == floor && next_pc == pc) {
+                if stack_changes > STACK_CHANGES_MAX || (step.floor == *floor && next_pc == pc) {
                     return Stop::Cycle;
                 }
             }
-            (pc, *kind, found, floor) = (next_pc, step.kind, step.found, step.floor);
+            (pc, *kind, found, *floor) = (next_pc, step.kind, step.found, step.floor);
         }
     }
 
@@ -457,7 +495,9 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
                 });
             }
         }
-        let is_return = |address, is_outermost| unwinder.is_return(address, is_outermost);
+        let is_return = |address, is_outermost| {
+            !unwinder.is_kernel_above(pc, address) && unwinder.is_return(address, is_outermost)
+        };
         match step::frame_pointer::<C>(registers, self.memory, floor, is_return) {
             Ok(step) => Ok(step),
             Err(_) if self.options.scan => {
@@ -468,6 +508,12 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             Err(_) => Err(end),
         }
     }
+}
+
+/// Whether `address` has no more bits than processors with four levels of page tables translate (Intel SDM volume 1,
+/// 3.3.7.1). More, which five levels allow, no program gets that doesn't ask for them.
+fn is_canonical(arch: Arch, address: u64) -> bool {
+    arch != Arch::X86_64 || matches!(address.cast_signed() >> 47, 0 | -1)
 }
 
 /// Whether a step from `pc` to `caller` leaves a kernel.
@@ -564,6 +610,40 @@ mod tests {
         let bytes = [0, text].map(u64::to_le_bytes).concat();
         let (frames, stop) = without_images(&bytes);
         assert_eq!((frames.len(), stop), (1, Stop::BadPointer));
+    }
+
+    /// The canary of a stack, for one, has any bits.
+    #[test]
+    fn no_kernel_calls_code_of_a_process() {
+        let unwind = |has_processes, caller: u64| {
+            let words = [0x8010, 0x1810, 0, caller].map(u64::to_le_bytes).concat();
+            let memory = crate::unwind::Stack {
+                base: 0x8000,
+                bytes: &words,
+            };
+            let unwinder = Unwinder::new(Arch::X86_64, Vec::new()).with_processes(has_processes);
+            let mut registers = uprof::Registers::default();
+            for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1010)] {
+                registers.set(number, value);
+            }
+            let (mut cache, mut frames) = (Cache::new(), Vec::new());
+            let options = Options::default();
+            let stop = unwinder.unwind(&mut cache, &registers, &memory, options, &mut frames);
+            (frames.len(), stop)
+        };
+        assert_eq!(unwind(true, 0x1820), (3, Stop::Complete));
+        for no_caller in [0xffff_ffff_8100_0000, 0xff01_f7f0_f00c_f0ef] {
+            assert_eq!(unwind(true, no_caller), (2, Stop::BadPointer));
+        }
+        // A guest may be in both halves; what no processor translates is nowhere.
+        assert_eq!(unwind(false, 0xffff_ffff_8100_0000), (3, Stop::Complete));
+        for no_address in [
+            0xff01_f7f0_f00c_f0ef,
+            0x00ff_0000_0000_1000,
+            0xe8ef_8948_ffff_ff42,
+        ] {
+            assert_eq!(unwind(false, no_address), (2, Stop::BadPointer));
+        }
     }
 
     /// A function whose rule leads to itself: the stack pointer and the return address stay.

@@ -3,11 +3,13 @@
 use super::cpu::Cpu;
 use super::memory::Memory;
 use super::registers::Registers;
+use uprof::Arch;
 
 /// See the module.
 pub(super) struct X86_64;
 
 impl Cpu for X86_64 {
+    const ARCH: Arch = Arch::X86_64;
     const STACK_POINTER: u8 = 7;
     const FRAME_POINTER: u8 = 6;
     const RETURN_ADDRESS: u8 = 16;
@@ -17,33 +19,6 @@ impl Cpu for X86_64 {
     #[inline]
     fn strip(address: u64) -> u64 {
         address
-    }
-
-    fn ends_in_call(code: &[u8]) -> bool {
-        // CALL rel32 is E8; CALL r/m64 is FF /2 and CALL m16:64 FF /3 with 2 to 7 bytes (Intel SDM volume 2A,
-        // "CALL"). Prefixes before them don't matter.
-        if code.len() >= 5 && code[code.len() - 5] == 0xe8 {
-            return true;
-        }
-        (2..=7).any(|length_bytes| {
-            let Some(start) = code.len().checked_sub(length_bytes) else {
-                return false;
-            };
-            let [0xff, modrm, ..] = code[start..] else {
-                return false;
-            };
-            let (mode, operation, base) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
-            let sib = usize::from(mode != 3 && base == 4);
-            let displacement = match mode {
-                0 if base == 5 => 4,
-                0 if sib == 1 && code.get(start + 2).is_some_and(|sib| sib & 7 == 5) => 4,
-                1 => 1,
-                2 => 4,
-                _ => 0,
-            };
-            let is_call = operation == 2 || operation == 3 && mode != 3;
-            is_call && length_bytes == 2 + sib + displacement
-        })
     }
 
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
@@ -120,24 +95,6 @@ pub(super) fn trap_frame(
 mod tests {
     use super::*;
     use crate::unwind::memory::Stack;
-
-    #[test]
-    fn calls_are_told_from_other_bytes() {
-        let calls: [&[u8]; 6] = [
-            &[0xe8, 1, 2, 3, 4],
-            &[0xff, 0xd0],
-            &[0x41, 0xff, 0xd4],
-            &[0xff, 0x15, 1, 2, 3, 4],
-            &[0xff, 0x50, 0x18],
-            &[0xff, 0x14, 0xc5, 1, 2, 3, 4],
-        ];
-        for call in calls {
-            assert!(X86_64::ends_in_call(call), "{call:x?}");
-        }
-        for other in [&[][..], &[0xff, 0xe0], &[0x90; 8], &[0xe8, 0, 0, 0]] {
-            assert!(!X86_64::ends_in_call(other), "{other:x?}");
-        }
-    }
 
     fn stack_words(words: &[u64]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()

@@ -10,7 +10,7 @@ use crate::text::printable;
 use crate::text::screen::Screen;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use uprof::cold::{Cost, Metadata, TargetKind};
+use uprof::cold::{Cost, Metadata, PAUSED_BY_OTHERS_NS, TargetKind};
 use uprof::{Due, Durations, Task};
 
 /// Writes everything that is known about `recording`.
@@ -138,6 +138,13 @@ fn what(recording: &Recording, page: &mut Page) {
     }
     page.some("lives", lives(recording));
     let totals = recording.end().map_or(&[][..], |end| &end.totals);
+    let paused = totals.iter().find(|(name, _)| name == PAUSED_BY_OTHERS_NS);
+    if let Some((_, paused_ns)) = paused {
+        page.line(
+            "paused",
+            format!("{} by someone else", duration(*paused_ns)),
+        );
+    }
     // Samples and their cost are counted from the blocks themselves, below.
     let others = totals
         .iter()
@@ -148,11 +155,11 @@ fn what(recording: &Recording, page: &mut Page) {
     }
 }
 
-/// When a guest that was followed had which domain; empty if it wasn't followed, or didn't restart.
+/// When a guest that restarted had which domain, or began which boot; empty if it didn't restart.
 fn lives(recording: &Recording) -> String {
     let tasks = recording.tasks();
     let first = tasks.iter().filter(|task| task.vcpu == 0);
-    let guest = first.filter(|_| recording.metadata().target.kind == TargetKind::XenDomain);
+    let guest = first.filter(|_| recording.metadata().target.kind.is_guest());
     let all: Vec<Task> = guest.collect();
     let at = |time_ns: u64| {
         let since_ns = time_ns.saturating_sub(recording.start_ns());
@@ -160,7 +167,10 @@ fn lives(recording: &Recording) -> String {
     };
     let lives = all.iter().map(|&task| {
         let name = tasks.last_name(task).unwrap_or_default();
-        let domain = name.rsplit(" of ").next().unwrap_or_default();
+        // A guest that nobody meant to follow has its vCPUs' names in its first boot.
+        let domain = name
+            .rsplit_once(" of ")
+            .map_or("boot 1", |(_, domain)| domain);
         let mut text = printable(domain).into_owned();
         if let Some(since_ns) = tasks.since_ns(task).filter(|_| task.space > 0) {
             text.push_str(&format!(" from {}", at(since_ns)));
@@ -182,8 +192,14 @@ fn lives(recording: &Recording) -> String {
 /// Most lives of a guest to list.
 const LIVES_SHOWN: usize = 16;
 
-/// Totals of the end record that repeat what the blocks say.
-const COUNTED_HERE: [&str; 4] = ["samples", "not_running", "cost_rounds", "cost_total_ns"];
+/// Totals of the end record that repeat what the blocks say, or have a line of their own.
+const COUNTED_HERE: [&str; 5] = [
+    "samples",
+    "not_running",
+    "cost_rounds",
+    "cost_total_ns",
+    PAUSED_BY_OTHERS_NS,
+];
 
 /// Calls of a trace.
 fn spans(counts: &SpanCounts, recording: &Recording, page: &mut Page) {

@@ -4,13 +4,13 @@ it prints for its arguments. Every question is answered by (whether it is right,
 import re
 import statistics
 
+from margin import error, margin
 import printed
 
 # Shares in per cent of each program's functions of its work, and of the programs of all of it: see work.c, Makefile.
 PROGRAMS = {"one": {"one_often": 70, "one_seldom": 30}, "two": {"two_seldom": 20, "two_often": 80}}
 WEIGHTS = {"one": 60, "two": 40}
-POINTS = 3
-STRETCHES = 12
+STRETCHES, LEAST_SAMPLES = 12, 300
 
 # What a whole stack of a kernel begins at: entries from a process, and where threads begin.
 ROOTS = ("entry_SYSCALL_64", "asm_", "ret_from_fork", "secondary_startup_64", "start_kernel", "error_", "sync_regs",
@@ -127,13 +127,15 @@ def programs(run, recording, images, are_named):
                                  "--to", f"{seconds * (one + 1) / STRETCHES}s")) for one in range(STRETCHES)]
     shares = shares_of(spaces)
     errors = {what: statistics.stdev(stretch[what] for stretch in stretches) / STRETCHES ** 0.5 for what in shares}
+    everything = sum(sum(functions.values()) for functions in spaces.values())
     truths = WEIGHTS | PROGRAMS["one"] | PROGRAMS["two"]
-    off = {what: abs(shares[what] - truth) for what, truth in truths.items()}
-    wrong += [f"{what} has {shares[what]:.1f} ± {errors[what]:.1f} %, the truth is {truths[what]} %"
-              for what in truths if off[what] > POINTS]
-    # A share is only known to so many points if they are two standard errors at least.
-    wrong += [f"too few samples to tell {what} to {POINTS} points: ± {errors[what]:.1f}"
-              for what in truths if 2 * errors[what] > POINTS]
+    for what, truth in truths.items():
+        home = next((name for name, functions in PROGRAMS.items() if what in functions), None)
+        errors[what] = max(errors[what], error(truth, everything * WEIGHTS.get(home, 100) / 100))
+        if abs(shares[what] - truth) > margin(errors[what]):
+            wrong.append(f"{what} has {shares[what]:.1f} ± {errors[what]:.1f} %, the truth is {truth} %")
+    if everything < LEAST_SAMPLES:  # a busy machine takes fewer than were asked for, and the margins know it
+        wrong.append(f"only {everything} samples")
     # Of two images given alone, neither names the other's process.
     for name, image in images.items():
         other = next(one for one in PROGRAMS if one != name)
@@ -142,6 +144,6 @@ def programs(run, recording, images, are_named):
         named = [one for one in alone.get(homes[name], {}) if one in PROGRAMS[name]]
         if strangers or len(named) != len(PROGRAMS[name]):
             wrong.append(f"{image} alone names {named} of its own and {strangers} of the other")
-    everything = sum(sum(functions.values()) for functions in spaces.values())
-    return not wrong, (f"{everything} samples of two programs' own code, at most {max(off.values()):.1f} points off "
+    off = max(abs(shares[what] - truth) for what, truth in truths.items())
+    return not wrong, (f"{everything} samples of two programs' own code, at most {off:.1f} points off "
                        f"(standard error {max(errors.values()):.1f}) {'; '.join(wrong)}".rstrip())

@@ -6,7 +6,7 @@
 use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
 use uprof::Arch;
-use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, likely};
+use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, find_bytes, likely};
 
 /// A kernel for x86-64 is in this GiB, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
 pub const IMAGES: u64 = 0xffff_ffff_8000_0000;
@@ -22,6 +22,9 @@ const MOST_LIKELY_BYTES: u64 = 4 << 20;
 /// Most bytes read of a guest, and most time spent on it.
 pub const MOST_READ_BYTES: u64 = 128 << 20;
 pub const MOST_TIME_NS: u64 = 10_000_000_000;
+/// The version text is behind the code, at the beginning of the read-only data.
+pub const MOST_BANNER_BYTES: u64 = 32 << 20;
+const BANNER_TIME_NS: u64 = 1_000_000_000;
 /// How often page tables may disappear while they are used.
 const MOST_ROOTS: u32 = 100;
 
@@ -123,6 +126,17 @@ impl GuestKernel<'_> {
     fn is_in_kernel(&self) -> bool {
         let vcpu = self.vcpu.as_ref();
         vcpu.is_some_and(|vcpu| is_in_kernel(vcpu, self.arch))
+    }
+
+    /// Whether a kernel's version text is in the memory that was searched last: what isn't Linux has none.
+    pub fn says_linux(&mut self) -> bool {
+        let Some(start) = self.anchor else {
+            return false;
+        };
+        self.read_bytes = 0;
+        self.end_ns = monotonic_ns() + BANNER_TIME_NS;
+        let range = start..start.saturating_add(MOST_BANNER_BYTES);
+        find_bytes(self, range, b"Linux version ", &mut |_, _| true)
     }
 
     /// Attempts to find a kernel, with `only_in_kernel` only if a vCPU is in it; `why` is set to what is wrong with

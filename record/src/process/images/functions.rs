@@ -95,47 +95,43 @@ impl Functions {
         pieces.map(|(start, piece)| (*start, piece.length))
     }
 
-    /// Adds memory that may hold code from `since_ns` on. If it is known to, it was mapped anew: returns the mappings
-    /// that must be recorded again.
-    pub fn piece(&mut self, start: u64, length: u64, since_ns: u64) -> Vec<Mapping> {
-        let Some(end) = start.checked_add(length).filter(|_| length > 0) else {
+    /// Adds memory that may hold code from `since_ns` on. What of it is known already may have held code since it was
+    /// first seen; the rest is returned: start and length.
+    pub fn piece(&mut self, start: u64, length: u64, since_ns: u64) -> Vec<(u64, u64)> {
+        let Some(end) = start.checked_add(length) else {
             return Vec::new();
         };
-        let recorded = self.cut_out(start, end);
-        if self.pieces.len() < MOST_PIECES {
-            let piece = Piece {
-                length,
-                since_ns,
-                recorded,
-            };
-            self.pieces.insert(start, piece);
+        let mut gaps = Vec::new();
+        let mut reached = start;
+        for at in self.touched(start, end) {
+            if at > reached {
+                gaps.push((reached, at - reached));
+            }
+            reached = at + self.pieces[&at].length;
         }
-        if !recorded {
-            return Vec::new();
+        if reached < end {
+            gaps.push((reached, end - reached));
         }
-        let mut again = vec![self.mapping(start, length, 0)];
-        let inside = self.known.range(start..end);
-        let moved = inside.filter(|(_, known)| known.recorded && known.generation > 0);
-        again.extend(moved.map(|(at, known)| self.mapping(*at, known.length, known.generation)));
-        again
+        for &(start, length) in &gaps {
+            if self.pieces.len() < MOST_PIECES {
+                let piece = Piece {
+                    length,
+                    since_ns,
+                    recorded: false,
+                };
+                self.pieces.insert(start, piece);
+            }
+        }
+        gaps
     }
 
-    /// Removes the memory between two addresses; returns whether such code was known to be there.
-    fn cut_out(&mut self, start: u64, end: u64) -> bool {
-        let reaches = |(at, piece): &(&u64, &Piece)| **at + piece.length > start;
-        let before = self.pieces.range(..start).next_back().filter(reaches);
-        let inside = self.pieces.range(start..end);
-        let touched: Vec<u64> = before
-            .into_iter()
-            .chain(inside)
-            .map(|(at, _)| *at)
-            .collect();
-        let mut recorded = false;
-        for at in touched {
+    /// Removes memory, in whose place is something else.
+    pub fn lose(&mut self, start: u64, length: u64) {
+        let end = start.saturating_add(length);
+        for at in self.touched(start, end) {
             let Some(piece) = self.pieces.remove(&at) else {
                 continue;
             };
-            recorded |= piece.recorded;
             for (from, to) in [(at, start), (end, at + piece.length)] {
                 if from < to && self.pieces.len() < MOST_PIECES {
                     let length = to - from;
@@ -143,7 +139,15 @@ impl Functions {
                 }
             }
         }
-        recorded
+    }
+
+    /// The starts of the pieces that have a part between two addresses.
+    fn touched(&self, start: u64, end: u64) -> Vec<u64> {
+        let reaches = |(at, piece): &(&u64, &Piece)| **at + piece.length > start;
+        let before = self.pieces.range(..start).next_back().filter(reaches);
+        let inside = self.pieces.range(start..end);
+        let both = before.into_iter().chain(inside);
+        both.map(|(at, _)| *at).collect()
     }
 
     /// The starts of the pieces that hold all of a function, if they do.
@@ -352,7 +356,9 @@ mod tests {
     #[test]
     fn code_is_where_its_memory_is_and_an_address_used_again_has_its_new_name_later() {
         let mut functions = Functions::new(7);
-        assert!(functions.piece(0x1000, 0x1000, 5).is_empty());
+        assert_eq!(functions.piece(0x1000, 0x1000, 5), [(0x1000, 0x1000)]);
+        // Its protection changed before there was a name.
+        assert!(functions.piece(0x1000, 0x1000, 8).is_empty());
         let made = vec![
             function(0x1000, 16, "old", 9),
             function(0x1000, 16, "a", 10),
@@ -375,24 +381,26 @@ mod tests {
         assert_eq!(places(&reused), [(0x1008, 32, 3, 30), (0x1004, 32, 3, 31)]);
         let expected = [(0, 0x1200, "d".to_owned()), (3, 0x1004, "c".to_owned())];
         assert_eq!(names(&reused), expected);
-        // Mapped anew, the memory is said to hold the same.
-        let again = functions.piece(0x1000, 0x1000, 40);
-        let again: Vec<_> = again.iter().map(|it| (it.start, it.build_id[4])).collect();
-        assert_eq!(again, [(0x1000, 0), (0x1004, 3)]);
+        assert!(functions.piece(0x1000, 0x1000, 40).is_empty());
     }
 
     #[test]
     fn pieces_do_not_overlap_and_a_function_may_lie_in_several() {
         let mut functions = Functions::new(1);
-        functions.piece(0x1000, 0x3000, 1);
-        functions.piece(0x2000, 0x1000, 2);
+        functions.piece(0x2000, 0x1000, 1);
+        let around = functions.piece(0x1000, 0x3000, 2);
+        assert_eq!(around, [(0x1000, 0x1000), (0x3000, 0x1000)]);
         let pieces: Vec<_> = functions.pieces().collect();
         assert_eq!(
             pieces,
             [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]
         );
         let new = functions.add(vec![function(0x1ff0, 0x1020, "long", 3)]);
-        assert_eq!(new.mappings.len(), 3);
+        let times: Vec<u64> = places(&new).iter().map(|place| place.3).collect();
+        assert_eq!(times, [2, 1, 2]);
+        functions.lose(0x1800, 0x1000);
+        let pieces: Vec<_> = functions.pieces().collect();
+        assert_eq!(pieces, [(0x1000, 0x800), (0x2800, 0x800), (0x3000, 0x1000)]);
         for (start, length) in [(0xfff, 8), (0x3fff, 2), (u64::MAX, 2), (0x8000, 1)] {
             assert!(!functions.has_room(&function(start, length, "x", 0)));
         }

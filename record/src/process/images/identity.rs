@@ -3,8 +3,9 @@
 //! Input: a mapping as reported by the kernel, and a file. Output: whether they match, and the file's identity for
 //! the recording. Without evidence they don't match.
 
+use super::progress::Progress;
 use crate::elf::{self, build_id};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use uprof::cold::{Contents, MappedFile, Mapping};
@@ -18,19 +19,77 @@ pub struct Identity {
     pub file: MappedFile,
 }
 
+/// What shows that a file is the one that was read before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct State {
+    device: u64,
+    inode: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl State {
+    /// The state of an opened file.
+    ///
+    /// # Errors
+    /// What the system returns.
+    pub fn of(file: &File) -> io::Result<State> {
+        let found = file.metadata()?;
+        Ok(State {
+            device: found.dev(),
+            inode: found.ino(),
+            size_bytes: found.len(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+
+    /// Whether nothing was written since. A file that is only renamed or removed has the same contents.
+    pub fn has_contents_of(&self, other: &State) -> bool {
+        let contents = |of: &State| (of.device, of.inode, of.size_bytes, of.modified);
+        contents(self) == contents(other)
+    }
+
+    /// When it was last changed, by the wall clock.
+    pub fn changed_ns(&self) -> i64 {
+        let (seconds, rest_ns) = self.changed;
+        seconds
+            .saturating_mul(1_000_000_000)
+            .saturating_add(rest_ns)
+    }
+}
+
 impl Identity {
-    /// Reads it from the file. Device and inode are those that the kernel `reported`, if any: some file systems show
-    /// others for an opened file.
+    /// Adds it to a mapping of the file.
+    pub fn tell(&self, mapping: &mut Mapping) {
+        mapping.build_id.clone_from(&self.build_id);
+        mapping.file = Some(self.file);
+    }
+
+    /// Reads it from the file, in steps of `progress`. Device and inode are those that the kernel `reported`, if any:
+    /// some file systems show others for an opened file.
     ///
     /// # Errors
     /// What reading returns.
-    pub fn of(file: &File, reported: Option<MappedFile>) -> io::Result<Identity> {
+    pub fn of(
+        file: &File,
+        reported: Option<MappedFile>,
+        progress: &Progress,
+    ) -> io::Result<Identity> {
         let found = file.metadata()?;
         let build_id = build_id::of_elf(file).unwrap_or_default();
         let mut magic = [0; 4];
         let is_image = file.read_at(&mut magic, 0)? == magic.len() && elf::is_elf(&magic);
         let contents = match build_id.is_empty() && is_image {
-            true => Some(Contents::of(found.len(), Positioned { file, at: 0 })?),
+            true => {
+                let reader = Positioned {
+                    file,
+                    at: 0,
+                    progress,
+                };
+                Some(Contents::of(found.len(), reader)?)
+            }
             false => None,
         };
         let own = MappedFile {
@@ -39,11 +98,23 @@ impl Identity {
             inode: found.ino(),
             contents,
         };
-        let file = reported.map_or(own, |reported| MappedFile {
-            contents,
-            ..reported
-        });
-        Ok(Identity { build_id, file })
+        Ok(Identity {
+            build_id,
+            file: own,
+        }
+        .reported_as(reported))
+    }
+
+    /// The same file with the device and inode that the kernel `reported`, if any.
+    pub fn reported_as(mut self, reported: Option<MappedFile>) -> Identity {
+        if let Some(reported) = reported {
+            let contents = self.file.contents;
+            self.file = MappedFile {
+                contents,
+                ..reported
+            };
+        }
+        self
     }
 }
 
@@ -52,35 +123,30 @@ pub fn is_mapped(mapping: &Mapping, mapped_ns: i64, file: &File) -> bool {
     if !mapping.build_id.is_empty() {
         return build_id::of_elf(file).is_some_and(|id| id == mapping.build_id);
     }
-    let Some((reported, found)) = mapping.file.zip(file.metadata().ok()) else {
+    let Some((reported, found)) = mapping.file.zip(State::of(file).ok()) else {
         return false;
     };
     // A reused inode or a rewritten file shows as a later change.
-    is_same_inode(reported, &found) && changed_ns(&found) <= mapped_ns
+    is_same_inode(reported, &found) && found.changed_ns() <= mapped_ns
 }
 
 /// File systems without a device of their own (overlayfs, btrfs) report several numbers for a device.
-fn is_same_inode(reported: MappedFile, found: &Metadata) -> bool {
-    let device = (libc::major(found.dev()), libc::minor(found.dev()));
+fn is_same_inode(reported: MappedFile, found: &State) -> bool {
+    let device = (libc::major(found.device), libc::minor(found.device));
     let same = device == (reported.device_major, reported.device_minor);
-    reported.inode == found.ino() && (same || (reported.device_major, device.0) == (0, 0))
-}
-
-fn changed_ns(found: &Metadata) -> i64 {
-    found
-        .ctime()
-        .saturating_mul(1_000_000_000)
-        .saturating_add(found.ctime_nsec())
+    reported.inode == found.inode && (same || (reported.device_major, device.0) == (0, 0))
 }
 
 /// Reads from the start, independently of the file's own position.
 struct Positioned<'f> {
     file: &'f File,
     at: u64,
+    progress: &'f Progress,
 }
 
 impl io::Read for Positioned<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.progress.step();
         let count = self.file.read_at(into, self.at)?;
         self.at += count as u64;
         Ok(count)
@@ -99,7 +165,7 @@ mod tests {
         let path = folder.path().join("script");
         std::fs::write(&path, "\x7fELF no more").unwrap();
         let file = File::open(&path).unwrap();
-        let identity = Identity::of(&file, None).unwrap();
+        let identity = Identity::of(&file, None, &Progress::default()).unwrap();
         assert_eq!(identity.build_id, Vec::<u8>::new());
         assert_eq!(identity.file.contents.unwrap().size_bytes, 12);
         let mut mapping = Mapping {
@@ -107,7 +173,7 @@ mod tests {
             ..Mapping::default()
         };
         assert!(is_mapped(&mapping, NOW, &file));
-        let changed_ns = changed_ns(&file.metadata().unwrap());
+        let changed_ns = State::of(&file).unwrap().changed_ns();
         assert!(is_mapped(&mapping, changed_ns, &file));
         assert!(!is_mapped(&mapping, changed_ns - 1, &file));
         mapping.file.as_mut().unwrap().inode += 1;

@@ -1,12 +1,14 @@
 //! Finds the files that were mapped, identifies them and keeps them open.
 //!
-//! A file is searched first where it can't be replaced by another, then at its path below the known roots, where it
-//! is checked to be the one that was mapped.
+//! A file is searched at its path below the root of its process, where it is checked to be the one that was mapped;
+//! then among what the process has mapped, and below the known roots. What was identified once is not read again,
+//! and identifies the same file in processes that are gone.
 
-use super::identity::{Identity, is_mapped};
+use super::identity::{Identity, State, is_mapped};
 use super::jitdump::is_named_so;
-use super::roots::Roots;
-use super::runtime::{Runtimes, event_of};
+use super::progress::Progress;
+use super::roots::{Root, Roots};
+use super::runtime::{Runtimes, SHARED_MEMORY, event_of};
 use super::vdso::{self, Vdso};
 use super::{Answer, Ask, HeldImage};
 use crate::open;
@@ -14,14 +16,15 @@ use crate::process::maps;
 use crate::sys::clock::monotonic_ns;
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
-use uprof::cold::{ClockPair, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{ClockPair, MappedFile, Mapping, ModuleChange, ModuleEvent};
 
 /// Most files held open. Further ones are identified, and searched by path when symbols are needed.
 pub const MOST_HELD: usize = 512;
+/// Most files whose identity is remembered. Further ones are read whenever they are mapped.
+pub const MOST_KNOWN: usize = 1 << 14;
 
 /// How often the files of running programs with generated code are read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -34,6 +37,8 @@ pub struct Keeper {
     answers: Sender<Answer>,
     roots: Roots,
     held: HashMap<Key, Held>,
+    known: HashMap<State, Identity>,
+    progress: Progress,
     vdso: Vdso,
     runtimes: Runtimes,
 }
@@ -51,18 +56,20 @@ struct Key {
 struct Held {
     file: Arc<File>,
     identity: Identity,
-    /// When it was last written: a file that changed is identified again.
-    modified: (i64, i64),
+    /// A file that changed is identified again.
+    state: State,
 }
 
 impl Keeper {
-    /// A keeper that sends its results to `answers`.
-    pub fn new(clock: ClockPair, answers: Sender<Answer>) -> Keeper {
+    /// A keeper that sends its results to `answers`, and counts its steps.
+    pub fn new(clock: ClockPair, answers: Sender<Answer>, progress: Progress) -> Keeper {
         Keeper {
             wall_ns: clock.realtime_ns.wrapping_sub(clock.monotonic_ns as i64),
             answers,
             roots: Roots::new(),
             held: HashMap::new(),
+            known: HashMap::new(),
+            progress,
             vdso: Vdso::default(),
             runtimes: Runtimes::default(),
         }
@@ -76,12 +83,11 @@ impl Keeper {
             let asked = asked.recv_timeout(left);
             let ended = matches!(asked, Err(RecvTimeoutError::Disconnected));
             if let Ok((number, mut event)) = asked {
+                self.progress.step();
                 self.complete(&mut event);
                 let roots = &mut self.roots;
-                let more = self.runtimes.take(&mut event, |pid| roots.of(pid));
-                self.answer(Answer::Event(number, event));
-                more.into_iter()
-                    .for_each(|event| self.answer(Answer::More(event)));
+                let events = self.runtimes.take(event, |pid| roots.of(pid));
+                self.answer(Answer::Events(number, events));
             }
             if ended || Instant::now() >= look_at {
                 self.look();
@@ -100,8 +106,9 @@ impl Keeper {
 
     /// Reads what programs reported about code that they generated.
     fn look(&mut self) {
-        let answers = &self.answers;
+        let (answers, progress) = (&self.answers, &self.progress);
         self.runtimes.look(monotonic_ns(), |space, new| {
+            progress.step();
             let mappings = new.mappings.into_iter();
             let events = mappings.map(|(time_ns, it)| Answer::More(event_of(space, time_ns, it)));
             let parts = new.parts.into_iter();
@@ -113,9 +120,10 @@ impl Keeper {
         });
     }
 
-    /// The files, in order of path.
-    pub fn held(self) -> Vec<HeldImage> {
-        let held = self.held.into_iter().map(|(key, held)| HeldImage {
+    /// Sends the files, in order of path.
+    pub fn finish(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        let held = held.into_iter().map(|(key, held)| HeldImage {
             path: key.path,
             build_id: held.identity.build_id,
             file: Some(held.identity.file),
@@ -123,7 +131,7 @@ impl Keeper {
         });
         let mut held: Vec<HeldImage> = held.collect();
         held.sort_by(|a, b| (&a.path, &a.build_id).cmp(&(&b.path, &b.build_id)));
-        held
+        self.answer(Answer::Held(held));
     }
 
     fn complete(&mut self, event: &mut ModuleEvent) {
@@ -132,6 +140,7 @@ impl Keeper {
         if let ModuleChange::Mapped(mapping) = &mut event.what
             && mapping.path.starts_with('/')
             && !mapping.path.starts_with("//")
+            && !mapping.path.starts_with(SHARED_MEMORY)
             && pid > 0
         {
             if is_named_so(&mapping.path)
@@ -154,44 +163,74 @@ impl Keeper {
         let key = Key {
             path: mapping.path.clone(),
             build_id: mapping.build_id.clone(),
-            file: mapping
-                .file
-                .map(|file| (file.device_major, file.device_minor, file.inode)),
+            file: mapping.file.map(numbers),
         };
         if let Some(held) = self.held.get(&key)
-            && modified(&held.file) == Some(held.modified)
+            && held.is_unchanged()
         {
-            mapping.build_id.clone_from(&held.identity.build_id);
-            mapping.file = Some(held.identity.file);
+            held.identity.tell(mapping);
             return;
         }
         let Some(file) = self.find(pid, mapped_ns, mapping) else {
+            if let Some(held) = self.same_file(mapped_ns, mapping) {
+                held.identity
+                    .clone()
+                    .reported_as(mapping.file)
+                    .tell(mapping);
+            }
             return;
         };
-        let (Ok(identity), Some(modified)) = (Identity::of(&file, mapping.file), modified(&file))
-        else {
+        let Some((state, identity)) = self.identity(&file, mapping) else {
             return;
         };
-        mapping.build_id.clone_from(&identity.build_id);
-        mapping.file = Some(identity.file);
+        identity.tell(mapping);
         if self.held.len() < MOST_HELD || self.held.contains_key(&key) {
             let file = Arc::new(file);
-            self.held.insert(
-                key,
-                Held {
-                    file,
-                    identity,
-                    modified,
-                },
-            );
+            let held = Held {
+                file,
+                identity,
+                state,
+            };
+            self.held.insert(key, held);
         }
     }
 
-    /// The file that was mapped: one of the process's mapped files, its program, or the file at the path below its
-    /// root, ours or those of other processes.
+    /// The identity of the file that was mapped.
+    fn identity(&mut self, file: &File, mapping: &Mapping) -> Option<(State, Identity)> {
+        let state = State::of(file).ok()?;
+        if let Some(known) = self.known.get(&state) {
+            return Some((state, known.clone().reported_as(mapping.file)));
+        }
+        let identity = Identity::of(file, mapping.file, &self.progress).ok()?;
+        // It may have been written to while it was read.
+        let state = State::of(file).ok().filter(|after| *after == state)?;
+        if self.known.len() < MOST_KNOWN {
+            self.known.insert(state, identity.clone());
+        }
+        Some((state, identity))
+    }
+
+    /// A held file that the kernel reported as the same, at another path. File systems without a device of their own
+    /// may report the same numbers for several files.
+    fn same_file(&self, mapped_ns: i64, mapping: &Mapping) -> Option<&Held> {
+        let reported = mapping.file.filter(|file| file.device_major > 0)?;
+        self.held.iter().find_map(|(key, held)| {
+            let is_same = key.file == Some(numbers(reported))
+                && held.state.changed_ns() <= mapped_ns
+                && held.is_unchanged();
+            is_same.then_some(held)
+        })
+    }
+
+    /// The file that was mapped: the file at the path below the process's root, one of its mapped files, its program,
+    /// or the file at the path below our root or those of other processes.
     fn find(&mut self, pid: i32, mapped_ns: i64, mapping: &Mapping) -> Option<File> {
         let root = self.roots.of(pid);
         let is_it = |file: &File| is_mapped(mapping, mapped_ns, file);
+        let below = |root: &Arc<Root>| open::below(root.folder(), &mapping.path).ok();
+        if let Some(file) = root.as_ref().and_then(below).filter(is_it) {
+            return Some(file);
+        }
         if let Some(file) = mapped_now(pid, mapping) {
             return Some(file);
         }
@@ -199,16 +238,19 @@ impl Keeper {
         if let Some(program) = program.filter(is_it) {
             return Some(program);
         }
-        let roots = root.iter().chain(self.roots.all());
-        roots
-            .filter_map(|root| open::below(root.folder(), &mapping.path).ok())
-            .find(is_it)
+        self.roots.all().iter().filter_map(below).find(is_it)
     }
 }
 
-fn modified(file: &File) -> Option<(i64, i64)> {
-    let found = file.metadata().ok()?;
-    Some((found.mtime(), found.mtime_nsec()))
+impl Held {
+    fn is_unchanged(&self) -> bool {
+        State::of(&self.file).is_ok_and(|now| now.has_contents_of(&self.state))
+    }
+}
+
+/// Device and inode.
+fn numbers(file: MappedFile) -> (u32, u32, u64) {
+    (file.device_major, file.device_minor, file.inode)
 }
 
 /// The file that process `pid` has mapped at the mapping's place, from `/proc/PID/map_files`. Following its links
@@ -240,7 +282,7 @@ mod tests {
     #[test]
     fn files_are_held_up_to_a_limit() {
         let (answers, _answers) = channel();
-        let mut keeper = Keeper::new(ClockPair::default(), answers);
+        let mut keeper = Keeper::new(ClockPair::default(), answers, Progress::default());
         let own = std::process::id();
         let libc = maps::executable(own as i32);
         let libc = libc.into_iter().find(|it| it.path.contains("libc.so"));
@@ -267,5 +309,62 @@ mod tests {
             assert_eq!(identify(number), (20, number + 1));
         }
         assert_eq!(identify(MOST_HELD), (20, MOST_HELD), "identified, not held");
+        assert_eq!(keeper.known.len(), 1, "it is one file, and was read once");
+    }
+
+    #[test]
+    fn a_file_that_is_held_identifies_the_mappings_of_processes_that_are_gone() {
+        let (answers, _answers) = channel();
+        let mut keeper = Keeper::new(ClockPair::default(), answers, Progress::default());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.so");
+        std::fs::write(&path, "\x7fELF no more").unwrap();
+        let file = File::open(&path).unwrap();
+        let reported = MappedFile {
+            device_major: 8,
+            device_minor: 1,
+            inode: 77,
+            contents: None,
+        };
+        let (state, identity) = keeper
+            .identity(
+                &file,
+                &Mapping {
+                    file: Some(reported),
+                    ..Mapping::default()
+                },
+            )
+            .unwrap();
+        let changed_ns = state.changed_ns();
+        let key = Key {
+            path: "/a.so".into(),
+            build_id: Vec::new(),
+            file: Some(numbers(reported)),
+        };
+        let file = Arc::new(file);
+        let held = Held {
+            file,
+            identity,
+            state,
+        };
+        keeper.held.insert(key, held);
+        let mut contents = |file: MappedFile, mapped_ns: i64| {
+            let mut mapping = Mapping {
+                path: "/elsewhere/b.so".into(),
+                file: Some(file),
+                ..Mapping::default()
+            };
+            keeper.identify(i32::MAX, mapped_ns, &mut mapping);
+            mapping.file.and_then(|file| file.contents)
+        };
+        assert_eq!(contents(reported, changed_ns).unwrap().size_bytes, 12);
+        assert_eq!(contents(reported, changed_ns - 1), None, "changed since");
+        let other = MappedFile {
+            inode: 78,
+            ..reported
+        };
+        assert_eq!(contents(other, changed_ns), None);
+        std::fs::write(&path, "\x7fELF another").unwrap();
+        assert_eq!(contents(reported, i64::MAX), None, "written to since");
     }
 }

@@ -50,47 +50,60 @@ struct Identity {
     root: Arc<Root>,
 }
 
+/// Path of memory that processes share.
+pub const SHARED_MEMORY: &str = "/dev/zero";
+
 /// Whether a mapping is memory without a file.
-fn is_memory(path: &str) -> bool {
+pub fn is_memory(path: &str) -> bool {
     let names = [
         "//anon",
         "[anon",
         "[heap]",
         "/memfd:",
-        "/dev/zero",
+        SHARED_MEMORY,
         "anon_inode:",
     ];
     names.iter().any(|name| path.starts_with(name))
 }
 
 impl Runtimes {
-    /// Handles an event. `root` finds the root of the process. A mapping that is known to hold generated code is
-    /// changed accordingly; further mappings may have to follow it.
+    /// Handles an event; returns what of it is to be recorded. `root` finds the root of the process. Of memory, that
+    /// is what was not known before: the kernel reports a mapping whenever its protection changes.
     pub fn take(
         &mut self,
-        event: &mut ModuleEvent,
+        event: ModuleEvent,
         root: impl FnOnce(i32) -> Option<Arc<Root>>,
     ) -> Vec<ModuleEvent> {
         let (space, time_ns) = (event.space, event.time_ns);
-        match &mut event.what {
+        match &event.what {
             ModuleChange::Cleared => self.forget(space),
             ModuleChange::CopiedFrom(parent) => self.copy(*parent, space, time_ns, root),
-            ModuleChange::Mapped(mapping) if is_memory(&mapping.path) => {
-                let Some(process) = self.process(space, time_ns, root) else {
-                    return Vec::new();
-                };
-                let (start, length) = (mapping.start, mapping.length);
-                let mut again = process.functions.piece(start, length, time_ns).into_iter();
-                if let Some(known) = again.next() {
-                    *mapping = known;
+            // An image that was written to memory is one.
+            ModuleChange::Mapped(mapping)
+                if is_memory(&mapping.path) && mapping.build_id.is_empty() =>
+            {
+                if let Some(process) = self.process(space, time_ns, root) {
+                    let new = process
+                        .functions
+                        .piece(mapping.start, mapping.length, time_ns);
+                    let new = new.into_iter().map(|(start, length)| Mapping {
+                        start,
+                        length,
+                        file_offset: mapping.file_offset.wrapping_add(start - mapping.start),
+                        ..mapping.clone()
+                    });
+                    return new
+                        .map(|mapping| event_of(space, time_ns, mapping))
+                        .collect();
                 }
-                return again
-                    .map(|mapping| event_of(space, time_ns, mapping))
-                    .collect();
             }
-            ModuleChange::Mapped(_) => {}
+            ModuleChange::Mapped(mapping) => {
+                if let Some(process) = self.by_space.get_mut(&space) {
+                    process.functions.lose(mapping.start, mapping.length);
+                }
+            }
         }
-        Vec::new()
+        vec![event]
     }
 
     /// Takes the jitdump that a process has mapped.
@@ -225,11 +238,10 @@ impl Process {
         {
             return;
         }
-        let known: Vec<_> = self.functions.pieces().collect();
         for mapping in maps::executable(pid) {
-            let piece = (mapping.start, mapping.length);
-            if is_memory(&mapping.path) && !known.contains(&piece) {
-                self.functions.piece(piece.0, piece.1, since_ns);
+            if is_memory(&mapping.path) {
+                self.functions
+                    .piece(mapping.start, mapping.length, since_ns);
             }
         }
     }
@@ -279,7 +291,7 @@ mod tests {
     fn only_so_many_processes_are_followed() {
         let mut runtimes = Runtimes::default();
         for space in 0..MOST_PROCESSES as u32 + 5 {
-            runtimes.take(&mut memory(1 << 24 | space, 0x1000), |_| None);
+            runtimes.take(memory(1 << 24 | space, 0x1000), |_| None);
         }
         assert_eq!(runtimes.by_space.len(), MOST_PROCESSES);
         // None of them is there.
@@ -287,43 +299,73 @@ mod tests {
         assert!(runtimes.by_space.is_empty());
     }
 
-    /// A file of our own that claims to tell of our code; what comes of it.
-    fn read(path: &str) -> (Vec<String>, ModuleEvent) {
+    /// A file of our own that claims to tell of our code; the names and mappings that come of it.
+    fn read(path: &str) -> (Vec<String>, Vec<Mapping>) {
         let own = std::process::id();
         let mut roots = Roots::new();
         let mut runtimes = Runtimes::default();
-        runtimes.take(&mut memory(own, 0x1000), |pid| roots.of(pid));
-        let mut names = Vec::new();
+        runtimes.take(memory(own, 0x1000), |pid| roots.of(pid));
+        let (mut names, mut mappings) = (Vec::new(), Vec::new());
         runtimes.look(9, |_, new| {
+            mappings.extend(new.mappings.iter().map(|(_, mapping)| mapping.clone()));
             let symbols = new.parts.iter().flat_map(|part| part.symbols());
             names.extend(symbols.map(|symbol| symbol.name.to_owned()));
         });
         let _ = std::fs::remove_file(path);
-        let mut again = memory(own, 0x1000);
-        runtimes.take(&mut again, |_| None);
-        (names, again)
+        let again = runtimes.take(memory(own, 0x1000), |_| None);
+        assert!(again.is_empty(), "it is known");
+        (names, mappings)
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_recorded_and_a_file_takes_its_place() {
+        let mut runtimes = Runtimes::default();
+        let places = |events: Vec<ModuleEvent>| -> Vec<(u64, u64, u64)> {
+            let mapping = |event: ModuleEvent| match event.what {
+                ModuleChange::Mapped(it) => (it.start, it.length, it.file_offset),
+                _ => panic!("it is a mapping"),
+            };
+            events.into_iter().map(mapping).collect()
+        };
+        let of = |path: &str, start: u64, length: u64| {
+            let mapping = Mapping {
+                start,
+                length,
+                path: path.into(),
+                ..Mapping::default()
+            };
+            event_of(7, 5, mapping)
+        };
+        let zero = "/dev/zero (deleted)";
+        let first = places(runtimes.take(of(zero, 0x2000, 0x2000), |_| None));
+        assert_eq!(first, [(0x2000, 0x2000, 0)]);
+        for (start, length) in [(0x2000, 0x2000), (0x2000, 0x1000), (0x3000, 0x1000)] {
+            assert!(runtimes.take(of(zero, start, length), |_| None).is_empty());
+        }
+        let wider = places(runtimes.take(of(zero, 0x1000, 0x4000), |_| None));
+        assert_eq!(wider, [(0x1000, 0x1000, 0), (0x4000, 0x1000, 0x3000)]);
+        let file = runtimes.take(of("/lib/a.so", 0x2000, 0x1000), |_| None);
+        assert_eq!(places(file), [(0x2000, 0x1000, 0)]);
+        let again = places(runtimes.take(of(zero, 0x1000, 0x4000), |_| None));
+        assert_eq!(again, [(0x2000, 0x1000, 0x1000)]);
     }
 
     #[test]
     fn a_map_is_taken_from_whom_it_tells_of_alone() {
         let path = format!("/tmp/perf-{}.map", std::process::id());
         let write = || std::fs::write(&path, "1000 10 f\n7f0000 10 elsewhere\n").unwrap();
-        let path_of = |event: &ModuleEvent| match &event.what {
-            ModuleChange::Mapped(mapping) => mapping.path.clone(),
-            _ => String::new(),
-        };
         write();
-        let (names, again) = read(&path);
+        let (names, mappings) = read(&path);
         assert_eq!(names, ["f"]);
-        assert_eq!(path_of(&again), PATH);
+        let mappings: Vec<_> = mappings.iter().map(|it| (&it.path[..], it.start)).collect();
+        assert_eq!(mappings, [(PATH, 0x1000)]);
         // Left behind by a process of the same number.
         write();
         let old = std::time::SystemTime::UNIX_EPOCH;
         let file = File::options().write(true).open(&path).unwrap();
         file.set_modified(old).unwrap();
-        let (names, again) = read(&path);
-        assert!(names.is_empty());
-        assert_eq!(path_of(&again), "//anon");
+        let (names, mappings) = read(&path);
+        assert!(names.is_empty() && mappings.is_empty());
         // A pipe, and a link.
         nix::unistd::mkfifo(&path[..], nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert!(read(&path).0.is_empty());

@@ -30,7 +30,7 @@ impl HeldFiles {
 }
 
 fn is_still(image: &Image, module: &Module) -> bool {
-    let bytes = image.bytes();
+    let bytes = image.file_bytes();
     let id = match image.build_id() {
         Some(id) => id.0.clone(),
         None => Contents::of(bytes.len() as u64, bytes).map_or(Vec::new(), Contents::as_id),

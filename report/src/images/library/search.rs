@@ -80,7 +80,7 @@ pub(super) fn linked_debug_file(image: &Image) -> Option<Image> {
     places.into_iter().find_map(|place| {
         let found = Image::open_named(&place.join(name)).ok()?;
         let mut crc = flate2::Crc::new();
-        crc.update(found.bytes());
+        crc.update(found.file_bytes());
         (crc.sum() == wanted).then_some(found)
     })
 }

@@ -7,9 +7,6 @@ use crate::unwind::Landing;
 use uprof::cold::{LossReason, TargetKind};
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
-/// The last page of the address space has no code; values there are numbers such as -1.
-const LAST_PAGE: u64 = u64::MAX - 0xfff;
-
 impl Unwinders<'_, '_> {
     /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on, and why it
     /// ends there if it doesn't by itself: the last one is entered by a return alone, or the next is none.
@@ -38,6 +35,10 @@ impl Unwinders<'_, '_> {
             };
             let is_outermost = row.stop == Stop::Complete && index + 1 == chain.len();
             let (_, unwinder) = self.held(held, row, view);
+            let inner = index.checked_sub(1).and_then(|inner| chain.get(inner));
+            if inner.is_some_and(|inner| unwinder.is_kernel_above(inner.address, frame.address)) {
+                return (index, Some(Stop::BadPointer));
+            }
             if landing == Landing::Outermost {
                 return (index + 1, Some(Stop::Complete));
             }
@@ -49,12 +50,12 @@ impl Unwinders<'_, '_> {
     }
 
     fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {
-        let is_process = self.recording.metadata().target.kind == TargetKind::Process;
-        if is_process && is_kernel_address(address) {
+        let target = &self.recording.metadata().target;
+        if target.kind == TargetKind::Process && is_kernel_address(address) {
             // The kernel's own frames are reliable.
-            return match address < LAST_PAGE {
+            return match target.arch.can_be_code(address) {
                 true => Landing::Unread,
-                false => Landing::Elsewhere,
+                false => Landing::NoCode,
             };
         }
         let (_, unwinder) = self.held(held, row, view);

@@ -1,0 +1,153 @@
+"""Guests that are reset while they are recorded, and one in 32-bit mode."""
+
+import re
+import time
+
+import machine
+from machine import GUESTS, OUT, Machine
+import judge  # its folder is known by machine, as is the next
+import printed
+from unikernel import check
+
+RESETS = ("-action", "reboot=reset")  # as without -no-reboot
+
+
+def console_places(guest):
+    """Where the loader of the moved guest put kernel and application, a pair a boot."""
+    numbers = [int(number, 16) for number in re.findall(r" at 0x([0-9a-f]+)\s", guest.said())]
+    return list(zip(numbers[::2], numbers[1::2]))
+
+
+def until_boots(guest, count):
+    end = time.monotonic() + 120
+    while len(console_places(guest)) < count:
+        check(time.monotonic() < end, f"no boot {count}: {guest.said()}")
+        time.sleep(0.1)
+
+
+def until_sampled(uniprof, recording, task, count=100):
+    """Until so many samples of a boot's own work are written."""
+    end = time.monotonic() + 120
+    while True:
+        there = recording.exists() and recording.stat().st_size > 0
+        rows = [row for row in uniprof.samples(recording) if row["task"].startswith(task)] if there else []
+        deep = [row for row in rows if row["chain"].count(",") > 2]
+        if len(deep) >= count:
+            return
+        check(time.monotonic() < end, f"{len(deep)} samples of boot {task}")
+        time.sleep(0.5)
+
+
+def image_reset_while_recorded(uniprof):
+    """Kernel and application have a place in each boot, and each part of the recording has names."""
+    kernel, app = GUESTS / "moved-kernel.elf", GUESTS / "moved-app.elf"
+    results = []
+    for target in "qemu", "gdb":
+        recording = OUT / f"reset-{target}.uprof"
+        recording.unlink(missing_ok=True)
+        with machine.moved(RESETS) as guest:
+            where = f"{target}:{guest.stub if target == 'gdb' else guest.monitor}"
+            recorder = uniprof.start("record", "-F", 99, "-d", "60s", "-o", recording, where)
+            until_sampled(uniprof, recording, "0/")
+            guest.qmp("system_reset")
+            until_boots(guest, 2)
+            until_sampled(uniprof, recording, "1/")
+            recorder.send_signal(2)
+            _, messages = recorder.communicate(timeout=60)
+            check("The guest was reset once" in messages, messages)
+            check(guest.runs(), "the guest stands still afterwards")
+            places = console_places(guest)
+        check(len(places) == 2 and places[0] != places[1], places)
+        rows = uniprof.samples(recording)
+        began = next(int(row["time"]) for row in rows if row["task"].startswith("1/"))
+        _, info, _ = uniprof.run("info", recording)
+        check(re.search(r"lives +2: boot 1 until .*, boot 2 from ", info), info)
+        def named(*options):
+            _, folded, messages = uniprof.run("export", "-f", "folded", *options, recording)
+            stacks = printed.stacks(folded)
+            total = sum(count for _, count in stacks)
+            good = sum(count for stack, count in stacks if stack[-1] in ("app_burn", "kernel_burn"))
+            return good, total, messages
+
+        given = ("--elf", kernel, "--elf", app)
+        good, total, messages = named(*given)
+        # The rest is the firmware's and the loader's.
+        check(good >= 200 and good > 0.3 * total, f"{good} of {total} have names: {messages}")
+        for pair in places:
+            for image, address in zip((kernel, app), pair):
+                check(f"{image} is at {address:#x}:" in messages, f"{address:#x}: {messages}")
+        check("may be at" not in messages and "was reset while" in uniprof.run("report", "--top", *given, recording)[1],
+              messages)
+        at_hand = [word for pair in places for image, at in zip((kernel, app), pair)
+                   for word in ("--elf", f"{image}@{at:#x}")]
+        by_hand = named(*at_hand)
+        check(by_hand[:2] == (good, total), f"{by_hand} where addresses are given, not {good} of {total}")
+        start = int(rows[0]["time"])
+        later = named("--from", f"{(began - start) / 1e9 + 1:.1f}s", *given)
+        check(0 < later[0] < good and "may be at" not in later[2], f"{later} of the second boot, of {good}")
+        results.append(f"{target}: {good} of {total} samples named in 2 boots, {later[0]} of the second")
+    return "; ".join(results)
+
+
+class Narrow(Machine):
+    """A guest that spins in 32-bit mode, and counts nothing."""
+
+    def __init__(self):
+        super().__init__("guest32.elf", kernel=GUESTS / "guest32.elf")
+
+    def progress(self, vcpu=0):
+        return int(self.monitor.exists() and self.qmp("query-status")["return"]["running"])
+
+
+def mode_of_32_bit_code(uniprof):
+    """A guest in 32-bit mode: no callers are made up, and doctor says what it is."""
+    recording = OUT / "narrow.uprof"
+    with Narrow() as guest:
+        for where in f"qemu:{guest.monitor}", f"gdb:{guest.stub}":
+            status, said, _ = uniprof.run("doctor", where, expect=(2,))
+            check("the guest runs 32-bit code" in said and "frame pointers" not in said, said)
+            check("Try:" not in said, said)
+            _, _, messages = uniprof.run("record", "-F", 99, "-d", "2s", "-o", recording, where)
+            rows = uniprof.samples(recording)
+            check("not in 64-bit mode" in messages and len(rows) > 50, f"{len(rows)}: {messages}")
+            deep = [stack for stack, _ in uniprof.folded(recording) if len(stack) > 2]
+            check(not deep, f"callers in 32-bit code: {deep[:3]}")
+    return f"{len(rows)} samples, of an instruction pointer each; doctor says why"
+
+
+def linux_reset_while_recorded(uniprof):
+    """The second boot of a Linux guest has names of its kernel and processes, as the first."""
+    recording, told = OUT / "reset-linux.uprof", []
+    run = lambda *words: uniprof.run(*words)[1]
+    with machine.Linux(machine.linux_kernel(), more=RESETS) as guest:
+        recorder = uniprof.start("record", "-F", 99, "-o", recording, f"qemu:{guest.monitor}")
+        time.sleep(15)
+        guest.qmp("system_reset")
+        end = time.monotonic() + 240
+        while guest.said().splitlines().count("ready") < 2:
+            check(time.monotonic() < end, guest.said())
+            time.sleep(0.2)
+        time.sleep(20)
+        recorder.send_signal(2)
+        _, messages = recorder.communicate(timeout=60)
+    check("The guest was reset once" in messages, messages)
+    began, ended = ((int(row["time"]) for row in uniprof.samples(recording) if row["task"] == "1/0"),
+                    int(uniprof.samples(recording)[-1]["time"]))
+    start = int(uniprof.samples(recording)[0]["time"])
+    began = (next(began) - start) / 1e9
+    for boot, when in enumerate((("--to", f"{began:.3f}s"), ("--from", f"{(ended - start) / 1e9 - 15:.3f}s"))):
+        stacks = judge.folded(run, recording, *when)
+        total = sum(count for _, count in stacks)
+        known = sum(count for stack, count in stacks if stack[0].startswith(("one", "two")))
+        kernel = [(stack, count) for stack, count in stacks if any(frame.endswith("_[k]") for frame in stack)]
+        named = sum(count for stack, count in kernel
+                    if not any(re.match("(\\[kernel\\]|0x)", frame) for frame in stack if frame.endswith("_[k]")))
+        in_kernel = sum(count for _, count in kernel)
+        figures = (f"boot {boot + 1}: {known} of {total} in known processes, {named} of {in_kernel} in the kernel have "
+                   f"names")
+        check(known >= 0.8 * total and named >= 0.9 * in_kernel > 0, f"{figures}: {stacks[:5]} {messages}")
+        told.append(figures)
+    return "; ".join(told)
+
+
+SCENARIOS = [image_reset_while_recorded, linux_reset_while_recorded, mode_of_32_bit_code]
