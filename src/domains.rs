@@ -314,7 +314,7 @@ impl Recordings<'_> {
                 return;
             }
         };
-        recorded::say_one_of_several(&summary, &path);
+        recorded::say_one_of_several(&summary, &path, self.plan.rate_hz);
         let status = match recorded::outcome(
             &summary,
             self.plan.rate_hz,

@@ -7,11 +7,14 @@ use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
 use uniprof_record::{Ending, SourceError, Summary};
-use uprof::cold::PAUSED_BY_OTHERS_NS;
+use uprof::cold::{COUNTED_TIME_NS, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind};
 use uprof::due::{LATE_NS, are_many_late, is_loss};
 
 /// From which share of the time on it is told that a guest stood still so much.
 const MUCH_OF_THE_TIME: f64 = 0.25;
+
+/// From which part of the rate on it is not reported that a guest that samples itself took fewer samples.
+const LEAST_OF_RATE: f64 = 0.7;
 
 /// One of several things to know about a recording.
 enum Remark {
@@ -108,7 +111,7 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
             share * 100.0,
         ));
     }
-    for remark in remarks(summary, &output) {
+    for remark in remarks(summary, &output, rate_hz) {
         match remark {
             Remark::Fact(text) => terminal::inform(format_args!("{text}")),
             Remark::Loss(text) => terminal::say(format_args!("{text}")),
@@ -118,7 +121,7 @@ pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
 }
 
 /// Prints a line about one of several recordings, and what is wrong with it.
-pub fn say_one_of_several(summary: &Summary, output: &Path) {
+pub fn say_one_of_several(summary: &Summary, output: &Path, rate_hz: f64) {
     let output = output.display().to_string();
     let seconds = summary.passed_ns as f64 / 1e9;
     let cost = &summary.cost;
@@ -136,7 +139,7 @@ pub fn say_one_of_several(summary: &Summary, output: &Path) {
         quantity::bytes(summary.bytes),
         summary.ending,
     ));
-    for remark in remarks(summary, &output) {
+    for remark in remarks(summary, &output, rate_hz) {
         match remark {
             Remark::Fact(_) => {}
             Remark::Loss(text) => terminal::say(format_args!("{output}: {text}")),
@@ -174,7 +177,7 @@ fn remarks_of_guest(summary: &Summary) -> Vec<Remark> {
     [resets, narrow, stopped].into_iter().flatten().collect()
 }
 
-fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
+fn remarks(summary: &Summary, output: &str, rate_hz: f64) -> Vec<Remark> {
     let mut remarks = Vec::new();
     match &summary.kernel {
         Some(Ok(kernel)) => remarks.push(Remark::Fact(format!(
@@ -208,14 +211,25 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
             quantity::duration(summary.passed_ns),
         )));
     }
-    if !summary.counted.is_empty() {
-        let counted = summary.counted.iter().filter(|total| !is_paused(total));
-        let counted: Vec<String> = counted
-            .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
-            .collect();
+    let has_words = |(name, _): &&(String, u64)| {
+        [PAUSED_BY_OTHERS_NS, COUNTED_TIME_NS, SAMPLED_TIME_NS].contains(&name.as_str())
+    };
+    let counted = summary.counted.iter().filter(|total| !has_words(total));
+    let counted: Vec<String> = counted
+        .map(|(name, count)| format!("{count} {}", name.replace('_', " ")))
+        .collect();
+    if !counted.is_empty() {
         remarks.push(Remark::Fact(format!(
             "The source counted {}.",
             counted.join(", ")
+        )));
+    }
+    if let Some(due) = summary.due.filter(|_| summary.kind.is_guest()) {
+        remarks.push(Remark::Fact(format!(
+            "{} counted {} of processor time for the guest; the samples stand for {}.",
+            capitalized(summary.kind.counter()),
+            quantity::duration(due.counted_ns),
+            quantity::duration(due.sampled_ns()),
         )));
     }
     for (reason, count) in &summary.lost {
@@ -237,6 +251,9 @@ fn remarks(summary: &Summary, output: &str) -> Vec<Remark> {
     }
     if let Some(gap) = gap(summary) {
         remarks.push(Remark::Warning(gap));
+    }
+    if let Some(seldom) = seldom(summary, rate_hz) {
+        remarks.push(Remark::Warning(seldom));
     }
     if let Some(error) = &summary.output_error {
         remarks.push(Remark::Warning(output_failed(output, error)));
@@ -287,14 +304,15 @@ fn why_none(summary: &Summary) -> String {
     let Some(due) = summary.due else {
         return format!("the target did not run, or ended too soon for the rate; {longer}");
     };
+    let counter = summary.kind.counter();
     let counted = quantity::duration(due.counted_ns);
     match due.samples_due() {
         few if few < 1.0 => format!(
-            "the target was idle: the kernel counted {counted} of processor time in {}; {longer}",
+            "the target was idle: {counter} counted {counted} of processor time in {}; {longer}",
             quantity::duration(summary.passed_ns)
         ),
         some => {
-            format!("the kernel counted {counted} of processor time, for which {some:.0} were due")
+            format!("{counter} counted {counted} of processor time, for which {some:.0} were due")
         }
     }
 }
@@ -317,7 +335,26 @@ fn stood_still(summary: &Summary) -> Option<String> {
     })
 }
 
-/// A message if the samples don't account for the processor time that the kernel counted.
+fn capitalized(text: &str) -> String {
+    let (first, rest) = text.split_at(text.len().min(1));
+    first.to_uppercase() + rest
+}
+
+/// A message if a guest that samples itself does so much less often than was asked.
+fn seldom(summary: &Summary, rate_hz: f64) -> Option<String> {
+    let seconds = summary.passed_ns as f64 / 1e9;
+    let each = summary.samples as f64 / seconds / f64::from(summary.vcpus.max(1));
+    let is_seldom = each < LEAST_OF_RATE * rate_hz && seconds * rate_hz > 20.0;
+    (summary.kind == TargetKind::Agent && is_seldom && summary.lost.is_empty()).then(|| {
+        format!(
+            "each vCPU has {each:.1} samples a second, of {rate_hz} asked for: its timer interrupts no more often, or it \
+             slept with its timer off, as a tickless guest does; what runs between two interrupts may be missing. Have a \
+             timer of its own call the agent at that rate while the vCPU runs (agent/README.md)"
+        )
+    })
+}
+
+/// A message if the samples don't account for the processor time that the kernel, or Xen, counted.
 fn gap(summary: &Summary) -> Option<String> {
     // Samples that could not be written were taken.
     let due = summary
@@ -325,11 +362,15 @@ fn gap(summary: &Summary) -> Option<String> {
         .filter(|due| due.has_gap() && summary.output_error.is_none())?;
     let share = due.share()? * 100.0;
     let (sampled, counted) = (due.sampled_ns(), due.counted_ns);
-    if share > 100.0 && !summary.freezes {
+    if share > 100.0 && (!summary.freezes || summary.kind.is_guest()) {
         // The kernel's count of ended processes may be missing: it is a lower bound.
         return None;
     }
-    let why = if share > 100.0 {
+    let why = if summary.kind == TargetKind::XenDomain {
+        uniprof_record::xen::MISSED_TIME
+    } else if summary.kind.is_guest() {
+        "the guest works while the recorder waits for a processor: give the recorder one of its own"
+    } else if share > 100.0 {
         "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
     } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {
         "see what was lost"
@@ -340,7 +381,8 @@ fn gap(summary: &Summary) -> Option<String> {
         "the machine had no time to sample; record slower (-F)"
     };
     Some(format!(
-        "the samples stand for {share:.0} % of the processor time that the kernel counted ({} of {}): {why}",
+        "the samples stand for {share:.0} % of the processor time that {} counted ({} of {}): {why}",
+        summary.kind.counter(),
         quantity::duration(sampled),
         quantity::duration(counted),
     ))

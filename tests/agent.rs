@@ -61,16 +61,17 @@ struct Guest {
 
 impl Guest {
     fn start(by_tcp: bool, vcpus: u32) -> Guest {
-        Guest::run(Command::new(image()), by_tcp, vcpus)
+        Guest::run(Command::new(image()), by_tcp, vcpus, &[])
     }
 
-    fn run(mut command: Command, by_tcp: bool, vcpus: u32) -> Guest {
+    fn run(mut command: Command, by_tcp: bool, vcpus: u32, more: &[&str]) -> Guest {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("agent").display().to_string();
         let place = if by_tcp { "127.0.0.1:0" } else { &socket };
         let mut child = command
             .args([place, &vcpus.to_string()])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -174,6 +175,17 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// A guest that stops its timer: it says that it has a thousand interrupts a second, and has nine.
+#[test]
+fn a_guest_whose_timer_seldom_interrupts_is_reported() {
+    let guest = Guest::run(Command::new(image()), false, 1, &["9"]);
+    let output = guest.record(&["-F", "99", "-d", "4s"]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let is_told = said.contains("samples a second, of 99 asked for: its timer");
+    assert!(is_told && said.contains("agent/README.md"), "{said}");
+}
+
 /// The names of the functions that have known shares.
 const FUNCTIONS: [&str; 3] = ["process::alpha", "process::beta", "process::gamma"];
 
@@ -253,7 +265,7 @@ fn shares_and_stacks_of_an_aarch64_guest() {
     let image = folder.join(TARGET).join("release/examples/process");
     let mut command = Command::new("qemu-aarch64");
     command.arg(&image);
-    let guest = Guest::run(command, false, 1);
+    let guest = Guest::run(command, false, 1, &[]);
     let output = guest.record(&["-F", "499", "-d", "12s", "--elf", image.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
     check_shares(&guest, 0, [50.0, 30.0, 20.0]);

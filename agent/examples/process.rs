@@ -13,13 +13,14 @@ use std::ops::Range;
 use std::os::unix::net::UnixListener;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use uniprof_agent::{Agent, Gone, Guest, Io, Registers, Session, Stack, Stacks, Step, Stream};
 
 const MOST_VCPUS: usize = 4;
 const STACK_BYTES: usize = 256 << 10;
 const TIMER_HZ: u32 = 1000;
+static TICKS: AtomicU32 = AtomicU32::new(TIMER_HZ);
 /// Iterations of a hundredth of a round.
 const UNIT: u64 = 100_000;
 
@@ -159,7 +160,7 @@ fn start_timer(vcpu: *mut libc::c_void) {
     assert_eq!(status, 0, "a timer");
     let tick = libc::timespec {
         tv_sec: 0,
-        tv_nsec: 1_000_000_000 / i64::from(TIMER_HZ),
+        tv_nsec: 1_000_000_000 / i64::from(TICKS.load(Ordering::Relaxed)),
     };
     let period = libc::itimerspec {
         it_interval: tick,
@@ -331,6 +332,10 @@ fn main() -> std::io::Result<()> {
         .and_then(|count| count.parse().ok())
         .unwrap_or(1);
     let vcpus = usize::clamp(vcpus, 1, MOST_VCPUS);
+    // A third argument: so many interrupts a second, as a guest has that stops its timer, and says nothing of it.
+    if let Some(ticks) = arguments.get(3).and_then(|ticks| ticks.parse().ok()) {
+        TICKS.store(u32::max(ticks, 2), Ordering::Relaxed);
+    }
     let (code, code_offset, build_id) = image();
     let stacks = STACKS.iter().map(|stack| {
         let start = stack.0.get() as u64;

@@ -119,6 +119,14 @@ impl TargetKind {
             Self::Synthetic | Self::Process | Self::Imported => false,
         }
     }
+
+    /// Who counts its processor time.
+    pub fn counter(self) -> &'static str {
+        match self {
+            Self::XenDomain => "Xen",
+            _ => "the kernel",
+        }
+    }
 }
 
 tags! {
@@ -331,6 +339,12 @@ pub struct End {
 
 /// The name of a total: for how long someone else had the guest paused, in nanoseconds.
 pub const PAUSED_BY_OTHERS_NS: &str = "paused_by_others_ns";
+
+/// The names of two totals: the processor time that a guest's vCPUs had by the count of Xen or of their host's kernel,
+/// and the time that their running samples stand for, each the time since the sample before; in nanoseconds.
+pub const COUNTED_TIME_NS: &str = "processor_time_counted_ns";
+/// See [`COUNTED_TIME_NS`].
+pub const SAMPLED_TIME_NS: &str = "processor_time_sampled_ns";
 
 tags! {
     /// Why a recording ended.

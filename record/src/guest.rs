@@ -2,7 +2,8 @@
 //! an image, and the need to be resumed whatever happens to the recorder.
 //!
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` is asked about Xen's domains; `page_tables`
-//! translates addresses; `boots` tells a guest's boots apart; `linux` reads the kernel in a guest's memory;
+//! translates addresses; `boots` tells a guest's boots apart; `processor_time` compares samples with the time that was
+//! counted; `linux` reads the kernel in a guest's memory;
 //! `call_sites` checks which frames of a guest that was not paused fit together, and `leaf_caller` finds one that they
 //! miss; `trial` and `checks` examine a guest before a recording (on AArch64 with `link_register`). `guardian` resumes
 //! a guest whose recorder was killed; `mark` is what both leave behind if both are killed, and `left_paused` finds the
@@ -12,6 +13,7 @@ pub mod endpoint;
 pub mod xenstore;
 pub mod page_tables;
 pub(crate) mod boots;
+pub(crate) mod processor_time;
 pub mod linux;
 pub(crate) mod call_sites;
 pub(crate) mod leaf_caller;

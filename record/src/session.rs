@@ -1,7 +1,7 @@
 //! A recording from start to end: a sampler on this thread, an encoder on another.
 
 use crate::control::{Control, Counters, Ending};
-use crate::encoder::{Encoder, NAP};
+use crate::encoder::{Encoder, NAP, Tally};
 use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
 use crate::plan::Plan;
@@ -26,6 +26,10 @@ use uprof::{Due, Durations};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Summary {
+    /// What was recorded.
+    pub kind: TargetKind,
+    /// A guest's vCPUs.
+    pub vcpus: u32,
     /// Samples in the file.
     pub samples: u64,
     /// Bytes of the file; if the output failed, of the whole blocks in it.
@@ -42,8 +46,8 @@ pub struct Summary {
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.
     pub slowed_to_ns: Option<u64>,
-    /// Samples of running vCPUs or threads, and how many were due by the kernel's count of processor time; `None` if
-    /// it was not read.
+    /// Samples of running vCPUs or threads, and how many were due by the processor time that the kernel, or Xen, counted;
+    /// `None` if it was not read.
     pub due: Option<Due>,
     /// Whether threads that live shorter than a period are never sampled; see [`crate::Facts`].
     pub per_thread: bool,
@@ -194,7 +198,10 @@ pub fn record<W: Write + Send>(
         Some(_) => tally.sound.1,
         None => tally.samples,
     };
+    let due = due(&tally, &counted, metadata.sampling.rate_millihertz);
     Ok(Summary {
+        kind: facts.target.kind,
+        vcpus: facts.target.vcpus,
         samples,
         bytes,
         passed_ns: end.time_ns - start_ns,
@@ -203,11 +210,7 @@ pub fn record<W: Write + Send>(
         cost: tally.cost,
         freezes: facts.freezes,
         slowed_to_ns,
-        due: tally.counted_ns.map(|counted_ns| Due {
-            samples: tally.samples - tally.not_running,
-            counted_ns,
-            rate_millihertz: metadata.sampling.rate_millihertz,
-        }),
+        due,
         per_thread: facts.per_thread,
         counted,
         ending,
@@ -216,6 +219,17 @@ pub fn record<W: Write + Send>(
         unplaced,
         kernel,
     })
+}
+
+/// Samples of what ran, and the processor time that was counted for it.
+fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<Due> {
+    let samples = tally.samples - tally.not_running;
+    let of_process = tally.counted_ns.map(|counted_ns| Due {
+        samples,
+        counted_ns,
+        rate_millihertz,
+    });
+    of_process.or_else(|| Due::of_guest(totals, samples, rate_millihertz))
 }
 
 /// The facts about a guest's Linux kernel, or why there are none, and the kernel.

@@ -23,7 +23,7 @@ pub use tree::{Node, NodeId, ROOT, StackTree};
 use crate::recording::account::Account;
 use crate::recording::unit::Unit;
 use crate::stacks::idle::IdlePlaces;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use uprof::State;
 
 /// A gathered profile.
@@ -33,6 +33,9 @@ pub struct Profile {
     pub tree: StackTree,
     /// How the frame of each stack was found.
     pub(crate) found: FoundBy,
+    /// Off CPU: the part of each stack's time that other waits may have had, recorded with its stack as they were
+    /// too many.
+    pub(crate) pooled: HashMap<NodeId, u64>,
     /// Their labels.
     pub labels: Labels,
     /// Samples and losses.

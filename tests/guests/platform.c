@@ -263,6 +263,15 @@ void block(void)
 		hypercall(HYPERVISOR_sched_op, SCHEDOP_block, 0, 0);
 }
 
+void nap(int vcpu, u64 ns)
+{
+	struct vcpu_runstate_info state;
+	if (platform == BARE || hypercall(HYPERVISOR_vcpu_op, VCPUOP_get_runstate_info, vcpu, (u64)&state))
+		return;
+	struct sched_poll poll = { .timeout = state.state_entry_time + ns };
+	hypercall(HYPERVISOR_sched_op, SCHEDOP_poll, (u64)&poll, 0);
+}
+
 void shut_down(int reason)
 {
 	u32 shutdown = reason;

@@ -48,6 +48,18 @@ NOINLINE void ordinary_round(int vcpu)
 	gamma(vcpu, share[2]);
 }
 
+/* ---- naps: a tenth of the ordinary work, then sleep, from the begin of one to that of the next 2 to 5 ms */
+NOINLINE void nap_round(int vcpu)
+{
+	static u64 random = 1;
+	const u8 *share = weights[vcpu & 3];
+	alpha(vcpu, share[0] / 10);
+	beta(vcpu, share[1] / 10);
+	gamma(vcpu, share[2] / 10);
+	random = random * 6364136223846793005 + 1442695040888963407;
+	nap(vcpu, 2000000 + (random >> 32) % 3000000);
+}
+
 /* ---- deep=N: N frames of descend() under burn() */
 NOINLINE void descend(int vcpu, u64 depth)
 {
@@ -158,7 +170,7 @@ static int option(const char *name, u64 *value)
 /* hold: no vCPU begins its work until someone from outside writes 0 here. */
 volatile u64 hold;
 
-struct plan { u64 deep, irq, block, cycle, nowhere, outside, remap, rounds, reason, late, vcpus; };
+struct plan { u64 deep, irq, block, cycle, naps, nowhere, outside, remap, rounds, reason, late, vcpus; };
 static struct plan plan;
 
 static void read_plan(void)
@@ -169,7 +181,7 @@ static void read_plan(void)
 	};
 	static const struct { const char *name; u64 *value; } words[] = {
 		{ "irq", &plan.irq }, { "block", &plan.block }, { "cycle", &plan.cycle },
-		{ "nowhere", &plan.nowhere }, { "outside", &plan.outside }, { "remap", &plan.remap },
+		{ "naps", &plan.naps }, { "nowhere", &plan.nowhere }, { "outside", &plan.outside }, { "remap", &plan.remap },
 	};
 	u64 ignored;
 	for (u64 i = 0; i < sizeof options / sizeof *options; i++)
@@ -183,8 +195,10 @@ static void read_plan(void)
 
 NOINLINE void one_round(int vcpu)
 {
-	if (vcpu || !(plan.cycle | plan.nowhere | plan.outside | plan.remap | plan.deep))
+	if (vcpu || !(plan.cycle | plan.naps | plan.nowhere | plan.outside | plan.remap | plan.deep))
 		ordinary_round(vcpu);
+	else if (plan.naps)
+		nap_round(vcpu);
 	else if (plan.cycle)
 		cycle_round(vcpu);
 	else if (plan.nowhere)

@@ -56,16 +56,21 @@ _Static_assert(sizeof(struct vcpu_guest_context) == 5168, "layout");
 /* vcpu.h, hvm/hvm_vcpu.h */
 #define VCPUOP_initialise 0
 #define VCPUOP_up 1
+#define VCPUOP_get_runstate_info 4
 #define VCPUOP_set_periodic_timer 6
 struct vcpu_hvm_context {
 	u32 mode, pad;                  /* 1: started in long mode */
 	u64 rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, rip, rflags, cr0, cr3, cr4, efer;
 };
 
+struct vcpu_runstate_info { u32 state, pad; u64 state_entry_time, time[4]; };
+
 /* sched.h */
 #define SCHEDOP_yield 0
 #define SCHEDOP_block 1
 #define SCHEDOP_shutdown 2
+#define SCHEDOP_poll 3
+struct sched_poll { u64 ports; u32 nr_ports, pad; u64 timeout; };
 
 /* event_channel.h */
 #define EVTCHNOP_bind_virq 1

@@ -1,5 +1,6 @@
 // Threads whose waits are known by their own clock. `waits few` has three: one sleeps, one takes a futex over,
-// one reads a pipe. `waits many N` has N that sleep a few times each and end. Prints nanoseconds.
+// one reads a pipe. `waits short` has one that waits in two functions in turns, briefly. `waits many N` has N that sleep a
+// few times each and end. Prints nanoseconds.
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -99,7 +100,28 @@ static void few(void) {
     printf("sleeps %ld\ntakes_over %ld\nreads %ld\n", slept, taken, piped);
 }
 
+__attribute__((noinline)) static long waits_often(void) {
+    long before = now();
+    nap(60000);
+    return now() - before;
+}
+
+__attribute__((noinline)) static long waits_longer(void) {
+    long before = now();
+    nap(400000);
+    return now() - before;
+}
+
 int main(int count, char **words) {
+    if (count > 1 && !strcmp(words[1], "short")) {
+        long often = 0, longer = 0;
+        for (int round = 0; round < 2000; round++) {
+            often += waits_often();
+            longer += waits_longer();
+        }
+        printf("waits_often %ld\nwaits_longer %ld\n", often, longer);
+        return 0;
+    }
     if (count > 2 && !strcmp(words[1], "many")) {
         int many = atoi(words[2]);
         pthread_t *threads = calloc(many, sizeof *threads);

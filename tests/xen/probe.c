@@ -1,5 +1,6 @@
 /* A second opinion on a domain, by plain privcmd calls and nothing of uniprof's:
  *   probe flags DOMID      paused=0|1 shutdown=0|1 cpu_ns=N, from getdomaininfo
+ *   probe vcpus DOMID N    processor time of each of its N vCPUs in ns, from getvcpuinfo
  *   probe pause DOMID N VCPUS
  *                          medians, in ns, of N pairs of bare pause + unpause, of N of [pause,
  *                          getvcpucontext of each vCPU] in one multicall + unpause: what it takes to
@@ -188,6 +189,15 @@ int main(int argc, char **argv)
 		printf("paused=%u shutdown=%u cpu_ns=%lu\n", flags >> 3 & 1, flags >> 2 & 1,
 		       page->u.longs[7]);
 		return 0;
+	}
+	if (!strcmp(argv[1], "vcpus") && argc > 3) {
+		for (int vcpu = 0; vcpu < atoi(argv[3]); vcpu++) {
+			fill(page, GET_INFO, domain)->u.words[0] = vcpu;
+			if (hypercall(HYPERVISOR_DOMCTL, page, 0))
+				return perror("domctl"), 2;
+			printf("%lu ", page->u.longs[1]);
+		}
+		return puts(""), 0;
 	}
 	if (!strcmp(argv[1], "kill") && argc > 5)
 		return kill_one(domain, atol(argv[3]), argv[4], argv + 5);

@@ -1,7 +1,7 @@
 //! Compares the samples taken with those that were due: each stands for a period of processor time, which the kernel
 //! counts too.
 
-use crate::cold::{LossReason, ProcessTime};
+use crate::cold::{COUNTED_TIME_NS, LossReason, ProcessTime, SAMPLED_TIME_NS};
 
 /// Samples, and the processor time that the kernel counted for what was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +52,25 @@ pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
 }
 
 impl Due {
+    /// Of a guest whose hypervisor or kernel counts its vCPUs' processor time, by the totals of its recording: `samples`
+    /// of running vCPUs, at a nominal rate of `rate_millihertz`. `None` if nobody counted.
+    pub fn of_guest(totals: &[(String, u64)], samples: u64, rate_millihertz: u64) -> Option<Due> {
+        let total = |wanted: &str| {
+            let mut found = totals.iter().filter(|(name, _)| name == wanted);
+            found.next().map(|(_, value)| *value)
+        };
+        let (counted_ns, sampled_ns) = (total(COUNTED_TIME_NS)?, total(SAMPLED_TIME_NS)?);
+        // The rate at which they were taken: deadlines that were missed, and rates that were lowered, are reported
+        // elsewhere.
+        let rate = (u128::from(samples) * 1_000_000_000_000).checked_div(u128::from(sampled_ns));
+        let rate = rate.and_then(|rate| u64::try_from(rate).ok());
+        Some(Due {
+            samples,
+            counted_ns,
+            rate_millihertz: rate.filter(|rate| *rate > 0).unwrap_or(rate_millihertz),
+        })
+    }
+
     /// Number of samples that were due, with its fraction.
     pub fn samples_due(&self) -> f64 {
         self.counted_ns as f64 / 1e12 * self.rate_millihertz as f64
@@ -85,6 +104,26 @@ impl Due {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guests_samples_are_due_by_the_time_that_they_stand_for() {
+        let totals = |counted_ns, sampled_ns| {
+            [(COUNTED_TIME_NS, counted_ns), (SAMPLED_TIME_NS, sampled_ns)]
+                .map(|(name, ns): (&str, u64)| (name.to_owned(), ns))
+        };
+        let second = 1_000_000_000;
+        let of = |counted_ns, sampled_ns, samples| {
+            Due::of_guest(&totals(counted_ns, sampled_ns), samples, 100_000).unwrap()
+        };
+        // A rate that was lowered to 50 Hz.
+        let slowed = of(10 * second, 10 * second, 500);
+        assert!(!slowed.has_gap() && slowed.sampled_ns() == 10 * second);
+        assert!(of(20 * second, 10 * second, 500).has_gap());
+        // Samples that always find it asleep.
+        let asleep = of(3 * second, 0, 0);
+        assert!(asleep.has_gap() && asleep.share() == Some(0.0));
+        assert_eq!(Due::of_guest(&[], 500, 100_000), None);
+    }
 
     #[test]
     fn few_missed_deadlines_are_one_in_twenty() {

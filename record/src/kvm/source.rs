@@ -9,6 +9,7 @@ use crate::elf::Image;
 use crate::guest::boots::Boots;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::processor_time::{ProcessorTime, TimeSums};
 use crate::held::let_all_go;
 use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -48,6 +49,11 @@ struct KvmSource {
     freezes: u64,
     /// When the guest was let go.
     let_go_ns: Option<u64>,
+    /// For how long it could run before the last freeze.
+    since_ns: u64,
+    /// Processor time of each vCPU's thread, and of all.
+    times: Vec<ProcessorTime>,
+    time_sums: TimeSums,
     /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
     left_out: u64,
     /// Since when somebody else holds the threads.
@@ -99,6 +105,8 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         pid,
         words,
         guardian,
+        times: vec![ProcessorTime::default(); vcpus.len()],
+        time_sums: TimeSums::default(),
         vcpus,
         ram: Ram::new(memory()?, &monitor.areas),
         memory: memory()?,
@@ -109,6 +117,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         life: Life::Alive,
         freezes: 0,
         let_go_ns: None,
+        since_ns: 0,
         left_out: 0,
         held_by_other_ns: None,
     };
@@ -292,6 +301,7 @@ impl StopWorld for KvmSource {
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
+        self.since_ns = now_ns.saturating_sub(self.let_go_ns.unwrap_or(now_ns));
         self.guardian.freezing();
         match self.hold() {
             Ok(true) => {
@@ -336,6 +346,22 @@ impl StopWorld for KvmSource {
         self.let_go_ns
     }
 
+    /// A thread that was not asleep may have waited for a processor: when it stopped, the kernel counted what it had.
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        for vcpu in vcpus.all_mut() {
+            let place = vcpu.handle as usize;
+            let Some(counted_ns) = self.vcpus[place].thread.processor_time_ns() else {
+                continue;
+            };
+            let seen = match vcpu.state {
+                State::Running => State::Ready,
+                other => other,
+            };
+            let time = &mut self.times[place];
+            vcpu.state = time.state(seen, counted_ns, self.since_ns, &mut self.time_sums);
+        }
+    }
+
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
         self.boots.report(self.facts.target.vcpus, sink);
         // Those that stopped late.
@@ -356,6 +382,9 @@ impl StopWorld for KvmSource {
             ("rescues".into(), self.guardian.rescues()),
         ];
         totals.extend(self.boots.totals(self.narrow));
+        // Where the kernel doesn't say, nothing is counted.
+        let times = self.time_sums.totals().filter(|(_, ns)| *ns > 0);
+        totals.extend(times);
         if self.stopped > 0 {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }

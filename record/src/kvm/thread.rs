@@ -39,6 +39,8 @@ pub struct Thread {
     hold: Hold,
     /// Its `stat`, kept open: another thread that gets its id can't be taken for it.
     stat: File,
+    /// Its `schedstat`; a kernel may be without.
+    schedstat: Option<File>,
 }
 
 impl Thread {
@@ -48,6 +50,7 @@ impl Thread {
             tid: Pid::from_raw(tid),
             hold: Hold::Free,
             stat: File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?,
+            schedstat: File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok(),
         })
     }
 
@@ -63,6 +66,15 @@ impl Thread {
         let text = &text[..read];
         let state = stat::state(text).filter(|state| !matches!(state, b'Z' | b'X'))?;
         Some((state, stat::processor(text)))
+    }
+
+    /// The processor time that it has had, in nanoseconds, by the first field of its `schedstat` (Documentation/scheduler/
+    /// sched-stats.rst): as of when it last stopped, or its processor's last tick. `None` if the kernel doesn't say.
+    pub fn processor_time_ns(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let read = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
+        let first = text[..read].split(|byte| *byte == b' ').next()?;
+        std::str::from_utf8(first).ok()?.parse().ok()
     }
 
     fn state(&self) -> Option<u8> {

@@ -16,9 +16,11 @@ const THREADS_MAX: usize = 16_384;
 const STACKS_MAX: usize = 4096;
 /// Most memory for those stacks, each of the requested size.
 const STACK_MEMORY_BYTES: usize = 256 << 20;
-/// A wait shorter than this is recorded with its own stack only if no other short wait of its thread was within this
-/// time; else its time is added to the next one that is. So each thread has at most two thousand rows a second, and
-/// the sum is exact.
+/// Short waits of all threads that are recorded with their own stacks, on average of a second. Beyond that, a short wait
+/// is recorded only if no other one of its thread was within [`SHORT_NS`]; else its time is added to the next one that is,
+/// whose stack may be another. So each thread has at most two thousand rows a second more, and the sum is exact.
+const SHORT_WAITS_A_SECOND: u64 = 10_000;
+/// A wait shorter than this is short.
 const SHORT_NS: u64 = 1_000_000;
 
 /// A thread that switches.
@@ -75,6 +77,28 @@ impl Short {
     }
 }
 
+/// How many short waits may be recorded: as many as were not during the last second.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    left_ns: u64,
+    since_ns: u64,
+}
+
+impl Allowance {
+    const PERIOD_NS: u64 = 1_000_000_000;
+    const WAIT_NS: u64 = Self::PERIOD_NS / SHORT_WAITS_A_SECOND;
+
+    /// Takes one of them at `now_ns`, if there is one.
+    fn take(&mut self, now_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        self.since_ns = self.since_ns.max(now_ns);
+        self.left_ns = self.left_ns.saturating_add(passed_ns).min(Self::PERIOD_NS);
+        let is_there = self.left_ns >= Self::WAIT_NS;
+        self.left_ns -= if is_there { Self::WAIT_NS } else { 0 };
+        is_there
+    }
+}
+
 /// Totals for the end record.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counted {
@@ -94,6 +118,7 @@ pub struct Waits {
     threads: Vec<Thread>,
     #[expect(clippy::vec_box, reason = "they change places with the ring's boxes")]
     free: Vec<Box<Slot>>,
+    allowance: Allowance,
     counted: Counted,
 }
 
@@ -114,6 +139,10 @@ impl Waits {
             free: (0..slots)
                 .map(|_| Box::new(Slot::new(stack_bytes)))
                 .collect(),
+            allowance: Allowance {
+                left_ns: Allowance::PERIOD_NS,
+                since_ns: 0,
+            },
             counted: Counted::default(),
         }
     }
@@ -238,8 +267,8 @@ impl Waits {
         let short = &mut thread.short[index_of(state)];
         let is_short = time_ns < SHORT_NS;
         self.counted.waits += 1;
-        let too_soon = now_ns.saturating_sub(thread.recorded_ns) < SHORT_NS;
-        if is_short && (too_soon || thread.stack.is_none()) {
+        let is_next = now_ns.saturating_sub(thread.recorded_ns) >= SHORT_NS;
+        if is_short && (thread.stack.is_none() || !self.allowance.take(now_ns) && !is_next) {
             // The caller frees the stack.
             short.add(since_ns, time_ns);
             return;

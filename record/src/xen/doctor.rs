@@ -2,6 +2,7 @@
 //!
 //! Input: a target, or none. Output: findings. Takes a few samples of a domain without pausing it; changes nothing.
 
+use super::MISSED_TIME;
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, FoundDomain};
@@ -9,11 +10,14 @@ use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::guest::Trial;
 use crate::guest::page_tables::Paging;
+use crate::guest::processor_time::{ProcessorTime, TimeSums};
 use crate::guest::xenstore::Xenstore;
+use crate::sys::clock::monotonic_ns;
 use std::path::Path;
+use uprof::{Due, Registers, State};
 
-use uprof::Registers;
-
+/// About how often a trial looks, where it has found nothing running.
+const TRIAL_RATE_MILLIHERTZ: u64 = 100_000;
 /// Most domains that are listed.
 const DOMAINS_MAX: usize = 64;
 
@@ -155,12 +159,21 @@ struct ExaminedDomain {
     domain: Domain,
     memory: GuestMemory,
     registers: Registers,
+    /// Processor time of each vCPU, and of all, and how often one was found running.
+    times: Vec<ProcessorTime>,
+    time_sums: TimeSums,
+    found_running: u64,
+    looked_ns: u64,
 }
 
 impl ExaminedDomain {
     fn new(domain: Domain) -> Self {
         ExaminedDomain {
             memory: GuestMemory::new(domain.id),
+            times: vec![ProcessorTime::default(); domain.vcpus as usize],
+            time_sums: TimeSums::default(),
+            found_running: 0,
+            looked_ns: 0,
             domain,
             registers: Registers::default(),
         }
@@ -174,12 +187,35 @@ impl ExaminedDomain {
                 report.say(Verdict::Bad, error.to_string());
                 return true;
             }
+            let now_ns = monotonic_ns();
+            let since_ns = now_ns - std::mem::replace(&mut self.looked_ns, now_ns);
             for vcpu in 0..self.domain.vcpus {
+                self.compare_time(vcpu, since_ns);
                 self.sample(vcpu, &mut trial);
             }
         }
         trial.report(report);
+        let totals: Vec<(String, u64)> = self.time_sums.totals().collect();
+        let due = Due::of_guest(&totals, self.found_running, TRIAL_RATE_MILLIHERTZ);
+        if let Some(due) = due.filter(|due| due.has_gap() && due.sampled_ns() < due.counted_ns) {
+            let share = due.share().unwrap_or(0.0) * 100.0;
+            report.say(
+                Verdict::Poor,
+                format!("samples stand for {share:.0} % of the processor time that Xen counts: {MISSED_TIME}"),
+            );
+        }
         trial.have_chains()
+    }
+
+    /// Compares the processor time of `vcpu` with what is found running.
+    fn compare_time(&mut self, vcpu: u32, since_ns: u64) {
+        let Some(info) = self.domain.vcpu_info(vcpu) else {
+            return;
+        };
+        let time = &mut self.times[vcpu as usize];
+        let sums = &mut self.time_sums;
+        let state = time.state(info.state(), info.cpu_time_ns, since_ns, sums);
+        self.found_running += u64::from(state == State::Running);
     }
 
     fn sample(&mut self, vcpu: u32, trial: &mut Trial<'_>) {

@@ -14,6 +14,7 @@ use super::vcpu;
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::processor_time::{ProcessorTime, TimeSums};
 use crate::guest::vcpu_of;
 use crate::plan::Plan;
 use crate::ring::Sink;
@@ -56,8 +57,11 @@ struct XenSource {
     pagings: Vec<Paging>,
     roots: Roots,
     online: Vec<bool>,
-    /// Processor time of each vCPU at the sample before.
-    cpu_time_ns: Vec<u64>,
+    /// Processor time of each vCPU, and of all.
+    times: Vec<ProcessorTime>,
+    time_sums: TimeSums,
+    /// When the last sample let the domain go: it can have run since.
+    resumed_ns: u64,
     /// The domain was paused by someone else at the last sample.
     held_by_other: bool,
     /// How long that has been so.
@@ -157,7 +161,9 @@ pub fn open_found(
         pagings: vec![Paging::Unsupported; vcpus as usize],
         roots: Roots::default(),
         online: vec![false; vcpus as usize],
-        cpu_time_ns: vec![0; vcpus as usize],
+        times: vec![ProcessorTime::default(); vcpus as usize],
+        time_sums: TimeSums::default(),
+        resumed_ns: 0,
         held_by_other: false,
         others_pause: OthersPause::default(),
         left_alone: false,
@@ -297,19 +303,17 @@ impl XenSource {
         fetched
     }
 
-    /// The state of a vCPU. Whether it executes at this moment is not enough: dom0 may have preempted it for this
-    /// call. So a vCPU that had processor time since the last sample is running; one that had none waits for a
-    /// processor.
-    fn state_of(&mut self, vcpu: u32, info: VcpuInfo) -> State {
-        let before_ns = std::mem::replace(&mut self.cpu_time_ns[vcpu as usize], info.cpu_time_ns);
-        match info {
-            VcpuInfo { online: 0, .. } => State::Offline,
+    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not enough: dom0 may have preempted it for
+    /// this call.
+    fn state_of(&mut self, vcpu: u32, info: VcpuInfo, now_ns: u64) -> State {
+        let seen = match info.state() {
+            State::Offline => State::Offline,
             _ if self.held_by_other => State::Paused,
-            VcpuInfo { blocked: 1.., .. } => State::Blocked,
-            VcpuInfo { running: 1.., .. } => State::Running,
-            _ if info.cpu_time_ns > before_ns => State::Running,
-            _ => State::Ready,
-        }
+            state => state,
+        };
+        let since_ns = now_ns.saturating_sub(self.resumed_ns);
+        let time = &mut self.times[vcpu as usize];
+        time.state(seen, info.cpu_time_ns, since_ns, &mut self.time_sums)
     }
 
     fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
@@ -326,7 +330,7 @@ impl XenSource {
         };
         // Registers of a domain that someone else has just resumed are inconsistent.
         if !self.is_shut_down && !just_released {
-            self.hand_over(vcpus);
+            self.hand_over(now_ns, vcpus);
         }
         Ok(())
     }
@@ -345,13 +349,13 @@ impl XenSource {
         Ok(was_held && !self.held_by_other && self.guardian.is_some())
     }
 
-    fn hand_over(&mut self, vcpus: &mut Vcpus) {
+    fn hand_over(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
         let space = self.follow.as_ref().map_or(0, |follow| follow.life);
         for vcpu in 0..self.domain.vcpus {
             let Some(info) = self.domain.vcpu_info(vcpu) else {
                 continue;
             };
-            let state = self.state_of(vcpu, info);
+            let state = self.state_of(vcpu, info, now_ns);
             let Some(added) = vcpus.add(Task { space, vcpu }, state) else {
                 continue;
             };
@@ -461,7 +465,7 @@ impl XenSource {
         self.pagings = vec![Paging::Unsupported; vcpus as usize];
         self.roots = Roots::default();
         self.online = vec![false; vcpus as usize];
-        self.cpu_time_ns = vec![0; vcpus as usize];
+        self.times = vec![ProcessorTime::default(); vcpus as usize];
         (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
         self.shutdown = None;
         if let Some(guardian) = &mut self.guardian {
@@ -538,12 +542,14 @@ impl StopWorld for XenSource {
             self.looked_again = self.domain.look_at_vcpus().is_ok();
         }
         if !std::mem::take(&mut self.frozen) {
+            self.resumed_ns = monotonic_ns();
             return Ok(());
         }
         let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
         self.was_rescued = !ours;
         self.rescues += u64::from(!ours);
         let resumed = if ours { self.domain.unpause() } else { Ok(()) };
+        self.resumed_ns = monotonic_ns();
         if let Some(guardian) = &self.guardian {
             guardian.running();
         }
@@ -557,6 +563,10 @@ impl StopWorld for XenSource {
             }
             other => Ok(other?),
         }
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
     }
 
     fn complete(&mut self, vcpus: &mut Vcpus) {
@@ -582,9 +592,9 @@ impl StopWorld for XenSource {
         }
         // Registers may be the same after an iteration of a loop; time only grows. While a vCPU executes, its time is
         // read from the clocks of two processors, which may differ.
-        let before_ns = self.cpu_time_ns.get(vcpu.handle as usize);
-        let stood_still =
-            |info: VcpuInfo| info.running == 0 && Some(&info.cpu_time_ns) == before_ns;
+        let time = self.times.get(vcpu.handle as usize);
+        let before_ns = time.and_then(ProcessorTime::counted_ns);
+        let stood_still = |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
         let info = self.domain.vcpu_info(vcpu.task.vcpu);
         !self.looked_again || !info.is_some_and(stood_still)
     }
@@ -619,6 +629,7 @@ impl StopWorld for XenSource {
             ),
             ("resumed_by_guardian".into(), self.rescues),
         ];
+        totals.extend(self.time_sums.totals());
         let paused_ns = self.others_pause.total_ns();
         totals.extend((paused_ns > 0).then(|| (PAUSED_BY_OTHERS_NS.to_owned(), paused_ns)));
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);

@@ -22,7 +22,7 @@ const THREAD_NAME_BYTES: usize = 15;
 /// Triggers of samples that are kept; other names may be private.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
-const TOTALS: [&str; 21] = [
+const TOTALS: [&str; 23] = [
     "samples",
     "not_running",
     "cost_rounds",
@@ -42,6 +42,8 @@ const TOTALS: [&str; 21] = [
     "lines_skipped",
     "troubles",
     uprof::cold::PAUSED_BY_OTHERS_NS,
+    uprof::cold::COUNTED_TIME_NS,
+    uprof::cold::SAMPLED_TIME_NS,
     crate::recording::UNTIMED,
     crate::recording::SPANS_UNTIMED,
 ];

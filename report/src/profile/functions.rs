@@ -3,7 +3,9 @@
 
 use crate::profile::Profile;
 use crate::profile::labels::LabelId;
+use crate::recording::account::share;
 use crate::text::screen::{Notes, Screen};
+use std::collections::HashMap;
 
 /// What to show.
 #[derive(Debug, Clone, Copy)]
@@ -35,17 +37,25 @@ pub struct TopRow {
     pub own: u64,
     /// Samples with it in their stack.
     pub total: u64,
+    /// Off CPU: how much of its own time may be other functions', whose waits were recorded with its stack.
+    pub pooled: u64,
 }
 
 /// All functions, most own samples first, then most in all, then by name.
 pub fn rows(profile: &Profile) -> Vec<TopRow> {
     let counts = profile.tree.by_label(&profile.labels);
+    let mut pooled: HashMap<LabelId, u64> = HashMap::new();
+    for (node, amount) in &profile.pooled {
+        let sum = pooled.entry(profile.tree.label(*node)).or_default();
+        *sum = sum.saturating_add(*amount);
+    }
     let rows = counts.iter().enumerate().filter(|(_, count)| count.1 > 0);
     let mut rows: Vec<TopRow> = rows
         .map(|(label, (own, total))| TopRow {
             label: label as LabelId,
             own: *own,
             total: *total,
+            pooled: pooled.get(&(label as LabelId)).copied().unwrap_or(0),
         })
         .collect();
     let labels = &profile.labels;
@@ -78,10 +88,14 @@ pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize
         true => " (inlined)",
         false => "",
     };
+    let more = match row.pooled {
+        0 => String::new(),
+        pooled => format!(" (up to {} others')", share(pooled, row.own)),
+    };
     let notes = Notes {
         mark,
         module: labels.module_suffix(row.label),
-        more: String::new(),
+        more,
     };
     screen.name(labels.name(row.label), &notes, used)
 }

@@ -316,6 +316,12 @@ impl Gathering<'_, '_> {
             }
             let amount = count(row, &mut profile.account);
             profile.tree.add(node, amount);
+            if row.pooled > 0 {
+                let all = &mut profile.account.pooled;
+                *all = all.saturating_add(row.pooled);
+                let pooled = profile.pooled.entry(node).or_default();
+                *pooled = pooled.saturating_add(row.pooled);
+            }
             if let Some(each) = each {
                 work::take(STEPS_PER_SAMPLE);
                 let sampled = Sampled {

@@ -5,6 +5,7 @@ use crate::profile::Profile;
 use crate::profile::found_by::FoundBy;
 use crate::profile::labels::{Label, LabelId, Labels, TextId};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
+use std::collections::HashMap;
 
 /// Stacks with fewer labels, in the order in which the profile has them.
 #[derive(Debug)]
@@ -88,10 +89,15 @@ impl Reduced {
         for (number, node) in profile.tree.nodes().iter().enumerate() {
             self.tree.add(self.node_of[number], node.count);
         }
+        let mut pooled = HashMap::new();
+        for (node, amount) in std::mem::take(&mut profile.pooled) {
+            *pooled.entry(self.node_of[node as usize]).or_insert(0) += amount;
+        }
         Profile {
             tree: self.tree,
             found: self.found,
             labels: self.labels,
+            pooled,
             account: std::mem::take(&mut profile.account),
             calls: std::mem::take(&mut profile.calls),
             slowest: std::mem::take(&mut profile.slowest),

@@ -51,6 +51,8 @@ pub struct Account {
     pub damaged: u64,
     /// Stretches of damage.
     pub damages: u64,
+    /// Time off CPU that was recorded with the stack of a later wait, so that it may be other functions'.
+    pub pooled: u64,
     /// Why calls took longer than the guest's own work, in recordings of which that is known.
     pub slowed_calls: Option<&'static str>,
     /// How often guests were reset while they were recorded.
@@ -60,10 +62,12 @@ pub struct Account {
     /// Waits that began before the recording, and threads that only waited, or only ran, throughout it: their time is
     /// not known.
     pub untold: [u64; 2],
-    /// CPU time by samples, in nanoseconds, of recordings in which it is less than the kernel's count.
+    /// CPU time by samples, in nanoseconds, of recordings in which it is less than what was counted.
     pub sampled_ns: u64,
-    /// CPU time of those by the kernel's count.
+    /// CPU time of those by the count of the kernel or hypervisor.
     pub counted_ns: u64,
+    /// Who counted it.
+    pub counter: Option<&'static str>,
     /// Total duration of the recordings, in seconds.
     pub seconds: f64,
     /// The duration of some recordings is unknown.
@@ -138,6 +142,7 @@ impl Account {
         if let Some(due) = due.filter(|due| due.sampled_ns() < due.counted_ns) {
             self.sampled_ns = self.sampled_ns.saturating_add(due.sampled_ns());
             self.counted_ns = self.counted_ns.saturating_add(due.counted_ns);
+            self.counter = Some(recording.metadata().target.kind.counter());
         }
     }
 
@@ -157,6 +162,7 @@ impl Account {
         self.forced += other.forced;
         self.shallow += other.shallow;
         self.lacking += other.lacking;
+        self.pooled = self.pooled.saturating_add(other.pooled);
         self.undecoded += other.undecoded;
         self.damaged = self.damaged.saturating_add(other.damaged);
         self.damages += other.damages;
@@ -171,6 +177,7 @@ impl Account {
         }
         self.sampled_ns = self.sampled_ns.saturating_add(other.sampled_ns);
         self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
+        self.counter = self.counter.or(other.counter);
         add_map(&mut self.by_state, &other.by_state);
         add_map(&mut self.cut, &other.cut);
         add_map(&mut self.lost, &other.lost);
@@ -259,6 +266,14 @@ impl Account {
                 self.unit.amount(self.lacking)
             ));
         }
+        if self.pooled > 0 {
+            lines.push(format!(
+                "short waits that were too many to have stacks of their own: up to {} ({}) may be other functions' of \
+                 the same thread",
+                self.unit.amount(self.pooled),
+                share(self.pooled, self.counted)
+            ));
+        }
         if are_many_late(self.late, self.counted) {
             lines.push(format!(
                 "taken late, {} or more after their deadline: {} ({}): they may show what the guest did next",
@@ -284,9 +299,10 @@ impl Account {
         if self.counted_ns > 0 {
             let (sampled, counted) = (duration(self.sampled_ns), duration(self.counted_ns));
             let share = share(self.sampled_ns, self.counted_ns);
+            let counter = self.counter.unwrap_or("the kernel");
             lines.push(format!(
-                "undersampled: the samples stand for {sampled} of the {counted} of processor time that the \
-                 kernel counted ({share}); what runs briefly is missing most"
+                "undersampled: the samples stand for {sampled} of the {counted} of processor time that \
+                 {counter} counted ({share}); what runs briefly is missing most"
             ));
         }
         if self.damages > 0 {

@@ -121,22 +121,27 @@ pub(crate) fn pid_at(recording: &Recording, space: u32, time_ns: u64) -> Option<
     process.map(|process| process.pid)
 }
 
-/// All samples of a recording and the CPU time that the kernel counted; `None` if that wasn't recorded, or the
-/// recording has no end.
+/// All samples of a recording and the CPU time that the kernel, or a guest's hypervisor, counted; `None` if that wasn't
+/// recorded, or the recording has no end.
 pub(crate) fn due(recording: &Recording) -> Option<Due> {
     let totals = &recording.end()?.totals;
     let total = |wanted: &str| {
         let mut found = totals.iter().filter(|(name, _)| name == wanted);
         found.next().map(|(_, count)| *count)
     };
-    let mut due = Due {
-        samples: total("samples")?.checked_sub(total("not_running")?)?,
-        counted_ns: 0,
-        rate_millihertz: recording.metadata().sampling.rate_millihertz,
-    };
+    let samples = total("samples")?.checked_sub(total("not_running")?)?;
+    let rate_millihertz = recording.metadata().sampling.rate_millihertz;
     let times = recording.times();
+    if times.is_empty() {
+        return Due::of_guest(totals, samples, rate_millihertz);
+    }
+    let mut due = Due {
+        samples,
+        counted_ns: 0,
+        rate_millihertz,
+    };
     times.iter().for_each(|time| due.count(time));
-    (!times.is_empty()).then_some(due)
+    Some(due)
 }
 
 /// Samples of one process and the CPU time that the kernel counted for it.

@@ -10,7 +10,9 @@ use crate::text::printable;
 use crate::text::screen::Screen;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use uprof::cold::{Cost, Metadata, PAUSED_BY_OTHERS_NS, TargetKind};
+use uprof::cold::{
+    COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind,
+};
 use uprof::{Due, Durations, Task};
 
 /// Writes everything that is known about `recording`.
@@ -193,12 +195,14 @@ fn lives(recording: &Recording) -> String {
 const LIVES_SHOWN: usize = 16;
 
 /// Totals of the end record that repeat what the blocks say, or have a line of their own.
-const COUNTED_HERE: [&str; 5] = [
+const COUNTED_HERE: [&str; 7] = [
     "samples",
     "not_running",
     "cost_rounds",
     "cost_total_ns",
     PAUSED_BY_OTHERS_NS,
+    COUNTED_TIME_NS,
+    SAMPLED_TIME_NS,
 ];
 
 /// Calls of a trace.
@@ -339,6 +343,18 @@ const PROCESSES_LISTED: usize = 20;
 
 /// The CPU time by the kernel's count and by samples.
 fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
+    let kind = recording.metadata().target.kind;
+    let text = |due: &Due| {
+        let share = due
+            .share()
+            .map_or(String::new(), |share| format!(" ({:.0}%)", share * 100.0));
+        let (counted, sampled) = (duration(due.counted_ns), duration(due.sampled_ns()));
+        let counter = kind.counter();
+        format!("{counted} counted by {counter}, {sampled} sampled{share}")
+    };
+    if let Some(due) = processes::due(recording).filter(|_| kind.is_guest()) {
+        page.line("processor time", text(&due));
+    }
     let balances = processes::balances(recording, survey);
     let mut all = Due::default();
     for Balance { due, .. } in &balances {
@@ -349,13 +365,6 @@ fn processor_time(recording: &Recording, survey: &Survey, page: &mut Page) {
     if balances.is_empty() {
         return;
     }
-    let text = |due: &Due| {
-        let share = due
-            .share()
-            .map_or(String::new(), |share| format!(" ({:.0}%)", share * 100.0));
-        let (counted, sampled) = (duration(due.counted_ns), duration(due.sampled_ns()));
-        format!("{counted} counted by the kernel, {sampled} sampled{share}")
-    };
     page.line("processor time", text(&all));
     if balances.len() == 1 {
         return;

@@ -173,7 +173,9 @@ fn short_waits_are_told_with_the_next_stack() {
     ];
     assert_eq!(world.recorded(), expected);
     assert_eq!(world.total("waits_begun_before_and_left_out"), 0);
-    // Nor has one its own stack that comes a moment later.
+    // Nor has one its own stack that comes a moment later, where there were many.
+    world.waits.allowance.left_ns = 0;
+    world.waits.allowance.since_ns = 70 * MS;
     world.sample(7, 60 * MS + 100_000);
     world.switch(7, 60 * MS + 100_000, OUT);
     world.switch(7, 60 * MS + 109_000, 0);
@@ -189,6 +191,30 @@ fn short_waits_are_told_with_the_next_stack() {
     world.task_record(abi::PERF_RECORD_EXIT, 7, 71 * MS);
     assert_eq!(world.recorded(), [(7, 70 * MS, State::Ready, 3_000, 1, 0)]);
     assert_eq!(world.waits.threads.len(), 0);
+}
+
+#[test]
+fn ten_thousand_short_waits_a_second_have_stacks_of_their_own() {
+    let mut world = World::new();
+    world.task_record(abi::PERF_RECORD_FORK, 7, 1);
+    let mut rows = 0;
+    // Two in turns, 25,000 of each a second for two seconds, of 3 and 9 us.
+    for number in 1..=100_000_u64 {
+        let at_ns = number * 20_000;
+        world.sample(7, at_ns);
+        world.switch(7, at_ns, OUT);
+        world.switch(7, at_ns + 3_000 + number % 2 * 6_000, 0);
+        let found = world.recorded();
+        rows += found.len() as u64;
+        // Of its own time alone, as long as there are not too many.
+        let own = number > 10_000 || found[0].4 == 1;
+        assert!(own, "{number}: {found:?}");
+    }
+    let second = SHORT_WAITS_A_SECOND;
+    assert!(
+        (3 * second - 10..3 * second + 5_000).contains(&rows),
+        "{rows}"
+    );
 }
 
 #[test]

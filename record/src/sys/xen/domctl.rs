@@ -2,6 +2,7 @@
 //!
 //! Their payloads are the same from Xen 4.7 on; only the interface version differs.
 
+use uprof::State;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// `XEN_DOMCTL_pausedomain`.
@@ -143,6 +144,16 @@ impl VcpuInfo {
         VcpuInfo {
             vcpu,
             ..VcpuInfo::default()
+        }
+    }
+
+    /// What it does at this moment; whoever asks may have taken its processor.
+    pub fn state(&self) -> State {
+        match self {
+            VcpuInfo { online: 0, .. } => State::Offline,
+            VcpuInfo { blocked: 1.., .. } => State::Blocked,
+            VcpuInfo { running: 1.., .. } => State::Running,
+            _ => State::Ready,
         }
     }
 }

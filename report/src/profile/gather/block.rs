@@ -45,6 +45,8 @@ pub(super) struct LocalNode {
 pub(super) struct LocalRow {
     /// Their weight, and the number of samples or waits.
     pub weight: Weight,
+    /// How much of that is of waits that were recorded with a later one's stack, or of that one.
+    pub pooled: u64,
     pub time_ns: u64,
     pub task: Task,
     /// Its address space; for a guest's task, that of its page-table root.
@@ -177,6 +179,8 @@ impl BlockReader<'_, '_> {
         let stop = unwound.unwrap_or(row.stop);
         let lacks_caller = self.lacks_caller(row, unwound);
         let late = is_late(row.details.late_ns);
+        let is_pooled = row.wait.is_some_and(|wait| wait.count > 1);
+        let pooled = if is_pooled { weight.amount } else { 0 };
         let rows = &mut self.stacks.rows;
         if let Some(merged) = &mut self.merged {
             let above = node.map_or(0, |node| u64::from(node) + 1);
@@ -186,12 +190,14 @@ impl BlockReader<'_, '_> {
             let number = *merged.entry(key).or_insert(rows.len());
             if let Some(alike) = rows.get_mut(number) {
                 alike.weight.add(weight);
+                alike.pooled = alike.pooled.saturating_add(pooled);
                 return;
             }
         }
         let shallow = self.is_shallow(node, stop);
         self.stacks.rows.push(LocalRow {
             weight,
+            pooled,
             time_ns: row.time_ns,
             task: row.task,
             space: self.recording.guest_spaces().of_row(row),

@@ -1,0 +1,193 @@
+//! Compares the samples of a vCPU with the processor time that its hypervisor or kernel counted for it, and decides by
+//! that which samples of a runnable vCPU count as running.
+//!
+//! Input: at each sample the state of a vCPU and its processor time so far. Output: its state, and sums for the account.
+//! Must not allocate.
+//!
+//! Whether a vCPU has a processor at the moment of a sample can't be seen where the recorder needs that very processor to
+//! look. That it ran since the sample before is not enough: on a busy host it may have run for a tenth of that time.
+//! So each running sample spends the time that it stands for, the mean time between samples, and a runnable vCPU counts
+//! as running as long as what was counted is not spent. All samples that count weigh the same, so that none of the guest's
+//! functions is preferred: weights of what was counted before each would prefer what runs last before the guest sleeps.
+
+use uprof::State;
+use uprof::cold::{COUNTED_TIME_NS, SAMPLED_TIME_NS};
+
+/// How much is remembered of what was counted and not sampled: what always runs while nobody can look is not what a vCPU
+/// does later.
+const MOST_UNSPENT_NS: i64 = 100_000_000;
+/// A vCPU that is on a processor is running, unless so many samples more than counted were: on a busy host, one more is
+/// often there by chance, as the times between samples differ.
+const OVERSPENT_SAMPLES: f64 = 4.0;
+
+/// The mean time between samples is that of about so many.
+const MEAN_OF: f64 = 64.0;
+
+/// The processor time of one vCPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProcessorTime {
+    /// As last counted; `None` before the first sample.
+    counted_ns: Option<u64>,
+    /// Counted less sampled, of late.
+    unspent_ns: i64,
+    /// Mean time between samples.
+    between_ns: f64,
+}
+
+/// Processor time of all vCPUs since the first sample, by both accounts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TimeSums {
+    counted_ns: u64,
+    sampled_ns: u64,
+}
+
+impl ProcessorTime {
+    /// The state of a vCPU that was `seen` as [`State::Running`] (on a processor at this moment), as [`State::Ready`]
+    /// (runnable, which may be because of the recorder) or in another state, after `counted_ns` of processor time.
+    /// Since the sample before, the guest could run for `since_ns`.
+    pub fn state(
+        &mut self,
+        seen: State,
+        counted_ns: u64,
+        since_ns: u64,
+        sums: &mut TimeSums,
+    ) -> State {
+        let Some(before_ns) = self.counted_ns.replace(counted_ns) else {
+            return match seen {
+                State::Ready if counted_ns > 0 => State::Running,
+                seen => seen,
+            };
+        };
+        let ran_ns = counted_ns.saturating_sub(before_ns);
+        // More is possible where it ran in the place of the recorder that resumed it.
+        let since_ns = since_ns.max(ran_ns) as f64;
+        self.between_ns = match self.between_ns {
+            0.0 => since_ns,
+            mean_ns => mean_ns + (since_ns - mean_ns) / MEAN_OF,
+        };
+        let unspent_ns = self.unspent_ns.saturating_add_unsigned(ran_ns);
+        self.unspent_ns = unspent_ns.min(MOST_UNSPENT_NS);
+        let is_running = match seen {
+            State::Running => self.unspent_ns as f64 > -OVERSPENT_SAMPLES * self.between_ns,
+            State::Ready => ran_ns > 0 && self.unspent_ns > 0,
+            _ => false,
+        };
+        sums.counted_ns = sums.counted_ns.saturating_add(ran_ns);
+        if !is_running {
+            return match seen {
+                State::Running => State::Ready,
+                seen => seen,
+            };
+        }
+        let stands_for_ns = self.between_ns as u64;
+        sums.sampled_ns = sums.sampled_ns.saturating_add(stands_for_ns);
+        self.unspent_ns = self.unspent_ns.saturating_sub_unsigned(stands_for_ns);
+        State::Running
+    }
+
+    /// The processor time as of the last sample; `None` before the first one.
+    pub fn counted_ns(&self) -> Option<u64> {
+        self.counted_ns
+    }
+}
+
+impl TimeSums {
+    /// For the end of the recording: name and nanoseconds.
+    pub fn totals(&self) -> impl Iterator<Item = (String, u64)> {
+        let both = [
+            (COUNTED_TIME_NS, self.counted_ns),
+            (SAMPLED_TIME_NS, self.sampled_ns),
+        ];
+        both.into_iter().map(|(name, ns)| (name.to_owned(), ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD_NS: u64 = 1_000_000;
+
+    /// How many of `rounds` samples count as running, of a vCPU that runs for `share` of the time, in slices of
+    /// `slice_ns` at random times, and that is seen as `seen` while it has a processor.
+    fn running(rounds: u64, share: f64, slice_ns: f64, seen: State) -> (u64, TimeSums) {
+        let mut random = fastrand::Rng::with_seed(rounds);
+        let (mut time, mut sums) = (ProcessorTime::default(), TimeSums::default());
+        let (mut now_ns, mut counted_ns, mut left_ns, mut runs) = (0.0, 0.0, 0.0, false);
+        let (mut before_ns, mut count) = (0.0, 0);
+        for round in 0..rounds {
+            let at_ns = (round as f64 + random.f64()) * PERIOD_NS as f64;
+            while now_ns < at_ns {
+                if left_ns <= 0.0 {
+                    runs = random.f64() < share;
+                    left_ns = slice_ns * (0.5 + random.f64());
+                }
+                let step_ns = f64::min(left_ns, at_ns - now_ns);
+                now_ns += step_ns;
+                left_ns -= step_ns;
+                counted_ns += if runs { step_ns } else { 0.0 };
+            }
+            let seen = if runs { seen } else { State::Ready };
+            let since_ns = (now_ns - before_ns) as u64;
+            let state = time.state(seen, counted_ns as u64, since_ns, &mut sums);
+            count += u64::from(state == State::Running);
+            before_ns = now_ns;
+        }
+        (count, sums)
+    }
+
+    /// A vCPU that waits for a processor for a part of the time, whether or not its having one can be seen.
+    #[test]
+    fn running_samples_are_as_many_as_the_processor_time_counted() {
+        for seen in [State::Running, State::Ready] {
+            for share in [0.1, 0.25, 0.5, 0.76, 0.95, 1.0] {
+                for slice_ns in [2e5, 1e6, 1e7] {
+                    let (count, sums) = running(20_000, share, slice_ns, seen);
+                    let counted_ns = sums.counted_ns as f64;
+                    let both = [
+                        count as f64 * PERIOD_NS as f64 / counted_ns,
+                        sums.sampled_ns as f64 / counted_ns,
+                    ];
+                    assert!(
+                        both.iter().all(|ratio| (ratio - 1.0).abs() < 0.01),
+                        "{both:?} of {share} seen as {seen:?} in slices of {slice_ns} ns"
+                    );
+                }
+            }
+        }
+    }
+
+    /// One that always has a processor is running in all samples.
+    #[test]
+    fn a_vcpu_that_runs_all_the_time_never_waits() {
+        for seen in [State::Running, State::Ready] {
+            assert_eq!(running(20_000, 1.0, 1e6, seen).0, 20_000, "{seen:?}");
+        }
+    }
+
+    /// What runs only while nobody can look: the account shows it.
+    #[test]
+    fn what_ran_between_samples_that_found_it_asleep_is_missing_in_the_account() {
+        let (mut time, mut sums) = (ProcessorTime::default(), TimeSums::default());
+        for round in 1..1000 {
+            let counted_ns = round * PERIOD_NS / 5;
+            let state = time.state(State::Blocked, counted_ns, PERIOD_NS, &mut sums);
+            assert_eq!(state, State::Blocked);
+        }
+        let state = time.state(State::Ready, 999 * PERIOD_NS / 5, PERIOD_NS, &mut sums);
+        assert_eq!(state, State::Ready, "it has not run since");
+        assert_eq!((sums.counted_ns, sums.sampled_ns), (998 * PERIOD_NS / 5, 0));
+    }
+
+    #[test]
+    fn the_first_sample_has_nothing_to_compare_with() {
+        let mut sums = TimeSums::default();
+        let mut first = |seen, counted_ns| {
+            ProcessorTime::default().state(seen, counted_ns, u64::MAX, &mut sums)
+        };
+        assert_eq!(first(State::Ready, 5), State::Running);
+        assert_eq!(first(State::Ready, 0), State::Ready);
+        assert_eq!(first(State::Blocked, 5), State::Blocked);
+        assert_eq!(sums.totals().map(|(_, ns)| ns).sum::<u64>(), 0);
+    }
+}
