@@ -1,10 +1,10 @@
 //! Where a recording goes: a new file that only its owner may read, a pipe, or a device.
 
+use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
@@ -64,15 +64,13 @@ impl Place {
                 folder.display()
             );
         }
-        match std::fs::metadata(path).ok().map(|found| found.file_type()) {
-            Some(kind) if kind.is_dir() => bail!("{}: it is a folder; name a file in it", cannot()),
-            Some(kind) if !kind.is_file() => {
-                let mut options = OpenOptions::new();
-                let file = options.write(true).open(path).with_context(cannot)?;
-                Ok(Place::Special(file))
-            }
-            _ => Ok(Place::File(path.to_path_buf())),
+        if path.is_dir() {
+            bail!("{}: it is a folder; name a file in it", cannot());
         }
+        Ok(match new_file::special(path)? {
+            Some(file) => Place::Special(file),
+            None => Place::File(path.to_path_buf()),
+        })
     }
 
     /// A file, whatever its name points to: it may be replaced, but nothing else is opened.
@@ -104,29 +102,19 @@ impl Place {
     }
 }
 
-/// A new file at `path`, and where the previous recordings are now.
+/// A new file at `path`, and where the previous recordings are now. What is empty, and links that lead nowhere, are
+/// replaced.
 fn create(path: &Path) -> io::Result<(File, Option<Before>)> {
-    let known = std::fs::metadata(path).ok();
-    let is_empty = known.as_ref().is_some_and(|known| known.len() == 0);
-    let before = match known {
-        Some(_) if !is_empty => Some(Before::moved(path)?),
-        _ => None,
-    };
-    let mut options = OpenOptions::new();
-    // A new file must not exist: a link in its place is not followed.
-    options.write(true).create_new(!is_empty).mode(0o600);
-    let file = match options.open(path) {
-        Ok(file) => file,
+    let new = NewFile::beside(path, 0o600)?;
+    let is_there = std::fs::metadata(path).is_ok_and(|known| known.len() > 0);
+    let before = is_there.then(|| Before::moved(path)).transpose()?;
+    match new.put(path) {
+        Ok(file) => Ok((file, before)),
         Err(error) => {
             before.iter().for_each(|before| before.restore(path));
-            return Err(error);
+            Err(error)
         }
-    };
-    if is_empty {
-        // Created by someone else, perhaps readable by all.
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     }
-    Ok((file, before))
 }
 
 impl Destination {

@@ -3,6 +3,7 @@
 //! Each subcommand is one file with its `Args` and a `run`; this file lists them and maps their results to an exit
 //! status: 0 done, 1 done with loss, 2 failed.
 
+mod new_file;
 #[cfg(feature = "report")]
 mod output;
 #[cfg(feature = "report")]

@@ -1,9 +1,10 @@
 //! Output of results: to a file that appears only when it is complete, or to standard output.
 
+use crate::new_file::{self, NewFile};
 use anyhow::{Context, bail};
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uniprof_report::work;
@@ -72,32 +73,20 @@ fn write_with_mode(
     if found.as_ref().is_some_and(is_read) {
         bail!("{}: it is read to make this; name another file", describe());
     }
-    let is_special = found.is_some_and(|found| !found.is_file());
-    if is_special {
-        let mut options = fs::OpenOptions::new();
-        let file = options.write(true).open(path).with_context(describe)?;
+    if let Some(file) = new_file::special(path)? {
         let mut file = Counted(BufWriter::new(file));
         return write(&mut file)
             .and_then(|()| file.flush())
             .with_context(describe);
     }
-    let part = part_path(path);
-    // Removes what an earlier run left; a link in its place is not followed.
-    let _ = fs::remove_file(&part);
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(mode);
-    let file = options.open(&part).with_context(describe)?;
-    *lock(&UNFINISHED) = Some(part.clone());
-    let mut file = Counted(BufWriter::new(file));
+    let new = NewFile::beside(path, mode).with_context(describe)?;
+    *lock(&UNFINISHED) = Some(new.part().to_path_buf());
+    let mut file = Counted(BufWriter::new(&new.file));
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);
-    let done = written.and_then(|()| fs::rename(&part, path));
+    let done = written.and_then(|()| new.put(path));
     *lock(&UNFINISHED) = None;
-    if done.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&part);
-    }
-    done.with_context(describe)
+    done.map(drop).with_context(describe)
 }
 
 /// Counts output as work: a few kilobytes of samples can expand to terabytes.
@@ -123,10 +112,4 @@ pub fn write_to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
     write(&mut out)
         .and_then(|()| out.flush())
         .context("cannot write to standard output")
-}
-
-fn part_path(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    path.with_file_name(name)
 }

@@ -9,7 +9,8 @@ use crate::showing::Showing;
 use crate::views::{self, Asked, AskedView};
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
-use uniprof_report::recording::Unit;
+use uniprof_report::recording::{Recording, Unit};
+use uniprof_report::source_files::SourceFiles;
 use uniprof_report::views::{Drawn, Form, Needs, Output, Shown};
 
 /// Show where the time went: tables, trees and flame graphs
@@ -29,6 +30,10 @@ pub struct Args {
     /// With --annotate: instructions even where source lines are known; of x86-64 in AT&T syntax
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
+    /// Folder with the source files, for --annotate and --html; may be repeated. Without it, they are looked for
+    /// where a recording says, if it was made on this machine
+    #[arg(long, value_name = "FOLDER", help_heading = "Form")]
+    source: Vec<PathBuf>,
     /// No text of source files; with --html no instructions either, for a page that is given away
     #[arg(long, help_heading = "Form")]
     no_source: bool,
@@ -60,6 +65,10 @@ pub struct Args {
     #[command(flatten)]
     showing: Showing,
 }
+
+/// Why a recording's source files are not looked for.
+const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before this \
+    one was started: --source FOLDER says where they are";
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
@@ -110,7 +119,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         let by_function = functions.into_profile(&mut profile);
         places = Some(std::mem::replace(&mut profile, by_function));
     }
-    let form = args.form();
+    let form = args.form(&recordings);
+    if (needs(Needs::Instructions) || by_place) && !args.no_source && !form.sources.may_open() {
+        inform(&format!("note: {NO_SOURCES}"));
+    }
     let all = Shown {
         recordings: &recordings,
         profile: &profile,
@@ -155,7 +167,19 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
 }
 
 impl Args {
-    fn form(&self) -> Form {
+    /// Where source files are looked for.
+    fn sources(&self, recordings: &[Recording]) -> SourceFiles {
+        if self.no_source {
+            return SourceFiles::none();
+        }
+        let recordings: Vec<&Recording> = match self.selection.selecting.images.no_search {
+            true => Vec::new(),
+            false => recordings.iter().collect(),
+        };
+        SourceFiles::of(&recordings, self.source.clone())
+    }
+
+    fn form(&self, recordings: &[Recording]) -> Form {
         let selecting = &self.selection.selecting;
         let fold = |how| how == RecursionFlag::Folded;
         Form {
@@ -166,7 +190,7 @@ impl Args {
             reverse: self.reverse,
             fold: self.recursion.map(fold),
             assembly: self.asm,
-            sources: !selecting.images.no_search && !self.no_source,
+            sources: self.sources(recordings),
             mangled: selecting.no_demangle,
             identify: selecting.identify,
             chosen: self.chosen(),

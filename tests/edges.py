@@ -279,8 +279,9 @@ def stacks(text):
             stack = []
 
 
-def judge(text, images=(), tell=print):
-    """Counts of all edges in `text` by verdict; tells those that are wrong, the most frequent first."""
+def judge(text, images=(), tell=print, interrupts=()):
+    """Counts of all edges in `text` by verdict; tells those that are wrong, the most frequent first. `interrupts` are a
+    guest's functions that interrupts enter: what they interrupted has not called them."""
     code, counts = Code(images), collections.Counter()
     wrong, others = collections.Counter(), collections.Counter()
     for stack in stacks(text):
@@ -291,6 +292,8 @@ def judge(text, images=(), tell=print):
                 verdict, why = "unknown", "the kernel"
             elif kernel[1]:
                 verdict, why = "wrong", "the kernel calls no user code"
+            elif inner.symbol.rpartition("+0x")[0] in interrupts:
+                verdict, why = "possible", "an interrupt came there"
             elif any(THROWING.match(frame.symbol) for frame in stack[max(index - 1, 0):index + 1]):
                 verdict, why = "possible", "an exception is on its way there"
             else:

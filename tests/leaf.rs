@@ -55,6 +55,22 @@ fn the_caller_of_a_leaf_by_perf_events() {
     nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
 }
 
+/// Without any rules, as assembly and code that a program made ahead of time have none: the calls on both sides of the
+/// missing caller show it.
+#[test]
+fn the_caller_of_a_leaf_without_rules() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        "-fno-omit-frame-pointer -momit-leaf-frame-pointer -fno-asynchronous-unwind-tables";
+    let Some(program) = compiled::build(folder.path(), SOURCE, options) else {
+        return;
+    };
+    for flags in [&[][..], &["--frame-pointers"]] {
+        let stacks = recorded(folder.path(), flags, &program, &[]);
+        nearly_all(&stacks, "leaf", "main;outer;middle;leaf");
+    }
+}
+
 /// Without frame pointers and without an option: bytes of the whole stack are recorded.
 #[test]
 fn stacks_are_whole_by_default() {

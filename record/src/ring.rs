@@ -12,6 +12,10 @@ const NOTES: usize = 1024;
 const GUEST_NOTES: usize = 64;
 /// The slots hold samples of so many seconds, and of so many rounds: the output may be delayed for so long.
 const RESERVE_SECONDS: f64 = 1.0;
+/// The same where a guest's stacks are recorded: each slot takes two pages at least before it is used.
+const STACKS_RESERVE_SECONDS: f64 = 0.5;
+/// From which size on they count as such.
+const STACKS_BYTES: usize = 8 << 10;
 const RESERVE_ROUNDS: usize = 4;
 /// Fewest slots.
 const SLOTS_MIN: usize = 64;
@@ -40,12 +44,15 @@ struct Out<T> {
     at_hand: Vec<Box<T>>,
     /// How many are taken before the next check for returned ones, which costs a cache line.
     looks_in: usize,
+    takes_per_look: usize,
     free: rtrb::Consumer<Box<T>>,
     full: rtrb::Producer<Box<T>>,
 }
 
-/// Boxes taken between two checks for returned ones.
+/// Boxes taken between two checks for returned ones: many, but not of large ones, each of which is memory that is used.
 const TAKES_PER_LOOK: usize = 32;
+const LEAST_TAKES_PER_LOOK: usize = 4;
+const TAKEN_BYTES_PER_LOOK: usize = 128 << 10;
 
 impl<T> Out<T> {
     fn take(&mut self) -> Option<Box<T>> {
@@ -58,7 +65,7 @@ impl<T> Out<T> {
 
     /// Fetches the returned boxes.
     fn look(&mut self) {
-        self.looks_in = TAKES_PER_LOOK;
+        self.looks_in = self.takes_per_look;
         // There is room, since there are as many places as boxes.
         while self.at_hand.len() < self.at_hand.capacity()
             && let Ok(item) = self.free.pop()
@@ -90,12 +97,15 @@ struct Lost {
     last_ns: u64,
 }
 
-fn queue<T>(count: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
+fn queue<T>(count: usize, item_bytes: usize, make: impl Fn() -> T) -> (Out<T>, In<T>) {
+    let takes_per_look = TAKEN_BYTES_PER_LOOK / item_bytes.max(1);
+    let takes_per_look = takes_per_look.clamp(LEAST_TAKES_PER_LOOK, TAKES_PER_LOOK);
     let (free_in, free_out) = rtrb::RingBuffer::new(count);
     let (full_in, full_out) = rtrb::RingBuffer::new(count);
     let out = Out {
         at_hand: (0..count).map(|_| Box::new(make())).collect(),
-        looks_in: TAKES_PER_LOOK,
+        looks_in: takes_per_look,
+        takes_per_look,
         free: free_out,
         full: full_in,
     };
@@ -117,7 +127,11 @@ pub fn ring(
     let slot_bytes =
         size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
     let most = (SLOT_MEMORY_BYTES / slot_bytes).clamp(SLOTS_MIN, SLOTS_MAX);
-    let a_while = (most_at_once as f64 * rate_hz * RESERVE_SECONDS) as usize;
+    let reserve_seconds = match is_guest && stack_bytes >= STACKS_BYTES {
+        true => STACKS_RESERVE_SECONDS,
+        false => RESERVE_SECONDS,
+    };
+    let a_while = (most_at_once as f64 * rate_hz * reserve_seconds) as usize;
     let needed = a_while.max(most_at_once * RESERVE_ROUNDS);
     let notes = if is_guest { GUEST_NOTES } else { NOTES };
     make(needed.clamp(SLOTS_MIN, most), stack_bytes, notes)
@@ -129,8 +143,8 @@ pub fn ring_of(slots: usize, stack_bytes: usize) -> (Sink, Drain) {
 }
 
 fn make(slots: usize, stack_bytes: usize, notes: usize) -> (Sink, Drain) {
-    let (samples_out, samples_in) = queue(slots, || Slot::new(stack_bytes));
-    let (notes_out, notes_in) = queue(notes, Note::new);
+    let (samples_out, samples_in) = queue(slots, stack_bytes, || Slot::new(stack_bytes));
+    let (notes_out, notes_in) = queue(notes, size_of::<Note>(), Note::new);
     let sink = Sink {
         samples: samples_out,
         notes: notes_out,

@@ -309,8 +309,16 @@ impl<'a> Round<'a> {
                 // Then its stack bytes are inconsistent, and no unwind rule may be applied to them.
                 let has_moved = source.has_moved(vcpu);
                 match &mut self.sites {
-                    Some(sites) if has_moved => {
-                        copied.keep_fitting(&mut slot, sites, source, vcpu);
+                    Some(sites) => {
+                        if has_moved {
+                            copied.keep_fitting(&mut slot, sites, source, vcpu);
+                        }
+                        if let (Stop::Complete, Some(end)) = (slot.stop, slot.chain().last())
+                            && !sites.ends_usually(vcpu, end.address)
+                            && has_moved
+                        {
+                            slot.stop = Stop::Moved;
+                        }
                     }
                     None if has_moved && slot.stop != Stop::NotWalked => {
                         slot.keep_frames(1);

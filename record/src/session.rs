@@ -20,7 +20,7 @@ use std::time::Duration;
 use uprof::cold::{
     ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
 };
-use uprof::{Due, Durations};
+use uprof::{Due, Durations, machine};
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -275,6 +275,8 @@ fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
 
 /// What a recording says of itself.
 pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
+    let mut notes = facts.notes.clone();
+    notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
     Metadata {
         recorder: Recorder {
             program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
@@ -289,7 +291,7 @@ pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
             stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
             on_cpu_only: facts.on_cpu_only,
         },
-        notes: facts.notes.clone(),
+        notes,
         cost: Some(match facts.freezes {
             true => Cost::Freeze,
             false => Cost::Work,

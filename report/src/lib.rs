@@ -31,6 +31,7 @@ pub mod text;
 pub mod stacks;
 pub mod profile;
 pub mod export;
+pub mod source_files;
 pub mod views;
 pub mod bundle;
 pub mod import;

@@ -388,6 +388,13 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
+    /// Whether it was made on this machine, and this has not been started anew since: then its paths are not a stranger's.
+    pub fn is_made_here(&self) -> bool {
+        let mut notes = self.metadata().notes.iter();
+        let made_on = notes.find(|(name, _)| name == uprof::machine::MADE_ON);
+        made_on.is_some_and(|(_, mark)| uprof::machine::mark().as_deref() == Some(mark))
+    }
+
     /// The duration in seconds; 0 if unknown, see [`Recording::is_timed`].
     pub fn seconds(&self) -> f64 {
         match self.is_timed() {

@@ -25,6 +25,7 @@ use crate::profile::Profile;
 use crate::profile::gather::Sampled;
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
+use crate::source_files::SourceFiles;
 use crate::text::printable;
 use crate::text::screen::Screen;
 use flame::FlameOptions;
@@ -166,8 +167,8 @@ pub struct Form {
     pub fold: Option<bool>,
     /// Instructions even where source lines are known.
     pub assembly: bool,
-    /// Whether to open the source files that images and recordings name.
-    pub sources: bool,
+    /// Where the source files are that images and recordings name.
+    pub sources: SourceFiles,
     /// Mangled names.
     pub mangled: bool,
     /// Whether to show the command line, the host's name and folders.

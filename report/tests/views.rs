@@ -8,6 +8,7 @@ use uniprof_report::images::Library;
 use uniprof_report::profile::functions::rows;
 use uniprof_report::profile::{By, Options, Profile, Sampled, gather};
 use uniprof_report::recording::{Recording, survey};
+use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::Codes;
 use uniprof_report::text::Screen;
 use uniprof_report::views::{annotate, callers, chart, flame, heatmap, html, info, top, tree};
@@ -370,7 +371,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             let annotation = annotate::Annotation {
                 function: "hash",
                 assembly: false,
-                sources: true,
+                sources: &SourceFiles::of(&[], vec!["/".into()]),
                 codes: &Codes::new(&[recording], &library, true),
                 screen: Screen::default(),
             };

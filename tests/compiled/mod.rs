@@ -7,12 +7,14 @@ use std::process::Command;
 /// Stacks, outermost function first, with how often they were seen.
 pub type Counted = Vec<(String, u64)>;
 
-/// Builds `source` with this option about frame pointers; `None`, which is said, where there is no gcc.
+/// Builds `source` with these options about frames; `None`, which is said, where there is no gcc.
 pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     let (file, program) = (folder.join("program.c"), folder.join("program"));
     std::fs::write(&file, source).unwrap();
     let built = Command::new("gcc")
-        .args(["-O2", frames, "-o"])
+        .arg("-O2")
+        .args(frames.split(' '))
+        .arg("-o")
         .args([&program, &file])
         .status();
     let Ok(status) = built else {

@@ -9,6 +9,7 @@ use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{By, Each, Options, gather};
 use uniprof_report::recording::{Recording, survey};
+use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::{Codes, Embedded};
 use uniprof_report::text::Screen;
 use uniprof_report::unwind::{Cache, Module, Stack, Unwinder};
@@ -283,7 +284,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
             let what = Annotation {
                 function: "a",
                 assembly,
-                sources: false,
+                sources: &SourceFiles::none(),
                 codes: &Codes::new(&[&recording], &library, true),
                 screen: NARROW,
             };

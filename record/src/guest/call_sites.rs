@@ -24,6 +24,9 @@ const READ_BYTES: usize = 1024;
 const ALIGNMENT: u64 = 16;
 /// Other functions are looked for so near to the calls of them.
 const MOST_CALL_BYTES: u64 = 1 << 20;
+/// Outermost frames remembered; when there are more, all are discarded. One of so many ends is usual.
+const MOST_ENDS: usize = 64;
+const USUAL_END_OF: u32 = 32;
 /// An empty slot.
 const UNSEEN: (Place, Option<Call>) = ((0, 0), None);
 /// Address space and address.
@@ -33,8 +36,11 @@ type Place = (u32, u64);
 pub struct CallSites {
     arch: Arch,
     sites: Vec<(Place, Option<Call>)>,
-    /// In order.
-    starts: Vec<Place>,
+    /// In order, each with whether its code was read.
+    starts: Vec<(Place, bool)>,
+    /// The outermost frames of whole stacks, with how often each was, and how many there were in all.
+    ends: Vec<(Place, u32)>,
+    ends_seen: u32,
 }
 
 impl CallSites {
@@ -44,7 +50,28 @@ impl CallSites {
             arch,
             sites: vec![UNSEEN; SITES],
             starts: Vec::with_capacity(MOST_STARTS),
+            ends: Vec::with_capacity(MOST_ENDS),
+            ends_seen: 0,
         }
+    }
+
+    /// Whether a stack that seems to be whole may be: the chain ends where others have ended. A frame that is being made
+    /// may show zeros, too, but not often at the same call.
+    pub fn ends_usually(&mut self, vcpu: &Vcpu, outermost: u64) -> bool {
+        let place = (vcpu.space_of(outermost), outermost);
+        let known = self.ends.iter().position(|(end, _)| *end == place);
+        let at = known.unwrap_or_else(|| {
+            if self.ends.len() == MOST_ENDS {
+                self.ends.clear();
+                self.ends_seen = 0;
+            }
+            self.ends.push((place, 0));
+            self.ends.len() - 1
+        });
+        let count = &mut self.ends[at].1;
+        *count = count.saturating_add(1);
+        self.ends_seen = self.ends_seen.saturating_add(1);
+        *count > 1 && *count >= self.ends_seen / USUAL_END_OF
     }
 
     /// How many frames of `chain`, from the innermost, fit together in the code that `vcpu` sees. `read` reads the
@@ -89,27 +116,31 @@ impl CallSites {
         }
         let call = call_before(self.arch, address, &bytes);
         *known = (place, call);
-        if let Some(Call::Direct(start)) = call
-            && self.learn((vcpu.space_of(start), start))
-        {
-            self.learn_from(vcpu, start, read);
+        if let Some(Call::Direct(start)) = call {
+            let at = self.learn((vcpu.space_of(start), start));
+            // It may be known from the code of another one alone.
+            if !std::mem::replace(&mut self.starts[at].1, true) {
+                self.learn_from(vcpu, start, read);
+            }
         }
         call
     }
 
-    /// Remembers the start of a function; returns whether it is new.
-    fn learn(&mut self, start: Place) -> bool {
-        let Err(at) = self.starts.binary_search(&start) else {
-            return false;
-        };
-        if self.starts.len() == MOST_STARTS {
-            self.starts.clear();
-            self.sites.fill(UNSEEN);
-            self.starts.push(start);
-        } else {
-            self.starts.insert(at, start);
+    /// Remembers the start of a function; returns where.
+    fn learn(&mut self, start: Place) -> usize {
+        match self.starts.binary_search_by_key(&start, |known| known.0) {
+            Ok(at) => at,
+            Err(_) if self.starts.len() == MOST_STARTS => {
+                self.starts.clear();
+                self.sites.fill(UNSEEN);
+                self.starts.push((start, false));
+                0
+            }
+            Err(at) => {
+                self.starts.insert(at, (start, false));
+                at
+            }
         }
-        true
     }
 
     /// Learns from the code of the function at `start` which functions it calls and where the next one begins.
@@ -151,14 +182,14 @@ impl CallSites {
         let first_bytes = start.saturating_add(ALIGNMENT - 1);
         let after = self
             .starts
-            .partition_point(|&other| other <= (space, first_bytes));
+            .partition_point(|(other, _)| *other <= (space, first_bytes));
         let next = self.starts.get(after);
         let is_near = |start| {
             address
                 .checked_sub(start)
                 .is_some_and(|by| by < MOST_FUNCTION_BYTES)
         };
-        is_near(start) && next.is_none_or(|&next| (space, address) < next)
+        is_near(start) && next.is_none_or(|(next, _)| (space, address) < *next)
     }
 }
 
@@ -266,6 +297,46 @@ mod tests {
             2,
             "beta, called as alpha"
         );
+    }
+
+    #[test]
+    fn a_stack_that_ends_where_hardly_any_other_does_is_not_whole() {
+        let mut sites = CallSites::new(Arch::X86_64);
+        let mut ends = |address| sites.ends_usually(&vcpu(0), address);
+        assert!(!ends(0x1000), "none was seen before");
+        for round in 0..1000_u64 {
+            assert!(ends(0x1000));
+            // Now and then a frame is being made, at one of ten calls.
+            assert!(
+                round % 50 != 25 || !ends(0x2000 + round / 50 % 10),
+                "{round}"
+            );
+        }
+        // Memory that lies ends anywhere, and takes none of ours.
+        let room = sites.ends.capacity();
+        for address in 0..1000 {
+            assert!(!sites.ends_usually(&vcpu(0), address));
+        }
+        assert_eq!(sites.ends.capacity(), room);
+    }
+
+    /// What was known from another function's code is read, too, once a call leads there: beta_inner at 0x2000, which
+    /// beta at 0x1800 calls, calls burn at 0x2040, which is no part of it.
+    #[test]
+    fn functions_that_others_call_are_read_once_they_are_on_a_stack() {
+        let mut memory = vec![0x90; 0x4000];
+        for (address, target) in [(0x1010, 0x1800), (0x1810, 0x2000), (0x2010, 0x2040)] {
+            let (address, call) = direct(address, target);
+            memory[address as usize - 5..address as usize].copy_from_slice(&call);
+        }
+        let read = |from: u64, into: &mut [u8]| {
+            into.copy_from_slice(&memory[from as usize..from as usize + into.len()]);
+            into.len()
+        };
+        let mut sites = CallSites::new(Arch::X86_64);
+        assert_eq!(sites.fitting(&vcpu(0), &chain(0x1808, &[0x1010]), read), 2);
+        let mixed = chain(0x2048, &[0x1810, 0x1010]);
+        assert_eq!(sites.fitting(&vcpu(0), &mixed, read), 1);
     }
 
     #[test]

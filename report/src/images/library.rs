@@ -135,14 +135,17 @@ impl Library {
     }
 
     /// The image of `module`. `alone`: the guest has no other module, so that any image given by hand is meant for
-    /// it. `objection`: why, according to the recording, an image isn't what the guest ran there.
+    /// it. `is_here`: the recording was made on this machine. `objection`: why, according to the recording, an image
+    /// isn't what the guest ran there.
     pub(crate) fn find(
         &self,
         module: &Module,
         alone: bool,
+        is_here: bool,
         objection: &dyn Fn(&Image) -> Option<String>,
     ) -> ImageFound {
-        let mut found = self.find_image(module, alone, objection);
+        let by_path = if is_here { By::OwnPath } else { By::Path };
+        let mut found = self.find_image(module, alone, by_path, objection);
         found.debug = self.debug_file(module, found.image.as_deref());
         found
     }
@@ -151,6 +154,7 @@ impl Library {
         &self,
         module: &Module,
         alone: bool,
+        by_path: By,
         foreign: &dyn Fn(&Image) -> Option<String>,
     ) -> ImageFound {
         let mut found = ImageFound::default();
@@ -170,8 +174,10 @@ impl Library {
             return found;
         }
         for path in search::images(module, &self.folders, self.only_given) {
+            let is_given = self.folders.iter().any(|folder| path.starts_with(folder));
+            let by_path = if is_given { By::OwnPath } else { by_path };
             if let Ok(image) = Image::open_named(&path)
-                && self.accept(&image, module, By::Path, foreign, &mut found)
+                && self.accept(&image, module, by_path, foreign, &mut found)
             {
                 found.image = Some(Arc::new(image));
                 return found;
@@ -230,6 +236,9 @@ enum By {
     Hand,
     /// It is at a path where the module's image may be; but it may be any file.
     Path,
+    /// The same, of a recording that was made on this machine, whose files are those that were there, or in a folder
+    /// that the user named.
+    OwnPath,
 }
 
 /// Why `image` is not, or may not be, the image of `module`.
@@ -241,12 +250,22 @@ fn objection(image: &Image, module: &Module, by: By) -> Option<String> {
                 .then(|| format!("its build-id is {id}, the recorded one is {wanted}"));
         }
         None if !module.build_id.is_empty() => {
-            return (by == By::Path)
+            return (by != By::Hand)
                 .then(|| format!("it has no build-id, the recorded one is {wanted}"));
         }
         _ => {}
     }
-    let file = module.file.filter(|_| by == By::Path)?;
+    let file = match module.file.filter(|_| by != By::Hand) {
+        Some(file) => file,
+        None if by == By::Path => {
+            return Some(
+                "nothing tells that it is the recorded one: the recording was made on another machine, or before this \
+                 one was started; give it with --elf if it is"
+                    .to_owned(),
+            );
+        }
+        None => return None,
+    };
     let Some(recorded) = file.contents else {
         return Some(
             "nothing tells that it is the file that was mapped, which the recorder could not \

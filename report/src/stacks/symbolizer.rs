@@ -328,7 +328,8 @@ impl<'a> Symbolizer<'a> {
                 .get(module as usize)
                 .map_or_else(ImageFound::default, |found| {
                     let objection = |image: &Image| self.recording.objection(image, found);
-                    self.library.find(found, alone, &objection)
+                    let is_here = self.recording.is_made_here();
+                    self.library.find(found, alone, is_here, &objection)
                 })
         })
     }

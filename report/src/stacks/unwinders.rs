@@ -2,6 +2,7 @@
 //! one unwinder for each state of an address space, made when first needed.
 
 mod believed;
+mod missing_caller;
 
 use crate::recording::Recording;
 use crate::recording::spaces::{Region, is_kernel_address};
@@ -9,6 +10,7 @@ use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
 use uprof::{Found, Frame, FrameKind, Row, Stop, WordMap};
@@ -35,6 +37,8 @@ pub(crate) struct UnwindState {
     unwound: Vec<Frame>,
     /// What return addresses of recorded chains point to.
     landings: WordMap<(View, u64), Landing>,
+    /// Which functions the calls before return addresses lead to.
+    called: WordMap<(View, u64), Option<Range<u64>>>,
 }
 
 /// No stack bytes.
@@ -51,6 +55,7 @@ impl UnwindState {
             unwinder: None,
             unwound: Vec::new(),
             landings: WordMap::default(),
+            called: WordMap::default(),
         }
     }
 
@@ -151,6 +156,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         frames.extend_from_slice(kernel);
         frames.extend_from_slice(if is_better { &unwound } else { chain });
         held.unwound = unwound;
+        self.add_missing_caller(held, row, view, kernel.len(), frames);
         if is_better { Some(stop) } else { cut }
     }
 

@@ -8,7 +8,7 @@ use super::table::RuleTable;
 use super::x86_64::X86_64;
 use crate::images::{Image, ImageAddress};
 use uprof::Arch;
-use uprof::calls::{CALL_BYTES, call_before};
+use uprof::calls::{CALL_BYTES, Call, call_before};
 use uprof::image::{Place, Save};
 
 /// Bytes behind a return address that may be something else than code that was called: a signal's return on x86-64.
@@ -112,12 +112,16 @@ pub(crate) fn returns(
 
 /// Whether the bytes before `at` are a call.
 pub(super) fn follows_call<C: Cpu>(image: &Image, at: ImageAddress) -> bool {
+    call_at::<C>(image, at).is_some()
+}
+
+/// The call before `at`, with its target as the image states addresses.
+pub(super) fn call_at<C: Cpu>(image: &Image, at: ImageAddress) -> Option<Call> {
     // A call may be the first instruction of all.
     let code = (2..=CALL_BYTES as u64).rev().find_map(|length_bytes| {
         image.bytes_at(ImageAddress(at.0.wrapping_sub(length_bytes)), length_bytes)
     });
-    code.and_then(|code| call_before(C::ARCH, at.0, code))
-        .is_some()
+    call_before(C::ARCH, at.0, code?)
 }
 
 /// Whether call frame information says that this is a signal's frame, or has no caller.

@@ -8,12 +8,13 @@ use super::cpu::Cpu;
 use super::memory::Memory;
 use super::modules::{Module, Modules};
 use super::registers::Registers;
-use super::returns::{Landing, landing};
+use super::returns::{Landing, call_at, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
 use crate::recording::spaces::is_kernel_address;
 use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
+use uprof::calls::Call;
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
@@ -130,6 +131,21 @@ impl Unwinder {
         let is_code = self.arch.can_be_code(address)
             && (found != Landing::Unmapped || is_canonical(self.arch, address));
         if is_code { found } else { Landing::NoCode }
+    }
+
+    /// The call before `return_address`; `None` if the code is not known, or there is none.
+    pub(crate) fn call_before(&self, return_address: u64) -> Option<Call> {
+        let number = self.modules.find(return_address.wrapping_sub(1))?;
+        let module = self.modules.get(number)?;
+        let image = module.image.as_ref().filter(|image| image.tells_code())?;
+        let call = match self.arch {
+            Arch::X86_64 => call_at::<X86_64>(image, module.image_address(return_address)),
+            Arch::Aarch64 => call_at::<Aarch64>(image, module.image_address(return_address)),
+        }?;
+        Some(match call {
+            Call::Direct(target) => Call::Direct(target.wrapping_add(module.bias)),
+            Call::Indirect => Call::Indirect,
+        })
     }
 
     /// Whether `caller` can't have called the code at `inner`: it is in the kernel's half, and the code is a process's.

@@ -11,6 +11,7 @@ use crate::images::library::Library;
 use crate::profile::Profile;
 use crate::recording::Recording;
 use crate::recording::unit::Unit;
+use crate::source_files::SourceFiles;
 use crate::stacks::code::Codes;
 use crate::text::screen::Screen;
 use spots::{Spot, Spots};
@@ -34,7 +35,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let what = Annotation {
         function: shown.function,
         assembly: shown.form.assembly,
-        sources: shown.form.sources,
+        sources: &shown.form.sources,
         codes: &Codes::new(&recordings, library, !shown.form.mangled),
         screen: shown.form.screen,
     };
@@ -59,8 +60,8 @@ pub struct Annotation<'a, 'c> {
     pub function: &'a str,
     /// Instructions even where source lines are known.
     pub assembly: bool,
-    /// Whether to open the source files that images and recordings name.
-    pub sources: bool,
+    /// Where the source files are that images and recordings name.
+    pub sources: &'a SourceFiles,
     /// The source of instructions.
     pub codes: &'a Codes<'c>,
     /// The terminal.

@@ -82,7 +82,7 @@ fn code_of(shown: &Shown<'_>) -> Option<Code> {
         shown.library.unwrap_or(&empty),
         !shown.form.mangled,
     );
-    let code = Code::of(places, shown.profile, &codes, shown.form.sources);
+    let code = Code::of(places, shown.profile, &codes, &shown.form.sources);
     Some(code)
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{By, Options, gather};
 use uniprof_report::recording::Recording;
+use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::Codes;
 use uniprof_report::text::Screen;
 use uniprof_report::views::annotate::{self, Annotation};
@@ -40,7 +41,7 @@ pub fn annotated(
     let what = Annotation {
         function,
         assembly,
-        sources: true,
+        sources: &SourceFiles::of(&[], vec!["/".into()]),
         codes: &Codes::new(recordings, &library, true),
         screen: Screen::default(),
     };

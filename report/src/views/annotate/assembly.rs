@@ -107,8 +107,8 @@ pub(super) fn write_listing(
     let shown = listing.shown(counts.keys().copied());
     let lines = shown.iter().map(|index| listing.line(codes, *index));
     let lines: Vec<Option<SourceLine>> = lines.collect();
-    let looked_for = lines.iter().flatten().filter(|_| what.sources);
-    let texts = source::texts(looked_for);
+    let looked_for = lines.iter().flatten().filter(|_| what.sources.may_open());
+    let texts = source::texts(looked_for, what.sources);
     let (mut before, mut line_before) = (None, None);
     for (index, line) in shown.iter().copied().zip(&lines) {
         if before.is_some_and(|before: usize| before + 1 != index) {

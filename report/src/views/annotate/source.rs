@@ -1,14 +1,10 @@
 //! Available source files: whole with their samples, or single lines.
 
 use super::{AROUND, Counts, Form, LINES_MAX};
-use crate::mapped::{open_named, read_at_most};
+use crate::source_files::SourceFiles;
 use crate::text::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
-use std::path::Path;
-
-/// The largest source file (bytes).
-const SOURCE_BYTES_MAX: u64 = 64 << 20;
 
 /// A line of a source file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +26,7 @@ impl SourceLine {
 /// The texts of some lines whose files are available.
 pub(super) fn texts<'l>(
     lines: impl Iterator<Item = &'l SourceLine>,
+    files: &SourceFiles,
 ) -> BTreeMap<&'l SourceLine, String> {
     let mut by_file: BTreeMap<&str, BTreeSet<&SourceLine>> = BTreeMap::new();
     for line in lines {
@@ -37,7 +34,7 @@ pub(super) fn texts<'l>(
     }
     let mut texts = BTreeMap::new();
     for (file, lines) in by_file {
-        let Some(source) = read_source(Path::new(file)) else {
+        let Some(source) = files.read(file) else {
             continue;
         };
         let source: Vec<&str> = source.lines().collect();
@@ -50,15 +47,15 @@ pub(super) fn texts<'l>(
     texts
 }
 
-/// Writes the lines of a file that have samples, and those around them; with text if `opens` and it is available.
+/// Writes the lines of a file that have samples, and those around them; with text if it is available.
 pub(super) fn write_file(
     file: &str,
-    opens: bool,
+    files: &SourceFiles,
     lines: &BTreeMap<u32, Counts>,
     form: Form,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let source = opens.then(|| read_source(Path::new(file)));
+    let source = files.may_open().then(|| files.read(file));
     let note = match &source {
         None => "  (not looked for)",
         Some(None) => "  (not readable here)",
@@ -95,26 +92,4 @@ pub(super) fn write_file(
         form.write_row(count, &format!("{line:>6}  {}", printable(&text)), out)?;
     }
     writeln!(out)
-}
-
-/// Endings of source files. The path comes from the recording or an image, which isn't trusted: without this check, a
-/// report could include any file of this machine.
-const SOURCE_ENDINGS: [&str; 22] = [
-    "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
-    "go", "zig", "d", "f90", "py", "nim", "swift",
-];
-
-/// The text of a source file, if it is a file of a plausible size on this machine.
-pub(in crate::views) fn read_source(path: &Path) -> Option<String> {
-    let ending = path.extension()?.to_str()?;
-    if !SOURCE_ENDINGS.contains(&ending) {
-        return None;
-    }
-    let path = path.canonicalize().ok()?;
-    if path.extension()?.to_str()? != ending {
-        return None;
-    }
-    let file = open_named(&path).ok()?;
-    let bytes = read_at_most(file, SOURCE_BYTES_MAX).ok()??;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -8,6 +8,7 @@ mod sources;
 use crate::profile::Profile;
 use crate::profile::labels::{Label, LabelId, Labels};
 use crate::profile::reduced::{Reduced, function};
+use crate::source_files::SourceFiles;
 use crate::stacks::code::Codes;
 use crate::views::annotate::spots::Spots;
 use listings::Listings;
@@ -43,13 +44,12 @@ fn key_of(labels: &Labels, label: Label) -> Key<'_> {
 }
 
 impl Code {
-    /// The code of a profile that was gathered by instruction; `functions` is the same by function. `opens`: source
-    /// files that images and recordings name.
+    /// The code of a profile that was gathered by instruction; `functions` is the same by function.
     pub(crate) fn of(
         places: &Profile,
         functions: &Profile,
         codes: &Codes<'_>,
-        opens: bool,
+        on_disk: &SourceFiles,
     ) -> Code {
         let mut lines = Vec::new();
         let ranks = ranks(functions, &mut lines);
@@ -78,7 +78,7 @@ impl Code {
             ));
         }
         let mut listings = Listings::default();
-        let mut sources = Sources::new(opens);
+        let mut sources = Sources::new(on_disk);
         let mut order: Vec<LabelId> = (0..reduced.labels.len() as LabelId).collect();
         let rank = |id: &LabelId| {
             let key = key_of(&reduced.labels, reduced.labels.get(*id));

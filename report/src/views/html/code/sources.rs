@@ -1,11 +1,10 @@
 //! Lines of source files, for a page: those that samples were at and those around them.
 
+use crate::source_files::SourceFiles;
 use crate::text::printable;
-use crate::views::annotate::source::read_source;
 use crate::views::caption;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::Path;
 
 /// Lines around one with samples.
 const AROUND: u32 = 8;
@@ -29,8 +28,8 @@ struct Source {
 /// Lines of files.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// Whether files are opened.
-    opens: bool,
+    /// Where they are.
+    on_disk: SourceFiles,
     files: Vec<Source>,
     count: usize,
     bytes: usize,
@@ -39,9 +38,9 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    pub(crate) fn new(opens: bool) -> Self {
+    pub(crate) fn new(on_disk: &SourceFiles) -> Self {
         Sources {
-            opens,
+            on_disk: on_disk.clone(),
             files: Vec::new(),
             count: 0,
             bytes: 0,
@@ -76,7 +75,7 @@ impl Sources {
     }
 
     fn take(&mut self, path: &str, wanted: &BTreeSet<u32>) {
-        let text = self.opens.then(|| read_source(Path::new(path))).flatten();
+        let text = self.on_disk.read(path);
         let mut source = Source {
             path: printable(path).into_owned(),
             is_read: text.is_some(),
@@ -126,7 +125,7 @@ impl Sources {
     /// For the script: of each file its path, why it has no text, and stretches of lines, each behind its first number.
     pub(crate) fn value(&self) -> Value {
         let files = self.files.iter().map(|source| {
-            let note = match (self.opens, source.is_read) {
+            let note = match (self.on_disk.may_open(), source.is_read) {
                 (false, _) => "not looked for",
                 (true, false) => "not readable where the page was made",
                 (true, true) => "",
@@ -156,8 +155,8 @@ fn line_of(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn filled(opens: bool, lines: &[(String, u32)]) -> Sources {
-        let mut sources = Sources::new(opens);
+    fn filled(on_disk: &SourceFiles, lines: &[(String, u32)]) -> Sources {
+        let mut sources = Sources::new(on_disk);
         let lines = lines.iter().map(|(file, line)| (file.as_str(), *line));
         sources.fill(lines, std::iter::empty());
         sources
@@ -178,10 +177,10 @@ mod tests {
             let all = apart.chain(rest).map(|line| (line + around + 1) as u32);
             all.map(|line| (file.clone(), line)).collect()
         };
-        let sources = filled(true, &lines(LINES_MAX / 17 * 17));
+        let sources = filled(&SourceFiles::anywhere(), &lines(LINES_MAX / 17 * 17));
         assert_eq!(sources.count, LINES_MAX / 17 * 17);
         assert_eq!(sources.notes().count(), 1);
-        let sources = filled(true, &lines((LINES_MAX / 17 + 1) * 17));
+        let sources = filled(&SourceFiles::anywhere(), &lines((LINES_MAX / 17 + 1) * 17));
         assert_eq!(sources.count, LINES_MAX);
         let notes: Vec<String> = sources.notes().collect();
         assert!(
@@ -198,7 +197,7 @@ mod tests {
         let line = format!("\t{}\u{202e}</script>\n", "y".repeat(500));
         std::fs::write(&path, line.repeat(10_000)).unwrap();
         let lines: Vec<(String, u32)> = (1..10_000).map(|line| (file.clone(), line)).collect();
-        let sources = filled(true, &lines);
+        let sources = filled(&SourceFiles::anywhere(), &lines);
         assert!(sources.bytes <= TEXT_BYTES_MAX && sources.bytes + 300 > TEXT_BYTES_MAX);
         assert_eq!(sources.left_out, 1);
         let text = &sources.files[0].shown[&1];
@@ -216,8 +215,11 @@ mod tests {
             let files = (0..count).map(|number| (format!("/nowhere/{number}.c"), 1));
             files.collect()
         };
-        assert_eq!(filled(true, &many(FILES_MAX)).left_out, 0);
-        let over = filled(true, &many(FILES_MAX + 1));
+        assert_eq!(
+            filled(&SourceFiles::anywhere(), &many(FILES_MAX)).left_out,
+            0
+        );
+        let over = filled(&SourceFiles::anywhere(), &many(FILES_MAX + 1));
         assert_eq!((over.files.len(), over.left_out), (FILES_MAX, 1));
     }
 
@@ -229,8 +231,8 @@ mod tests {
             std::fs::write(path, "secret\n").unwrap();
         }
         let lines = [&source, &secret].map(|path| (path.to_str().unwrap().to_owned(), 1));
-        assert_eq!(filled(false, &lines).count, 0);
-        let sources = filled(true, &lines);
+        assert_eq!(filled(&SourceFiles::none(), &lines).count, 0);
+        let sources = filled(&SourceFiles::anywhere(), &lines);
         let told = sources.value().to_string();
         assert_eq!(told.matches("secret").count(), 1, "{told}");
         assert!(

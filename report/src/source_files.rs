@@ -1,0 +1,137 @@
+//! Which source files of this machine a report may show. A recording names files as it likes: the paths are a stranger's
+//! unless it was made here.
+
+use crate::mapped::{open_named, read_at_most};
+use crate::recording::Recording;
+use std::path::{Component, Path, PathBuf};
+
+/// The largest source file (bytes).
+const SOURCE_BYTES_MAX: u64 = 64 << 20;
+
+/// Endings of source files: nothing else is shown, whoever names it.
+const SOURCE_ENDINGS: [&str; 22] = [
+    "c", "h", "cc", "cpp", "cxx", "hh", "hpp", "hxx", "inc", "s", "S", "asm", "rs", "ml", "mli",
+    "go", "zig", "d", "f90", "py", "nim", "swift",
+];
+
+/// Where source files may be.
+#[derive(Debug, Clone, Default)]
+pub struct SourceFiles {
+    /// The recordings were made on this machine, so that files are where they say.
+    is_here: bool,
+    /// Folders that the reader has named.
+    folders: Vec<PathBuf>,
+}
+
+impl SourceFiles {
+    /// Nowhere.
+    pub fn none() -> Self {
+        SourceFiles::default()
+    }
+
+    /// Below `folders`, and where these recordings say if all were made on this machine; none of them: only below the
+    /// folders.
+    pub fn of(recordings: &[&Recording], folders: Vec<PathBuf>) -> Self {
+        let is_here = |one: &&Recording| one.is_made_here();
+        SourceFiles {
+            is_here: !recordings.is_empty() && recordings.iter().all(is_here),
+            folders,
+        }
+    }
+
+    /// Whether any file may be opened.
+    pub fn may_open(&self) -> bool {
+        self.is_here || !self.folders.is_empty()
+    }
+
+    /// The text of `file`, a path in a recording or an image.
+    pub(crate) fn read(&self, file: &str) -> Option<String> {
+        let path = Path::new(file);
+        let below = |folder: &PathBuf| read_below(folder, path);
+        let found = self.folders.iter().find_map(below);
+        found.or_else(|| self.is_here.then(|| read(path)).flatten())
+    }
+}
+
+/// The file in `folder` whose path has the longest end in common with `path`. Nothing leads out of the folder but links in
+/// it.
+fn read_below(folder: &Path, path: &Path) -> Option<String> {
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let is_plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let begin = parts.iter().rposition(|part| !is_plain(part));
+    let plain = &parts[begin.map_or(0, |begin| begin + 1)..];
+    (0..plain.len()).find_map(|from| {
+        let end: PathBuf = plain[from..].iter().collect();
+        read(&folder.join(end))
+    })
+}
+
+/// The text of the file at `path`, if it is a source file of a plausible size.
+fn read(path: &Path) -> Option<String> {
+    let ending = path.extension()?.to_str()?;
+    if !SOURCE_ENDINGS.contains(&ending) {
+        return None;
+    }
+    let path = path.canonicalize().ok()?;
+    if path.extension()?.to_str()? != ending {
+        return None;
+    }
+    let file = open_named(&path).ok()?;
+    let bytes = read_at_most(file, SOURCE_BYTES_MAX).ok()??;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+impl SourceFiles {
+    /// Wherever a path leads.
+    pub(crate) fn anywhere() -> Self {
+        SourceFiles {
+            is_here: true,
+            folders: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_a_folder_are_found_by_the_end_of_their_path_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("sources");
+        std::fs::create_dir_all(root.join("src")).unwrap();
+        for (name, text) in [
+            ("sources/src/a.c", "a"),
+            ("sources/b.c", "b"),
+            ("secret.c", "c"),
+            ("sources/passwd", "d"),
+        ] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let files = SourceFiles {
+            is_here: false,
+            folders: vec![root],
+        };
+        let secret = folder.path().join("secret.c");
+        for (file, text) in [
+            ("/build/of/somebody/src/a.c", Some("a")),
+            ("b.c", Some("b")),
+            ("/somewhere/../b.c", Some("b")),
+            ("../secret.c", None),
+            ("src/../../secret.c", None),
+            (secret.to_str().unwrap(), None),
+            ("/etc/passwd", None),
+            ("..", None),
+            ("", None),
+        ] {
+            assert_eq!(files.read(file).as_deref(), text, "{file}");
+        }
+        assert!(SourceFiles::none().read(secret.to_str().unwrap()).is_none());
+        assert!(
+            SourceFiles::anywhere()
+                .read(secret.to_str().unwrap())
+                .is_some()
+        );
+    }
+}

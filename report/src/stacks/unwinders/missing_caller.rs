@@ -1,0 +1,120 @@
+//! The caller that a chain of frame pointers misses, found by the calls on both sides of it.
+//!
+//! Input: a stack whose innermost function has no call frame information, and its recorded bytes. Output: the stack with
+//! the caller of that function. A function without a frame, or at its first or last instructions, has its caller's frame
+//! pointer, so that the chain goes on with the caller's caller. That this happened is seen in the code: the next caller's
+//! call leads to another function. A word above the stack pointer that is a return address in that one is the missing
+//! caller. It is looked for nowhere else: a word that looks like any return address may be an old one.
+
+use super::{UnwindState, Unwinders, View};
+use crate::unwind::{Memory, Stack};
+use std::ops::Range;
+use uprof::calls::Call;
+use uprof::{Found, Frame, FrameKind, Row};
+
+/// Most words above the stack pointer that are looked at: a function without a frame has few of its own.
+const WORDS_MAX: u64 = 32;
+const WORD_BYTES: u64 = 8;
+
+impl Unwinders<'_, '_> {
+    /// Adds the caller of the frame `innermost` of `frames`, where the chain misses it.
+    pub(super) fn add_missing_caller(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        innermost: usize,
+        frames: &mut Vec<Frame>,
+    ) {
+        let Some(&[inner, outer]) = frames
+            .get(innermost..)
+            .and_then(|frames| frames.first_chunk())
+        else {
+            return;
+        };
+        if outer.kind != FrameKind::Return || outer.found != Found::FramePointer {
+            return;
+        }
+        let (Some(stack), Some(registers)) = (row.stack, row.registers) else {
+            return;
+        };
+        let called = match held.called.get(&(view, outer.address)) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.called_by(held, row, view, outer.address);
+                held.called.insert((view, outer.address), found.clone());
+                found
+            }
+        };
+        let Some(called) = called.filter(|called| !called.contains(&inner.address)) else {
+            return;
+        };
+        let arch = self.recording.metadata().target.arch;
+        let (_, stack_pointer, frame_pointer) = arch.special_registers();
+        let (Some(from), Some(record)) =
+            (registers.get(stack_pointer), registers.get(frame_pointer))
+        else {
+            return;
+        };
+        let memory = Stack {
+            base: stack.address,
+            bytes: stack.bytes,
+        };
+        let to = record.min(from.saturating_add(WORDS_MAX * WORD_BYTES));
+        let words = (from..to).step_by(WORD_BYTES as usize);
+        let inside = called.start + 1..=called.end;
+        for word in words.map_while(|at| memory.word(at)) {
+            if inside.contains(&word) && self.may_lead_to(held, row, view, word, inner.address) {
+                let caller = Frame {
+                    found: Found::Scan,
+                    ..Frame::return_address(word)
+                };
+                frames.insert(innermost + 1, caller);
+                return;
+            }
+        }
+    }
+
+    /// The function that the call before `return_address` leads to; `None` if that isn't known.
+    fn called_by(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        return_address: u64,
+    ) -> Option<Range<u64>> {
+        let (_, unwinder) = self.held(held, row, view);
+        match unwinder.call_before(return_address)? {
+            Call::Direct(target) => self.function_at(row, target),
+            Call::Indirect => None,
+        }
+    }
+
+    /// Whether the call before `return_address` may lead to the function at `inner`.
+    fn may_lead_to(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        return_address: u64,
+        inner: u64,
+    ) -> bool {
+        let (_, unwinder) = self.held(held, row, view);
+        match unwinder.call_before(return_address) {
+            Some(Call::Indirect) => true,
+            Some(Call::Direct(target)) => self
+                .function_at(row, target)
+                .is_some_and(|function| function.contains(&inner)),
+            None => false,
+        }
+    }
+
+    /// From where to where the function at `address` goes.
+    fn function_at(&self, row: &Row<'_>, address: u64) -> Option<Range<u64>> {
+        let space = self.recording.guest_spaces().of_row(row);
+        let place = self.recording.spaces().place(space, row.time_ns, address);
+        let symbol = self.symbolizer.find(place)?.symbol();
+        let start = address.checked_sub(symbol.offset_bytes)?;
+        Some(start..start.checked_add(symbol.size_bytes)?)
+    }
+}
