@@ -57,7 +57,15 @@ const TASK: Task = Task {
     vcpu: 300,
 };
 
-fn metadata() -> Metadata {
+/// Makes the text that has this name.
+type Planting = fn(&str) -> String;
+
+/// One that whoever runs a build would take for commands.
+fn commanding(name: &str) -> String {
+    format!("::set-output name={name}::x ##[set-output name={name}]y###VSO[task.{name}]z")
+}
+
+fn metadata(planted: Planting) -> Metadata {
     let mut metadata = Metadata::default();
     metadata.recorder.program = planted("program");
     metadata.recorder.command_line = vec![planted("command")];
@@ -72,9 +80,9 @@ fn metadata() -> Metadata {
     metadata
 }
 
-fn write(path: &Path) -> std::io::Result<()> {
+fn write(path: &Path, planted: Planting) -> std::io::Result<()> {
     let file = std::fs::File::create(path)?;
-    let mut writer = Writer::create(file, [7; 16], &metadata(), 1_000)?;
+    let mut writer = Writer::create(file, [7; 16], &metadata(planted), 1_000)?;
     let mut named = TaskEvent {
         time_ns: 1_000,
         task: TASK,
@@ -158,11 +166,48 @@ fn no_character_steers_whoever_reads_an_output() {
     let name: String = planted("run").chars().filter(|it| *it != '\0').collect();
     let named: String = name.chars().take(60).collect();
     let path = folder.path().join(named + ".uprof");
-    write(&path).unwrap();
+    write(&path, planted).unwrap();
     let path = path.to_str().unwrap();
     let missing = format!("{path}.none");
     let out = folder.path().join("out\u{202e}\u{9b}");
     let out = out.to_str().unwrap();
+    for words in outputs(path, &missing, out) {
+        let output = uniprof(&words);
+        let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
+        assert!(!is_silent || words.contains(&out), "{words:?} says nothing");
+        check(&words, &output);
+        // What is JSON for readers stays whole: they get the characters back.
+        if words.contains(&"json") || words.contains(&"--json") {
+            let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(value.is_object());
+        }
+    }
+    let packed = folder.path().join("pb.gz");
+    uniprof(&[
+        "export",
+        "-f",
+        "pprof",
+        "-o",
+        packed.to_str().unwrap(),
+        path,
+    ]);
+    let unpacked = Command::new("gzip")
+        .arg("-dc")
+        .arg(&packed)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&unpacked.stdout);
+    // Binary: single controls are lengths. What has three bytes is none.
+    for letter in all().filter(|letter| *letter > '\u{7ff}') {
+        assert!(
+            !text.contains(letter),
+            "pprof holds U+{:04X}",
+            letter as u32
+        );
+    }
+}
+/// Every way to show a recording, to make something of it, and to fail at that.
+fn outputs<'a>(path: &'a str, missing: &'a str, out: &'a str) -> Vec<Vec<&'a str>> {
     let outputs: &[&[&str]] = &[
         &["report", path],
         &["report", "--identify", path],
@@ -202,50 +247,40 @@ fn no_character_steers_whoever_reads_an_output() {
         &["bundle", path, "--redact", "-o", out],
         &["bundle", path, "-o", out],
         // Errors, which quote what is wrong.
-        &["report", &missing],
-        &["diff", path, &missing],
-        &["dump", &missing],
-        &["info", &missing],
-        &["recover", &missing, "-o", out],
-        &["bundle", &missing],
+        &["report", missing],
+        &["diff", path, missing],
+        &["dump", missing],
+        &["info", missing],
+        &["recover", missing, "-o", out],
+        &["bundle", missing],
         &["report", "--elf", path, path],
-        &["report", "--elf", &missing, path],
-        &["import", &missing, "-o", out],
+        &["report", "--elf", missing, path],
+        &["import", missing, "-o", out],
         &["diff", path, path, "--fail-if", "x\u{9b}\u{202e}>+5%"],
     ];
-    for words in outputs {
-        let output = uniprof(words);
-        let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
-        assert!(!is_silent || words.contains(&out), "{words:?} says nothing");
-        check(words, &output);
-        // What is JSON for readers stays whole: they get the characters back.
-        if words.contains(&"json") || words.contains(&"--json") {
-            let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-            assert!(value.is_object());
+    outputs.iter().map(|words| words.to_vec()).collect()
+}
+
+#[test]
+fn no_output_has_a_command_for_the_runner_of_a_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.uprof");
+    write(&path, commanding).unwrap();
+    let path = path.to_str().unwrap();
+    let missing = folder.path().join("##[group]none");
+    let out = folder.path().join("out");
+    for words in outputs(path, missing.to_str().unwrap(), out.to_str().unwrap()) {
+        let output = uniprof(&words);
+        for bytes in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(bytes).to_lowercase();
+            // Those that are asked for, which have one line each.
+            let is_own = |line: &str| line.contains(" title=uniprof::");
+            for line in text.lines().filter(|line| !is_own(line)) {
+                let is_command = line.trim_start().starts_with("::");
+                let has_command = ["##[", "##vso["].iter().any(|one| line.contains(one));
+                assert!(!is_command && !has_command, "{words:?}: {line}");
+            }
         }
-    }
-    let packed = folder.path().join("pb.gz");
-    uniprof(&[
-        "export",
-        "-f",
-        "pprof",
-        "-o",
-        packed.to_str().unwrap(),
-        path,
-    ]);
-    let unpacked = Command::new("gzip")
-        .arg("-dc")
-        .arg(&packed)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&unpacked.stdout);
-    // Binary: single controls are lengths. What has three bytes is none.
-    for letter in all().filter(|letter| *letter > '\u{7ff}') {
-        assert!(
-            !text.contains(letter),
-            "pprof holds U+{:04X}",
-            letter as u32
-        );
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod alias;
 pub mod calls;
+pub mod commands;
 pub mod due;
 pub(crate) mod durations;
 pub mod linux;

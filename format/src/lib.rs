@@ -75,7 +75,7 @@ mod recover;
 pub use agreed::due::Due;
 pub use agreed::durations::Durations;
 pub use agreed::steering::is_steering;
-pub use agreed::{alias, calls, due, linux, machine};
+pub use agreed::{alias, calls, commands, due, linux, machine};
 pub use block::{Block, Payload};
 pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};

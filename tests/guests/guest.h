@@ -45,7 +45,7 @@ void print_number(u64 number);
 int start_vcpu(int vcpu);               /* 0: it runs; else there is no such vCPU */
 void start_timer(void);                 /* vCPU 0 then gets TIMER_VECTOR every 80 ms */
 void block(void);                       /* this vCPU sleeps; may return early */
-void nap(int vcpu, u64 ns);             /* it sleeps for so long since it last began to run; not on a bare machine */
+void nap(int vcpu, u64 ns);             /* it sleeps for so long since it last began to run, as a guest of Xen on x86-64 */
 void shut_down(int reason);             /* SCHEDOP_shutdown's: 0 power off, 1 reboot, 3 crash */
 void map_page(char *page, char *frame); /* the page shows what lies at address frame */
 void timer_acknowledge(void);

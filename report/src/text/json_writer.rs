@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use uprof::commands::command_behind;
 use uprof::is_steering;
 
 /// A character as JSON escapes, one for each of its UTF-16 units.
@@ -24,8 +25,13 @@ impl Write for JsonWriter<'_> {
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
         // serde_json escapes what is below U+007F itself, and line ends are only between values.
         let steers = |letter: char| letter >= '\u{7f}' && is_steering(letter);
+        let is_command =
+            |text: &str, at: usize| text[..at].ends_with('#') && command_behind(&text[at + 1..]);
         let mut rest = text;
-        while let Some((at, letter)) = rest.char_indices().find(|(_, letter)| steers(*letter)) {
+        while let Some((at, letter)) = rest
+            .char_indices()
+            .find(|(at, letter)| steers(*letter) || *letter == '#' && is_command(rest, *at))
+        {
             self.0.write_all(&rest.as_bytes()[..at])?;
             write!(self.0, "{}", Escaped(letter))?;
             rest = &rest[at + letter.len_utf8()..];
@@ -45,13 +51,13 @@ mod tests {
 
     #[test]
     fn what_steers_is_escaped_and_read_back() {
-        let text = "a\x1b\u{9b}31m\u{202e}\u{61c}é\u{e0001}";
+        let text = "a\x1b\u{9b}31m\u{202e}\u{61c}é\u{e0001}##[x]#[y]";
         let mut out = Vec::new();
         serde_json::to_writer(JsonWriter(&mut out), text).unwrap();
         let written = String::from_utf8(out).unwrap();
         assert_eq!(
             written,
-            "\"a\\u001b\\u009b31m\\u202e\\u061cé\\udb40\\udc01\""
+            "\"a\\u001b\\u009b31m\\u202e\\u061cé\\udb40\\udc01#\\u0023[x]#[y]\""
         );
         let back: String = serde_json::from_str(&written).unwrap();
         assert_eq!(back, text);

@@ -1,12 +1,14 @@
 //! Makes untrusted text printable: removes all characters that could control a terminal.
 
 use std::borrow::Cow;
+use uprof::commands::without_commands;
 use uprof::is_steering;
 
 /// The longest name to show (bytes): templates can have kilobytes.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// `text` without characters that could control a terminal, break a line or change its direction. For all outputs of
+/// `text` without characters that could control a terminal, break a line or change its direction, and without what the
+/// runner of a build would take for a command in its log. For all outputs of
 /// untrusted text except JSON and dumps, which escape such characters.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let mut end = text.len().min(NAME_BYTES_MAX);
@@ -15,9 +17,9 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     let kept = &text[..end];
     if end == text.len() && !kept.contains(is_steering) {
-        return Cow::Borrowed(text);
+        return without_commands(text);
     }
-    let mut clean = kept.replace(is_steering, "\u{fffd}");
+    let mut clean = without_commands(&kept.replace(is_steering, "\u{fffd}")).into_owned();
     if end < text.len() {
         clean.push('…');
     }

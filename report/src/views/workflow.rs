@@ -71,7 +71,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "::warning title=uniprof::a%25b%0A::error::x\u{fffd}\n"
+            "::warning title=uniprof::a%25b%0A: :error::x\u{fffd}\n"
         );
     }
 }

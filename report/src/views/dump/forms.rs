@@ -3,6 +3,7 @@
 use crate::text::json_writer::Escaped;
 use std::fmt::Write as _;
 use uprof::Task;
+use uprof::commands::command_behind;
 
 pub(super) fn put(line: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a `String` can't fail.
@@ -30,8 +31,10 @@ pub(super) fn hexadecimal(bytes: &[u8]) -> String {
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
-    for letter in text.chars() {
+    for (at, letter) in text.char_indices() {
+        let is_command = || text[..at].ends_with('#') && command_behind(&text[at + 1..]);
         match letter {
+            '#' if is_command() => put(&mut out, format_args!("{}", Escaped(letter))),
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
             _ if uprof::is_steering(letter) => put(&mut out, format_args!("{}", Escaped(letter))),

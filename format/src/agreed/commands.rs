@@ -1,0 +1,98 @@
+//! Texts that those who run a build take for commands when they read them in its log. A name in a recording may be one.
+//!
+//! Sources: GitHub's runner, `ActionCommand.cs` (`::name key=value::data` at the start of a line, `##[name]data` anywhere);
+//! Azure's agent, `Command.cs` (`##vso[area.event]data` anywhere).
+
+use std::borrow::Cow;
+
+/// What begins a command wherever it stands, each without its second `#`; the case of letters doesn't count.
+const ANYWHERE: [&str; 2] = ["[", "vso["];
+
+/// `text` with a space in each command, which then is none. Lines are taken one by one.
+pub fn without_commands(text: &str) -> Cow<'_, str> {
+    let is_clean = !text.contains("##") && !text.contains("::");
+    if is_clean || !text.split('\n').any(has_command) {
+        return Cow::Borrowed(text);
+    }
+    let lines: Vec<String> = text.split('\n').map(broken).collect();
+    Cow::Owned(lines.join("\n"))
+}
+
+/// Where a command begins in `text`, behind a `##`.
+pub fn command_behind(text: &str) -> bool {
+    let begins = |one: &&str| {
+        text.get(..one.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(one))
+    };
+    ANYWHERE.iter().any(|one| begins(&one))
+}
+
+fn has_command(line: &str) -> bool {
+    (0..line.len()).any(|at| begins_command(line, at))
+}
+
+/// Whether a command begins at the byte `at` of `line`: its second `#`, or a word that may come to stand at the start of a
+/// line of its own, when texts are wrapped.
+fn begins_command(line: &str, at: usize) -> bool {
+    let bytes = line.as_bytes();
+    match bytes[at] {
+        b'#' => at > 0 && bytes[at - 1] == b'#' && command_behind(&line[at + 1..]),
+        b':' => {
+            let is_word = at == 0 || bytes[at - 1].is_ascii_whitespace();
+            is_word && line[at..].starts_with("::") && line[at + 2..].contains("::")
+        }
+        _ => false,
+    }
+}
+
+fn broken(line: &str) -> String {
+    let mut out = String::with_capacity(line.len() + 8);
+    for (at, letter) in line.char_indices() {
+        let begins = begins_command(line, at);
+        match letter {
+            '#' if begins => out.push_str(" #"),
+            ':' if begins => out.push_str(": "),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_broken_up_and_other_texts_are_left() {
+        for (text, wanted) in [
+            ("##[set-output name=x]y", "# #[set-output name=x]y"),
+            ("a ##[add-mask]b", "a # #[add-mask]b"),
+            ("a##vso[task.x]b", "a# #vso[task.x]b"),
+            ("##VsO[x]##[y]", "# #VsO[x]# #[y]"),
+            ("###[x]", "## #[x]"),
+            (
+                "::set-output name=a::b;main",
+                ": :set-output name=a::b;main",
+            ),
+            ("  ::stop-commands::x", "  : :stop-commands::x"),
+            ("a\n::x::\nb", "a\n: :x::\nb"),
+            ("a ::b::c", "a : :b::c"),
+            ("é::b::c", "é::b::c"),
+        ] {
+            let broken = without_commands(text);
+            assert_eq!(broken, wanted);
+            assert!(!broken.split('\n').any(has_command), "{broken}");
+        }
+        for text in [
+            "",
+            "std::vec::Vec",
+            "::operator new",
+            "# [x]",
+            "#[derive(A)]",
+            "## title",
+            "##é[",
+        ] {
+            assert!(matches!(without_commands(text), Cow::Borrowed(_)), "{text}");
+        }
+    }
+}
