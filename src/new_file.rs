@@ -1,6 +1,6 @@
 //! How every output file is made: new, under a name of its own, then renamed to where it belongs. Whatever lies there
-//! already, another user's file, a link or nothing, is replaced and never opened, so that nobody who could open it reads
-//! what is written. Pipes and devices are opened if they are the user's, or root's.
+//! already, another user's file, a link or nothing, is replaced and never opened, so that nobody who could open it
+//! reads what is written. Pipes and devices are opened if they are the user's, or root's.
 
 use anyhow::{Context, bail};
 use nix::unistd::geteuid;

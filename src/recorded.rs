@@ -347,9 +347,9 @@ fn seldom(summary: &Summary, rate_hz: f64) -> Option<String> {
     let is_seldom = each < LEAST_OF_RATE * rate_hz && seconds * rate_hz > 20.0;
     (summary.kind == TargetKind::Agent && is_seldom && summary.lost.is_empty()).then(|| {
         format!(
-            "each vCPU has {each:.1} samples a second, of {rate_hz} asked for: its timer interrupts no more often, or it \
-             slept with its timer off, as a tickless guest does; what runs between two interrupts may be missing. Have a \
-             timer of its own call the agent at that rate while the vCPU runs (agent/README.md)"
+            "each vCPU has {each:.1} samples a second, of {rate_hz} asked for: its timer interrupts no more often, \
+             or it slept with its timer off, as a tickless guest does; what runs between two interrupts may be \
+             missing. Have a timer of its own call the agent at that rate while the vCPU runs (agent/README.md)"
         )
     })
 }
@@ -366,10 +366,8 @@ fn gap(summary: &Summary) -> Option<String> {
         // The kernel's count of ended processes may be missing: it is a lower bound.
         return None;
     }
-    let why = if summary.kind == TargetKind::XenDomain {
-        uniprof_record::xen::MISSED_TIME
-    } else if summary.kind.is_guest() {
-        "the guest works while the recorder waits for a processor: give the recorder one of its own"
+    let why = if let Some(why) = summary.missed_time {
+        why
     } else if share > 100.0 {
         "threads that waited for a processor were sampled too, as ptrace can't tell them apart"
     } else if !summary.lost.is_empty() || summary.slowed_to_ns.is_some() {

@@ -67,8 +67,8 @@ pub struct Args {
 }
 
 /// Why a recording's source files are not looked for.
-const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before this \
-    one was started: --source FOLDER says where they are";
+const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before \
+    this one was started: --source FOLDER says where they are";
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {

@@ -29,8 +29,8 @@ fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
         eprintln!("skipped: {said}");
         return None;
     }
-    // So many names at once may be too many; waits are lost for no such reason, but with the samples that a busy machine
-    // drops.
+    // So many names at once may be too many; waits are lost for no such reason, but with the samples that a busy
+    // machine drops.
     let has_lost = said.contains("waits of unknown length") && !said.contains("dropped: ");
     let is_whole = output.status.success() || !has_lost;
     assert!(

@@ -1,5 +1,5 @@
-//! Outputs in folders that others may write to: what others have put in their place is replaced and never written to, so
-//! that nobody reads a recording but its owner. With the kernel's own protection (`fs.protected_*`) and without.
+//! Outputs in folders that others may write to: what others have put in their place is replaced and never written to,
+//! so that nobody reads a recording but its owner. With the kernel's own protection (`fs.protected_*`) and without.
 
 use assert_cmd::cargo::cargo_bin;
 use std::fs::{self, File, OpenOptions};

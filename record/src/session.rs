@@ -30,6 +30,8 @@ pub struct Summary {
     pub kind: TargetKind,
     /// A guest's vCPUs.
     pub vcpus: u32,
+    /// Why samples may not stand for all of its processor time; see [`crate::Facts`].
+    pub missed_time: Option<&'static str>,
     /// Samples in the file.
     pub samples: u64,
     /// Bytes of the file; if the output failed, of the whole blocks in it.
@@ -46,8 +48,8 @@ pub struct Summary {
     pub freezes: bool,
     /// The period that the overhead limit led to, in nanoseconds, if it did.
     pub slowed_to_ns: Option<u64>,
-    /// Samples of running vCPUs or threads, and how many were due by the processor time that the kernel, or Xen, counted;
-    /// `None` if it was not read.
+    /// Samples of running vCPUs or threads, and how many were due by the processor time that the kernel, or Xen,
+    /// counted; `None` if it was not read.
     pub due: Option<Due>,
     /// Whether threads that live shorter than a period are never sampled; see [`crate::Facts`].
     pub per_thread: bool,
@@ -202,6 +204,7 @@ pub fn record<W: Write + Send>(
     Ok(Summary {
         kind: facts.target.kind,
         vcpus: facts.target.vcpus,
+        missed_time: facts.missed_time,
         samples,
         bytes,
         passed_ns: end.time_ns - start_ns,

@@ -29,6 +29,8 @@ pub struct Facts {
     pub freezes: bool,
     /// Whether each thread has a sampling period of its own, so that shorter-lived ones are never sampled.
     pub per_thread: bool,
+    /// Of a guest whose processor time is counted: why samples may not stand for all of it, and what helps.
+    pub missed_time: Option<&'static str>,
     /// Most stack bytes of a sample, where they are not those of the plan.
     pub stack_bytes: Option<u32>,
     /// Further facts for the recording: name and value.
@@ -81,6 +83,7 @@ impl Facts {
             on_cpu_only: false,
             freezes: true,
             per_thread: false,
+            missed_time: None,
             stack_bytes: None,
             notes: Vec::new(),
             warnings: Vec::new(),

@@ -19,7 +19,7 @@ pub mod doctor;
 
 /// Why samples miss processor time that Xen counts, and what helps: Xen's scheduler credit2 leaves a vCPU its processor
 /// for `ratelimit_us`, so that what sleeps again before is over before dom0 looks.
-pub const MISSED_TIME: &str = "the guest works while the recorder waits for a processor: give dom0 processors of its own \
+const MISSED_TIME: &str = "the guest works while the recorder waits for a processor: give dom0 processors of its own \
     (dom0_max_vcpus, dom0_vcpus_pin), or let it preempt the guest at once, `xl sched-credit2 -s -r 0`";
 
 pub use rescue::paused_guest;

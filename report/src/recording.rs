@@ -388,7 +388,8 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// Whether it was made on this machine, and this has not been started anew since: then its paths are not a stranger's.
+    /// Whether it was made on this machine, and this has not been started anew since: then its paths are not a
+    /// stranger's.
     pub fn is_made_here(&self) -> bool {
         let mut notes = self.metadata().notes.iter();
         let made_on = notes.find(|(name, _)| name == uprof::machine::MADE_ON);

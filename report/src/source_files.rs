@@ -1,5 +1,5 @@
-//! Which source files of this machine a report may show. A recording names files as it likes: the paths are a stranger's
-//! unless it was made here.
+//! Which source files of this machine a report may show. A recording names files as it likes: the paths are a
+//! stranger's unless it was made here.
 
 use crate::mapped::{open_named, read_at_most};
 use crate::recording::Recording;
@@ -53,8 +53,8 @@ impl SourceFiles {
     }
 }
 
-/// The file in `folder` whose path has the longest end in common with `path`. Nothing leads out of the folder but links in
-/// it.
+/// The file in `folder` whose path has the longest end in common with `path`. Nothing leads out of the folder but
+/// links in it.
 fn read_below(folder: &Path, path: &Path) -> Option<String> {
     let parts: Vec<Component<'_>> = path.components().collect();
     let is_plain = |part: &Component<'_>| matches!(part, Component::Normal(_));

@@ -1,7 +1,7 @@
 //! Texts that those who run a build take for commands when they read them in its log. A name in a recording may be one.
 //!
-//! Sources: GitHub's runner, `ActionCommand.cs` (`::name key=value::data` at the start of a line, `##[name]data` anywhere);
-//! Azure's agent, `Command.cs` (`##vso[area.event]data` anywhere).
+//! Sources: GitHub's runner, `ActionCommand.cs` (`::name key=value::data` at the start of a line, `##[name]data`
+//! anywhere); Azure's agent, `Command.cs` (`##vso[area.event]data` anywhere).
 
 use std::borrow::Cow;
 
@@ -31,8 +31,8 @@ fn has_command(line: &str) -> bool {
     (0..line.len()).any(|at| begins_command(line, at))
 }
 
-/// Whether a command begins at the byte `at` of `line`: its second `#`, or a word that may come to stand at the start of a
-/// line of its own, when texts are wrapped.
+/// Whether a command begins at the byte `at` of `line`: its second `#`, or a word that may come to stand at the start
+/// of a line of its own, when texts are wrapped.
 fn begins_command(line: &str, at: usize) -> bool {
     let bytes = line.as_bytes();
     match bytes[at] {

@@ -52,8 +52,8 @@ pub fn is_loss(reason: LossReason, count: u64, deadlines: f64) -> bool {
 }
 
 impl Due {
-    /// Of a guest whose hypervisor or kernel counts its vCPUs' processor time, by the totals of its recording: `samples`
-    /// of running vCPUs, at a nominal rate of `rate_millihertz`. `None` if nobody counted.
+    /// Of a guest whose hypervisor or kernel counts its vCPUs' processor time, by the totals of its recording:
+    /// `samples` of running vCPUs, at a nominal rate of `rate_millihertz`. `None` if nobody counted.
     pub fn of_guest(totals: &[(String, u64)], samples: u64, rate_millihertz: u64) -> Option<Due> {
         let total = |wanted: &str| {
             let mut found = totals.iter().filter(|(name, _)| name == wanted);

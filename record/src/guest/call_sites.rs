@@ -55,8 +55,8 @@ impl CallSites {
         }
     }
 
-    /// Whether a stack that seems to be whole may be: the chain ends where others have ended. A frame that is being made
-    /// may show zeros, too, but not often at the same call.
+    /// Whether a stack that seems to be whole may be: the chain ends where others have ended. A frame that is being
+    /// made may show zeros, too, but not often at the same call.
     pub fn ends_usually(&mut self, vcpu: &Vcpu, outermost: u64) -> bool {
         let place = (vcpu.space_of(outermost), outermost);
         let known = self.ends.iter().position(|(end, _)| *end == place);

@@ -1,20 +1,21 @@
 //! Compares the samples of a vCPU with the processor time that its hypervisor or kernel counted for it, and decides by
 //! that which samples of a runnable vCPU count as running.
 //!
-//! Input: at each sample the state of a vCPU and its processor time so far. Output: its state, and sums for the account.
-//! Must not allocate.
+//! Input: at each sample the state of a vCPU and its processor time so far. Output: its state, and sums for the
+//! account. Must not allocate.
 //!
-//! Whether a vCPU has a processor at the moment of a sample can't be seen where the recorder needs that very processor to
-//! look. That it ran since the sample before is not enough: on a busy host it may have run for a tenth of that time.
-//! So each running sample spends the time that it stands for, the mean time between samples, and a runnable vCPU counts
-//! as running as long as what was counted is not spent. All samples that count weigh the same, so that none of the guest's
-//! functions is preferred: weights of what was counted before each would prefer what runs last before the guest sleeps.
+//! Whether a vCPU has a processor at the moment of a sample can't be seen where the recorder needs that very processor
+//! to look. That it ran since the sample before is not enough: on a busy host it may have run for a tenth of that
+//! time. So each running sample spends the time that it stands for, the mean time between samples, and a runnable vCPU
+//! counts as running as long as what was counted is not spent. All samples that count weigh the same, so that none of
+//! the guest's functions is preferred: weights of what was counted before each would prefer what runs last before the
+//! guest sleeps.
 
 use uprof::State;
 use uprof::cold::{COUNTED_TIME_NS, SAMPLED_TIME_NS};
 
-/// How much is remembered of what was counted and not sampled: what always runs while nobody can look is not what a vCPU
-/// does later.
+/// How much is remembered of what was counted and not sampled: what always runs while nobody can look is not what a
+/// vCPU does later.
 const MOST_UNSPENT_NS: i64 = 100_000_000;
 /// A vCPU that is on a processor is running, unless so many samples more than counted were: on a busy host, one more is
 /// often there by chance, as the times between samples differ.

@@ -28,6 +28,10 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// Enough rounds to tell where memory is.
 const ROUNDS: u32 = 16;
 
+/// Why samples may not stand for all of the guest's processor time.
+const MISSED_TIME: &str =
+    "the guest works while the recorder waits for a processor: give the recorder one of its own";
+
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
 
@@ -140,6 +144,7 @@ fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
     });
     Facts {
         notes: vec![("monitor".into(), monitor.name.clone())],
+        missed_time: Some(MISSED_TIME),
         tasks: tasks.collect(),
         images: images.into(),
         ..Facts::new(Target {

@@ -68,8 +68,9 @@ impl Thread {
         Some((state, stat::processor(text)))
     }
 
-    /// The processor time that it has had, in nanoseconds, by the first field of its `schedstat` (Documentation/scheduler/
-    /// sched-stats.rst): as of when it last stopped, or its processor's last tick. `None` if the kernel doesn't say.
+    /// The processor time that it has had, in nanoseconds, by the first field of its `schedstat`
+    /// (Documentation/scheduler/sched-stats.rst): as of when it last stopped, or its processor's last tick. `None` if
+    /// the kernel doesn't say.
     pub fn processor_time_ns(&self) -> Option<u64> {
         let mut text = [0; 128];
         let read = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;

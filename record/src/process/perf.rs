@@ -108,6 +108,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         on_cpu_only: !plan.off_cpu,
         freezes: false,
         per_thread: matches!(events.reach(), Reach::Threads),
+        missed_time: None,
         stack_bytes: (settings.user_stack_bytes < most_stack_bytes(plan))
             .then_some(settings.user_stack_bytes),
         notes: notes(&events, plan),

@@ -16,9 +16,10 @@ const THREADS_MAX: usize = 16_384;
 const STACKS_MAX: usize = 4096;
 /// Most memory for those stacks, each of the requested size.
 const STACK_MEMORY_BYTES: usize = 256 << 20;
-/// Short waits of all threads that are recorded with their own stacks, on average of a second. Beyond that, a short wait
-/// is recorded only if no other one of its thread was within [`SHORT_NS`]; else its time is added to the next one that is,
-/// whose stack may be another. So each thread has at most two thousand rows a second more, and the sum is exact.
+/// Short waits of all threads that are recorded with their own stacks, on average of a second. Beyond that, a short
+/// wait is recorded only if no other one of its thread was within [`SHORT_NS`]; else its time is added to the next one
+/// that is, whose stack may be another. So each thread has at most two thousand rows a second more, and the sum is
+/// exact.
 const SHORT_WAITS_A_SECOND: u64 = 10_000;
 /// A wait shorter than this is short.
 const SHORT_NS: u64 = 1_000_000;

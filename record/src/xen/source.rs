@@ -142,6 +142,7 @@ pub fn open_found(
     let mut source = XenSource {
         facts: Facts {
             freezes: guardian.is_some(),
+            missed_time: Some(super::MISSED_TIME),
             images: images.into(),
             ..Facts::new(Target {
                 kind: TargetKind::XenDomain,
@@ -303,8 +304,8 @@ impl XenSource {
         fetched
     }
 
-    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not enough: dom0 may have preempted it for
-    /// this call.
+    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not enough: dom0 may have preempted it
+    /// for this call.
     fn state_of(&mut self, vcpu: u32, info: VcpuInfo, now_ns: u64) -> State {
         let seen = match info.state() {
             State::Offline => State::Offline,

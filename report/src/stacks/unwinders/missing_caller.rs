@@ -1,10 +1,11 @@
 //! The caller that a chain of frame pointers misses, found by the calls on both sides of it.
 //!
-//! Input: a stack whose innermost function has no call frame information, and its recorded bytes. Output: the stack with
-//! the caller of that function. A function without a frame, or at its first or last instructions, has its caller's frame
-//! pointer, so that the chain goes on with the caller's caller. That this happened is seen in the code: the next caller's
-//! call leads to another function. A word above the stack pointer that is a return address in that one is the missing
-//! caller. It is looked for nowhere else: a word that looks like any return address may be an old one.
+//! Input: a stack whose innermost function has no call frame information, and its recorded bytes. Output: the stack
+//! with the caller of that function. A function without a frame, or at its first or last instructions, has its
+//! caller's frame pointer, so that the chain goes on with the caller's caller. That this happened is seen in the code:
+//! the next caller's call leads to another function. A word above the stack pointer that is a return address in that
+//! one is the missing caller. It is looked for nowhere else: a word that looks like any return address may be an old
+//! one.
 
 use super::{UnwindState, Unwinders, View};
 use crate::unwind::{Memory, Stack};
