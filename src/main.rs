@@ -24,6 +24,8 @@ mod elf;
 #[cfg(feature = "report")]
 mod images;
 #[cfg(feature = "record")]
+mod meant;
+#[cfg(feature = "record")]
 mod target;
 #[cfg(feature = "report")]
 mod completions;

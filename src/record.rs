@@ -164,11 +164,15 @@ pub struct Args {
     #[arg(
         value_name = "TARGET",
         help = target::help(),
-        required_unless_present_any = ["command", "all", "all_domains"],
+        required_unless_present_any = ["command", "all", "all_domains", "pid"],
         conflicts_with_all = ["command", "all", "all_domains"]
     )]
     #[cfg_attr(feature = "report", arg(add = crate::candidates::targets()))]
     pub targets: Vec<String>,
+
+    /// As perf and samply have it, to say how it is here
+    #[arg(short = 'p', long = "pid", value_name = "PID", hide = true)]
+    pub pid: Option<String>,
 
     /// A command to start and record
     #[arg(last = true, value_name = "COMMAND")]
@@ -176,6 +180,16 @@ pub struct Args {
 }
 
 impl Args {
+    /// What to type instead, for who knows other profilers.
+    pub fn instead(&self) -> Option<String> {
+        match &self.pid {
+            Some(pid) => Some(format!(
+                "a process is a target of its own, without an option: uniprof record pid:{pid}"
+            )),
+            None => target::instead_of(&self.targets),
+        }
+    }
+
     /// Whether each of several guests has a recording of its own.
     pub fn are_several(&self) -> bool {
         self.all_domains || self.targets.len() > 1
@@ -225,6 +239,9 @@ impl Args {
 
 /// Records, and prints a summary.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
+    if let Some(instead) = args.instead() {
+        bail!("{instead}");
+    }
     for standing in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
     }

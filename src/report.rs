@@ -113,6 +113,12 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         false => None,
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
+    let is_without_waits = profile.account.unit == Unit::OffCpu && profile.account.counted == 0;
+    if is_without_waits && !needs(Needs::Calls) {
+        say(
+            "no wait of a thread counts here: `uniprof record --off-cpu` records where threads wait",
+        );
+    }
     let mut places = None;
     if by_place {
         functions.extend_by_function(&profile);
@@ -162,7 +168,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         ));
     }
     Ok(Outcome::lossy_if(
-        !missing.is_empty() || profile.account.is_incomplete(),
+        !missing.is_empty() || is_without_waits || profile.account.is_incomplete(),
     ))
 }
 

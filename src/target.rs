@@ -3,6 +3,7 @@
 //! A new backend is one row of [`BACKENDS`], from which help and error messages are generated.
 
 use crate::elf::Elf;
+use crate::meant;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -197,6 +198,12 @@ fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
 /// Whether a target is a Xen domain, of which several can be recorded at a time.
 pub fn is_domain(target: &str) -> bool {
     backend_of(target).is_some_and(|(backend, _)| backend.prefix.is_empty())
+}
+
+/// What to type instead of these targets, if they would be Xen's domains where there are none.
+pub fn instead_of(targets: &[String]) -> Option<String> {
+    let are_domains = targets.first().is_some_and(|first| is_domain(first)) && !xen::is_here();
+    are_domains.then(|| meant::instead_of(targets)).flatten()
 }
 
 /// The forms of all targets, for help.

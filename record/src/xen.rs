@@ -22,5 +22,18 @@ pub mod doctor;
 const MISSED_TIME: &str = "the guest works while the recorder waits for a processor: give dom0 processors of its own \
     (dom0_max_vcpus, dom0_vcpus_pin), or let it preempt the guest at once, `xl sched-credit2 -s -r 0`";
 
+/// Whether this machine, or the domain that it is, has anything of Xen's.
+pub fn is_here() -> bool {
+    let places = [
+        "/dev/xen/privcmd",
+        "/proc/xen/privcmd",
+        "/dev/xen/xenbus",
+        "/run/xenstored/socket",
+    ];
+    places
+        .iter()
+        .any(|place| std::path::Path::new(place).exists())
+}
+
 pub use rescue::paused_guest;
 pub use source::open;

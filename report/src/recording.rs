@@ -30,6 +30,7 @@ use source::Source;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tasks::TaskNames;
 use uprof::cold::{
@@ -154,6 +155,7 @@ impl Recording {
         let opened = File::open(path).and_then(|file| Ok((is_stream(&file)?, file)));
         let source = match opened {
             Ok((true, file)) => Source::File(spool::spool(file)?),
+            Ok((false, file)) if is_of_perf(&file) => return Err(RecordingError::OfPerf { name }),
             Ok((false, file)) => Source::File(file),
             Err(source) => return Err(RecordingError::Read { name, source }),
         };
@@ -529,6 +531,11 @@ struct ColdEvents {
     spaces: Vec<SpaceEvent>,
     /// Records of code, by address space.
     codes: HashMap<u32, usize>,
+}
+
+fn is_of_perf(file: &File) -> bool {
+    let mut first = [0; 8];
+    file.read_exact_at(&mut first, 0).is_ok() && &first == b"PERFILE2"
 }
 
 /// Whether a file can be read only once, from its start.

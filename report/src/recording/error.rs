@@ -20,6 +20,12 @@ pub enum RecordingError {
         /// What is wrong.
         source: uprof::OpenError,
     },
+    /// It is a recording of perf's, by its first bytes (tools/perf/util/header.c).
+    #[error("{name} is a recording of perf: perf script -i {name} | uniprof import -o run.uprof -")]
+    OfPerf {
+        /// The recording asked for.
+        name: String,
+    },
     /// It has an unknown part that may not be ignored.
     #[error("cannot read {name}: {source}")]
     Critical {
