@@ -1,9 +1,11 @@
-//! What somebody meant who gave `record` a word that is no target here: the first thing that users of other profilers try.
+//! What somebody meant who gave `record` a word that is no target here: the first thing that users of other profilers
+//! try.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What to type instead, where there is no Xen and `targets` would be its domains: for a program, a process or its name.
+/// What to type instead, where there is no Xen and `targets` would be its domains: for a program, a process or its
+/// name.
 pub fn instead_of(targets: &[String]) -> Option<String> {
     let first = targets.first().filter(|first| !first.is_empty())?;
     if is_program(first) {

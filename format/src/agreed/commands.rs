@@ -18,13 +18,12 @@ pub fn without_commands(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.join("\n"))
 }
 
-/// Where a command begins in `text`, behind a `##`.
+/// Whether `text`, what stands behind a `##`, makes that a command.
 pub fn command_behind(text: &str) -> bool {
-    let begins = |one: &&str| {
+    ANYWHERE.iter().any(|one| {
         text.get(..one.len())
             .is_some_and(|start| start.eq_ignore_ascii_case(one))
-    };
-    ANYWHERE.iter().any(|one| begins(&one))
+    })
 }
 
 fn has_command(line: &str) -> bool {
