@@ -30,6 +30,11 @@ pub struct Images {
 }
 
 impl Images {
+    /// Whether the user has named images, or folders of them.
+    pub fn are_named(&self) -> bool {
+        !self.elf.is_empty() || !self.image_path.is_empty()
+    }
+
     /// The given images and symbols, and where to search more.
     pub fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::default();

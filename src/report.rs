@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
     /// Folder with the source files, for --annotate and --html; may be repeated. Without it, they are looked for
-    /// where a recording says, if it was made on this machine
+    /// where a recording says, if it was made on this machine or --elf or --image-path is given
     #[arg(long, value_name = "FOLDER", help_heading = "Form")]
     source: Vec<PathBuf>,
     /// No text of source files; with --html no instructions either, for a page that is given away
@@ -178,11 +178,9 @@ impl Args {
         if self.no_source {
             return SourceFiles::none();
         }
-        let recordings: Vec<&Recording> = match self.selection.selecting.images.no_search {
-            true => Vec::new(),
-            false => recordings.iter().collect(),
-        };
-        SourceFiles::of(&recordings, self.source.clone())
+        let images = &self.selection.selecting.images;
+        let is_trusted = images.are_named() || recordings.iter().all(Recording::is_made_here);
+        SourceFiles::of(is_trusted && !images.no_search, self.source.clone())
     }
 
     fn form(&self, recordings: &[Recording]) -> Form {

@@ -274,6 +274,9 @@ fn source_that_a_recording_names_is_shown_only_if_it_is_source() {
     let (own, said) = output_of(machine::mark(), &source, &[]);
     assert!(own.contains("int evil;"), "{own}");
     assert!(!said.contains("--source"), "{said}");
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/images/calls");
+    let named = shown_with(&source, &["--elf", image]);
+    assert!(named.contains("int evil;"), "{named}");
     let shown = |path: &PathBuf| shown_with(path, &["--source", "/"]);
     assert!(shown(&source).contains("int evil;"), "{}", shown(&source));
     for hidden in [&secret, &key, &link] {

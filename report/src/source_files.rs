@@ -1,8 +1,7 @@
 //! Which source files of this machine a report may show. A recording names files as it likes: the paths are a
-//! stranger's unless it was made here.
+//! stranger's unless it was made here, or its reader has named images.
 
 use crate::mapped::{open_named, read_at_most};
-use crate::recording::Recording;
 use std::path::{Component, Path, PathBuf};
 
 /// The largest source file (bytes).
@@ -17,8 +16,8 @@ const SOURCE_ENDINGS: [&str; 22] = [
 /// Where source files may be.
 #[derive(Debug, Clone, Default)]
 pub struct SourceFiles {
-    /// The recordings were made on this machine, so that files are where they say.
-    is_here: bool,
+    /// Files are where the recordings and images say.
+    is_trusted: bool,
     /// Folders that the reader has named.
     folders: Vec<PathBuf>,
 }
@@ -29,19 +28,17 @@ impl SourceFiles {
         SourceFiles::default()
     }
 
-    /// Below `folders`, and where these recordings say if all were made on this machine; none of them: only below the
-    /// folders.
-    pub fn of(recordings: &[&Recording], folders: Vec<PathBuf>) -> Self {
-        let is_here = |one: &&Recording| one.is_made_here();
+    /// Below `folders`, and where a recording says if `is_trusted`: it was made here, or its reader has named images.
+    pub fn of(is_trusted: bool, folders: Vec<PathBuf>) -> Self {
         SourceFiles {
-            is_here: !recordings.is_empty() && recordings.iter().all(is_here),
+            is_trusted,
             folders,
         }
     }
 
     /// Whether any file may be opened.
     pub fn may_open(&self) -> bool {
-        self.is_here || !self.folders.is_empty()
+        self.is_trusted || !self.folders.is_empty()
     }
 
     /// The text of `file`, a path in a recording or an image.
@@ -49,7 +46,7 @@ impl SourceFiles {
         let path = Path::new(file);
         let below = |folder: &PathBuf| read_below(folder, path);
         let found = self.folders.iter().find_map(below);
-        found.or_else(|| self.is_here.then(|| read(path)).flatten())
+        found.or_else(|| self.is_trusted.then(|| read(path)).flatten())
     }
 }
 
@@ -86,7 +83,7 @@ impl SourceFiles {
     /// Wherever a path leads.
     pub(crate) fn anywhere() -> Self {
         SourceFiles {
-            is_here: true,
+            is_trusted: true,
             folders: Vec::new(),
         }
     }
@@ -110,7 +107,7 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let files = SourceFiles {
-            is_here: false,
+            is_trusted: false,
             folders: vec![root],
         };
         let secret = folder.path().join("secret.c");

@@ -371,7 +371,7 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             let annotation = annotate::Annotation {
                 function: "hash",
                 assembly: false,
-                sources: &SourceFiles::of(&[], vec!["/".into()]),
+                sources: &SourceFiles::of(true, Vec::new()),
                 codes: &Codes::new(&[recording], &library, true),
                 screen: Screen::default(),
             };

@@ -41,7 +41,7 @@ pub fn annotated(
     let what = Annotation {
         function,
         assembly,
-        sources: &SourceFiles::of(&[], vec!["/".into()]),
+        sources: &SourceFiles::of(true, Vec::new()),
         codes: &Codes::new(recordings, &library, true),
         screen: Screen::default(),
     };
