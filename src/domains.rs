@@ -70,10 +70,10 @@ struct Waiting {
 
 /// Records according to the flags, and prints a line for each domain.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
+    refuse(args)?;
     if let Some(instead) = args.instead() {
         bail!("{instead}");
     }
-    refuse(args)?;
     for standing in target::left_paused() {
         terminal::say(format_args!("uniprof: warning: {standing}"));
     }

@@ -202,7 +202,7 @@ pub fn is_domain(target: &str) -> bool {
 
 /// What to type instead of these targets, if they would be Xen's domains where there are none.
 pub fn instead_of(targets: &[String]) -> Option<String> {
-    let are_domains = targets.first().is_some_and(|first| is_domain(first)) && !xen::is_here();
+    let are_domains = targets.iter().all(|target| is_domain(target)) && !xen::is_here();
     are_domains.then(|| meant::instead_of(targets)).flatten()
 }
 
