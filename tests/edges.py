@@ -34,6 +34,8 @@ THROWING = re.compile(r"^_Unwind_(RaiseException|Resume|Resume_or_Rethrow|Forced
 SIGNAL_RETURN = bytes.fromhex("48c7c00f0000000f05")  # x86-64's rt_sigreturn, where its name was stripped
 # SBCL's assembly, which C reaches by way of others; Go's, which leaves the stack that it was called on.
 UNCALLED = re.compile(r"^(call_into_lisp_?|runtime\.morestack.*)$")
+# Go's handler of a signal has interrupted code go on there, as if it had called it (preempt.go).
+PREEMPTED = re.compile(r"^runtime\.asyncPreempt(\.abi0)?$")
 RETURNED_TO = re.compile(r"^(__restore_rt|__kernel_rt_sigreturn|runtime\.sigreturn.*|runtime\.goexit.*)$")
 
 Frame = collections.namedtuple("Frame", "address symbol path")
@@ -203,7 +205,8 @@ class Code:
         inner_name = inner.symbol.rpartition("+0x")[0]
         there = self.image(inner.path)
         inner_at = there and there.address(inner)
-        if RETURNED_TO.match(inner_name) or inner_at is not None and there.is_signal_return(inner_at):
+        is_of_signal = RETURNED_TO.match(inner_name) or PREEMPTED.match(inner_name)
+        if is_of_signal or inner_at is not None and there.is_signal_return(inner_at):
             return "possible", "a signal came there"
         if UNCALLED.match(inner_name):
             return "unknown", "assembly that is entered in its own way"
