@@ -53,7 +53,8 @@ struct KvmSource {
     freezes: u64,
     /// When the guest was let go.
     let_go_ns: Option<u64>,
-    /// For how long it could run before the last freeze.
+    /// When it was last held and let go, and for how long it could run from then until the last freeze.
+    runs_from_ns: Option<u64>,
     since_ns: u64,
     /// Processor time of each vCPU's thread, and of all.
     times: Vec<ProcessorTime>,
@@ -121,6 +122,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         life: Life::Alive,
         freezes: 0,
         let_go_ns: None,
+        runs_from_ns: None,
         since_ns: 0,
         left_out: 0,
         held_by_other_ns: None,
@@ -292,6 +294,8 @@ impl KvmSource {
 
     fn let_all_go(&mut self) {
         self.let_go_ns = let_all_go(&mut self.vcpus);
+        // Between samples, nobody is held.
+        self.runs_from_ns = self.let_go_ns.or(self.runs_from_ns);
     }
 }
 
@@ -306,7 +310,7 @@ impl StopWorld for KvmSource {
 
     fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         self.freezes += 1;
-        self.since_ns = now_ns.saturating_sub(self.let_go_ns.unwrap_or(now_ns));
+        self.since_ns = now_ns.saturating_sub(self.runs_from_ns.unwrap_or(now_ns));
         self.guardian.freezing();
         match self.hold() {
             Ok(true) => {
