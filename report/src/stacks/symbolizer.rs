@@ -41,6 +41,8 @@ pub(crate) struct Symbolizer<'a> {
     /// Descriptions of what can't be read of the embedded tables.
     damaged: Vec<String>,
     demangle: bool,
+    /// Whether the recording was made on this machine; asked once, as that reads files.
+    is_here: bool,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +105,7 @@ impl<'a> Symbolizer<'a> {
             loose,
             damaged,
             demangle,
+            is_here: recording.is_made_here(),
         }
     }
 
@@ -328,8 +331,7 @@ impl<'a> Symbolizer<'a> {
                 .get(module as usize)
                 .map_or_else(ImageFound::default, |found| {
                     let objection = |image: &Image| self.recording.objection(image, found);
-                    let is_here = self.recording.is_made_here();
-                    self.library.find(found, alone, is_here, &objection)
+                    self.library.find(found, alone, self.is_here, &objection)
                 })
         })
     }
