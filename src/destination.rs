@@ -106,10 +106,11 @@ impl Place {
 /// replaced.
 fn create(path: &Path) -> io::Result<(File, Option<Before>)> {
     let new = NewFile::beside(path, 0o600)?;
+    let file = new.file.try_clone()?;
     let is_there = std::fs::metadata(path).is_ok_and(|known| known.len() > 0);
     let before = is_there.then(|| Before::moved(path)).transpose()?;
     match new.put(path) {
-        Ok(file) => Ok((file, before)),
+        Ok(()) => Ok((file, before)),
         Err(error) => {
             before.iter().for_each(|before| before.restore(path));
             Err(error)

@@ -40,9 +40,8 @@ impl NewFile {
     ///
     /// # Errors
     /// As of the file system: in a folder such as /tmp, nobody but root replaces what belongs to others.
-    pub fn put(self, path: &Path) -> io::Result<File> {
-        fs::rename(&self.part, path)?;
-        self.file.try_clone()
+    pub fn put(self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.part, path)
     }
 }
 

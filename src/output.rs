@@ -86,7 +86,7 @@ fn write_with_mode(
     drop(file);
     let done = written.and_then(|()| new.put(path));
     *lock(&UNFINISHED) = None;
-    done.map(drop).with_context(describe)
+    done.with_context(describe)
 }
 
 /// Counts output as work: a few kilobytes of samples can expand to terabytes.
