@@ -218,12 +218,13 @@ fn a_signal_ends_a_recorder_that_embeds() {
     ];
     let child = uniprof(&words, folder);
     let start = Instant::now();
+    // The recording itself has such a name only until it is opened.
     let is_embedding = || {
         let entries = std::fs::read_dir(folder).unwrap().flatten();
         let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.any(|name| name.ends_with(".part"))
     };
-    while !is_embedding() {
+    while !(folder.join("run.uprof").exists() && is_embedding()) {
         assert!(start.elapsed() < Duration::from_secs(10), "it never embeds");
         std::thread::sleep(Duration::from_millis(1));
     }
