@@ -13,6 +13,7 @@ pub mod registers;
 pub mod handshake;
 pub mod stacks;
 pub(crate) mod guest_ram;
+pub(crate) mod vcpu_threads;
 pub mod release;
 mod guard;
 pub(crate) mod source;

@@ -17,7 +17,7 @@ use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly
 use crate::sys::signal;
 use crate::walk;
 use crate::window::{MemoryReader, PIECE_BYTES, Window};
-use uprof::cold::{LossReason, TargetKind};
+use uprof::cold::{LossReason, Target, TargetKind};
 use uprof::linux::KERNEL_HALF;
 use uprof::{Arch, Details, Registers, Stop};
 
@@ -75,7 +75,7 @@ pub fn stop_world(
 ) -> Ending {
     let most = Vcpus::MOST.min(sink.slots());
     let mut room = room(most, take);
-    let mut round = Round::new(source.facts().target.arch, most, take, &mut room);
+    let mut round = Round::new(&source.facts().target, most, take, &mut room);
     // Not for processes, whose mapped files are known.
     round.codes = (source.facts().target.kind != TargetKind::Process).then(Codes::new);
     if !source.facts().freezes && take.window_bytes > 0 {
@@ -217,7 +217,7 @@ struct Round<'a> {
 
 impl<'a> Round<'a> {
     /// For `most` vCPUs, at most as many as slots: a round never waits for the encoder.
-    fn new(arch: Arch, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
+    fn new(target: &Target, most: usize, take: Take, mut room: &'a mut [u8]) -> Self {
         let mut window = |bytes| {
             let (own, rest) = std::mem::take(&mut room).split_at_mut(bytes);
             room = rest;
@@ -229,9 +229,10 @@ impl<'a> Round<'a> {
             beyond: window(beyond_bytes),
             cut: false,
             is_kernel: false,
+            is_guest: target.kind.is_guest(),
         });
         Round {
-            arch,
+            arch: target.arch,
             take,
             vcpus: Vcpus::new(),
             copied: copied.collect(),
@@ -354,6 +355,8 @@ struct Copied<'a> {
     cut: bool,
     /// Copied entirely, to be walked by the kernel's rules.
     is_kernel: bool,
+    /// Whether it is a guest's.
+    is_guest: bool,
 }
 
 impl Copied<'_> {
@@ -445,7 +448,14 @@ impl Copied<'_> {
         } else {
             most_frames
         };
-        let stop = walk::frame_pointers(slot, arch, registers, &windows[..count], most);
+        let stop = walk::frame_pointers(
+            slot,
+            arch,
+            registers,
+            &windows[..count],
+            most,
+            self.is_guest,
+        );
         let (_, sp, _) = arch.special_registers();
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,

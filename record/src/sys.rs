@@ -8,6 +8,7 @@ pub mod privileges;
 pub mod spawn;
 pub mod ptrace;
 pub mod stat;
+pub mod thread_times;
 pub mod perf;
 pub mod ring_buffer;
 pub mod guardian_process;

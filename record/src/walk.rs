@@ -37,13 +37,15 @@ pub fn leaves_window(frame_pointer: u64, window: RawStack<'_>, depth: usize) -> 
 /// Adds the chain that starts at `registers` to `slot`, reading `windows`.
 ///
 /// A chain may pass from one window to the other once each way; within a window it must go up, so that a cycle ends
-/// the walk.
+/// the walk. `is_guest`: a thread's first function may have been entered by a return, so that a frame above others
+/// which saved a frame pointer of zero has no caller, whatever lies beside it.
 pub fn frame_pointers(
     slot: &mut Slot,
     arch: Arch,
     registers: &Registers,
     windows: &[RawStack<'_>],
     most_frames: usize,
+    is_guest: bool,
 ) -> Stop {
     let (ip, _, fp) = arch.special_registers();
     let Some(ip) = registers.get(ip) else {
@@ -67,7 +69,12 @@ pub fn frame_pointers(
         }
         let caller = without_signature(arch, caller);
         if !arch.can_be_code(caller) {
-            return Stop::BadPointer;
+            let begins = is_guest && next == 0 && slot.chain().len() > 1;
+            return if begins {
+                Stop::Complete
+            } else {
+                Stop::BadPointer
+            };
         }
         let caller = Frame::return_address(caller);
         if slot.chain().len() >= most_frames || !slot.push_frame(caller) {
@@ -113,6 +120,10 @@ mod tests {
     const BASE: u64 = 0xffff_8000_0000_1000;
 
     fn walk(words: &[u64], fp: u64, most: usize) -> (Vec<u64>, Stop) {
+        walk_of(false, words, fp, most)
+    }
+
+    fn walk_of(is_guest: bool, words: &[u64], fp: u64, most: usize) -> (Vec<u64>, Stop) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let window = RawStack {
             address: BASE,
@@ -123,7 +134,15 @@ mod tests {
         registers.set(6, fp);
         let mut slot = Slot::new(0);
         slot.reset(0, Task { space: 0, vcpu: 0 }, State::Running);
-        let stop = frame_pointers(&mut slot, Arch::X86_64, &registers, &[window], most);
+        let windows = [window];
+        let stop = frame_pointers(
+            &mut slot,
+            Arch::X86_64,
+            &registers,
+            &windows,
+            most,
+            is_guest,
+        );
         (
             slot.chain().iter().map(|frame| frame.address).collect(),
             stop,
@@ -167,6 +186,23 @@ mod tests {
         let kernel = u64::MAX << 47;
         assert_eq!(walk(&[0, kernel], BASE, 64).0, [0x100, kernel]);
         assert!(!Arch::Aarch64.can_be_code(0x4008_1d06));
+    }
+
+    /// LK's do: their stacks are filled with 0x99.
+    #[test]
+    fn a_guests_thread_may_begin_without_a_caller() {
+        let filled = 0x9999_9999_9999_9999;
+        let words = [BASE + 16, 0x200, 0, filled];
+        let frames = vec![0x100, 0x200];
+        assert_eq!(
+            walk_of(true, &words, BASE, 64),
+            (frames.clone(), Stop::Complete)
+        );
+        assert_eq!(walk_of(false, &words, BASE, 64), (frames, Stop::BadPointer));
+        // Alone, the frame pointer may be a number that the code works with.
+        assert_eq!(walk_of(true, &[0, filled], BASE, 64).1, Stop::BadPointer);
+        let words = [BASE + 16, 0x200, 8, filled];
+        assert_eq!(walk_of(true, &words, BASE, 64).1, Stop::BadPointer);
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn walked(callers: u64, most: usize) -> (usize, Stop) {
         address: base,
         bytes: &bytes,
     };
-    let stop = walk::frame_pointers(&mut slot, Arch::X86_64, &registers, &[window], most);
+    let stop = walk::frame_pointers(&mut slot, Arch::X86_64, &registers, &[window], most, true);
     (slot.chain().len(), stop)
 }
 

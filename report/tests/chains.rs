@@ -8,8 +8,9 @@ use listing::{corpus, made_of};
 use object::{Object, ObjectSymbol};
 use uniprof_report::bundle::bundle;
 use uniprof_report::images::Library;
-use uniprof_report::profile::Options;
+use uniprof_report::profile::{Options, gather};
 use uniprof_report::recording::Recording;
+use uprof::Stop;
 use uprof::cold::TargetKind;
 
 /// The only stack of `recording`, outermost function first, without images' names.
@@ -60,4 +61,30 @@ fn a_pointer_to_a_function_is_no_caller() {
             "{kind:?} {last:#x}, bundled"
         );
     }
+}
+
+/// LK's threads do; such a stack's last words are what memory held before.
+#[test]
+fn a_guests_thread_that_a_return_entered_has_a_whole_stack() {
+    let nowhere = 0x9999_9999_0000_0000;
+    let ends = |kind, stack: &[u64]| {
+        let recording = made_of(kind, &[], &[], &[stack]);
+        let (library, options) = (Library::default(), Options::default());
+        let mut found = Vec::new();
+        let mut each = |sampled: &uniprof_report::profile::Sampled,
+                        profile: &uniprof_report::profile::Profile| {
+            found.push((sampled.stop, profile.tree.outwards(sampled.node).count()));
+        };
+        let recordings = [&recording];
+        gather(&recordings, &library, &options, &|_, _| {}, Some(&mut each));
+        found[0]
+    };
+    let stack = [0x10, 0x20, nowhere];
+    assert_eq!(ends(TargetKind::GdbStub, &stack), (Stop::Complete, 2));
+    assert_eq!(ends(TargetKind::Process, &stack), (Stop::BadPointer, 2));
+    // A single frame pointer may be any number.
+    assert_eq!(
+        ends(TargetKind::Agent, &[0x10, nowhere]),
+        (Stop::BadPointer, 1)
+    );
 }

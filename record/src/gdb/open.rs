@@ -7,10 +7,12 @@ use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
 use super::stacks::{Stacks, Wanted};
+use super::vcpu_threads::VcpuThreads;
 use crate::elf::Image;
 use crate::guest::boots::Boots;
 use crate::guest::endpoint::Endpoint;
 use crate::guest::page_tables::Roots;
+use crate::guest::processor_time::MISSED_TIME;
 use crate::plan::Plan;
 use crate::source::{Facts, Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
@@ -32,6 +34,8 @@ pub struct Opening {
     pub name: String,
     /// Guest memory without the stub, if it is accessible.
     pub ram: Option<Box<dyn GuestRam>>,
+    /// The threads that run the vCPUs, if they are known.
+    pub vcpu_threads: Option<VcpuThreads>,
     /// Facts that are known already.
     pub notes: Vec<(String, String)>,
     /// What the person at the terminal should know.
@@ -55,6 +59,7 @@ impl Opening {
             kind: TargetKind::GdbStub,
             name: address.to_owned(),
             ram: None,
+            vcpu_threads: None,
             notes: Vec::new(),
             warnings: Vec::new(),
             emulated: None,
@@ -89,7 +94,7 @@ pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
 /// # Errors
 /// As for [`open`].
 pub(super) fn connect(
-    opening: Opening,
+    mut opening: Opening,
     plan: &Plan,
     detaches: bool,
 ) -> Result<GdbSource, SourceError> {
@@ -121,8 +126,14 @@ pub(super) fn connect(
         },
         ..wanted
     };
+    // A stub may show other vCPUs than its monitor.
+    let vcpu_threads = opening.vcpu_threads.take();
+    let vcpu_threads = vcpu_threads.filter(|threads| threads.count() == guest.threads.len());
     let mut source = GdbSource {
-        facts: facts(&opening, &guest),
+        facts: Facts {
+            missed_time: vcpu_threads.is_some().then_some(MISSED_TIME),
+            ..facts(&opening, &guest)
+        },
         guard,
         client,
         stacks: Stacks::new(guest.threads.len(), window),
@@ -131,6 +142,7 @@ pub(super) fn connect(
         narrow: 0,
         guest,
         ram: opening.ram,
+        vcpu_threads,
         wanted: window,
         life: Life::Alive,
         hold: Hold::Running,

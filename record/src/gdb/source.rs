@@ -9,6 +9,7 @@ use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::stacks::{self, Stacks, Wanted};
+use super::vcpu_threads::VcpuThreads;
 use crate::guest::boots::{self, Boots};
 use crate::guest::page_tables::{Paging, Roots};
 use crate::ring::Sink;
@@ -48,6 +49,7 @@ pub(super) struct GdbSource {
     pub(super) client: Client,
     pub(super) guest: Guest,
     pub(super) ram: Option<Box<dyn GuestRam>>,
+    pub(super) vcpu_threads: Option<VcpuThreads>,
     pub(super) stacks: Stacks,
     pub(super) roots: Roots,
     pub(super) boots: Boots,
@@ -361,6 +363,9 @@ impl StopWorld for GdbSource {
             return Err(SourceError("the guest does not run any more".into()));
         }
         self.freezes += 1;
+        if let Some(threads) = &mut self.vcpu_threads {
+            threads.look(now_ns);
+        }
         self.guard.guardian.freezing();
         self.hold = Hold::Frozen;
         match self.read_all(vcpus) {
@@ -434,7 +439,19 @@ impl StopWorld for GdbSource {
             Hold::Frozen | Hold::Running => {}
         }
         self.guard.guardian.running();
+        if let Some(threads) = &mut self.vcpu_threads {
+            threads.let_run();
+        }
         Ok(())
+    }
+
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        if let Some(threads) = &mut self.vcpu_threads {
+            vcpus
+                .all_mut()
+                .iter_mut()
+                .for_each(|vcpu| threads.complete(vcpu));
+        }
     }
 
     fn has_moved(&self, _: &Vcpu) -> bool {
@@ -455,6 +472,7 @@ impl StopWorld for GdbSource {
             ("rescues".into(), self.guard.guardian.rescues()),
         ];
         totals.extend(self.boots.totals(self.narrow));
+        totals.extend(self.vcpu_threads.iter().flat_map(VcpuThreads::totals));
         totals
     }
 }

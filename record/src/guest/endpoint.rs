@@ -196,6 +196,14 @@ impl From<OwnedFd> for Connection {
     }
 }
 
+impl Connection {
+    /// The process that listened at the other end, if it is on this host and the kernel says which.
+    pub fn listener(&self) -> Option<i32> {
+        let peer = socket::getsockopt(&self.socket, sockopt::PeerCredentials).ok()?;
+        (peer.pid() > 0).then(|| peer.pid())
+    }
+}
+
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -30,9 +30,11 @@ const ATTEMPTS: u32 = 8;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
 
 /// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation): before the
-/// first sample, and between samples.
-const KERNEL_ATTEMPTS: u32 = 300;
+/// first sample, and between samples. What takes longer than `HIDDEN_NS` ends, as where each freeze is slow: nobody waits
+/// much longer for a recording than it was to take.
+const KERNEL_ATTEMPTS: u32 = 200;
 const KERNEL_ATTEMPTS_BETWEEN: u32 = 20;
+const HIDDEN_NS: u64 = 800_000_000;
 const MOST_NOTES_BYTES: u64 = 64 << 10;
 /// No stack of the kernel is longer (THREAD_SIZE and IRQ_STACK_SIZE of Linux).
 const STACK_BYTES: usize = 16 << 10;
@@ -120,7 +122,8 @@ fn read_with(source: &mut dyn StopWorld, kernel_attempts: u32) -> Result<Option<
     let mut memory = GuestKernel::of(source, start_ns);
     let mut why = None;
     let mut attempts = 0;
-    while attempts < ATTEMPTS || (attempts < kernel_attempts && memory.is_hidden()) {
+    let may_wait = || monotonic_ns() - start_ns < HIDDEN_NS;
+    while attempts < ATTEMPTS || (attempts < kernel_attempts && memory.is_hidden() && may_wait()) {
         attempts += 1;
         if let Some(kernel) = memory.find_kernel(attempts > ATTEMPTS, &mut why) {
             let mut linux = Linux::of(kernel, &mut memory);

@@ -14,6 +14,10 @@
 use uprof::State;
 use uprof::cold::{COUNTED_TIME_NS, SAMPLED_TIME_NS};
 
+/// Why samples may not stand for all of a guest's processor time, where the host schedules it like any thread.
+pub const MISSED_TIME: &str =
+    "the guest works while the recorder waits for a processor: give the recorder one of its own";
+
 /// How much is remembered of what was counted and not sampled: what always runs while nobody can look is not what a
 /// vCPU does later.
 const MOST_UNSPENT_NS: i64 = 100_000_000;
@@ -26,18 +30,59 @@ const MEAN_OF: f64 = 64.0;
 
 /// The processor time of one vCPU.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ProcessorTime {
+struct ProcessorTime {
     /// As last counted; `None` before the first sample.
     counted_ns: Option<u64>,
     /// Counted less sampled, of late.
     unspent_ns: i64,
-    /// Mean time between samples.
+    /// Mean time between samples, and of how many.
     between_ns: f64,
+    mean_of: f64,
+}
+
+/// The processor time of a guest's vCPUs.
+#[derive(Debug, Clone)]
+pub struct VcpuTimes {
+    each: Vec<ProcessorTime>,
+    sums: TimeSums,
+}
+
+impl VcpuTimes {
+    /// Of `vcpus` vCPUs before their first sample.
+    pub fn new(vcpus: usize) -> Self {
+        VcpuTimes {
+            each: vec![ProcessorTime::default(); vcpus],
+            sums: TimeSums::default(),
+        }
+    }
+
+    /// The state of the vCPU at `place`, as [`ProcessorTime::state`] says.
+    pub fn state(&mut self, place: usize, seen: State, counted_ns: u64, since_ns: u64) -> State {
+        self.each[place].state(seen, counted_ns, since_ns, &mut self.sums)
+    }
+
+    /// Processor time of the vCPU at `place` as of its last sample; `None` before the first one.
+    pub fn counted_ns(&self, place: usize) -> Option<u64> {
+        self.each.get(place)?.counted_ns
+    }
+
+    /// Begins anew with the `vcpus` vCPUs of a guest that has restarted. The account goes on.
+    pub fn restart(&mut self, vcpus: usize) {
+        self.each = vec![ProcessorTime::default(); vcpus];
+    }
+
+    /// For the end of the recording: name and nanoseconds.
+    pub fn totals(&self) -> [(String, u64); 2] {
+        [
+            (COUNTED_TIME_NS.to_owned(), self.sums.counted_ns),
+            (SAMPLED_TIME_NS.to_owned(), self.sums.sampled_ns),
+        ]
+    }
 }
 
 /// Processor time of all vCPUs since the first sample, by both accounts.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct TimeSums {
+struct TimeSums {
     counted_ns: u64,
     sampled_ns: u64,
 }
@@ -46,13 +91,7 @@ impl ProcessorTime {
     /// The state of a vCPU that was `seen` as [`State::Running`] (on a processor at this moment), as [`State::Ready`]
     /// (runnable, which may be because of the recorder) or in another state, after `counted_ns` of processor time.
     /// Since the sample before, the guest could run for `since_ns`.
-    pub fn state(
-        &mut self,
-        seen: State,
-        counted_ns: u64,
-        since_ns: u64,
-        sums: &mut TimeSums,
-    ) -> State {
+    fn state(&mut self, seen: State, counted_ns: u64, since_ns: u64, sums: &mut TimeSums) -> State {
         let Some(before_ns) = self.counted_ns.replace(counted_ns) else {
             return match seen {
                 State::Ready if counted_ns > 0 => State::Running,
@@ -62,10 +101,9 @@ impl ProcessorTime {
         let ran_ns = counted_ns.saturating_sub(before_ns);
         // More is possible where it ran in the place of the recorder that resumed it.
         let since_ns = since_ns.max(ran_ns) as f64;
-        self.between_ns = match self.between_ns {
-            0.0 => since_ns,
-            mean_ns => mean_ns + (since_ns - mean_ns) / MEAN_OF,
-        };
+        // Samples fall at random: the first time alone says nothing.
+        self.mean_of = (self.mean_of + 1.0).min(MEAN_OF);
+        self.between_ns += (since_ns - self.between_ns) / self.mean_of;
         let unspent_ns = self.unspent_ns.saturating_add_unsigned(ran_ns);
         self.unspent_ns = unspent_ns.min(MOST_UNSPENT_NS);
         let is_running = match seen {
@@ -84,22 +122,6 @@ impl ProcessorTime {
         sums.sampled_ns = sums.sampled_ns.saturating_add(stands_for_ns);
         self.unspent_ns = self.unspent_ns.saturating_sub_unsigned(stands_for_ns);
         State::Running
-    }
-
-    /// The processor time as of the last sample; `None` before the first one.
-    pub fn counted_ns(&self) -> Option<u64> {
-        self.counted_ns
-    }
-}
-
-impl TimeSums {
-    /// For the end of the recording: name and nanoseconds.
-    pub fn totals(&self) -> impl Iterator<Item = (String, u64)> {
-        let both = [
-            (COUNTED_TIME_NS, self.counted_ns),
-            (SAMPLED_TIME_NS, self.sampled_ns),
-        ];
-        both.into_iter().map(|(name, ns)| (name.to_owned(), ns))
     }
 }
 
@@ -158,6 +180,19 @@ mod tests {
         }
     }
 
+    /// A short recording has as good an account as a long one.
+    #[test]
+    fn a_hundred_samples_stand_for_the_time_between_them() {
+        for rounds in 100..150 {
+            let (count, sums) = running(rounds, 1.0, 1e6, State::Ready);
+            let ratio = sums.sampled_ns as f64 / sums.counted_ns as f64;
+            assert!(
+                (ratio - 1.0).abs() < 0.05,
+                "{ratio} of {rounds}, {count} running"
+            );
+        }
+    }
+
     /// One that always has a processor is running in all samples.
     #[test]
     fn a_vcpu_that_runs_all_the_time_never_waits() {
@@ -189,6 +224,6 @@ mod tests {
         assert_eq!(first(State::Ready, 5), State::Running);
         assert_eq!(first(State::Ready, 0), State::Ready);
         assert_eq!(first(State::Blocked, 5), State::Blocked);
-        assert_eq!(sums.totals().map(|(_, ns)| ns).sum::<u64>(), 0);
+        assert_eq!((sums.counted_ns, sums.sampled_ns), (0, 0));
     }
 }

@@ -9,7 +9,7 @@ use crate::elf::Image;
 use crate::guest::boots::Boots;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
-use crate::guest::processor_time::{ProcessorTime, TimeSums};
+use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::held::let_all_go;
 use crate::ring::Sink;
 use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
@@ -27,10 +27,6 @@ const SEARCH: Duration = Duration::from_secs(2);
 const PATIENCE_NS: u64 = 1_000_000_000;
 /// Enough rounds to tell where memory is.
 const ROUNDS: u32 = 16;
-
-/// Why samples may not stand for all of the guest's processor time.
-const MISSED_TIME: &str =
-    "the guest works while the recorder waits for a processor: give the recorder one of its own";
 
 /// The total of samples of vCPUs whose monitor was stopped by a signal.
 pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
@@ -57,8 +53,7 @@ struct KvmSource {
     runs_from_ns: Option<u64>,
     since_ns: u64,
     /// Processor time of each vCPU's thread, and of all.
-    times: Vec<ProcessorTime>,
-    time_sums: TimeSums,
+    times: VcpuTimes,
     /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
     left_out: u64,
     /// Since when somebody else holds the threads.
@@ -110,8 +105,7 @@ pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
         pid,
         words,
         guardian,
-        times: vec![ProcessorTime::default(); vcpus.len()],
-        time_sums: TimeSums::default(),
+        times: VcpuTimes::new(vcpus.len()),
         vcpus,
         ram: Ram::new(memory()?, &monitor.areas),
         memory: memory()?,
@@ -221,7 +215,7 @@ impl KvmSource {
     /// Holds all vCPUs; returns whether nobody else had one.
     fn hold(&mut self) -> Result<bool, SourceError> {
         for vcpu in &mut self.vcpus {
-            let (state, processor) = vcpu.thread.seen().unzip();
+            let (state, processor) = vcpu.thread.times().seen().unzip();
             vcpu.asleep = state != Some(b'R');
             vcpu.stopped = state == Some(b'T');
             vcpu.processor = processor.flatten();
@@ -359,15 +353,14 @@ impl StopWorld for KvmSource {
     fn complete(&mut self, vcpus: &mut Vcpus) {
         for vcpu in vcpus.all_mut() {
             let place = vcpu.handle as usize;
-            let Some(counted_ns) = self.vcpus[place].thread.processor_time_ns() else {
+            let Some(counted_ns) = self.vcpus[place].thread.times().processor_time_ns() else {
                 continue;
             };
             let seen = match vcpu.state {
                 State::Running => State::Ready,
                 other => other,
             };
-            let time = &mut self.times[place];
-            vcpu.state = time.state(seen, counted_ns, self.since_ns, &mut self.time_sums);
+            vcpu.state = self.times.state(place, seen, counted_ns, self.since_ns);
         }
     }
 
@@ -392,8 +385,8 @@ impl StopWorld for KvmSource {
         ];
         totals.extend(self.boots.totals(self.narrow));
         // Where the kernel doesn't say, nothing is counted.
-        let times = self.time_sums.totals().filter(|(_, ns)| *ns > 0);
-        totals.extend(times);
+        let times = self.times.totals();
+        totals.extend(times.into_iter().filter(|(_, ns)| *ns > 0));
         if self.stopped > 0 {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }

@@ -4,14 +4,12 @@
 //! ends early, with EINTR, as by any signal.
 
 use crate::sys::clock::{monotonic_ns, sleep_until};
-use crate::sys::stat;
+use crate::sys::thread_times::ThreadTimes;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// Polls before sleeping: a thread on another processor stops within these.
 const POLLS_AT_ONCE: u32 = 50;
@@ -37,10 +35,7 @@ enum Hold {
 pub struct Thread {
     tid: Pid,
     hold: Hold,
-    /// Its `stat`, kept open: another thread that gets its id can't be taken for it.
-    stat: File,
-    /// Its `schedstat`; a kernel may be without.
-    schedstat: Option<File>,
+    times: ThreadTimes,
 }
 
 impl Thread {
@@ -49,8 +44,7 @@ impl Thread {
         Some(Thread {
             tid: Pid::from_raw(tid),
             hold: Hold::Free,
-            stat: File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?,
-            schedstat: File::open(format!("/proc/{pid}/task/{tid}/schedstat")).ok(),
+            times: ThreadTimes::of(pid, tid)?,
         })
     }
 
@@ -59,27 +53,13 @@ impl Thread {
         self.tid.as_raw()
     }
 
-    /// Its state, a letter of proc_pid_stat(5), and the processor that it ran on last; `None` if it has ended.
-    pub fn seen(&self) -> Option<(u8, Option<usize>)> {
-        let mut text = [0; 512];
-        let read = self.stat.read_at(&mut text, 0).ok()?;
-        let text = &text[..read];
-        let state = stat::state(text).filter(|state| !matches!(state, b'Z' | b'X'))?;
-        Some((state, stat::processor(text)))
-    }
-
-    /// The processor time that it has had, in nanoseconds, by the first field of its `schedstat`
-    /// (Documentation/scheduler/sched-stats.rst): as of when it last stopped, or its processor's last tick. `None` if
-    /// the kernel doesn't say.
-    pub fn processor_time_ns(&self) -> Option<u64> {
-        let mut text = [0; 128];
-        let read = self.schedstat.as_ref()?.read_at(&mut text, 0).ok()?;
-        let first = text[..read].split(|byte| *byte == b' ').next()?;
-        std::str::from_utf8(first).ok()?.parse().ok()
+    /// Its state and time, as the kernel has them.
+    pub fn times(&self) -> &ThreadTimes {
+        &self.times
     }
 
     fn state(&self) -> Option<u8> {
-        self.seen().map(|(state, _)| state)
+        self.times.seen().map(|(state, _)| state)
     }
 
     /// Asks it to stop.

@@ -169,6 +169,20 @@ impl Qmp {
         Ok(qmp)
     }
 
+    /// Whether libvirt passes commands on.
+    pub fn is_libvirt(&self) -> bool {
+        matches!(self.way, Way::Libvirt(_))
+    }
+
+    /// The process that listens at the monitor's socket, if that is one of this host's; not where libvirt passes
+    /// commands on.
+    pub fn listener(&self) -> Option<i32> {
+        match &self.way {
+            Way::Socket(lines) => lines.connection.listener(),
+            Way::Libvirt(_) => None,
+        }
+    }
+
     /// Runs a command and returns its result.
     ///
     /// # Errors

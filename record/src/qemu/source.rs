@@ -7,6 +7,7 @@ use crate::elf::Image;
 use crate::gdb::guest_ram::GuestRam;
 use crate::gdb::open::{self as stub, Opening};
 use crate::gdb::source::Afterwards;
+use crate::gdb::vcpu_threads::VcpuThreads;
 use crate::guest::endpoint::Endpoint;
 use crate::plan::Plan;
 use crate::source::{Source, SourceError};
@@ -58,6 +59,8 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
         .kernel
         .as_deref()
         .map(|path| Image::open(path, None));
+    let vcpu_threads = process_of(&qmp, &machine)
+        .and_then(|pid| VcpuThreads::open(pid, &machine.threads, machine.kvm));
     drop(qmp);
     if images.is_empty() {
         // A kernel that is not an ELF image, such as a bzImage, has no addresses.
@@ -72,6 +75,7 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
             machine.name.clone()
         },
         ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
+        vcpu_threads,
         notes,
         warnings: Vec::new(),
         emulated: Some(!machine.kvm),
@@ -81,6 +85,22 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
             Box::new(move || stop_stub(&monitor)) as Afterwards
         }),
     })
+}
+
+/// QEMU's process: who listens at its monitor, or, where that is libvirt's, the process of its first vCPU's thread if
+/// it was started with the machine's name. Its threads' numbers mean nothing here if it is in another PID namespace.
+fn process_of(qmp: &Qmp, machine: &Machine) -> Option<i32> {
+    if qmp.is_libvirt() {
+        let first = machine.threads.first()?;
+        let status = std::fs::read_to_string(format!("/proc/{first}/status")).ok()?;
+        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        let pid = pid.trim().parse().ok()?;
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let name = format!("guest={}", machine.name);
+        let mut parts = words.split(|&byte| matches!(byte, 0 | b','));
+        return parts.any(|part| part == name.as_bytes()).then_some(pid);
+    }
+    qmp.listener()
 }
 
 fn notes(machine: &Machine) -> Vec<(String, String)> {

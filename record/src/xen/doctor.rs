@@ -10,7 +10,7 @@ use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::guest::Trial;
 use crate::guest::page_tables::Paging;
-use crate::guest::processor_time::{ProcessorTime, TimeSums};
+use crate::guest::processor_time::VcpuTimes;
 use crate::guest::xenstore::Xenstore;
 use crate::sys::clock::monotonic_ns;
 use std::path::Path;
@@ -160,8 +160,7 @@ struct ExaminedDomain {
     memory: GuestMemory,
     registers: Registers,
     /// Processor time of each vCPU, and of all, and how often one was found running.
-    times: Vec<ProcessorTime>,
-    time_sums: TimeSums,
+    times: VcpuTimes,
     found_running: u64,
     looked_ns: u64,
 }
@@ -170,8 +169,7 @@ impl ExaminedDomain {
     fn new(domain: Domain) -> Self {
         ExaminedDomain {
             memory: GuestMemory::new(domain.id),
-            times: vec![ProcessorTime::default(); domain.vcpus as usize],
-            time_sums: TimeSums::default(),
+            times: VcpuTimes::new(domain.vcpus as usize),
             found_running: 0,
             looked_ns: 0,
             domain,
@@ -195,7 +193,7 @@ impl ExaminedDomain {
             }
         }
         trial.report(report);
-        let totals: Vec<(String, u64)> = self.time_sums.totals().collect();
+        let totals = self.times.totals();
         let due = Due::of_guest(&totals, self.found_running, TRIAL_RATE_MILLIHERTZ);
         if let Some(due) = due.filter(|due| due.has_gap() && due.sampled_ns() < due.counted_ns) {
             let share = due.share().unwrap_or(0.0) * 100.0;
@@ -212,9 +210,10 @@ impl ExaminedDomain {
         let Some(info) = self.domain.vcpu_info(vcpu) else {
             return;
         };
-        let time = &mut self.times[vcpu as usize];
-        let sums = &mut self.time_sums;
-        let state = time.state(info.state(), info.cpu_time_ns, since_ns, sums);
+        let seen = info.state();
+        let state = self
+            .times
+            .state(vcpu as usize, seen, info.cpu_time_ns, since_ns);
         self.found_running += u64::from(state == State::Running);
     }
 

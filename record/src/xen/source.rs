@@ -14,7 +14,7 @@ use super::vcpu;
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
 use crate::guest::page_tables::{Paging, Roots};
-use crate::guest::processor_time::{ProcessorTime, TimeSums};
+use crate::guest::processor_time::VcpuTimes;
 use crate::guest::vcpu_of;
 use crate::plan::Plan;
 use crate::ring::Sink;
@@ -58,8 +58,7 @@ struct XenSource {
     roots: Roots,
     online: Vec<bool>,
     /// Processor time of each vCPU, and of all.
-    times: Vec<ProcessorTime>,
-    time_sums: TimeSums,
+    times: VcpuTimes,
     /// When the last sample let the domain go: it can have run since.
     resumed_ns: u64,
     /// The domain was paused by someone else at the last sample.
@@ -162,8 +161,7 @@ pub fn open_found(
         pagings: vec![Paging::Unsupported; vcpus as usize],
         roots: Roots::default(),
         online: vec![false; vcpus as usize],
-        times: vec![ProcessorTime::default(); vcpus as usize],
-        time_sums: TimeSums::default(),
+        times: VcpuTimes::new(vcpus as usize),
         resumed_ns: 0,
         held_by_other: false,
         others_pause: OthersPause::default(),
@@ -313,8 +311,8 @@ impl XenSource {
             state => state,
         };
         let since_ns = now_ns.saturating_sub(self.resumed_ns);
-        let time = &mut self.times[vcpu as usize];
-        time.state(seen, info.cpu_time_ns, since_ns, &mut self.time_sums)
+        self.times
+            .state(vcpu as usize, seen, info.cpu_time_ns, since_ns)
     }
 
     fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
@@ -466,7 +464,7 @@ impl XenSource {
         self.pagings = vec![Paging::Unsupported; vcpus as usize];
         self.roots = Roots::default();
         self.online = vec![false; vcpus as usize];
-        self.times = vec![ProcessorTime::default(); vcpus as usize];
+        self.times.restart(vcpus as usize);
         (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
         self.shutdown = None;
         if let Some(guardian) = &mut self.guardian {
@@ -593,8 +591,7 @@ impl StopWorld for XenSource {
         }
         // Registers may be the same after an iteration of a loop; time only grows. While a vCPU executes, its time is
         // read from the clocks of two processors, which may differ.
-        let time = self.times.get(vcpu.handle as usize);
-        let before_ns = time.and_then(ProcessorTime::counted_ns);
+        let before_ns = self.times.counted_ns(vcpu.handle as usize);
         let stood_still = |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
         let info = self.domain.vcpu_info(vcpu.task.vcpu);
         !self.looked_again || !info.is_some_and(stood_still)
@@ -630,7 +627,7 @@ impl StopWorld for XenSource {
             ),
             ("resumed_by_guardian".into(), self.rescues),
         ];
-        totals.extend(self.time_sums.totals());
+        totals.extend(self.times.totals());
         let paused_ns = self.others_pause.total_ns();
         totals.extend((paused_ns > 0).then(|| (PAUSED_BY_OTHERS_NS.to_owned(), paused_ns)));
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);

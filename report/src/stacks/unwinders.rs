@@ -4,6 +4,7 @@
 mod believed;
 mod missing_caller;
 
+use self::believed::Believed;
 use crate::recording::Recording;
 use crate::recording::spaces::{Region, is_kernel_address};
 use crate::stacks::symbolizer::Symbolizer;
@@ -104,11 +105,15 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let (believed, cut) = self.believed(held, row, view, chain);
+        let Believed {
+            frames: believed,
+            stop: cut,
+            is_entered,
+        } = self.believed(held, row, view, chain);
         let chain = &chain[..believed];
         let entered: Vec<Frame>;
         let chain = match chain.split_last() {
-            Some((last, inner)) if cut == Some(Stop::Complete) => {
+            Some((last, inner)) if is_entered => {
                 let kind = FrameKind::Exact;
                 entered = [inner, &[Frame { kind, ..*last }]].concat();
                 &entered

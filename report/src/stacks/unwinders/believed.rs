@@ -7,19 +7,46 @@ use crate::unwind::Landing;
 use uprof::cold::{LossReason, TargetKind};
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
+/// The valid part of a chain.
+pub(super) struct Believed {
+    /// How many frames it has, from the innermost on.
+    pub(super) frames: usize,
+    /// Why it ends there, if it doesn't by itself.
+    pub(super) stop: Option<Stop>,
+    /// Whether a return alone enters the last one, at its first instruction.
+    pub(super) is_entered: bool,
+}
+
+impl Believed {
+    fn all(chain: &[Frame]) -> Self {
+        Believed {
+            frames: chain.len(),
+            stop: None,
+            is_entered: false,
+        }
+    }
+
+    fn cut(frames: usize, stop: Stop) -> Self {
+        Believed {
+            frames,
+            stop: Some(stop),
+            is_entered: false,
+        }
+    }
+}
+
 impl Unwinders<'_, '_> {
-    /// How many frames of `chain`, recorded for `row` of `view`, are to be believed, from the innermost on, and why it
-    /// ends there if it doesn't by itself: the last one is entered by a return alone, or the next is none.
+    /// What of `chain`, recorded for `row` of `view`, is to be believed.
     pub(super) fn believed(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
         chain: &[Frame],
-    ) -> (usize, Option<Stop>) {
+    ) -> Believed {
         let kind = self.recording.metadata().target.kind;
         if matches!(kind, TargetKind::Imported | TargetKind::Synthetic) {
-            return (chain.len(), None);
+            return Believed::all(chain);
         }
         for (index, frame) in chain.iter().enumerate() {
             if frame.kind != FrameKind::Return || frame.found != Found::FramePointer {
@@ -37,16 +64,27 @@ impl Unwinders<'_, '_> {
             let (_, unwinder) = self.held(held, row, view);
             let inner = index.checked_sub(1).and_then(|inner| chain.get(inner));
             if inner.is_some_and(|inner| unwinder.is_kernel_above(inner.address, frame.address)) {
-                return (index, Some(Stop::BadPointer));
+                return Believed::cut(index, Stop::BadPointer);
             }
             if landing == Landing::Outermost {
-                return (index + 1, Some(Stop::Complete));
+                return Believed {
+                    frames: index + 1,
+                    stop: Some(Stop::Complete),
+                    is_entered: true,
+                };
             }
             if !unwinder.accepts(landing, is_outermost) {
-                return (index, Some(Stop::BadPointer));
+                // Two frames and a saved frame pointer of zero: what lies beside it is no caller of a guest's thread.
+                let begins = is_outermost && index > 1 && kind.is_guest();
+                let stop = if begins {
+                    Stop::Complete
+                } else {
+                    Stop::BadPointer
+                };
+                return Believed::cut(index, stop);
             }
         }
-        (chain.len(), None)
+        Believed::all(chain)
     }
 
     fn landing(&self, held: &mut UnwindState, row: &Row<'_>, view: View, address: u64) -> Landing {
