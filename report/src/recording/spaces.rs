@@ -4,6 +4,9 @@
 //! A space has generations: one begins empty when a process runs another program, or as a copy of
 //! another space at a fork. Within a generation the latest mapping that covers an address wins.
 
+pub(crate) mod visible;
+
+use self::visible::Visible;
 use std::collections::{BTreeMap, HashMap};
 use uprof::WordMap;
 use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
@@ -139,6 +142,16 @@ pub struct Region {
 }
 
 impl Region {
+    fn of(time_ns: u64, mapping: &Mapping, module: ModuleId) -> Self {
+        Region {
+            start: mapping.start,
+            end: mapping.start.saturating_add(mapping.length),
+            file_offset: mapping.file_offset,
+            module,
+            since_ns: time_ns,
+        }
+    }
+
     /// The file offset of an address inside.
     pub(crate) fn file_offset_of(&self, address: u64) -> u64 {
         address
@@ -195,26 +208,33 @@ impl Spaces {
             ..Spaces::default()
         };
         let mut numbers = HashMap::new();
-        let mut by_space: BTreeMap<u32, Space> = BTreeMap::new();
+        let mut by_space: BTreeMap<u32, (Space, Visible)> = BTreeMap::new();
         for event in events {
-            let space = by_space.entry(event.space).or_default();
-            space.events_ns.push(event.time_ns);
+            let (space, visible) = by_space.entry(event.space).or_default();
             let copied = match event.what {
                 ModuleChange::Mapped(mapping) => {
                     let module = spaces.module_id(&mut numbers, &mapping);
-                    space.map(event.time_ns, &mapping, module);
+                    let region = Region::of(event.time_ns, &mapping, module);
+                    // Programs that make code change its protection all the time, and each time is an event.
+                    if !visible.holds(&region) {
+                        visible.map(region);
+                        space.events_ns.push(event.time_ns);
+                        space.map(region);
+                    }
                     continue;
                 }
                 ModuleChange::Cleared => None,
                 ModuleChange::CopiedFrom(parent) => Some((parent, event.time_ns)),
             };
+            *visible = Visible::default();
+            space.events_ns.push(event.time_ns);
             space.generations.push(Generation {
                 since_ns: event.time_ns,
                 copied,
                 ..Generation::default()
             });
         }
-        for (number, mut space) in by_space {
+        for (number, (mut space, _)) in by_space {
             space.generations.iter_mut().for_each(Generation::index);
             spaces.spaces.insert(number, space);
         }
@@ -250,7 +270,7 @@ impl Spaces {
         numbers.extend(known.map(|(number, module)| (module, number as u32)));
         let module = self.module_id(&mut numbers, mapping);
         let space = self.spaces.entry(space).or_default();
-        space.map(0, mapping, module);
+        space.map(Region::of(0, mapping, module));
         space.generations.iter_mut().for_each(Generation::index);
         module
     }
@@ -413,18 +433,12 @@ impl Spaces {
 }
 
 impl Space {
-    fn map(&mut self, time_ns: u64, mapping: &Mapping, module: ModuleId) {
+    fn map(&mut self, region: Region) {
         if self.generations.is_empty() {
             self.generations.push(Generation::default());
         }
         if let Some(generation) = self.generations.last_mut() {
-            generation.regions.push(Region {
-                start: mapping.start,
-                end: mapping.start.saturating_add(mapping.length),
-                file_offset: mapping.file_offset,
-                module,
-                since_ns: time_ns,
-            });
+            generation.regions.push(region);
         }
     }
 }
@@ -532,6 +546,20 @@ mod tests {
         assert_eq!(name_at(&spaces, 7, 20, 0x4000), None);
         assert_eq!(name_at(&spaces, 8, 20, 0x2010), None);
         assert_ne!(spaces.epoch(7, 19), spaces.epoch(7, 20));
+    }
+
+    #[test]
+    fn a_page_that_becomes_executable_again_and_again_is_one_mapping() {
+        let flips = (10..10_000).map(|time_ns| event(time_ns, 7, mapped(0x1000, 0x1000, "jit")));
+        let other = event(5000, 7, mapped(0x1000, 0x1000, "other"));
+        let spaces = Spaces::new(flips.chain([other]).collect(), false);
+        assert_eq!(spaces.epoch(7, 10), spaces.epoch(7, 4999));
+        assert_eq!(spaces.epoch(7, 9999), 3);
+        assert_eq!(spaces.regions().len(), 3);
+        for (time_ns, name) in [(4999, "jit"), (5000, "other"), (5001, "jit")] {
+            let found = name_at(&spaces, 7, time_ns, 0x1000);
+            assert_eq!(found, Some(format!("{name}+100")), "{time_ns}");
+        }
     }
 
     #[test]

@@ -6,11 +6,11 @@ mod missing_caller;
 
 use self::believed::Believed;
 use crate::recording::Recording;
+use crate::recording::spaces::visible::Visible;
 use crate::recording::spaces::{Region, is_kernel_address};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
@@ -180,15 +180,15 @@ impl<'a, 's> Unwinders<'a, 's> {
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
         let mut known = self.by_view.lock().unwrap_or_else(PoisonError::into_inner);
         let unwinder = known.entry(view).or_insert_with(|| {
-            let regions = visible(self.recording.spaces().regions_at(view.0, time_ns));
-            let modules = regions
-                .into_iter()
-                .map(|region| self.module(region))
-                .collect();
+            let mut regions = self.recording.spaces().regions_at(view.0, time_ns);
+            regions.sort_by_key(|region| region.since_ns);
+            let mut visible = Visible::default();
+            regions.into_iter().for_each(|region| visible.map(region));
+            let modules = visible.into_parts().map(|region| self.module(region));
             let arch = self.recording.metadata().target.arch;
             let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
             let has_processes = !is_guest || self.recording.guest_spaces().are_several();
-            let unwinder = Unwinder::new(arch, modules)
+            let unwinder = Unwinder::new(arch, modules.collect())
                 .with_interrupts(is_guest)
                 .with_processes(has_processes)
                 .with_all_code(self.has_all_code(view, time_ns));
@@ -215,82 +215,5 @@ impl<'a, 's> Unwinders<'a, 's> {
             rules,
             image,
         }
-    }
-}
-
-/// The visible parts of overlapping mappings: of two, the later one.
-fn visible(mut regions: Vec<Region>) -> Vec<Region> {
-    regions.sort_by_key(|region| region.since_ns);
-    let mut seen: BTreeMap<u64, Region> = BTreeMap::new();
-    for region in regions {
-        let below = seen
-            .range(..region.start)
-            .next_back()
-            .map(|(_, below)| *below);
-        if let Some(below) = below.filter(|below| below.end > region.start) {
-            seen.insert(
-                below.start,
-                Region {
-                    end: region.start,
-                    ..below
-                },
-            );
-            keep_end(&mut seen, below, region.end);
-        }
-        while let Some((start, covered)) = seen
-            .range(region.start..region.end)
-            .next()
-            .map(|(start, covered)| (*start, *covered))
-        {
-            seen.remove(&start);
-            keep_end(&mut seen, covered, region.end);
-        }
-        if region.start < region.end {
-            seen.insert(region.start, region);
-        }
-    }
-    seen.into_values().collect()
-}
-
-/// Keeps the part of `region` from `start` on.
-fn keep_end(seen: &mut BTreeMap<u64, Region>, region: Region, start: u64) {
-    if region.end > start {
-        let file_offset = region.file_offset_of(start);
-        seen.insert(
-            start,
-            Region {
-                start,
-                file_offset,
-                ..region
-            },
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn region(start: u64, end: u64, module: u32) -> Region {
-        Region {
-            start,
-            end,
-            file_offset: start,
-            module,
-            since_ns: u64::from(module),
-        }
-    }
-
-    #[test]
-    fn a_later_mapping_cuts_a_hole() {
-        let seen = visible(vec![region(5, 7, 1), region(0, 10, 0), region(9, 12, 2)]);
-        let seen: Vec<_> = seen
-            .iter()
-            .map(|region| (region.start, region.end, region.file_offset, region.module))
-            .collect();
-        assert_eq!(
-            seen,
-            [(0, 5, 0, 0), (5, 7, 5, 1), (7, 9, 7, 0), (9, 12, 9, 2)]
-        );
     }
 }
