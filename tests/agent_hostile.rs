@@ -90,7 +90,7 @@ fn record_for(duration: &str, agent: impl FnOnce(UnixStream) + Send + 'static) -
         .output()
         .unwrap();
     assert!(
-        began.elapsed() < Duration::from_secs(20),
+        began.elapsed() < Duration::from_secs(40),
         "it takes too long"
     );
     thread.join().unwrap();
@@ -205,7 +205,8 @@ fn a_flood_of_samples_is_cut() {
 
 #[test]
 fn who_dies_in_the_middle_or_falls_silent_is_told() {
-    let dies = record(|stream| {
+    // Longer than the guest lives, however busy the machine is.
+    let dies = record_for("60s", |stream| {
         let _ = converse(stream, nothing, true, |stream, turn| {
             wire::say(stream, wire::SAMPLE, &sample(0, now()))?;
             if turn == 3 {
@@ -231,7 +232,8 @@ fn an_agent_that_falls_silent_is_given_up_after_ten_seconds() {
         let _ = converse(stream, nothing, true, |stream, turn| {
             wire::say(stream, wire::SAMPLE, &sample(0, now()))?;
             if turn == 3 {
-                std::thread::sleep(Duration::from_secs(13));
+                // Until the recorder has gone, however busy the machine is.
+                let _ = stream.read_to_end(&mut Vec::new());
             }
             Ok(turn < 3)
         });

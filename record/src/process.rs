@@ -19,6 +19,7 @@ mod ring_size;
 mod refusal;
 mod command;
 mod executing;
+mod repeats;
 mod census;
 mod observer;
 mod buffer_share;

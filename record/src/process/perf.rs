@@ -126,6 +126,7 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
     let reader = RecordReader {
         members: members.clone(),
         executing: Executing::after(before_exec),
+        repeats: Default::default(),
         with_stack: settings.user_stack_bytes > 0,
         most_frames: usize::from(settings.most_frames),
         since_ns: u64::MAX,

@@ -7,6 +7,7 @@ use super::buffer_share::BufferShare;
 use super::executing::Executing;
 use super::members::Members;
 use super::registers::WANTED;
+use super::repeats::{Repeats, Reported};
 use crate::ring::Sink;
 use crate::slot::{NoteKind, Slot};
 use crate::sys::clock::monotonic_ns;
@@ -63,6 +64,8 @@ pub struct RecordReader {
     pub members: Members,
     /// Those of them that are about to run another program.
     pub executing: Executing,
+    /// Their latest mappings.
+    pub repeats: Repeats,
     /// Whether samples hold user stack bytes.
     pub with_stack: bool,
     /// The kernel's limit on frames.
@@ -228,13 +231,26 @@ impl RecordReader {
         let file = file(fields.bytes(24)?)?;
         // Protection and flags.
         fields.bytes(8)?;
+        let path = fields.text();
+        let mapping = Reported {
+            space: task.space,
+            start,
+            length,
+            file_offset,
+            file,
+        };
+        if self.repeats.is_there(mapping, path) {
+            return Some(());
+        }
         let kind = NoteKind::Mapped {
             start,
             length,
             file_offset,
             file,
         };
-        sink.note(time_ns, task, kind, fields.text());
+        if !sink.note(time_ns, task, kind, path) {
+            self.repeats.forget(task.space);
+        }
         Some(())
     }
 
@@ -256,6 +272,7 @@ impl RecordReader {
         }
         if executes {
             self.executing.began(task.space);
+            self.repeats.forget(task.space);
             sink.note(time_ns, task, NoteKind::Cleared, &[]);
         }
         sink.note(time_ns, task, NoteKind::Named, fields.text());
@@ -263,7 +280,7 @@ impl RecordReader {
     }
 
     /// A new thread or process. Its name is its parent's until a name record says otherwise.
-    fn forked(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
+    fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
         let mut fields = Fields(body);
         let (space, parent) = (fields.u32()?, fields.u32()?);
         let vcpu = fields.u32()?;
@@ -279,6 +296,7 @@ impl RecordReader {
                 return Some(());
             }
             self.members.add(space);
+            self.repeats.forget(space);
             sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
         }
         Some(())
@@ -363,6 +381,7 @@ mod tests {
         let mut reader = RecordReader {
             members: Members::new(true),
             executing: Executing::default(),
+            repeats: Default::default(),
             with_stack: false,
             most_frames: 127,
             since_ns: 0,
@@ -411,6 +430,7 @@ mod tests {
         let mut reader = RecordReader {
             members: Members::new(true),
             executing: Executing::default(),
+            repeats: Default::default(),
             with_stack: false,
             most_frames: 127,
             since_ns: 0,
@@ -442,6 +462,7 @@ mod tests {
         let mut reader = RecordReader {
             members: Members::new(true),
             executing: Executing::default(),
+            repeats: Default::default(),
             since_ns: 0,
             with_stack: false,
             most_frames: 127,
@@ -450,6 +471,9 @@ mod tests {
         let share = BufferShare::default();
         reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &share, &mut sink);
         let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
+        body[16] += 1; // further up
+        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
+        // Again, as where its protection changed and changed back.
         reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
         let mut told = || drain.note(|note| (note.kind, note.text())).unwrap();
         let file = MappedFile {
@@ -464,6 +488,7 @@ mod tests {
             };
             assert_eq!((found, &path[..]), (Some(file), "/bin/a"));
         }
+        assert!(drain.note(|_| ()).is_none());
     }
 
     #[test]
@@ -477,6 +502,7 @@ mod tests {
             let mut reader = RecordReader {
                 members: Members::new(true),
                 executing: Executing::default(),
+                repeats: Default::default(),
                 with_stack: true,
                 most_frames: 127,
                 since_ns: 0,

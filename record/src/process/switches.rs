@@ -61,6 +61,7 @@ impl Switches {
         let reader = RecordReader {
             members: Members::new(true),
             executing: Default::default(),
+            repeats: Default::default(),
             with_stack: settings.user_stack_bytes > 0,
             most_frames: usize::from(settings.most_frames),
             since_ns: u64::MAX,

@@ -27,6 +27,7 @@ impl World {
         let reader = RecordReader {
             members: Members::new(true),
             executing: Default::default(),
+            repeats: Default::default(),
             with_stack: false,
             most_frames: 127,
             since_ns: 0,
