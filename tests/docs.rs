@@ -5,6 +5,7 @@ mod sources;
 
 use sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// What all sources have: functions, constants and public fields by name, and the values of constants as they are
 /// written there.
@@ -263,15 +264,76 @@ fn source_files_that_pages_name_are_there() {
     assert!(named > 30, "{named}");
 }
 
-/// README.md begins with a table of what can be recorded, and each row names what shows it.
+/// The pages that a reader begins with, and those that they lead to.
+fn pages() -> Vec<PathBuf> {
+    let docs = std::fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|entry| entry.unwrap().path());
+    let docs = docs.filter(|page| page.extension().is_some_and(|ending| ending == "md"));
+    let others = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "agent/README.md",
+    ];
+    docs.chain(others.map(|page| root().join(page))).collect()
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let lines = readme.lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines");
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_are_there() {
+    let mut followed = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let targets = text.split("](").skip(1);
+        for target in targets.filter_map(|rest| rest.split([')', ' ']).next()) {
+            if target.contains("://") || target.is_empty() {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = match file {
+                "" => page.clone(),
+                file => page.parent().unwrap().join(file),
+            };
+            let shown = page.display();
+            assert!(path.exists(), "{shown}: no {target}");
+            if !heading.is_empty() {
+                let there = std::fs::read_to_string(&path).unwrap();
+                let mut headings = there.lines().filter(|line| line.starts_with('#'));
+                let is_there = headings.any(|line| anchor(line) == heading);
+                assert!(is_there, "{shown}: no heading {target}");
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed > 40, "{followed}");
+}
+
+/// What GitHub calls a heading in links.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter_map(|letter| match letter {
+        ' ' => Some('-'),
+        '-' | '_' => Some(letter),
+        letter => letter.is_alphanumeric().then_some(letter),
+    });
+    kept.collect()
+}
+
+/// docs/record.md begins with a table of what can be recorded, and each row names what shows it.
 #[test]
 fn what_can_be_recorded_is_shown_by_something() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let mut lines = readme.lines().take(40);
+    let page = std::fs::read_to_string(root().join("docs/record.md")).unwrap();
+    let mut lines = page.lines().take(40);
     let heading = lines.find(|line| line.ends_with("| shown by |"));
     assert!(
         heading.is_some(),
-        "README.md has no such table at its beginning"
+        "docs/record.md has no such table at its beginning"
     );
     let rows: Vec<&str> = lines
         .skip(1)
@@ -283,14 +345,15 @@ fn what_can_be_recorded_is_shown_by_something() {
         let links = shown_by
             .split("](")
             .skip(1)
-            .filter_map(|rest| rest.split(')').next());
+            .filter_map(|rest| Some(format!("docs/{}", rest.split(')').next()?)));
         let mut files = commands
             .filter_map(|command| command.split(' ').next_back())
+            .map(str::to_owned)
             .chain(links)
             .peekable();
         assert!(files.peek().is_some(), "nothing shows it: {row}");
         for file in files {
-            assert!(root().join(file).is_file(), "there is no {file}: {row}");
+            assert!(root().join(&file).is_file(), "there is no {file}: {row}");
         }
     }
     assert!(rows.len() >= 8, "{rows:?}");

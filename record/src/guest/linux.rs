@@ -30,8 +30,8 @@ const ATTEMPTS: u32 = 8;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(3);
 
 /// Attempts to find a vCPU in the kernel, if page tables of processes hardly map it (page-table isolation): before the
-/// first sample, and between samples. What takes longer than `HIDDEN_NS` ends, as where each freeze is slow: nobody waits
-/// much longer for a recording than it was to take.
+/// first sample, and between samples. They end after `HIDDEN_NS`, however slow each freeze is: nobody should wait much
+/// longer for a recording than it was to take.
 const KERNEL_ATTEMPTS: u32 = 200;
 const KERNEL_ATTEMPTS_BETWEEN: u32 = 20;
 const HIDDEN_NS: u64 = 800_000_000;
