@@ -16,7 +16,7 @@ use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, RawStack, Registers, Sample, Span, SpanKind, Task, Writer};
 
 /// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 11] = [
     "kept-processor",
     "kept-thread",
     "app.js:1:2",
@@ -25,9 +25,12 @@ const KEPT: [&str; 8] = [
     "kept_call",
     "kept_syscall",
     "kept_slice",
+    "kept_pkg.(*T).Run",
+    "kept-library",
+    "KEPT=",
 ];
 /// Everything else that is planted.
-const SECRETS: [&str; 21] = [
+const SECRETS: [&str; 29] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
@@ -49,6 +52,14 @@ const SECRETS: [&str; 21] = [
     "secret-call-folder",
     "secret-server",
     "SECRETST",
+    "secret-team",
+    "secret-password",
+    "secret-query",
+    "secret-value",
+    "secret-memory",
+    "secret-file",
+    "secret-words",
+    "secret-user",
 ];
 /// What an output for others doesn't have without `--identify`.
 const PERSONAL: [&str; 3] = ["secret-command", "secret-host", "secret-argument"];
@@ -105,6 +116,16 @@ fn image() -> ImagePart {
         size_bytes: 0x1000,
         name: "kept_function",
     });
+    image.push(Symbol {
+        address: 0x2000,
+        size_bytes: 0x800,
+        name: "gitlab.example/secret-team/kept_pkg.(*T).Run",
+    });
+    image.push(Symbol {
+        address: 0x2800,
+        size_bytes: 0x800,
+        name: "load https://secret-user:secret-password@host",
+    });
     let mut bytes = Vec::new();
     image.put(&mut bytes);
     // A section that nobody knows: its tag is 4000.
@@ -119,7 +140,12 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
     registers.set(3, u64::from_le_bytes(*b"SECRETST"));
     for round in 0..20 {
         let task = if round % 2 == 0 { MAIN } else { OTHER };
-        let chain = [Frame::exact(0x40_1010), Frame::return_address(0x40_1020)];
+        let chain = [
+            Frame::exact(0x40_1010),
+            Frame::return_address(0x40_1020),
+            Frame::return_address(0x40_2020),
+            Frame::return_address(0x40_2820),
+        ];
         writer.sample(&Sample {
             registers: Some(&registers),
             stack: Some(RawStack {
@@ -138,6 +164,8 @@ fn write_calls<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()>
         ("/secret-call-folder/kept_call", SpanKind::Function),
         ("kept_syscall", SpanKind::Syscall),
         ("GET https://secret-server/kept_slice", SpanKind::Slice),
+        ("kept_syscall(\"secret-words\")", SpanKind::Syscall),
+        ("SELECT 'secret-words' user=secret-user", SpanKind::Slice),
     ];
     for (number, (name, kind)) in (0..).zip(names) {
         for task in [OTHER, CALLER] {
@@ -168,18 +196,26 @@ fn write(path: &Path) -> std::io::Result<()> {
         named(OTHER, "kept-thread"),
         named(OTHER, "./sh secret-short"),
         named(OTHER, "env TOKEN=secret-long-thread-name"),
+        named(OTHER, "KEPT=secret-value"),
+        named(OTHER, "KEPT=secret-val"),
         named(OTHER, "kept-thread"),
         named(CALLER, "/opt/secret-folder/kept-thread"),
     ])?;
-    writer.modules(&[ModuleEvent {
+    let paths = [
+        "/secret-image-folder/kept-module",
+        "C:\\secret-folder\\kept-library?token=secret-query",
+        "[anon:secret-memory]",
+        "/memfd:secret-file (deleted)",
+    ];
+    let mapped = (0..).zip(paths).map(|(number, path)| ModuleEvent {
         time_ns: 1_000,
         space: 300,
         what: ModuleChange::Mapped(Mapping {
-            start: 0x40_0000,
+            start: 0x40_0000 + number * 0x10_0000,
             length: 0x10_0000,
             file_offset: 0,
-            path: "/secret-image-folder/kept-module".into(),
-            build_id: vec![1; 20],
+            path: path.into(),
+            build_id: vec![1 + number as u8; 20],
             file: Some(MappedFile {
                 device_major: 9,
                 device_minor: 9,
@@ -187,7 +223,8 @@ fn write(path: &Path) -> std::io::Result<()> {
                 contents: None,
             }),
         }),
-    }])?;
+    });
+    writer.modules(&mapped.collect::<Vec<_>>())?;
     writer.image_part(&image(), 1_000)?;
     let mut made = image();
     made.identity.path = "[jit]".into();
@@ -237,10 +274,15 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
             "{planted} was not planted"
         );
     }
-    let said = uniprof(
-        folder,
-        &["bundle", "run.uprof", "--redact", "-o", "r.uprof"],
-    );
+    // One that has the tables which a bundle adds, too.
+    uniprof(folder, &["bundle", "run.uprof", "-o", "bundled.uprof"]);
+    for recording in ["run.uprof", "bundled.uprof"] {
+        holds_no_secret(folder, recording, &before);
+    }
+}
+
+fn holds_no_secret(folder: &Path, recording: &str, before: &str) {
+    let said = uniprof(folder, &["bundle", recording, "--redact", "-o", "r.uprof"]);
     let bytes = std::fs::read(folder.join("r.uprof")).unwrap();
     let dumped = uniprof(folder, &["dump", "r.uprof"]);
     let everything = [

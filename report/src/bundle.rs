@@ -4,6 +4,7 @@
 //! unwound from.
 
 mod needs;
+mod text;
 mod redact;
 
 use crate::images::library::Library;
@@ -122,13 +123,13 @@ pub fn bundle(
         }
     }
     let assumed = recording.assumed().iter().cloned();
-    let assumed: Vec<_> = match &redactor {
+    let assumed: Vec<_> = match &mut redactor {
         Some(redactor) => assumed.map(|event| redactor.module(event)).collect(),
         None => assumed.collect(),
     };
     writer.modules(&assumed)?;
     for embedded in images {
-        let embedded = match &redactor {
+        let embedded = match &mut redactor {
             Some(redactor) => redactor.embedded(embedded),
             None => embedded,
         };

@@ -2,23 +2,21 @@
 //! lists. Nothing else can get through: each record is built field by field, text is kept only where the list says
 //! so, and blocks of unknown types are dropped.
 
+use super::text::{GONE, THREAD_NAME_BYTES, Text};
+use crate::images::{Line, SymbolTable};
 use crate::recording::{Recording, first_word, last_part};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use uprof::cold::{
     End, Host, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling,
     SpaceChange, SpaceEvent, Target, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, Symbol};
-use uprof::{Block, Details, Payload, Sample, SampleBlock, Span, SpanBlock, Writer};
+use uprof::{Block, Details, Payload, Sample, SampleBlock, Span, SpanBlock, SpanKind, Writer};
 
-/// Replaces removed text where a field must not be empty.
-const GONE: &str = "[redacted]";
-/// Bytes that Linux keeps of a thread's name. What is longer may be a command line.
-const THREAD_NAME_BYTES: usize = 15;
 /// Triggers of samples that are kept; other names may be private.
 const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
 /// Totals of the end record that are kept.
@@ -55,8 +53,10 @@ pub(super) struct Redactor<'a> {
     unwinders: &'a Unwinders<'a, 'a>,
     idle: &'a Idle<'a, 'a>,
     held: UnwindState,
-    /// New paths by old ones.
-    names: HashMap<String, String>,
+    /// New paths of images by old ones.
+    images: Names,
+    /// Those of functions' names that are not kept whole.
+    functions: Names,
     /// The target's old name: a task with this name was named by its command line.
     target: Target,
     stacks: u64,
@@ -70,24 +70,16 @@ impl<'a> Redactor<'a> {
         unwinders: &'a Unwinders<'a, 'a>,
         idle: &'a Idle<'a, 'a>,
     ) -> Redactor<'a> {
-        let mut names = HashMap::new();
-        let mut taken = HashSet::new();
+        let mut images = Names::default();
         for module in recording.spaces().modules() {
-            let short = last_part(&module.path);
-            let mut name = short.to_owned();
-            // Two images with the same file name stay two images.
-            let mut number = 1;
-            while !names.contains_key(&module.path) && !taken.insert(name.clone()) {
-                number += 1;
-                name = format!("{short}#{number}");
-            }
-            names.entry(module.path.clone()).or_insert(name);
+            images.kept(Text::Image, &module.path);
         }
         Redactor {
             unwinders,
             idle,
             held: UnwindState::new(),
-            names,
+            images,
+            functions: Names::default(),
             target: recording.metadata().target.clone(),
             stacks: 0,
             code: false,
@@ -106,7 +98,7 @@ impl<'a> Redactor<'a> {
                 writer.metadata(&self.metadata(&metadata), block.first_ns)
             }
             Payload::Samples(samples) => self.write_samples(&samples, writer),
-            Payload::Spans(spans) => write_spans(&spans, writer),
+            Payload::Spans(spans) => self.write_spans(&spans, writer),
             Payload::Tasks(events) => {
                 let events: Vec<TaskEvent> =
                     events.into_iter().map(|event| self.task(event)).collect();
@@ -125,9 +117,10 @@ impl<'a> Redactor<'a> {
                 writer.spaces(&events)
             }
             Payload::Image(part) => {
-                // Runtimes name generated code by the path of its source.
-                let names: Vec<String> =
-                    part.symbols().map(|it| without_folders(it.name)).collect();
+                let names: Vec<String> = part
+                    .symbols()
+                    .map(|it| self.functions.kept(Text::Function, it.name))
+                    .collect();
                 let symbols = part.symbols().zip(&names);
                 let symbols = symbols.map(|(symbol, name)| Symbol { name, ..symbol });
                 let identity = self.identity(part.identity.clone());
@@ -174,10 +167,42 @@ impl<'a> Redactor<'a> {
         writer.flush()
     }
 
-    pub(super) fn module(&self, event: ModuleEvent) -> ModuleEvent {
+    /// Writes the spans anew.
+    fn write_spans<W: Write>(
+        &mut self,
+        block: &SpanBlock,
+        writer: &mut Writer<W>,
+    ) -> io::Result<()> {
+        let mut names = HashMap::new();
+        let mut rows = block.rows();
+        while let Some(row) = rows.next_row().map_err(io::Error::other)? {
+            let name = names.entry((row.name, row.kind)).or_insert_with(|| {
+                let kept = self.functions.kept(text_of(row.kind), block.name(row.name));
+                if kept.is_empty() {
+                    GONE.to_owned()
+                } else {
+                    kept
+                }
+            });
+            writer.span(&Span {
+                name,
+                task: row.task,
+                cpu: row.cpu,
+                start_ns: row.start_ns,
+                length_ns: row.length_ns,
+                depth: row.depth,
+                complete: row.complete,
+                kind: row.kind,
+                result: row.result,
+            })?;
+        }
+        writer.flush()
+    }
+
+    pub(super) fn module(&mut self, event: ModuleEvent) -> ModuleEvent {
         let what = match event.what {
             ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
-                path: self.name(&mapping.path),
+                path: self.images.kept(Text::Image, &mapping.path),
                 // Device and inode could identify the machine; only whether there was a file is kept.
                 file: mapping.file.map(|file| MappedFile::anywhere(file.contents)),
                 ..mapping
@@ -188,34 +213,60 @@ impl<'a> Redactor<'a> {
         ModuleEvent { what, ..event }
     }
 
-    fn name(&self, path: &str) -> String {
-        self.names
-            .get(path)
-            .cloned()
-            .unwrap_or_else(|| last_part(path).to_owned())
-    }
-
-    /// `embedded` with the last part of each path, and without unwind rules: the stacks are already unwound.
-    pub(super) fn embedded(&self, embedded: Embedded) -> Embedded {
-        let mut lines = LineTable::default();
-        embedded.lines.iter().for_each(|(address, mut found)| {
-            for line in &mut found {
-                line.file = line.file.as_deref().map(|path| last_part(path).to_owned());
-            }
-            lines.insert(address, &found);
-        });
-        Embedded {
-            identity: self.identity(embedded.identity),
+    /// What may be kept of `embedded`: no unwind rules, as the stacks are already unwound.
+    pub(super) fn embedded(&mut self, embedded: Embedded) -> Embedded {
+        let Embedded {
+            identity,
+            segments,
+            symbols,
             lines,
+            rules: _,
+            image: _,
+        } = embedded;
+        let mut kept_lines = LineTable::default();
+        lines.iter().for_each(|(address, found)| {
+            let kept: Vec<Line> = found.into_iter().map(|line| self.line(line)).collect();
+            kept_lines.insert(address, &kept);
+        });
+        let named: Vec<(u64, u64, String)> = symbols
+            .iter()
+            .map(|(start, end, name)| {
+                let name = self.functions.kept(Text::Function, name);
+                (start.0, end.0.saturating_sub(start.0), name)
+            })
+            .collect();
+        let named = named
+            .iter()
+            .map(|(start, size, name)| (*start, *size, &**name));
+        Embedded {
+            identity: self.identity(identity),
+            segments,
+            symbols: SymbolTable::from_symbols(named),
+            lines: kept_lines,
             rules: Default::default(),
-            ..embedded
+            image: None,
         }
     }
 
-    fn identity(&self, identity: ImageIdentity) -> ImageIdentity {
+    fn line(&mut self, line: Line) -> Line {
+        let Line {
+            function,
+            file,
+            line,
+            start_line,
+        } = line;
+        Line {
+            function: function.map(|name| self.functions.kept(Text::Function, &name)),
+            file: file.map(|path| Text::Source.kept(&path)),
+            line,
+            start_line,
+        }
+    }
+
+    fn identity(&mut self, identity: ImageIdentity) -> ImageIdentity {
         let known = ORIGINS.contains(&identity.origin.as_str());
         ImageIdentity {
-            path: self.name(&identity.path),
+            path: self.images.kept(Text::Image, &identity.path),
             origin: (if known {
                 identity.origin.as_str()
             } else {
@@ -260,7 +311,7 @@ impl<'a> Redactor<'a> {
             TaskChange::Named(name) if name == self.target.name => {
                 TaskChange::Named(subject(&self.target).to_owned())
             }
-            TaskChange::Named(name) => TaskChange::Named(thread_name(&name).to_owned()),
+            TaskChange::Named(name) => TaskChange::Named(Text::Task.kept(&name)),
             TaskChange::Ended => TaskChange::Ended,
         };
         TaskEvent { what, ..event }
@@ -305,7 +356,7 @@ impl<'a> Redactor<'a> {
     pub(super) fn left(&self, recording: &Recording) -> Vec<String> {
         let metadata = self.metadata(recording.metadata());
         let host = metadata.host;
-        let mut names: Vec<&str> = self.names.values().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.images.new.values().map(String::as_str).collect();
         names.sort_unstable();
         vec![
             format!(
@@ -326,27 +377,43 @@ impl<'a> Redactor<'a> {
     }
 }
 
-/// Writes the spans anew: of names what is kept of a symbol's, and what else format-spec.md names.
-fn write_spans<W: Write>(block: &SpanBlock, writer: &mut Writer<W>) -> io::Result<()> {
-    let names = 0..block.names_len() as u32;
-    let names: Vec<String> = names
-        .map(|name| without_folders(block.name(name)))
-        .collect();
-    let mut rows = block.rows();
-    while let Some(row) = rows.next_row().map_err(io::Error::other)? {
-        writer.span(&Span {
-            name: names.get(row.name as usize).map_or("", |name| name),
-            task: row.task,
-            cpu: row.cpu,
-            start_ns: row.start_ns,
-            length_ns: row.length_ns,
-            depth: row.depth,
-            complete: row.complete,
-            kind: row.kind,
-            result: row.result,
-        })?;
+/// New texts by old ones: two that differ stay two.
+#[derive(Debug, Default)]
+struct Names {
+    new: HashMap<String, String>,
+    /// How often a text was what is kept of one.
+    taken: HashMap<String, u64>,
+}
+
+impl Names {
+    /// What is kept of `text`.
+    fn kept(&mut self, kind: Text, text: &str) -> String {
+        if let Some(known) = self.new.get(text) {
+            return known.clone();
+        }
+        let kept = kind.kept(text);
+        // Most names of functions are kept whole, and there are many.
+        if kept == text && kind != Text::Image {
+            return kept;
+        }
+        let count = self.taken.entry(kept.clone()).or_default();
+        *count += 1;
+        let new = match *count {
+            1 => kept,
+            count => format!("{kept}#{count}"),
+        };
+        self.new.insert(text.to_owned(), new.clone());
+        new
     }
-    writer.flush()
+}
+
+/// What the name of a span is.
+fn text_of(kind: SpanKind) -> Text {
+    match kind {
+        SpanKind::Function => Text::Function,
+        SpanKind::Syscall => Text::SystemCall,
+        SpanKind::Slice => Text::Words,
+    }
 }
 
 /// The recorded program, without folders and arguments. A guest's name is private.
@@ -355,21 +422,6 @@ fn subject(target: &Target) -> &str {
         TargetKind::Process => last_part(first_word(&target.name)),
         _ => GONE,
     }
-}
-
-/// A name as the system keeps it. What is longer or begins with a path is a command line.
-fn thread_name(name: &str) -> &str {
-    let is_command = name.len() > THREAD_NAME_BYTES || name.starts_with(['/', '.', '~']);
-    let name = if is_command {
-        last_part(first_word(name))
-    } else {
-        name
-    };
-    let ends = name
-        .char_indices()
-        .map(|(at, letter)| at + letter.len_utf8());
-    let end = ends.take_while(|end| *end <= THREAD_NAME_BYTES).last();
-    &name[..end.unwrap_or(0)]
 }
 
 /// `uniprof 0.1.0` unchanged; any other text is dropped.
@@ -398,21 +450,11 @@ fn is_number(version: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// `name` with the last part of each path in it.
-fn without_folders(name: &str) -> String {
-    let words = name.split(' ').map(|word| match word.contains('/') {
-        true if !word.ends_with('/') => last_part(word),
-        true => GONE,
-        false => word,
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
 fn space(event: SpaceEvent) -> SpaceEvent {
     let what = match event.what {
         SpaceChange::Named { pid, name } => SpaceChange::Named {
             pid,
-            name: thread_name(&name).to_owned(),
+            name: Text::Task.kept(&name),
         },
         seen @ SpaceChange::Seen => seen,
     };
