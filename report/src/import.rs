@@ -147,12 +147,27 @@ pub enum ImportError {
         others: String,
     },
     /// One stack stands for more samples than anyone can have taken.
-    #[error("line {line} claims {count} samples; at most 100,000,000 in all are imported")]
+    #[error(
+        "line {line} claims {count} samples; at most 100,000,000 in all are imported: divide all counts, as by 1,000"
+    )]
     TooMany {
         /// The line, from 1.
         line: u64,
         /// What it claims.
         count: u64,
+    },
+    /// Stacks stand for so many samples that writing their frames would take too long.
+    #[error(
+        "line {line} claims {count} samples of {frames} frames each; at most 536,870,912 frames in all are written \
+         again for samples that a line claims: divide all counts, as by 1,000"
+    )]
+    TooManyFrames {
+        /// The line, from 1.
+        line: u64,
+        /// What it claims.
+        count: u64,
+        /// Frames of its stack.
+        frames: usize,
     },
 }
 
@@ -191,6 +206,8 @@ pub const HEAD_BYTES: u64 = 64 << 10;
 
 /// Samples of all lines together.
 const SAMPLES_MAX: u64 = 100_000_000;
+/// Frames of all samples that lines claim, but for the first of each line, of which the input has them.
+const FRAMES_AGAIN_MAX: u64 = 1 << 29;
 /// No line is longer (bytes); the rest of it is skipped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -381,6 +398,8 @@ pub(crate) struct Importer<'a> {
     end_ns: u64,
     /// Samples that have none.
     untimed: u64,
+    /// Frames of samples that lines claim.
+    frames_again: u64,
     imported: Imported,
     chain: Vec<Frame>,
     /// Whether the input's format is only looked for: a stack is then one sample, however many it stands for.
@@ -417,6 +436,7 @@ impl<'a> Importer<'a> {
             first_ns: None,
             end_ns: 0,
             untimed: 0,
+            frames_again: 0,
             imported: Imported::default(),
             chain: Vec::new(),
             is_trial: false,
@@ -437,6 +457,15 @@ impl<'a> Importer<'a> {
             return Err(ImportError::TooMany { line, count });
         }
         self.imported.samples = all;
+        let again = (frames.len() as u64).saturating_mul(count.saturating_sub(1));
+        self.frames_again = self.frames_again.saturating_add(again);
+        if self.frames_again > FRAMES_AGAIN_MAX {
+            return Err(ImportError::TooManyFrames {
+                line: self.imported.lines,
+                count,
+                frames: frames.len(),
+            });
+        }
         let mut chain = std::mem::take(&mut self.chain);
         chain.clear();
         for frame in frames {

@@ -97,6 +97,22 @@ fn samples_that_a_text_claims() {
     assert!(import_folded(&format!("main {}\n", u64::MAX)).is_err());
 }
 
+/// A few kilobytes would be gigabytes of frames.
+#[test]
+fn frames_that_a_text_claims() {
+    let deep = vec!["f"; 1 << 10].join(";");
+    assert_eq!(
+        import_folded(&format!("{deep} 100\n")).unwrap().samples,
+        100
+    );
+    let most = (1 << 29) / (1 << 10) + 1;
+    let message = import_folded(&format!("{deep} {}\n", most + 1)).unwrap_err();
+    assert!(message.contains("samples of 1024 frames each"), "{message}");
+    // All lines together.
+    let message = import_folded(&format!("{deep} 100\n{deep} {most}\n")).unwrap_err();
+    assert!(message.starts_with("line 2 "), "{message}");
+}
+
 /// An ELF file with so many loadable segments and, if asked, a compressed section.
 fn elf(segments: u16, section: Option<&[u8]>) -> Vec<u8> {
     let halves = |halves: &[u16]| {
