@@ -40,6 +40,9 @@ pub struct Recovered {
 
 /// Most damages that are listed one by one.
 const LISTED_DAMAGES: usize = 1024;
+/// Most frames of samples that are written anew, since their block can't be decoded to its end. A block copied as it is
+/// costs what its bytes do, but a few bytes may stand for a million deep stacks.
+const REWRITTEN_FRAMES: u64 = 1 << 27;
 
 impl Recovered {
     /// Whether nothing was wrong with the recording.
@@ -120,6 +123,7 @@ pub fn recover<'a, W: Write>(
     let mut writer = Writer::without_metadata(out, uuid)?;
     let mut losses = Vec::new();
     let mut last_ns = 0;
+    let mut frames_left = REWRITTEN_FRAMES;
     for item in items {
         let block = match item? {
             Item::Block(block) => block,
@@ -150,7 +154,7 @@ pub fn recover<'a, W: Write>(
                 u64::from(block.samples)
             }
             Err(fault) => {
-                let samples = rewrite(&mut writer, &block)?;
+                let samples = rewrite(&mut writer, &block, &mut frames_left)?;
                 losses.push(recovered.undecodable(&block, fault, samples));
                 samples
             }
@@ -183,8 +187,12 @@ fn whole(block: &Block<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes the rows of a block that can be decoded; returns how many samples those are.
-fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u64> {
+/// Writes the rows of a block that can be decoded, as long as frames are left; returns how many samples those are.
+fn rewrite<W: Write>(
+    writer: &mut Writer<W>,
+    block: &Block<'_>,
+    frames_left: &mut u64,
+) -> io::Result<u64> {
     let samples = match block.payload() {
         Ok(Payload::Samples(samples)) => samples,
         Ok(Payload::Spans(spans)) => return rewrite_spans(writer, &spans).map(|()| 0),
@@ -194,6 +202,10 @@ fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u6
     let mut count = 0;
     while let Ok(Some(row)) = rows.next_row() {
         let chain: Vec<Frame> = samples.chain(row.node).collect();
+        let Some(left) = frames_left.checked_sub(chain.len() as u64) else {
+            break;
+        };
+        *frames_left = left;
         writer.sample(&row.with_chain(&chain))?;
         count += 1;
     }
@@ -216,5 +228,35 @@ fn lost_metadata() -> Metadata {
     Metadata {
         notes: vec![("recovered".into(), note.into())],
         ..Metadata::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::StreamReader;
+    use crate::{Sample, Task};
+
+    #[test]
+    fn frames_of_blocks_that_are_written_anew() {
+        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 0).unwrap();
+        let chain = [1, 2, 3].map(Frame::exact);
+        for time_ns in 0..10 {
+            let task = Task { space: 0, vcpu: 0 };
+            writer.sample(&Sample::bare(time_ns, task, &chain)).unwrap();
+        }
+        let end = Recovered::default().new_end(10);
+        let bytes = writer.finish(&end).unwrap();
+        for (most, samples, left) in [(30, 10, 0), (29, 9, 2), (2, 0, 2)] {
+            let mut frames_left = most;
+            let mut out = Writer::without_metadata(Vec::new(), [8; 16]).unwrap();
+            let mut written = 0;
+            for item in StreamReader::open(&bytes[..]).unwrap() {
+                if let Item::Block(block) = item.unwrap() {
+                    written += rewrite(&mut out, &block, &mut frames_left).unwrap();
+                }
+            }
+            assert_eq!((written, frames_left), (samples, left), "{most}");
+        }
     }
 }

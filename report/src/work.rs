@@ -16,7 +16,7 @@ const BASE_STEPS: u64 = if cfg!(debug_assertions) {
     3 << 26
 };
 /// The budget for each byte that is read: recorded stacks of 50 frames take less than 50.
-const STEPS_PER_BYTE: u64 = 512;
+const STEPS_PER_BYTE: u64 = 160;
 /// Steps of a thread that are not added to the total yet.
 const PENDING_MAX: u64 = 1 << 12;
 
