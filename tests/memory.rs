@@ -524,6 +524,53 @@ fn samples_that_are_many_in_few_bytes_end_views_of_each_with_a_message() {
     assert!(code == 0 && !said.contains("more work"), "{said}");
 }
 
+/// A recording of a process that maps `count` pages, with a sample in each before the next is mapped.
+fn recording_of_mappings(path: &Path, count: u64) {
+    written(path, |writer| {
+        for row in 0..count {
+            let start = 0x7000_0000 + 0x2000 * row;
+            let time_ns = 2_000 + 10 * row;
+            let mapping = Mapping {
+                start,
+                length: 0x1000,
+                path: "/image".into(),
+                ..Mapping::default()
+            };
+            let what = ModuleChange::Mapped(mapping);
+            let event = ModuleEvent {
+                time_ns,
+                space: 1,
+                what,
+            };
+            writer.modules(&[event]).unwrap();
+            let chain = [
+                Frame::exact(start + 0x10),
+                Frame::return_address(start + 0x20),
+            ];
+            let task = Task { space: 1, vcpu: 1 };
+            let sample = Sample::bare(time_ns + 1, task, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
+}
+
+#[test]
+fn mappings_between_samples_are_read_and_too_many_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // As of a program that loads and unloads, or makes code, all the time.
+    recording_of_mappings(&folder.join("run.uprof"), 1_400);
+    let (code, said) = top(folder);
+    assert!(code == 0, "{said}");
+    recording_of_mappings(&folder.join("run.uprof"), 4_000);
+    let (code, said) = top(folder);
+    assert!(code == 2 && said.contains("more work"), "{said}");
+}
+
+fn top(folder: &Path) -> (i32, String) {
+    uniprof(folder, "report --top run.uprof > /dev/null")
+}
+
 /// As [`recording`], of one process with a sample at each of the `count` addresses up to 0x2000.
 fn recording_of_addresses(path: &Path, count: u64) {
     written(path, |writer| {

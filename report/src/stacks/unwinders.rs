@@ -11,6 +11,7 @@ use crate::recording::spaces::{Region, is_kernel_address};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
+use crate::work;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
@@ -25,7 +26,7 @@ pub(crate) struct Unwinders<'a, 's> {
     recording: &'a Recording,
     symbolizer: &'a Symbolizer<'s>,
     options: Options,
-    by_view: Mutex<WordMap<View, Arc<Unwinder>>>,
+    known: Mutex<Known>,
 }
 
 /// The state of one reader of rows. Most rows have the same mappings as the row before; looking up the unwinder for
@@ -66,6 +67,20 @@ impl UnwindState {
     }
 }
 
+/// Most mappings of unwinders that are kept for samples of the same mappings, where a program maps all the time; those
+/// in use are kept by their users.
+const REGIONS_KEPT: usize = 1 << 15;
+/// What an unwinder costs for each of its mappings.
+const STEPS_PER_REGION: u64 = 8;
+
+/// Unwinders that were made.
+#[derive(Debug, Default)]
+struct Known {
+    by_view: WordMap<View, Arc<Unwinder>>,
+    /// Mappings of all of them.
+    regions: usize,
+}
+
 impl<'a, 's> Unwinders<'a, 's> {
     /// Unwinders for `recording`, whose images `symbolizer` finds.
     pub(crate) fn new(
@@ -77,7 +92,7 @@ impl<'a, 's> Unwinders<'a, 's> {
             recording,
             symbolizer,
             options,
-            by_view: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
@@ -178,9 +193,18 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
-        let mut known = self.by_view.lock().unwrap_or_else(PoisonError::into_inner);
-        let unwinder = known.entry(view).or_insert_with(|| {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.regions > REGIONS_KEPT {
+            *known = Known::default();
+        }
+        let Known {
+            by_view,
+            regions: kept,
+        } = &mut *known;
+        let unwinder = by_view.entry(view).or_insert_with(|| {
             let mut regions = self.recording.spaces().regions_at(view.0, time_ns);
+            work::take(STEPS_PER_REGION * regions.len() as u64);
+            *kept += regions.len();
             regions.sort_by_key(|region| region.since_ns);
             let mut visible = Visible::default();
             regions.into_iter().for_each(|region| visible.map(region));

@@ -10,6 +10,7 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
+use crate::work;
 use uprof::due::is_late;
 use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
@@ -61,6 +62,11 @@ pub(super) struct LocalRow {
     /// Local number of the innermost frame.
     pub node: Option<u32>,
 }
+
+/// Most local nodes that are remembered for all views of a block: a program may map something between each two samples.
+const KNOWN_MAX: usize = 1 << 20;
+/// Nodes of a new view that are made in the time of a step.
+const NODES_PER_STEP: u64 = 16;
 
 struct BlockReader<'a, 's> {
     recording: &'a Recording,
@@ -213,10 +219,14 @@ impl BlockReader<'_, '_> {
     /// The local node of a node of the block, in the view of `row`.
     fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
-        let known = self
-            .known
-            .entry(view)
-            .or_insert_with(|| vec![None; nodes.len()]);
+        let entries = self.known.len().saturating_mul(nodes.len());
+        if entries > KNOWN_MAX && !self.known.contains_key(&view) {
+            self.known.clear();
+        }
+        let known = self.known.entry(view).or_insert_with(|| {
+            work::take(nodes.len() as u64 / NODES_PER_STEP);
+            vec![None; nodes.len()]
+        });
         let mut path = Vec::new();
         let mut parent = None;
         let mut at = Some(leaf);
