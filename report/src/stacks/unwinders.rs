@@ -71,7 +71,7 @@ impl UnwindState {
 /// in use are kept by their users.
 const REGIONS_KEPT: usize = 1 << 15;
 /// What an unwinder costs for each of its mappings.
-const STEPS_PER_REGION: u64 = 8;
+const STEPS_PER_REGION: u64 = 16;
 
 /// Unwinders that were made.
 #[derive(Debug, Default)]
