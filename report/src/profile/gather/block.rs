@@ -64,7 +64,7 @@ pub(super) struct LocalRow {
 }
 
 /// Most local nodes that are remembered for all views of a block: a program may map something between each two samples.
-const KNOWN_MAX: usize = 1 << 20;
+const KNOWN_MAX: usize = 1 << 22;
 /// Nodes of a new view that are made in the time of a step.
 const NODES_PER_STEP: u64 = 16;
 
