@@ -10,7 +10,6 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
-use crate::work;
 use uprof::due::is_late;
 use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
@@ -63,18 +62,18 @@ pub(super) struct LocalRow {
     pub node: Option<u32>,
 }
 
-/// Most local nodes that are remembered for all views of a block: a program may map something between each two samples.
-const KNOWN_MAX: usize = 1 << 22;
-/// Nodes of a new view that are made in the time of a step.
-const NODES_PER_STEP: u64 = 16;
+/// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two samples,
+/// only the nodes that occur are remembered.
+const TABLES_MAX: usize = 256;
 
 struct BlockReader<'a, 's> {
     recording: &'a Recording,
     block: &'a SampleBlock,
     stacks: BlockStacks,
     places: WordMap<Place, u32>,
-    /// For each view, the local node of each node of the block.
+    /// For each view, the local node of each node of the block; and for further views.
     known: WordMap<View, Vec<Option<u32>>>,
+    known_besides: WordMap<(View, u32), u32>,
     unwinders: &'a Unwinders<'a, 's>,
     idle: &'a Idle<'a, 's>,
     held: UnwindState,
@@ -122,6 +121,7 @@ impl BlockStacks {
             stacks: BlockStacks::default(),
             places: WordMap::default(),
             known: WordMap::default(),
+            known_besides: WordMap::default(),
             unwinders,
             idle,
             held: UnwindState::new(),
@@ -219,19 +219,19 @@ impl BlockReader<'_, '_> {
     /// The local node of a node of the block, in the view of `row`.
     fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
-        let entries = self.known.len().saturating_mul(nodes.len());
-        if entries > KNOWN_MAX && !self.known.contains_key(&view) {
-            self.known.clear();
+        if self.known.len() < TABLES_MAX {
+            let table = || vec![None; nodes.len()];
+            self.known.entry(view).or_insert_with(table);
         }
-        let known = self.known.entry(view).or_insert_with(|| {
-            work::take(nodes.len() as u64 / NODES_PER_STEP);
-            vec![None; nodes.len()]
-        });
+        let known = |node: u32| match self.known.get(&view) {
+            Some(known) => known[node as usize],
+            None => self.known_besides.get(&(view, node)).copied(),
+        };
         let mut path = Vec::new();
         let mut parent = None;
         let mut at = Some(leaf);
         while let Some(node) = at {
-            if let Some(local) = known[node as usize] {
+            if let Some(local) = known(node) {
                 parent = Some(local);
                 break;
             }
@@ -247,8 +247,11 @@ impl BlockReader<'_, '_> {
                 place,
                 found: frame.found,
             });
-            if let Some(known) = self.known.get_mut(&view) {
-                known[node as usize] = Some(local);
+            match self.known.get_mut(&view) {
+                Some(known) => known[node as usize] = Some(local),
+                None => {
+                    self.known_besides.insert((view, node), local);
+                }
             }
             parent = Some(local);
         }
