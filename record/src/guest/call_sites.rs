@@ -105,7 +105,7 @@ impl CallSites {
         read: &mut impl FnMut(u64, &mut [u8]) -> usize,
     ) -> Option<Call> {
         let place = (vcpu.space_of(address), address);
-        let known = &mut self.sites[index(place)];
+        let known = self.sites[index(place)];
         if known.0 == place {
             return known.1;
         }
@@ -115,14 +115,20 @@ impl CallSites {
             return None;
         }
         let call = call_before(self.arch, address, &bytes);
-        *known = (place, call);
         if let Some(Call::Direct(start)) = call {
-            let at = self.learn((vcpu.space_of(start), start));
+            let function = (vcpu.space_of(start), start);
+            let at = self.learn(function);
             // It may be known from the code of another one alone.
-            if !std::mem::replace(&mut self.starts[at].1, true) {
-                self.learn_from(vcpu, start, read);
+            if !self.starts[at].1 {
+                // Where it ends isn't known before it is read: anything behind it would be taken for a part of it.
+                if !self.learn_from(vcpu, start, read) {
+                    return None;
+                }
+                let at = self.learn(function);
+                self.starts[at].1 = true;
             }
         }
+        self.sites[index(place)] = (place, call);
         call
     }
 
@@ -143,13 +149,14 @@ impl CallSites {
         }
     }
 
-    /// Learns from the code of the function at `start` which functions it calls and where the next one begins.
+    /// Learns from the code of the function at `start` which functions it calls and where the next one begins. Returns
+    /// whether there was any.
     fn learn_from(
         &mut self,
         vcpu: &Vcpu,
         start: u64,
         read: &mut impl FnMut(u64, &mut [u8]) -> usize,
-    ) {
+    ) -> bool {
         let mut code = [0; READ_BYTES];
         let length_bytes = read(start, &mut code).min(READ_BYTES);
         let mut code = &code[..length_bytes];
@@ -173,6 +180,7 @@ impl CallSites {
                 self.learn((vcpu.space_of(to), to));
             }
         }
+        length_bytes > 0
     }
 
     /// Whether `address` is after `start` with no other function in between.
@@ -224,7 +232,14 @@ mod tests {
             into.fill(0x90);
             let end = from + into.len() as u64;
             let call = calls.iter().find(|(address, _)| *address == end);
-            let Some((_, call)) = call else { return 0 };
+            let Some((_, call)) = call else {
+                // Of functions there is code, without calls.
+                return if into.len() > CALL_BYTES {
+                    into.len()
+                } else {
+                    0
+                };
+            };
             let start = into.len() - call.len();
             into[start..].copy_from_slice(call);
             into.len()
@@ -297,6 +312,34 @@ mod tests {
             2,
             "beta, called as alpha"
         );
+    }
+
+    /// Its pages may be there a moment later, as where each sample may map so many.
+    #[test]
+    fn a_function_that_could_not_be_read_is_read_later() {
+        // main at 0x1000 calls middle at 0x1800, which calls what is at 0x1840, behind it.
+        let calls = [(0x1010, 0x1800), (0x1810, 0x1840)].map(|(at, to)| direct(at, to));
+        let mut is_there = false;
+        let mut sites = CallSites::new(Arch::X86_64);
+        for _ in 0..2 {
+            let fits = sites.fitting(&vcpu(0), &chain(0x1844, &[0x1010]), |from, into| {
+                let is_function = into.len() > CALL_BYTES;
+                if is_function && !is_there {
+                    return 0;
+                }
+                into.fill(0x90);
+                for (after, call) in &calls {
+                    let at = (after - call.len() as u64).wrapping_sub(from) as usize;
+                    if let Some(bytes) = into.get_mut(at..at.saturating_add(call.len())) {
+                        bytes.copy_from_slice(call);
+                    }
+                }
+                into.len()
+            });
+            // The innermost function is not the one that main calls.
+            assert_eq!(fits, 1, "the code is there: {is_there}");
+            is_there = true;
+        }
     }
 
     #[test]
