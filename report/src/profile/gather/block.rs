@@ -62,8 +62,8 @@ pub(super) struct LocalRow {
     pub node: Option<u32>,
 }
 
-/// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two samples,
-/// only the nodes that occur are remembered.
+/// Views that have a table of all the block's nodes. Of more, as where a program maps something between each two
+/// samples, only the nodes that occur are remembered.
 const TABLES_MAX: usize = 256;
 
 struct BlockReader<'a, 's> {
