@@ -195,16 +195,13 @@ impl Sink {
 
     /// Sends a note; without a free one, it is counted as lost. Returns whether it was sent.
     pub fn note(&mut self, time_ns: u64, task: Task, kind: NoteKind, text: &[u8]) -> bool {
-        let note = self.notes.take();
-        let is_sent = note.is_some();
-        match note {
-            Some(mut note) => {
-                note.set(time_ns, task, kind, text);
-                let _ = self.notes.full.push(note);
-            }
-            None => self.lose(LossReason::EventsLost, 1, time_ns),
-        }
-        is_sent
+        let Some(mut note) = self.notes.take() else {
+            self.lose(LossReason::EventsLost, 1, time_ns);
+            return false;
+        };
+        note.set(time_ns, task, kind, text);
+        let _ = self.notes.full.push(note);
+        true
     }
 
     /// Counts samples that could not be kept; [`Sink::report_losses`] sends the counts.

@@ -10,6 +10,7 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
+use std::collections::hash_map::Entry;
 use uprof::due::is_late;
 use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
@@ -219,12 +220,14 @@ impl BlockReader<'_, '_> {
     /// The local node of a node of the block, in the view of `row`.
     fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
-        if self.known.len() < TABLES_MAX {
-            let table = || vec![None; nodes.len()];
-            self.known.entry(view).or_insert_with(table);
-        }
-        let known = |node: u32| match self.known.get(&view) {
-            Some(known) => known[node as usize],
+        let has_room = self.known.len() < TABLES_MAX;
+        let table: Option<&Vec<_>> = match self.known.entry(view) {
+            Entry::Occupied(table) => Some(table.into_mut()),
+            Entry::Vacant(free) if has_room => Some(free.insert(vec![None; nodes.len()])),
+            Entry::Vacant(_) => None,
+        };
+        let known = |node: u32| match table {
+            Some(table) => table[node as usize],
             None => self.known_besides.get(&(view, node)).copied(),
         };
         let mut path = Vec::new();
