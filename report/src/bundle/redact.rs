@@ -380,7 +380,7 @@ impl<'a> Redactor<'a> {
 /// New texts by old ones: two that differ stay two.
 #[derive(Debug, Default)]
 struct Names {
-    new: HashMap<String, String>,
+    new: HashMap<(Text, String), String>,
     /// How often a text was what is kept of one.
     taken: HashMap<String, u64>,
 }
@@ -388,13 +388,14 @@ struct Names {
 impl Names {
     /// What is kept of `text`.
     fn kept(&mut self, kind: Text, text: &str) -> String {
-        if let Some(known) = self.new.get(text) {
-            return known.clone();
-        }
         let kept = kind.kept(text);
         // Most names of functions are kept whole, and there are many.
         if kept == text && kind != Text::Image {
             return kept;
+        }
+        let key = (kind, text.to_owned());
+        if let Some(known) = self.new.get(&key) {
+            return known.clone();
         }
         let count = self.taken.entry(kept.clone()).or_default();
         *count += 1;
@@ -402,7 +403,7 @@ impl Names {
             1 => kept,
             count => format!("{kept}#{count}"),
         };
-        self.new.insert(text.to_owned(), new.clone());
+        self.new.insert(key, new.clone());
         new
     }
 }
@@ -468,5 +469,25 @@ fn kept(details: Details) -> Details {
         late_ns: details.late_ns,
         root: details.root,
         cpu: details.cpu,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is kept of it as of a function's name would tell what a slice worked on.
+    #[test]
+    fn the_same_text_of_two_kinds_is_kept_as_each() {
+        let (mut names, text) = (Names::default(), "/opt/run user=ann");
+        assert_eq!(names.kept(Text::Function, text), "run user=ann");
+        assert_eq!(names.kept(Text::Words, text), "run user=");
+        // Two that differ stay two, each time.
+        for _ in 0..2 {
+            assert_eq!(
+                names.kept(Text::Function, "/srv/run user=ann"),
+                "run user=ann#2"
+            );
+        }
     }
 }

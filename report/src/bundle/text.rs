@@ -9,7 +9,7 @@ pub(super) const GONE: &str = "[redacted]";
 pub(super) const THREAD_NAME_BYTES: usize = 15;
 
 /// What a text is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Text {
     /// A function's name: the last part of each path in it, as of a Go package or a script.
     Function,
