@@ -148,7 +148,8 @@ pub enum ImportError {
     },
     /// One stack stands for more samples than anyone can have taken.
     #[error(
-        "line {line} claims {count} samples; at most 100,000,000 in all are imported: divide all counts, as by 1,000"
+        "line {line} claims {count} samples; at most 100,000,000 in all are imported: divide all counts by 1,000, \
+         for example"
     )]
     TooMany {
         /// The line, from 1.
@@ -158,8 +159,8 @@ pub enum ImportError {
     },
     /// Stacks stand for so many samples that writing their frames would take too long.
     #[error(
-        "line {line} claims {count} samples of {frames} frames each; at most 536,870,912 frames in all are written \
-         again for samples that a line claims: divide all counts, as by 1,000"
+        "line {line} claims {count} samples of {frames} frames each, too many to write: all lines together may \
+         repeat 536,870,912 frames; divide all counts by 1,000, for example"
     )]
     TooManyFrames {
         /// The line, from 1.
