@@ -41,15 +41,20 @@ fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// The time off CPU in stacks with a frame called so, in nanoseconds.
-fn waited_ns(file: &Path, frame: &str) -> u64 {
+/// The stacks of the waits, with their microseconds.
+fn folded(file: &Path) -> String {
     let mut export = uniprof();
     export
         .args(["export", "-f", "folded", "--off-cpu", "--by-thread"])
         .arg(file);
     let output = export.output().unwrap();
     assert!(output.status.code() < Some(2), "{}", text(&output.stderr));
-    let stacks = text(&output.stdout);
+    text(&output.stdout)
+}
+
+/// The time off CPU in stacks with a frame called so, in nanoseconds.
+fn waited_ns(file: &Path, frame: &str) -> u64 {
+    let stacks = folded(file);
     let found = stacks.lines().filter_map(|line| {
         let (stack, time_us) = line.rsplit_once(' ')?;
         let has = stack.split(';').any(|one| one == frame);
@@ -126,7 +131,9 @@ fn waits_of_less_than_a_millisecond_are_their_own_functions() {
         let (found_ns, truth_ns) = (waited_ns(&file, function), truth_ns.parse().unwrap());
         assert!(
             found_ns <= truth_ns && found_ns > truth_ns / 100 * 75,
-            "{function}: {found_ns} ns are told, its own clock says {truth_ns} ns"
+            "{function}: {found_ns} ns are told, its own clock says {truth_ns} ns; recorded: {}; its stacks: {}",
+            text(&output.stderr),
+            folded(&file)
         );
     }
     let report = uniprof().args(["report", "--off-cpu"]).arg(&file).output();
