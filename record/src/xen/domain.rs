@@ -268,6 +268,19 @@ impl Domain {
             .map_err(|errno| XenError::new("look at", format!("domain {}", self.id), errno))
     }
 
+    /// Whether a vCPU has the registers that it had at the last fetch.
+    pub fn has_the_same_registers(&mut self, vcpu: u32) -> bool {
+        self.xen.hypercalls += 1;
+        let again = self.fetch.look_at_context(&self.xen.privcmd, vcpu);
+        let registers = |bytes| {
+            let mut registers = Registers::default();
+            vcpu::read_registers(bytes, self.kind, &mut registers);
+            registers
+        };
+        let before = self.fetch.context(vcpu).map(registers);
+        again.is_ok() && before.is_some() && before == self.fetch.context_again().map(registers)
+    }
+
     /// Gets only the state of the domain, for [`Domain::info`].
     pub fn look(&mut self) {
         self.xen.hypercalls += 1;

@@ -50,8 +50,8 @@ struct XenSource {
     rescues: u64,
     /// Stacks are read while the domain runs.
     runs_on: bool,
-    /// The vCPUs' state was fetched again after that.
-    looked_again: bool,
+    /// The vCPUs that ran meanwhile, or of which it isn't known.
+    moved: Vec<bool>,
     /// The guardian, or someone else, ended the last freeze.
     was_rescued: bool,
     pagings: Vec<Paging>,
@@ -156,7 +156,7 @@ pub fn open_found(
         place,
         rescues: 0,
         runs_on,
-        looked_again: false,
+        moved: vec![false; vcpus as usize],
         was_rescued: false,
         pagings: vec![Paging::Unsupported; vcpus as usize],
         roots: Roots::default(),
@@ -378,6 +378,22 @@ impl XenSource {
         }
     }
 
+    /// Finds out which vCPUs ran since they were fetched. Neither their time nor their registers are enough: those may
+    /// be the same after an iteration of a loop. The time of one that executes is read from the clocks of two
+    /// processors, which may differ, and Xen adds none where the clock of the processor that a vCPU comes to is behind
+    /// that of the one it left (`vcpu_runstate_change` in xen/common/sched/core.c).
+    fn look_again(&mut self) {
+        let looked = self.domain.look_at_vcpus().is_ok();
+        for vcpu in 0..self.domain.vcpus {
+            let place = vcpu as usize;
+            let before_ns = self.times.counted_ns(place);
+            let stood_still =
+                |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
+            let stood_still = looked && self.domain.vcpu_info(vcpu).is_some_and(stood_still);
+            self.moved[place] = !stood_still || !self.domain.has_the_same_registers(vcpu);
+        }
+    }
+
     /// A vCPU that came online may be in another mode than assumed.
     fn refresh_modes(&mut self) {
         for vcpu in 0..self.domain.vcpus {
@@ -464,6 +480,7 @@ impl XenSource {
         self.pagings = vec![Paging::Unsupported; vcpus as usize];
         self.roots = Roots::default();
         self.online = vec![false; vcpus as usize];
+        self.moved = vec![false; vcpus as usize];
         self.times.restart(vcpus as usize);
         (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
         self.shutdown = None;
@@ -538,7 +555,7 @@ impl StopWorld for XenSource {
 
     fn resume(&mut self) -> Result<(), SourceError> {
         if self.runs_on {
-            self.looked_again = self.domain.look_at_vcpus().is_ok();
+            self.look_again();
         }
         if !std::mem::take(&mut self.frozen) {
             self.resumed_ns = monotonic_ns();
@@ -586,15 +603,10 @@ impl StopWorld for XenSource {
     }
 
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        if !self.runs_on {
-            return self.was_rescued;
+        match self.runs_on {
+            true => self.moved.get(vcpu.handle as usize) != Some(&false),
+            false => self.was_rescued,
         }
-        // Registers may be the same after an iteration of a loop; time only grows. While a vCPU executes, its time is
-        // read from the clocks of two processors, which may differ.
-        let before_ns = self.times.counted_ns(vcpu.handle as usize);
-        let stood_still = |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
-        let info = self.domain.vcpu_info(vcpu.task.vcpu);
-        !self.looked_again || !info.is_some_and(stood_still)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {

@@ -1,8 +1,8 @@
 //! The call that freezes a domain and fetches every vCPU: a multicall, with everything that it points to in one
 //! buffer.
 //!
-//! Its entries: getdomaininfo, getvcpuinfo for each vCPU, pause, getvcpucontext for each. Nothing here decides when
-//! to pause.
+//! Its entries: getdomaininfo, getvcpuinfo for each vCPU, pause, getvcpucontext for each, and one that gets a single
+//! context again, to a place of its own. Nothing here decides when to pause.
 
 use super::call::read;
 use super::domctl::{self, DomainInfo, Domctl, VcpuContext, VcpuInfo};
@@ -46,7 +46,7 @@ impl Fetch {
     /// If there are more than [`MOST_VCPUS`], which would be a bug.
     pub fn new(domain: u16, interface_version: u32, vcpus: u32) -> Result<Self, XenError> {
         assert!(vcpus <= MOST_VCPUS, "{vcpus} vCPUs");
-        let bytes = context_at(vcpus, vcpus);
+        let bytes = context_at(vcpus, vcpus + 1);
         let mut fetch = Fetch {
             vcpus,
             contexts_at: context_at(vcpus, 0),
@@ -59,12 +59,15 @@ impl Fetch {
         for vcpu in 0..vcpus {
             let info = question(domctl::GET_VCPU_INFO).with(&VcpuInfo::of(vcpu));
             fetch.put(info_entry(vcpu), &info);
+        }
+        // The last one is for a context again.
+        for place in 0..=vcpus {
             let context = question(domctl::GET_VCPU_CONTEXT).with(&VcpuContext {
-                vcpu,
+                vcpu: place,
                 pad: 0,
-                address: fetch.buffer.address(context_at(vcpus, vcpu)),
+                address: fetch.buffer.address(context_at(vcpus, place)),
             });
-            fetch.put(fetch.context_entry(vcpu), &context);
+            fetch.put(fetch.context_entry(place), &context);
         }
         Ok(fetch)
     }
@@ -80,7 +83,7 @@ impl Fetch {
     ) -> (Result<(), i32>, Result<(), i32>) {
         self.arm_pause(pause);
         let first = u32::from(!look);
-        let outcome = self.call(privcmd, first, entries(self.vcpus) - first);
+        let outcome = self.call(privcmd, first, self.context_entry(self.vcpus) - first);
         (outcome, self.outcome(self.pause_entry()))
     }
 
@@ -90,6 +93,20 @@ impl Fetch {
     /// Xen's error number.
     pub fn look_at_vcpus(&mut self, privcmd: &Privcmd) -> Result<(), i32> {
         self.call(privcmd, info_entry(0), self.vcpus)
+    }
+
+    /// Gets the context of one vCPU again, for [`Fetch::context_again`]; the one that was fetched with all stays.
+    ///
+    /// # Errors
+    /// Xen's error number.
+    pub fn look_at_context(&mut self, privcmd: &Privcmd, vcpu: u32) -> Result<(), i32> {
+        let again = self.context_entry(self.vcpus);
+        let question = domctl_at(self.vcpus, again)
+            + std::mem::offset_of!(Domctl, payload)
+            + std::mem::offset_of!(VcpuContext, vcpu);
+        self.buffer.bytes_mut()[question..question + size_of::<u32>()]
+            .copy_from_slice(&vcpu.to_ne_bytes());
+        self.call(privcmd, again, 1)
     }
 
     /// Gets only the state of the domain.
@@ -154,6 +171,15 @@ impl Fetch {
 
     /// A vCPU's `struct vcpu_guest_context`, as last fetched.
     pub fn context(&self, vcpu: u32) -> Option<&[u8]> {
+        (vcpu < self.vcpus).then(|| self.context_in(vcpu))?
+    }
+
+    /// The context that was fetched again.
+    pub fn context_again(&self) -> Option<&[u8]> {
+        self.context_in(self.vcpus)
+    }
+
+    fn context_in(&self, vcpu: u32) -> Option<&[u8]> {
         self.outcome(self.context_entry(vcpu)).ok()?;
         let start = self.contexts_at + vcpu as usize * CONTEXT_BYTES;
         self.buffer.bytes().get(start..start + CONTEXT_BYTES)
@@ -203,7 +229,7 @@ impl Fetch {
 }
 
 fn entries(vcpus: u32) -> u32 {
-    2 + 2 * vcpus
+    3 + 2 * vcpus
 }
 
 fn info_entry(vcpu: u32) -> u32 {
