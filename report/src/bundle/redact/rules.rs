@@ -16,6 +16,8 @@ const LABEL_BYTES: usize = 64;
 /// What a text of the program follows in a name: V8 names code of regular expressions by their text, and modules by
 /// addresses that may be the module.
 const BEFORE_TEXT: [&str; 2] = ["RegExp:", "data:"];
+/// What separates folders, on any system.
+const SEPARATORS: [char; 2] = ['/', '\\'];
 /// What C++ calls its operators.
 const OPERATOR: &str = "operator";
 
@@ -69,15 +71,14 @@ pub(super) fn image(path: &str) -> String {
 /// The path or address of a file: its last part, without a query.
 pub(super) fn file(path: &str) -> String {
     let path = without_text(path);
-    let path = path.split('?').next().unwrap_or("");
+    let path = each_part(&path, char::is_whitespace, without_value);
     let after = path.split_once("://").map(|(_, after)| after);
     let name = match after {
         // A host without a file.
-        Some(host) if !host.contains(['/', '\\']) => "",
-        _ => last_part(path),
+        Some(host) if !host.contains(SEPARATORS) => "",
+        _ => last_part(&path),
     };
-    let name = each_part(name, char::is_whitespace, without_value);
-    or_gone(each_part(&name, ends_address, without_address))
+    or_gone(each_part(name, ends_address, without_address))
 }
 
 /// The name of a thread or of a guest's process, as its system keeps it.
@@ -85,7 +86,7 @@ pub(super) fn thread(name: &str) -> String {
     // A command line.
     let is_command = name.len() > THREAD_NAME_BYTES || name.starts_with(['/', '.', '~']);
     let name = if is_command { first_word(name) } else { name };
-    let name = match name.rsplit_once(['/', '\\']) {
+    let name = match name.rsplit_once(SEPARATORS) {
         Some((before, number)) if !is_command && is_numbered(before, number) => name,
         _ => last_part(name),
     };
@@ -229,21 +230,27 @@ fn without_strings(name: &str) -> String {
     format!("{}{GONE}{behind}", &name[..first])
 }
 
-/// Takes the query or the value out of a word: `app.js?token=x`, `--password=x`.
+/// Takes the query or the value out of a word: `app.js?token=x`, `--password=x`. A folder's name may look the same:
+/// where a separator goes with it, one stays, so that what is before goes, too.
 fn without_value(word: &str) -> Cow<'_, str> {
     let query = word.match_indices('?').find(|(at, _)| {
         let behind = word[at + 1..].chars().next();
         *at > 0 && behind.is_some_and(char::is_alphanumeric)
     });
-    let word = query.map_or(word, |(at, _)| &word[..at]);
     let value = word.match_indices('=').find(|(at, _)| {
         let key = word[..*at].chars().next_back();
         let is_key = key.is_some_and(|key| key.is_alphanumeric() || "_-])".contains(key));
         is_key && at + 1 < word.len() && !word[..*at].ends_with(OPERATOR)
     });
-    value.map_or(word.into(), |(at, _)| {
-        format!("{}{GONE}", &word[..=at]).into()
-    })
+    let Some((at, found)) = [query, value].into_iter().flatten().min() else {
+        return word.into();
+    };
+    let before = &word[..at];
+    match found {
+        _ if word[at..].contains(SEPARATORS) => format!("{before}/").into(),
+        "?" => before.into(),
+        _ => format!("{before}={GONE}").into(),
+    }
 }
 
 /// Takes out a path from its root to its last separator, whatever stands between: folders have spaces and brackets,
@@ -255,7 +262,7 @@ fn without_root(name: &str) -> String {
         let begins = |it: char| ends_path(it) && it != '\'' || "=@$~.".contains(it);
         matches!(letter, '/' | '\\') && follows.is_none_or(begins)
     });
-    let (Some((root, _)), Some(last)) = (root, name.rfind(['/', '\\'])) else {
+    let (Some((root, _)), Some(last)) = (root, name.rfind(SEPARATORS)) else {
         return name.to_owned();
     };
     let (mut before, mut behind) = (&name[..root], &name[last + 1..]);
@@ -285,7 +292,7 @@ fn without_root(name: &str) -> String {
 
 /// The last part of a path that has no root: of a package in Go, `pkg.` of `host/team/pkg.`.
 fn last_element(part: &str) -> Cow<'_, str> {
-    let Some((before, behind)) = part.rsplit_once(['/', '\\']) else {
+    let Some((before, behind)) = part.rsplit_once(SEPARATORS) else {
         return part.into();
     };
     // Division in C++, and how many arguments a function of Erlang has.
@@ -370,7 +377,7 @@ mod tests {
                 ("JS:~ ../../bob/x.js:1:2", "JS:~ x.js:1:2"),
                 (
                     "JS:*f https://cdn.example/a/app.js?token=s/ecret:1:2",
-                    "JS:*f app.js",
+                    "JS:*f [redacted]",
                 ),
                 ("https://alice:pass@host.example", GONE),
                 ("open https://host.example", "open [redacted]"),
@@ -407,7 +414,7 @@ mod tests {
                     "JS:~f data:[redacted]",
                 ),
                 ("run --password=hunter2", "run --password=[redacted]"),
-                ("TOKEN=abc/def", "TOKEN=[redacted]"),
+                ("TOKEN=abc/def", GONE),
                 (
                     "open(\"/etc/x\", 'it''s bob')",
                     "open([redacted], [redacted])",
@@ -509,7 +516,8 @@ mod tests {
                 ("/usr/lib/libc.so.6", "libc.so.6"),
                 ("/home/bob/app (deleted)", "app (deleted)"),
                 ("C:\\Users\\bob\\app.exe", "app.exe"),
-                ("https://host.example/a/app.wasm?token=a/b", "app.wasm"),
+                ("https://host.example/a/app.wasm?token=b", "app.wasm"),
+                ("/home/bob?x/app.so", GONE),
                 ("https://alice:pass@host.example", GONE),
                 ("app?token=secret", "app"),
                 ("/opt/app=secret", "app=[redacted]"),
@@ -576,5 +584,35 @@ mod tests {
         assert_eq!(recorder("uniprof 0.1.0-acme"), GONE);
         assert_eq!(system("Linux 6.1.0-17-acme"), "Linux 6.1.0");
         assert_eq!(system("AcmeOS 6"), GONE);
+    }
+
+    /// Whatever else is in a path from its root: letters of all sizes and what has a meaning to
+    /// some rule, but quotes, which end a path.
+    #[test]
+    fn no_folder_passes_whatever_stands_around_it() {
+        const LETTERS: [&str; 19] = [
+            "a", "7", "é", "_", " ", "/", "\\", ":", "://", "@", "=", "?", "&", "(", "]", "<", ".",
+            "~", "operator",
+        ];
+        let mut state = 1_u64;
+        let mut random = |most: usize| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) as usize % most
+        };
+        for _ in 0..50_000 {
+            let mut some = || {
+                (0..random(6))
+                    .map(|_| LETTERS[random(LETTERS.len())])
+                    .collect()
+            };
+            let [a, b, c, d]: [String; 4] = std::array::from_fn(|_| some());
+            let path = format!("{a} /{b}SECRET{c}/{d}");
+            for rule in [function, syscall, label, image, file] {
+                let kept = rule(&path);
+                assert!(!kept.contains("SECRET"), "{path} becomes {kept}");
+            }
+        }
     }
 }
