@@ -27,6 +27,12 @@ use uprof::cold::Mapping;
 The tables hold symbols, lines and unwind rules of the addresses that samples have, and of no
 other. A bundle gives the same reports wherever it is opened.
 
+--redact keeps times, addresses, numbers, build-ids, the processor's model, and of texts what a
+report needs: of functions their names without folders, hosts and what is quoted or behind `=`
+(`pkg.(*T).Run` of `host/team/pkg.(*T).Run`), of images and source files the last part of the path,
+of threads 15 bytes, of system calls the name, of pieces of work the first word. It prints what it
+removed and what it left; look before you send the file. format-spec.md, section 14, has it all.
+
 Examples:
   uniprof bundle run.uprof                          with the images that are found here
   uniprof bundle run.uprof --elf app.debug -o bug.uprof
@@ -40,7 +46,7 @@ pub struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     images: Images,
-    /// Unwind to frames, then take out raw memory, registers, paths, host and user names
+    /// Unwind to frames, then take out memory, registers, folders, arguments, host and user names
     #[arg(long)]
     redact: bool,
 }

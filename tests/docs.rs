@@ -212,6 +212,8 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
             "names of functions and source files",
             "names of functions, source file names",
         ),
+        ("names of system calls", "names of system calls"),
+        ("the first word", "the first word"),
     ] {
         assert!(
             said.contains(left) && holds.contains(word),
@@ -221,7 +223,11 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     for (removed, word) in [
         ("removed: raw stack bytes", "memory"),
         ("removed: registers", "registers"),
-        ("removed: folders", "folders"),
+        ("removed: folders", "folders of files and packages"),
+        ("queries", "queries"),
+        ("values", "values behind `=`"),
+        ("quoted texts", "quoted texts"),
+        ("user@host", "`user@host`"),
         ("removed: host name", "host name"),
         ("command lines", "command line"),
         ("notes", "notes"),

@@ -5,36 +5,54 @@
 
 #![cfg(feature = "report")]
 
+mod unpacked;
+
 use assert_cmd::cargo::cargo_bin;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use uprof::cold::{
-    End, EndReason, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind,
-    TaskChange, TaskEvent,
+    ClockPair, Code, End, EndReason, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange,
+    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
 };
-use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, RawStack, Registers, Sample, Span, SpanKind, Task, Writer};
+use uprof::image::{ImageIdentity, ImagePart, Inlined, Segment, Symbol};
+use uprof::{
+    Arch, BlockType, Frame, Item, RawStack, Registers, Sample, SliceReader, Span, SpanKind, Task,
+    Writer,
+};
 
 /// What may stay in a redacted bundle, each in the place that format-spec.md, section 14, names.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 22] = [
     "kept-processor",
     "kept-thread",
+    "kept-program",
+    "kept-process",
     "app.js:1:2",
     "kept-module",
+    "kept-library.dll",
+    "kept.wasm",
+    "kept.so",
+    "[anon]",
+    "/memfd:",
     "kept_function",
+    "keptpkg.(*T).Run",
+    "keptpkg.Map[keptother.T]",
+    "kept_inlined",
+    "kept_windows x.js:3:4",
+    "kept_link [redacted]",
+    "kept-source.c",
     "kept_call",
     "kept_syscall",
-    "kept_slice",
-    "kept_pkg.(*T).Run",
-    "kept-library",
-    "KEPT=",
+    "kept_slice [redacted]",
+    "kept_work [redacted]",
 ];
 /// Everything else that is planted.
-const SECRETS: [&str; 29] = [
+const SECRETS: [&str; 54] = [
     "secret-recorder",
     "secret-command",
     "secret-host",
     "secret-system",
+    "secret-model",
     "secret-argument",
     "secret-trigger",
     "secret-note-name",
@@ -42,24 +60,48 @@ const SECRETS: [&str; 29] = [
     "secret-long-thread-name",
     "secret-short",
     "secret-folder",
+    "secret-tok",
+    "secret-use",
+    "secret-win",
+    "secret-mail",
+    "secret-process",
     "secret-image-folder",
+    "secret-drive",
+    "secret-login",
+    "secret-pass",
+    "secret-web",
+    "secret-query",
+    "secret-anon",
+    "secret-memfd",
+    "secret-value",
     "secret-origin",
     "secret-end",
     "secret-total",
     "secret-in-a-section",
     "inode=424242",
     "secret-script",
-    "secret-call-folder",
-    "secret-server",
-    "SECRETST",
+    "secret-forge",
     "secret-team",
-    "secret-password",
-    "secret-query",
-    "secret-value",
-    "secret-memory",
-    "secret-file",
-    "secret-words",
-    "secret-user",
+    "secret-other",
+    "secret-name",
+    "secret-word",
+    "secret-site",
+    "secret-link",
+    "secret-pattern",
+    "secret-quoted",
+    "secret-inlining",
+    "secret-source",
+    "secret-code",
+    "secret-unknown",
+    "secret-call-folder",
+    "secret-syscall-file",
+    "secret-sql",
+    "secret-server",
+    "secret-customer",
+    "secret-account",
+    "secret-key",
+    "secret-assumed",
+    "SECRETST",
 ];
 /// What an output for others doesn't have without `--identify`.
 const PERSONAL: [&str; 3] = ["secret-command", "secret-host", "secret-argument"];
@@ -85,10 +127,10 @@ fn metadata() -> Metadata {
     metadata.recorder.command_line = vec!["uniprof".into(), "--secret-command".into()];
     metadata.host.name = "secret-host".into();
     metadata.host.system = "Linux 6.1.0-secret-system".into();
-    metadata.host.processor = "kept-processor".into();
+    metadata.host.processor = "kept-processor model=secret-model".into();
     metadata.target.kind = TargetKind::Process;
     metadata.target.id = 300;
-    metadata.target.name = "/opt/secret-folder/server --secret-argument".into();
+    metadata.target.name = "/opt/secret-folder/kept-program --secret-argument".into();
     metadata.sampling.rate_millihertz = 99_000;
     metadata.sampling.trigger = "secret-trigger".into();
     metadata.notes = vec![("secret-note-name".into(), "secret-note-value".into())];
@@ -103,36 +145,74 @@ fn named(task: Task, name: &str) -> TaskEvent {
     }
 }
 
-fn image() -> ImagePart {
-    let mut image = ImagePart::new(ImageIdentity {
-        path: "/secret-image-folder/kept-module".into(),
+fn identity(path: &str, origin: &str) -> ImageIdentity {
+    ImageIdentity {
+        path: path.into(),
         build_id: vec![1; 20],
         arch: Arch::X86_64,
         load_bias: 0,
-        origin: "secret-origin".into(),
-    });
+        origin: origin.into(),
+    }
+}
+
+/// Symbols as a recorder writes them, and a section that nobody knows.
+fn image() -> ImagePart {
+    let mut image = ImagePart::new(identity(
+        "/secret-image-folder/kept-module",
+        "secret-origin",
+    ));
     image.push(Symbol {
         address: 0x1000,
-        size_bytes: 0x1000,
+        size_bytes: 0x10,
         name: "kept_function",
-    });
-    image.push(Symbol {
-        address: 0x2000,
-        size_bytes: 0x800,
-        name: "gitlab.example/secret-team/kept_pkg.(*T).Run",
-    });
-    image.push(Symbol {
-        address: 0x2800,
-        size_bytes: 0x800,
-        name: "load https://secret-user:secret-password@host",
     });
     let mut bytes = Vec::new();
     image.put(&mut bytes);
-    // A section that nobody knows: its tag is 4000.
+    // Its tag is 4000.
     let section = b"secret-in-a-section";
     bytes.extend([0xa0, 0x1f, section.len() as u8]);
     bytes.extend(section);
     ImagePart::parse(&bytes).unwrap()
+}
+
+/// Tables as `bundle` writes them, of the addresses that samples have.
+fn tables() -> ImagePart {
+    let mut image = ImagePart::new(identity("/secret-image-folder/kept-module", "bundle"));
+    image.set_segments(std::iter::once(Segment {
+        address: 0,
+        file_offset: 0,
+        file_bytes: 0x10_0000,
+        memory_bytes: 0x10_0000,
+        has_code: true,
+    }));
+    let names = [
+        (0x1010, "secret-forge.example/secret-team/keptpkg.(*T).Run"),
+        (0x1020, "a/keptpkg.Map[secret-other.example/keptother.T]"),
+        (
+            0x1030,
+            "https://secret-name:secret-word@secret-site.example",
+        ),
+        (0x1040, "RegExp:secret-pattern"),
+    ];
+    for (address, name) in names {
+        image.push(Symbol {
+            address,
+            size_bytes: 0x10,
+            name,
+        });
+    }
+    let texts = [
+        "/secret-inlining/a/kept_inlined",
+        "C:\\secret-source\\kept-source.c",
+    ];
+    let line = Inlined {
+        function: 1,
+        file: 2,
+        line: 3,
+    };
+    let rows = [(0x1010, &[line][..]), (0x1020, &[line][..])];
+    image.set_lines(&texts, rows.into_iter());
+    image
 }
 
 fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
@@ -142,9 +222,10 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
         let task = if round % 2 == 0 { MAIN } else { OTHER };
         let chain = [
             Frame::exact(0x40_1010),
-            Frame::return_address(0x40_1020),
-            Frame::return_address(0x40_2020),
-            Frame::return_address(0x40_2820),
+            Frame::return_address(0x40_1021),
+            Frame::return_address(0x40_1031),
+            Frame::return_address(0x40_1041),
+            Frame::return_address(0x40_1051),
         ];
         writer.sample(&Sample {
             registers: Some(&registers),
@@ -162,10 +243,15 @@ fn write_samples<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<(
 fn write_calls<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
     let names = [
         ("/secret-call-folder/kept_call", SpanKind::Function),
-        ("kept_syscall", SpanKind::Syscall),
-        ("GET https://secret-server/kept_slice", SpanKind::Slice),
-        ("kept_syscall(\"secret-words\")", SpanKind::Syscall),
-        ("SELECT 'secret-words' user=secret-user", SpanKind::Slice),
+        ("kept_syscall(\"/secret-syscall-file\")", SpanKind::Syscall),
+        ("SELECT 1 FROM secret-sql", SpanKind::Syscall),
+        (
+            "kept_slice https://secret-server/secret-page",
+            SpanKind::Slice,
+        ),
+        ("kept_work customer='secret-customer'", SpanKind::Slice),
+        ("secret-account@example.com", SpanKind::Slice),
+        ("/secret-key", SpanKind::Slice),
     ];
     for (number, (name, kind)) in (0..).zip(names) {
         for task in [OTHER, CALLER] {
@@ -185,6 +271,58 @@ fn write_calls<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()>
     Ok(())
 }
 
+fn mapped(start: u64, path: &str, build_id: &[u8]) -> ModuleEvent {
+    ModuleEvent {
+        time_ns: 1_000,
+        space: 300,
+        what: ModuleChange::Mapped(Mapping {
+            start,
+            length: 0x10_0000,
+            file_offset: 0,
+            path: path.into(),
+            build_id: build_id.into(),
+            file: Some(MappedFile {
+                device_major: 9,
+                device_minor: 9,
+                inode: 424_242,
+                contents: None,
+            }),
+        }),
+    }
+}
+
+/// Each kind of record that has no text of its own, so that one that gets some is noticed here.
+fn write_numbers<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
+    writer.clocks(&[ClockPair::default()])?;
+    writer.losses(&[Loss {
+        first_ns: 1_000,
+        last_ns: 2_000,
+        task: Some(MAIN),
+        reason: LossReason::Deadline,
+        count: 1,
+    }])?;
+    writer.times(&[ProcessTime::default()])
+}
+
+/// A block of a type that nobody knows.
+fn write_unknown<W: std::io::Write>(writer: &mut Writer<W>) -> std::io::Result<()> {
+    let mut other = Writer::without_metadata(Vec::new(), [7; 16])?;
+    other.tasks(&[named(MAIN, "secret-unknown")])?;
+    let end = End {
+        time_ns: 0,
+        reason: EndReason::Stopped,
+        message: String::new(),
+        totals: Vec::new(),
+    };
+    let bytes = other.finish(&end)?;
+    let mut blocks = SliceReader::open(&bytes).unwrap().blocks();
+    let Some(Item::Block(mut block)) = blocks.next() else {
+        panic!("no block");
+    };
+    block.block_type = 4_000;
+    writer.copy(&block)
+}
+
 /// A recording with all of it.
 fn write(path: &Path) -> std::io::Result<()> {
     let file = std::fs::File::create(path)?;
@@ -196,50 +334,63 @@ fn write(path: &Path) -> std::io::Result<()> {
         named(OTHER, "kept-thread"),
         named(OTHER, "./sh secret-short"),
         named(OTHER, "env TOKEN=secret-long-thread-name"),
-        named(OTHER, "KEPT=secret-value"),
-        named(OTHER, "KEPT=secret-val"),
+        named(OTHER, "T=secret-tok"),
+        named(OTHER, "su: secret-use"),
+        named(OTHER, "\\secret-win\\x"),
+        named(OTHER, "secret-mail@h"),
         named(OTHER, "kept-thread"),
         named(CALLER, "/opt/secret-folder/kept-thread"),
     ])?;
-    let paths = [
-        "/secret-image-folder/kept-module",
-        "C:\\secret-folder\\kept-library?token=secret-query",
-        "[anon:secret-memory]",
-        "/memfd:secret-file (deleted)",
-    ];
-    let mapped = (0..).zip(paths).map(|(number, path)| ModuleEvent {
+    writer.spaces(&[SpaceEvent {
         time_ns: 1_000,
-        space: 300,
-        what: ModuleChange::Mapped(Mapping {
-            start: 0x40_0000 + number * 0x10_0000,
-            length: 0x10_0000,
-            file_offset: 0,
-            path: path.into(),
-            build_id: vec![1 + number as u8; 20],
-            file: Some(MappedFile {
-                device_major: 9,
-                device_minor: 9,
-                inode: 424_242,
-                contents: None,
-            }),
-        }),
-    });
-    writer.modules(&mapped.collect::<Vec<_>>())?;
+        space: uprof::cold::space_of_root(0, 0x1000),
+        root: 0x1000,
+        what: SpaceChange::Named {
+            pid: 1,
+            name: "kept-process secret-process".into(),
+        },
+    }])?;
+    let link = "https://secret-login:secret-pass@secret-web.example/a/kept.wasm?token=secret-query";
+    writer.modules(&[
+        mapped(0x40_0000, "/secret-image-folder/kept-module", &[1; 20]),
+        mapped(0x1040_0000, "C:\\secret-drive\\kept-library.dll", &[]),
+        mapped(0x2040_0000, link, &[]),
+        mapped(0x3040_0000, "[anon:secret-anon]", &[]),
+        mapped(0x4040_0000, "/memfd:secret-memfd (deleted)", &[]),
+        mapped(0x5040_0000, "/secret-assumed/kept.so?key=secret-value", &[]),
+    ])?;
     writer.image_part(&image(), 1_000)?;
     let mut made = image();
     made.identity.path = "[jit]".into();
-    made.push(Symbol {
-        address: 0x3000,
-        size_bytes: 1,
-        name: "kept_script file:///secret-script/app.js:1:2",
-    });
+    let names = [
+        "kept_script file:///secret-script/app.js:1:2",
+        "kept_windows C:\\Users\\secret-win dows\\x.js:3:4",
+        "kept_link https://secret-link",
+        "kept_link \"secret-quoted\"",
+    ];
+    for (address, name) in (0x3000..).zip(names) {
+        made.push(Symbol {
+            address,
+            size_bytes: 1,
+            name,
+        });
+    }
     writer.image_part(&made, 1_000)?;
+    writer.image_part(&tables(), 1_000)?;
+    writer.code(&[Code {
+        time_ns: 1_000,
+        space: 300,
+        address: 0x40_1000,
+        bytes: b"secret-code".to_vec(),
+    }])?;
     write_samples(&mut writer)?;
     write_calls(&mut writer)?;
+    write_numbers(&mut writer)?;
+    write_unknown(&mut writer)?;
     writer.finish(&End {
         time_ns: 300_000_000,
         reason: EndReason::TargetEnded,
-        message: "`/opt/secret-folder/server secret-end` ended".into(),
+        message: "`/opt/secret-folder/kept-program secret-end` ended".into(),
         totals: vec![("secret-total".into(), 1), ("samples".into(), 20)],
     })?;
     Ok(())
@@ -267,22 +418,10 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
     let folder = folder.path();
     write(&folder.join("run.uprof")).unwrap();
     let before = uniprof(folder, &["dump", "run.uprof"]);
-    for planted in SECRETS.iter().chain(&KEPT) {
-        let shown = ["SECRETST", "secret-in-a-section"].contains(planted);
-        assert!(
-            shown || before.contains(planted),
-            "{planted} was not planted"
-        );
-    }
-    // One that has the tables which a bundle adds, too.
-    uniprof(folder, &["bundle", "run.uprof", "-o", "bundled.uprof"]);
-    for recording in ["run.uprof", "bundled.uprof"] {
-        holds_no_secret(folder, recording, &before);
-    }
-}
-
-fn holds_no_secret(folder: &Path, recording: &str, before: &str) {
-    let said = uniprof(folder, &["bundle", recording, "--redact", "-o", "r.uprof"]);
+    let said = uniprof(
+        folder,
+        &["bundle", "run.uprof", "--redact", "-o", "r.uprof"],
+    );
     let bytes = std::fs::read(folder.join("r.uprof")).unwrap();
     let dumped = uniprof(folder, &["dump", "r.uprof"]);
     let everything = [
@@ -295,17 +434,55 @@ fn holds_no_secret(folder: &Path, recording: &str, before: &str) {
         uniprof(folder, &["report", "--listing", "--identify", "r.uprof"]),
     ]
     .concat();
-    for secret in SECRETS {
+    // Nor the beginning of one that was cut.
+    for secret in ["secret", "inode=424242"] {
         assert!(!everything.contains(secret), "{secret} is still there");
-        // Nor the beginning of one that was cut.
-        let start = &secret[..secret.len().min(9)];
-        assert!(!everything.contains(start), "{start} is still there");
     }
     for kept in KEPT {
-        assert!(dumped.contains(kept), "{kept} is gone");
+        assert!(dumped.contains(kept), "{kept} is gone: {dumped}");
     }
     let value = format!("{:x}", u64::from_le_bytes(*b"SECRETST"));
     assert!(before.contains(&value) && !everything.contains(&value));
+}
+
+/// The same of the bytes of each block, so that no reader has to know of them.
+#[test]
+fn no_block_of_a_redacted_bundle_has_a_secret_in_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let recording = folder.join("run.uprof");
+    write(&recording).unwrap();
+    let before = unpacked::blocks(&recording);
+    let types: BTreeSet<_> = before.iter().filter_map(|(kind, _)| *kind).collect();
+    let all: BTreeSet<_> = BlockType::ALL.iter().copied().collect();
+    assert_eq!(types, all, "a type of blocks in which nothing is planted");
+    let bytes: Vec<u8> = before.into_iter().flat_map(|(_, bytes)| bytes).collect();
+    for planted in SECRETS.iter().chain(&KEPT) {
+        // Numbers, what is made of other texts, and what is packed in words.
+        let is_made = planted.contains(['[', '=']) || *planted == "SECRETST";
+        let is_there = unpacked::found(&bytes, &[planted]).is_some();
+        assert!(
+            is_made || planted.contains("kept_windows") || is_there,
+            "{planted} was not planted"
+        );
+    }
+    let said = uniprof(
+        folder,
+        &["bundle", "run.uprof", "--redact", "-o", "r.uprof"],
+    );
+    assert!(
+        said.contains("kept-module: 4 functions, 2 addresses with lines"),
+        "{said}"
+    );
+    assert!(said.contains("removed: 1 blocks of unknown type"), "{said}");
+    for (kind, bytes) in unpacked::blocks(&folder.join("r.uprof")) {
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(
+            unpacked::found(&bytes, &["secret"]),
+            None,
+            "in {kind:?}: {text}"
+        );
+    }
 }
 
 #[test]

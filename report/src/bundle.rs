@@ -4,7 +4,7 @@
 //! unwound from.
 
 mod needs;
-mod text;
+mod output;
 mod redact;
 
 use crate::images::library::Library;
@@ -15,11 +15,11 @@ use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
+use output::{Output, Whole, Written};
 use redact::Redactor;
 use std::io::{self, Write};
 use uprof::cold::{End, EndReason};
-use uprof::image::ImagePart;
-use uprof::{Block, BlockType, Item, Payload, Sample, Writer};
+use uprof::{Block, BlockType, Item, Payload, Writer};
 
 /// The origin that embedded tables made here are marked with.
 pub(crate) const ORIGIN: &str = "bundle";
@@ -107,111 +107,53 @@ pub fn bundle(
     let uuid = recording.uuid().unwrap_or_default();
     let opened = uprof::StreamReader::open(recording.reader());
     let opened = opened.map_err(|error| damaged(error.to_string()))?;
-    let mut writer = Writer::without_metadata(out, uuid)?;
-    let mut redactor = redact.then(|| Redactor::new(recording, &unwinders, &idle));
-    for item in opened {
-        let Item::Block(block) = item? else {
-            continue;
+    let writer = Writer::without_metadata(out, uuid)?;
+    let written = if redact {
+        let redactor = Redactor::new(recording, &unwinders, &idle, writer);
+        write(recording, opened, images, redactor, &mut bundled.images)
+    } else {
+        let whole = Whole {
+            writer,
+            idle: &idle,
+            tells_idle: Idle::may_tell(recording),
         };
-        match (&mut redactor, kind(&block)) {
-            (_, Kind::Made | Kind::Last) => {}
-            (None, Kind::Samples) if Idle::may_tell(recording) => {
-                write_samples(&block, &idle, &mut writer)?;
-            }
-            (None, Kind::Other | Kind::Samples) => writer.copy(&block)?,
-            (Some(redactor), Kind::Other | Kind::Samples) => redactor.write(&block, &mut writer)?,
-        }
-    }
-    let assumed = recording.assumed().iter().cloned();
-    let assumed: Vec<_> = match &mut redactor {
-        Some(redactor) => assumed.map(|event| redactor.module(event)).collect(),
-        None => assumed.collect(),
+        write(recording, opened, images, whole, &mut bundled.images)
     };
-    writer.modules(&assumed)?;
-    for embedded in images {
-        let embedded = match &mut redactor {
-            Some(redactor) => redactor.embedded(embedded),
-            None => embedded,
-        };
-        let parts = embedded.parts();
-        bundled.images.push(describe(&embedded, &parts));
-        for part in &parts {
-            writer.image_part(part, recording.end_ns())?;
-        }
-    }
-    let end = recording
-        .end()
-        .cloned()
-        .unwrap_or_else(|| no_end(recording));
-    let end = match &redactor {
-        Some(redactor) => redactor.end(&end),
-        None => end,
-    };
-    if let Some(redactor) = redactor {
-        bundled.removed = redactor.removed();
-        bundled.left = redactor.left(recording);
-    }
-    writer.finish(&end)?;
+    let Written { removed, left } = written?;
+    (bundled.removed, bundled.left) = (removed, left);
     Ok(bundled)
 }
 
-/// What to do with a block.
-enum Kind {
-    /// A bundle's own table: written anew.
-    Made,
-    /// The end: written last.
-    Last,
-    /// Samples.
-    Samples,
-    /// Anything else.
-    Other,
+/// Writes the blocks of `recording`, and its new tables.
+fn write(
+    recording: &Recording,
+    blocks: impl Iterator<Item = io::Result<Item<'static>>>,
+    images: Vec<Embedded>,
+    mut output: impl Output,
+    bundled: &mut Vec<BundledImage>,
+) -> io::Result<Written> {
+    for item in blocks {
+        match item? {
+            Item::Block(block) if !is_written_anew(&block) => output.block(&block)?,
+            _ => {}
+        }
+    }
+    output.modules(recording.assumed())?;
+    for image in images {
+        bundled.push(output.image(image, recording.end_ns())?);
+    }
+    let end = recording.end().cloned();
+    output.finish(&end.unwrap_or_else(|| no_end(recording)))
 }
 
-fn kind(block: &Block<'_>) -> Kind {
+/// Whether a block is the end, which comes last, or a bundle's own table.
+fn is_written_anew(block: &Block<'_>) -> bool {
     match block.known_type() {
-        Some(BlockType::End) => Kind::Last,
-        Some(BlockType::Samples) => Kind::Samples,
-        Some(BlockType::Image) => match block.payload() {
-            Ok(Payload::Image(part)) if part.identity.origin == ORIGIN => Kind::Made,
-            _ => Kind::Other,
-        },
-        _ => Kind::Other,
-    }
-}
-
-/// Copies a block of samples; one with samples that are found to be idle by code that a bundle has no more is written
-/// anew, with their state.
-fn write_samples<W: Write>(
-    block: &Block<'_>,
-    idle: &Idle<'_, '_>,
-    writer: &mut Writer<W>,
-) -> io::Result<()> {
-    let samples = match block.payload().map_err(io::Error::other)? {
-        Payload::Samples(samples) if idle.changes(&samples).map_err(io::Error::other)? => samples,
-        _ => return writer.copy(block),
-    };
-    let (mut rows, mut chain) = (samples.rows(), Vec::new());
-    while let Some(row) = rows.next_row().map_err(io::Error::other)? {
-        chain.clear();
-        chain.extend(samples.chain(row.node));
-        let state = idle.state(&samples, &row);
-        writer.sample(&Sample {
-            state,
-            ..row.with_chain(&chain)
-        })?;
-    }
-    writer.flush()
-}
-
-fn describe(embedded: &Embedded, parts: &[ImagePart]) -> BundledImage {
-    let mut bytes = Vec::new();
-    parts.iter().for_each(|part| part.put(&mut bytes));
-    BundledImage {
-        path: embedded.identity.path.clone(),
-        symbols: embedded.symbols.len(),
-        lines: embedded.lines.len(),
-        rules: embedded.rules.ranges(),
-        size_bytes: bytes.len(),
+        Some(BlockType::End) => true,
+        Some(BlockType::Image) => {
+            matches!(block.payload(), Ok(Payload::Image(part)) if part.identity.origin == ORIGIN)
+        }
+        _ => false,
     }
 }
 

@@ -2,7 +2,7 @@
 //! embedded tables.
 
 pub(crate) mod embedded;
-mod runtimes;
+pub(crate) mod runtimes;
 pub(crate) mod symbolizer;
 pub(crate) mod code;
 pub(crate) mod unwinders;

@@ -1,149 +1,61 @@
 //! Redaction. Input: blocks of a recording. Output: new blocks with the fields that format-spec.md, section 14,
-//! lists. Nothing else can get through: each record is built field by field, text is kept only where the list says
-//! so, and blocks of unknown types are dropped.
+//! lists. Nothing else can get through: each record is built field by field (`records`), each text is made from the one
+//! that it replaces by a rule for what it is (`text`, `rules`), and blocks of unknown types are dropped.
 
-use super::text::{GONE, THREAD_NAME_BYTES, Text};
-use crate::images::{Line, SymbolTable};
-use crate::recording::{Recording, first_word, last_part};
-use crate::stacks::embedded::{Embedded, LineTable};
+mod rules;
+mod text;
+mod records;
+
+use super::BundledImage;
+use super::output::{Output, Written, write_image};
+use crate::recording::Recording;
+use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
 use std::collections::HashMap;
 use std::io::{self, Write};
-use uprof::cold::{
-    End, Host, MappedFile, Mapping, Metadata, ModuleChange, ModuleEvent, Recorder, Sampling,
-    SpaceChange, SpaceEvent, Target, TargetKind, TaskChange, TaskEvent,
-};
-use uprof::image::{ImageIdentity, Symbol};
-use uprof::{Block, Details, Payload, Sample, SampleBlock, Span, SpanBlock, SpanKind, Writer};
-
-/// Triggers of samples that are kept; other names may be private.
-const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
-/// Totals of the end record that are kept.
-const TOTALS: [&str; 23] = [
-    "samples",
-    "not_running",
-    "cost_rounds",
-    "cost_total_ns",
-    "slowed_to_period_ns",
-    "waits",
-    "waits_told_with_a_later_stack",
-    "waits_without_a_stack",
-    "waits_begun_before_and_left_out",
-    "waits_not_over_at_the_end",
-    "threads_that_never_switched",
-    "freezes",
-    "round_trips",
-    "rescues",
-    "hypercalls",
-    "memory_mapping_calls",
-    "lines_skipped",
-    "troubles",
-    uprof::cold::PAUSED_BY_OTHERS_NS,
-    uprof::cold::COUNTED_TIME_NS,
-    uprof::cold::SAMPLED_TIME_NS,
-    crate::recording::UNTIMED,
-    crate::recording::SPANS_UNTIMED,
-];
-/// Origins of embedded tables that are kept.
-const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", super::ORIGIN];
+use text::{Text, Texts};
+use uprof::cold::{End, Metadata, ModuleEvent, Target};
+use uprof::{Block, ImagePart, Payload, SampleBlock, SpanBlock, Writer};
 
 /// Writes blocks without what may be private.
-pub(super) struct Redactor<'a> {
+pub(super) struct Redactor<'a, W: Write> {
+    /// Nobody else has it: what isn't redacted has no way into the file.
+    writer: Writer<W>,
     unwinders: &'a Unwinders<'a, 'a>,
     idle: &'a Idle<'a, 'a>,
     held: UnwindState,
-    /// New paths of images by old ones.
-    images: Names,
-    /// Those of functions' names that are not kept whole.
-    functions: Names,
-    /// The target's old name: a task with this name was named by its command line.
+    texts: Texts,
+    /// As it was.
     target: Target,
+    metadata: Metadata,
     stacks: u64,
     code: bool,
     unknown_blocks: u64,
 }
 
-impl<'a> Redactor<'a> {
+impl<'a, W: Write> Redactor<'a, W> {
     pub(super) fn new(
         recording: &Recording,
         unwinders: &'a Unwinders<'a, 'a>,
         idle: &'a Idle<'a, 'a>,
-    ) -> Redactor<'a> {
-        let mut images = Names::default();
-        for module in recording.spaces().modules() {
-            images.kept(Text::Image, &module.path);
-        }
+        writer: Writer<W>,
+    ) -> Self {
         Redactor {
+            writer,
             unwinders,
             idle,
             held: UnwindState::new(),
-            images,
-            functions: Names::default(),
+            texts: Texts::default(),
             target: recording.metadata().target.clone(),
+            metadata: Metadata::default(),
             stacks: 0,
             code: false,
             unknown_blocks: 0,
         }
     }
 
-    /// Writes the part of `block` that may be kept.
-    pub(super) fn write<W: Write>(
-        &mut self,
-        block: &Block<'_>,
-        writer: &mut Writer<W>,
-    ) -> io::Result<()> {
-        match block.payload().map_err(io::Error::other)? {
-            Payload::Metadata(metadata) => {
-                writer.metadata(&self.metadata(&metadata), block.first_ns)
-            }
-            Payload::Samples(samples) => self.write_samples(&samples, writer),
-            Payload::Spans(spans) => self.write_spans(&spans, writer),
-            Payload::Tasks(events) => {
-                let events: Vec<TaskEvent> =
-                    events.into_iter().map(|event| self.task(event)).collect();
-                writer.tasks(&events)
-            }
-            Payload::Modules(events) => {
-                let events: Vec<ModuleEvent> =
-                    events.into_iter().map(|event| self.module(event)).collect();
-                writer.modules(&events)
-            }
-            Payload::Clocks(pairs) => writer.clocks(&pairs),
-            Payload::Losses(losses) => writer.losses(&losses),
-            Payload::Times(times) => writer.times(&times),
-            Payload::Spaces(events) => {
-                let events: Vec<SpaceEvent> = events.into_iter().map(space).collect();
-                writer.spaces(&events)
-            }
-            Payload::Image(part) => {
-                let names: Vec<String> = part
-                    .symbols()
-                    .map(|it| self.functions.kept(Text::Function, it.name))
-                    .collect();
-                let symbols = part.symbols().zip(&names);
-                let symbols = symbols.map(|(symbol, name)| Symbol { name, ..symbol });
-                let identity = self.identity(part.identity.clone());
-                writer.symbols(&identity, symbols, block.first_ns)
-            }
-            // The memory's content is private; the mappings say what it was needed for.
-            Payload::Code(_) => {
-                self.code = true;
-                Ok(())
-            }
-            Payload::End(_) => Ok(()),
-            Payload::Unknown(_) => {
-                self.unknown_blocks += 1;
-                Ok(())
-            }
-        }
-    }
-
-    fn write_samples<W: Write>(
-        &mut self,
-        block: &SampleBlock,
-        writer: &mut Writer<W>,
-    ) -> io::Result<()> {
+    fn samples(&mut self, block: &SampleBlock) -> io::Result<()> {
         let (mut chain, mut frames) = (Vec::new(), Vec::new());
         let mut rows = block.rows();
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
@@ -155,191 +67,49 @@ impl<'a> Redactor<'a> {
                 .unwind(&mut self.held, &row, view, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
             let chain = if unwound.is_some() { &frames } else { &chain };
-            writer.sample(&Sample {
-                state: self.idle.state(block, &row),
-                stop: unwound.unwrap_or(row.stop),
-                details: kept(row.details),
-                registers: None,
-                stack: None,
-                ..row.with_chain(chain)
-            })?;
+            let state = self.idle.state(block, &row);
+            let sample = records::sample(&row, state, chain, unwound.unwrap_or(row.stop));
+            self.writer.sample(&sample)?;
         }
-        writer.flush()
+        self.writer.flush()
     }
 
-    /// Writes the spans anew.
-    fn write_spans<W: Write>(
-        &mut self,
-        block: &SpanBlock,
-        writer: &mut Writer<W>,
-    ) -> io::Result<()> {
+    fn spans(&mut self, block: &SpanBlock) -> io::Result<()> {
+        // Each once: a block may name a long text in each of its rows.
         let mut names = HashMap::new();
         let mut rows = block.rows();
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
-            let name = names.entry((row.name, row.kind)).or_insert_with(|| {
-                let kept = self.functions.kept(text_of(row.kind), block.name(row.name));
-                if kept.is_empty() {
-                    GONE.to_owned()
-                } else {
-                    kept
-                }
-            });
-            writer.span(&Span {
-                name,
-                task: row.task,
-                cpu: row.cpu,
-                start_ns: row.start_ns,
-                length_ns: row.length_ns,
-                depth: row.depth,
-                complete: row.complete,
-                kind: row.kind,
-                result: row.result,
-            })?;
+            let what = records::called(row.kind);
+            let name = names
+                .entry((what, row.name))
+                .or_insert_with(|| self.texts.keep(what, block.name(row.name)));
+            self.writer.span(&records::span(&row, name))?;
         }
-        writer.flush()
+        self.writer.flush()
     }
 
-    pub(super) fn module(&mut self, event: ModuleEvent) -> ModuleEvent {
-        let what = match event.what {
-            ModuleChange::Mapped(mapping) => ModuleChange::Mapped(Mapping {
-                path: self.images.kept(Text::Image, &mapping.path),
-                // Device and inode could identify the machine; only whether there was a file is kept.
-                file: mapping.file.map(|file| MappedFile::anywhere(file.contents)),
-                ..mapping
-            }),
-            ModuleChange::Cleared => ModuleChange::Cleared,
-            ModuleChange::CopiedFrom(space) => ModuleChange::CopiedFrom(space),
-        };
-        ModuleEvent { what, ..event }
-    }
-
-    /// What may be kept of `embedded`: no unwind rules, as the stacks are already unwound.
-    pub(super) fn embedded(&mut self, embedded: Embedded) -> Embedded {
-        let Embedded {
-            identity,
-            segments,
-            symbols,
-            lines,
-            rules: _,
-            image: _,
-        } = embedded;
-        let mut kept_lines = LineTable::default();
-        lines.iter().for_each(|(address, found)| {
-            let kept: Vec<Line> = found.into_iter().map(|line| self.line(line)).collect();
-            kept_lines.insert(address, &kept);
-        });
-        let named: Vec<(u64, u64, String)> = symbols
-            .iter()
-            .map(|(start, end, name)| {
-                let name = self.functions.kept(Text::Function, name);
-                (start.0, end.0.saturating_sub(start.0), name)
-            })
+    /// Symbols, of the sections of a part.
+    fn symbols(&mut self, part: &ImagePart, now_ns: u64) -> io::Result<()> {
+        let identity = records::identity(&mut self.texts, &part.identity);
+        let names = part.symbols();
+        let names: Vec<String> = names
+            .map(|it| self.texts.keep(Text::Function, it.name))
             .collect();
-        let named = named
-            .iter()
-            .map(|(start, size, name)| (*start, *size, &**name));
-        Embedded {
-            identity: self.identity(identity),
-            segments,
-            symbols: SymbolTable::from_symbols(named),
-            lines: kept_lines,
-            rules: Default::default(),
-            image: None,
-        }
-    }
-
-    fn line(&mut self, line: Line) -> Line {
-        let Line {
-            function,
-            file,
-            line,
-            start_line,
-        } = line;
-        Line {
-            function: function.map(|name| self.functions.kept(Text::Function, &name)),
-            file: file.map(|path| Text::Source.kept(&path)),
-            line,
-            start_line,
-        }
-    }
-
-    fn identity(&mut self, identity: ImageIdentity) -> ImageIdentity {
-        let known = ORIGINS.contains(&identity.origin.as_str());
-        ImageIdentity {
-            path: self.images.kept(Text::Image, &identity.path),
-            origin: (if known {
-                identity.origin.as_str()
-            } else {
-                GONE
-            })
-            .to_owned(),
-            ..identity
-        }
-    }
-
-    fn metadata(&self, metadata: &Metadata) -> Metadata {
-        let (host, target, sampling) = (&metadata.host, &metadata.target, &metadata.sampling);
-        let trigger = TRIGGERS
-            .into_iter()
-            .find(|known| *known == sampling.trigger);
-        Metadata {
-            recorder: Recorder {
-                program: program_and_version(&metadata.recorder.program),
-                command_line: vec![GONE.to_owned()],
-            },
-            host: Host {
-                name: GONE.to_owned(),
-                system: system_and_version(&host.system),
-                processor: host.processor.clone(),
-                processors: host.processors,
-            },
-            target: Target {
-                name: subject(target).to_owned(),
-                ..*target
-            },
-            sampling: Sampling {
-                trigger: trigger.unwrap_or(GONE).to_owned(),
-                ..*sampling
-            },
-            notes: Vec::new(),
-            cost: metadata.cost,
-        }
-    }
-
-    fn task(&self, event: TaskEvent) -> TaskEvent {
-        let what = match event.what {
-            TaskChange::Named(name) if name == self.target.name => {
-                TaskChange::Named(subject(&self.target).to_owned())
-            }
-            TaskChange::Named(name) => TaskChange::Named(Text::Task.kept(&name)),
-            TaskChange::Ended => TaskChange::Ended,
-        };
-        TaskEvent { what, ..event }
-    }
-
-    /// The end record without its text, which names the command or the guest.
-    pub(super) fn end(&self, end: &End) -> End {
-        let totals = end.totals.iter();
-        End {
-            time_ns: end.time_ns,
-            reason: end.reason,
-            message: end.reason.name().to_owned(),
-            totals: totals
-                .filter(|(name, _)| TOTALS.contains(&name.as_str()))
-                .cloned()
-                .collect(),
-        }
+        let symbols = part.symbols().zip(&names);
+        let symbols = symbols.map(|(symbol, name)| records::symbol(&symbol, name));
+        self.writer.symbols(&identity, symbols, now_ns)
     }
 
     /// What was removed, a line each.
-    pub(super) fn removed(&self) -> Vec<String> {
+    fn removed(&self) -> Vec<String> {
         let mut removed = vec![
             format!(
                 "raw stack bytes of {} samples (their stacks were unwound first)",
                 self.stacks
             ),
             "registers".to_owned(),
-            "folders of images and source files".to_owned(),
+            "folders of images, source files and packages".to_owned(),
+            "queries, values, quoted texts and user@host in names".to_owned(),
             "host name".to_owned(),
             "command lines, notes, names of guests, words of the end".to_owned(),
         ];
@@ -353,141 +123,88 @@ impl<'a> Redactor<'a> {
     }
 
     /// What is left that may identify someone, a line each.
-    pub(super) fn left(&self, recording: &Recording) -> Vec<String> {
-        let metadata = self.metadata(recording.metadata());
-        let host = metadata.host;
-        let mut names: Vec<&str> = self.images.new.values().map(String::as_str).collect();
-        names.sort_unstable();
+    fn left(&self) -> Vec<String> {
+        let (host, target) = (&self.metadata.host, &self.metadata.target);
         vec![
-            format!(
-                "target: {}, id {}",
-                metadata.target.name, metadata.target.id
-            ),
+            format!("target: {}, id {}", target.name, target.id),
             format!(
                 "host: {}, {} processors of type {}",
                 host.system, host.processors, host.processor
             ),
             format!(
-                "names of threads or vCPUs, {THREAD_NAME_BYTES} bytes at most; times; \
-                 addresses of code; build-ids"
+                "names of threads or vCPUs, {} bytes at most; times; addresses of code; build-ids",
+                rules::THREAD_NAME_BYTES
             ),
-            format!("names of images: {}", names.join(", ")),
-            "names of functions and source files, line numbers".to_owned(),
+            format!("names of images: {}", self.texts.images().join(", ")),
+            "names of functions and source files, line numbers; names of system calls; the first \
+             word of what a program called its work"
+                .to_owned(),
         ]
     }
 }
 
-/// New texts by old ones: two that differ stay two.
-#[derive(Debug, Default)]
-struct Names {
-    new: HashMap<(Text, String), String>,
-    /// How often a text was what is kept of one.
-    taken: HashMap<String, u64>,
-}
-
-impl Names {
-    /// What is kept of `text`.
-    fn kept(&mut self, kind: Text, text: &str) -> String {
-        let kept = kind.kept(text);
-        // Most names of functions are kept whole, and there are many.
-        if kept == text && kind != Text::Image {
-            return kept;
+impl<W: Write> Output for Redactor<'_, W> {
+    fn block(&mut self, block: &Block<'_>) -> io::Result<()> {
+        let texts = &mut self.texts;
+        match block.payload().map_err(io::Error::other)? {
+            Payload::Metadata(old) => {
+                self.metadata = records::metadata(texts, &old);
+                self.writer.metadata(&self.metadata, block.first_ns)
+            }
+            Payload::Samples(samples) => self.samples(&samples),
+            Payload::Spans(spans) => self.spans(&spans),
+            Payload::Tasks(events) => {
+                let events = events.iter();
+                let events = events.map(|event| records::task(texts, &self.target, event));
+                self.writer.tasks(&events.collect::<Vec<_>>())
+            }
+            Payload::Modules(events) => self.modules(&events),
+            Payload::Clocks(pairs) => {
+                let pairs: Vec<_> = pairs.iter().map(records::clocks).collect();
+                self.writer.clocks(&pairs)
+            }
+            Payload::Losses(losses) => {
+                let losses: Vec<_> = losses.iter().map(records::loss).collect();
+                self.writer.losses(&losses)
+            }
+            Payload::Times(times) => {
+                let times: Vec<_> = times.iter().map(records::time).collect();
+                self.writer.times(&times)
+            }
+            Payload::Spaces(events) => {
+                let events = events.iter().map(|event| records::space(texts, event));
+                self.writer.spaces(&events.collect::<Vec<_>>())
+            }
+            Payload::Image(part) => self.symbols(&part, block.first_ns),
+            // The memory's content is private; the mappings say what it was needed for.
+            Payload::Code(_) => {
+                self.code = true;
+                Ok(())
+            }
+            // Written last.
+            Payload::End(_) => Ok(()),
+            Payload::Unknown(_) => {
+                self.unknown_blocks += 1;
+                Ok(())
+            }
         }
-        let key = (kind, text.to_owned());
-        if let Some(known) = self.new.get(&key) {
-            return known.clone();
-        }
-        let count = self.taken.entry(kept.clone()).or_default();
-        *count += 1;
-        let new = match *count {
-            1 => kept,
-            count => format!("{kept}#{count}"),
-        };
-        self.new.insert(key, new.clone());
-        new
     }
-}
 
-/// What the name of a span is.
-fn text_of(kind: SpanKind) -> Text {
-    match kind {
-        SpanKind::Function => Text::Function,
-        SpanKind::Syscall => Text::SystemCall,
-        SpanKind::Slice => Text::Words,
+    fn modules(&mut self, events: &[ModuleEvent]) -> io::Result<()> {
+        let events = events.iter();
+        let events = events.map(|event| records::module(&mut self.texts, event));
+        self.writer.modules(&events.collect::<Vec<_>>())
     }
-}
 
-/// The recorded program, without folders and arguments. A guest's name is private.
-fn subject(target: &Target) -> &str {
-    match target.kind {
-        TargetKind::Process => last_part(first_word(&target.name)),
-        _ => GONE,
+    fn image(&mut self, image: Embedded, now_ns: u64) -> io::Result<BundledImage> {
+        let image = records::embedded(&mut self.texts, image);
+        write_image(&mut self.writer, &image, now_ns)
     }
-}
 
-/// `uniprof 0.1.0` unchanged; any other text is dropped.
-fn program_and_version(program: &str) -> String {
-    let version = program.strip_prefix("uniprof ");
-    match version.filter(|version| is_number(version)) {
-        Some(_) => program.to_owned(),
-        None => GONE.to_owned(),
-    }
-}
-
-/// `Linux 6.1.0` of `Linux 6.1.0-17-acme`: the suffix may name who built the kernel.
-fn system_and_version(system: &str) -> String {
-    let version = system.strip_prefix("Linux ").unwrap_or("");
-    let version = version.split(['-', '+', ' ', '_']).next().unwrap_or("");
-    match is_number(version) {
-        true => format!("Linux {version}"),
-        false => GONE.to_owned(),
-    }
-}
-
-fn is_number(version: &str) -> bool {
-    !version.is_empty()
-        && version
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
-}
-
-fn space(event: SpaceEvent) -> SpaceEvent {
-    let what = match event.what {
-        SpaceChange::Named { pid, name } => SpaceChange::Named {
-            pid,
-            name: Text::Task.kept(&name),
-        },
-        seen @ SpaceChange::Seen => seen,
-    };
-    SpaceEvent { what, ..event }
-}
-
-/// Of a sample's attributes, those that format-spec.md lists; new ones must be added here.
-fn kept(details: Details) -> Details {
-    Details {
-        cost_ns: details.cost_ns,
-        late_ns: details.late_ns,
-        root: details.root,
-        cpu: details.cpu,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is kept of it as of a function's name would tell what a slice worked on.
-    #[test]
-    fn the_same_text_of_two_kinds_is_kept_as_each() {
-        let (mut names, text) = (Names::default(), "/opt/run user=ann");
-        assert_eq!(names.kept(Text::Function, text), "run user=ann");
-        assert_eq!(names.kept(Text::Words, text), "run user=");
-        // Two that differ stay two, each time.
-        for _ in 0..2 {
-            assert_eq!(
-                names.kept(Text::Function, "/srv/run user=ann"),
-                "run user=ann#2"
-            );
-        }
+    fn finish(mut self, end: &End) -> io::Result<Written> {
+        let end = records::end(&mut self.texts, end);
+        let (removed, left) = (self.removed(), self.left());
+        self.writer.finish(&end)?;
+        Ok(Written { removed, left })
     }
 }

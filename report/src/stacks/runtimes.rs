@@ -20,10 +20,18 @@ const RUNTIMES: [(&str, &str); 9] = [
     ("julia", "ENABLE_JITPROFILING=1 julia"),
 ];
 
+/// How the names of memory for generated code begin.
+const MADE: [&str; 5] = ["//anon", "[anon", "/memfd:", "/dev/zero", "anon_inode:"];
+
+/// How the name of a module begins that is memory for generated code, `None` of another; a program may have chosen the
+/// rest.
+pub(crate) fn made_start(path: &str) -> Option<&'static str> {
+    MADE.into_iter().find(|start| path.starts_with(start))
+}
+
 /// Whether a module is memory for generated code.
 pub(crate) fn is_made(path: &str) -> bool {
-    let starts = ["//anon", "[anon", "/memfd:", "/dev/zero", "anon_inode:"];
-    starts.iter().any(|start| path.starts_with(start))
+    made_start(path).is_some()
 }
 
 /// What to do about code without names that the processes of `recording` generated.

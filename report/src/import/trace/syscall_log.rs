@@ -125,7 +125,7 @@ impl<'a> Logged<'a> {
         let (task, rest) = split_task(line.trim_ascii_end());
         let (time_ns, rest) = split_time(rest);
         if let Some(rest) = rest.strip_prefix(b"<... ") {
-            let end = memchr::memchr(b' ', rest)?;
+            let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b' '))?;
             let returned = returned(rest);
             return Some(Logged {
                 task,
@@ -135,11 +135,7 @@ impl<'a> Logged<'a> {
                 returned,
             });
         }
-        let end = memchr::memchr(b'(', rest)?;
-        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-        if end == 0 || !rest[..end].iter().all(is_name) {
-            return None;
-        }
+        let end = name_length(rest).filter(|end| rest.get(*end) == Some(&b'('))?;
         let goes_on = rest.ends_with(b"<unfinished ...>");
         let returned = returned(&rest[end..]);
         if !goes_on && memchr::memmem::rfind(rest, b") ").is_none() {
@@ -153,6 +149,12 @@ impl<'a> Logged<'a> {
             returned: returned.filter(|_| !goes_on),
         })
     }
+}
+
+/// The length of the name of a call at the start, `None` without one: what a program writes into the log is none.
+fn name_length(text: &[u8]) -> Option<usize> {
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
+    Some(text.iter().take_while(is_name).count()).filter(|length| *length > 0)
 }
 
 /// `) = 3`, `) = ENOENT`, `) = -1 ENOENT (No such file or directory) <0.000012>`; `) = ?` is a call that never returns.
@@ -228,11 +230,7 @@ fn split_time(line: &[u8]) -> (Option<u64>, &[u8]) {
 fn is_aside(line: &[u8]) -> bool {
     let (_, rest) = split_task(line);
     let (_, rest) = split_time(rest);
-    let name = rest
-        .iter()
-        .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
-        .count();
-    let is_call = name > 0 && rest.get(name) == Some(&b'(');
+    let is_call = name_length(rest).is_some_and(|end| rest.get(end) == Some(&b'('));
     !is_call && !rest.starts_with(b"<... ")
 }
 
@@ -255,12 +253,13 @@ hello (there)
 [worker one] syscall_999() = ENOSYS
 [2] ioctl(1, 0x5401) = -600
 [2] futex(0x4a3000
+[2] <... alice' AND password='x' resumed>) = 1
 [2] exit_group(0) = ?
 % time      seconds   usecs/call        calls       errors syscall
 ";
         let mut sink = Collected::default();
         let lines = read(&mut text.as_bytes(), &mut sink).unwrap();
-        assert_eq!(lines, 12);
+        assert_eq!(lines, 13);
         let found: Vec<_> = sink
             .lines()
             .into_iter()
@@ -282,7 +281,7 @@ hello (there)
         assert!(sink.spans.iter().all(|span| span.start_ns.is_none()));
         assert_eq!(
             sink.troubles,
-            [(10, "a line that is not understood".to_owned())]
+            [10, 11].map(|line| (line, "a line that is not understood".to_owned()))
         );
         assert_eq!(sink.tasks[1].2, b"worker one");
     }

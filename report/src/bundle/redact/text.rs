@@ -1,0 +1,187 @@
+//! Texts of a redacted recording. Each is made here, from the text that it replaces and what that is; nothing else may
+//! become a text of the new recording.
+
+use super::rules::{self, GONE};
+use std::collections::{HashMap, HashSet};
+
+/// Triggers of samples that are kept; other names may be private.
+const TRIGGERS: [&str; 4] = ["cycles", "cpu-clock", "timer", "timer, ptrace"];
+/// Totals of the end record that are kept.
+const TOTALS: [&str; 23] = [
+    "samples",
+    "not_running",
+    "cost_rounds",
+    "cost_total_ns",
+    "slowed_to_period_ns",
+    "waits",
+    "waits_told_with_a_later_stack",
+    "waits_without_a_stack",
+    "waits_begun_before_and_left_out",
+    "waits_not_over_at_the_end",
+    "threads_that_never_switched",
+    "freezes",
+    "round_trips",
+    "rescues",
+    "hypercalls",
+    "memory_mapping_calls",
+    "lines_skipped",
+    "troubles",
+    uprof::cold::PAUSED_BY_OTHERS_NS,
+    uprof::cold::COUNTED_TIME_NS,
+    uprof::cold::SAMPLED_TIME_NS,
+    crate::recording::UNTIMED,
+    crate::recording::SPANS_UNTIMED,
+];
+/// Origins of embedded tables that are kept.
+const ORIGINS: [&str; 4] = ["kallsyms", "symtab", "import", crate::bundle::ORIGIN];
+
+/// What a text is. A new one needs a rule in [`Texts::keep`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Text {
+    /// A function: of a symbol, a line or a call.
+    Function,
+    /// A system call.
+    Syscall,
+    /// What a program called a piece of its work.
+    Label,
+    /// Path of an image.
+    Image,
+    /// Path of a source file.
+    Source,
+    /// A thread, a vCPU or a process of a guest.
+    Thread,
+    /// Command line of the program that was recorded.
+    Command,
+    /// A guest.
+    Guest,
+    /// An argument of the recorder.
+    Argument,
+    /// The recording host.
+    Host,
+    /// Operating system and release.
+    System,
+    /// Model of a processor.
+    Processor,
+    /// The recording program and its version.
+    Recorder,
+    /// What triggers samples.
+    Trigger,
+    /// Where the tables of an image come from.
+    Origin,
+    /// Name of a total.
+    Total,
+}
+
+/// The texts so far.
+#[derive(Debug, Default)]
+pub(super) struct Texts {
+    functions: Distinct,
+    labels: Distinct,
+    images: Distinct,
+    sources: Distinct,
+}
+
+impl Texts {
+    /// What may be kept of `text`; never a part that its kind's rule doesn't allow.
+    pub(super) fn keep(&mut self, what: Text, text: &str) -> String {
+        match what {
+            Text::Function => self.functions.keep(text, rules::function),
+            Text::Label => self.labels.keep(text, rules::label),
+            Text::Image => self.images.keep(text, rules::image),
+            Text::Source => self.sources.keep(text, rules::file),
+            Text::Syscall => rules::syscall(text),
+            Text::Thread => rules::thread(text),
+            Text::Command => rules::program(text),
+            Text::Guest | Text::Argument | Text::Host => GONE.to_owned(),
+            Text::System => rules::system(text),
+            Text::Processor => rules::processor(text),
+            Text::Recorder => rules::recorder(text),
+            Text::Trigger => rules::known(text, &TRIGGERS),
+            Text::Origin => rules::known(text, &ORIGINS),
+            Text::Total => rules::known(text, &TOTALS),
+        }
+    }
+
+    /// Names of images so far, in order.
+    pub(super) fn images(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.images.taken.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// Texts that stay different where they were: what would become the same has a number behind it, in the order of the
+/// recording.
+#[derive(Debug, Default)]
+struct Distinct {
+    /// New texts by old ones.
+    new: HashMap<String, String>,
+    taken: HashSet<String>,
+    /// The last number of a text, so that nobody asks for each number before.
+    numbers: HashMap<String, u64>,
+}
+
+impl Distinct {
+    fn keep(&mut self, old: &str, rule: fn(&str) -> String) -> String {
+        if let Some(known) = self.new.get(old) {
+            return known.clone();
+        }
+        let short = rule(old);
+        let mut name = short.clone();
+        while !self.taken.insert(name.clone()) {
+            let number = self.numbers.entry(short.clone()).or_insert(1);
+            *number += 1;
+            name = format!("{short}#{number}");
+        }
+        self.new.insert(old.to_owned(), name.clone());
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_stay_equal_and_different_ones_different() {
+        let mut texts = Texts::default();
+        let mut keep = |text| texts.keep(Text::Function, text);
+        assert_eq!(keep("a.example/x/pkg.Run"), "pkg.Run");
+        assert_eq!(keep("b.example/y/pkg.Run"), "pkg.Run#2");
+        assert_eq!(keep("pkg.Run#3"), "pkg.Run#3");
+        assert_eq!(keep("pkg.Run"), "pkg.Run#4");
+        assert_eq!(keep("a.example/x/pkg.Run"), "pkg.Run");
+        assert_eq!(texts.keep(Text::Image, "/home/bob/pkg.Run"), "pkg.Run");
+        assert_eq!(texts.keep(Text::Image, "/memfd:secret"), "/memfd:");
+        assert_eq!(texts.keep(Text::Image, "/memfd:other"), "/memfd:#2");
+        assert_eq!(texts.images(), ["/memfd:", "/memfd:#2", "pkg.Run"]);
+    }
+
+    #[test]
+    fn a_hundred_thousand_texts_that_become_the_same_take_no_time() {
+        let mut texts = Texts::default();
+        for number in 0..100_000 {
+            texts.keep(Text::Function, &format!("RegExp:{number}"));
+        }
+        assert_eq!(
+            texts.keep(Text::Function, "RegExp:x"),
+            "RegExp:[redacted]#100001"
+        );
+    }
+
+    #[test]
+    fn texts_of_uniprof_are_kept_and_others_in_their_place_are_not() {
+        let mut texts = Texts::default();
+        for (what, own) in [
+            (Text::Trigger, "cycles"),
+            (Text::Origin, "kallsyms"),
+            (Text::Total, "samples"),
+        ] {
+            assert_eq!(texts.keep(what, own), own);
+            assert_eq!(texts.keep(what, "secret"), GONE);
+        }
+        for what in [Text::Guest, Text::Argument, Text::Host] {
+            assert_eq!(texts.keep(what, "secret"), GONE);
+        }
+    }
+}
