@@ -8,7 +8,6 @@ use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;
 use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
-use crate::samples::Frame;
 use crate::scanner::Item;
 use crate::spans::SpanBlock;
 use crate::writer::Writer;
@@ -66,8 +65,8 @@ impl Recovered {
         loss
     }
 
-    fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u64) -> Loss {
-        let count = u64::from(block.samples).saturating_sub(samples);
+    fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u32) -> Loss {
+        let count = u64::from(block.samples.saturating_sub(samples));
         self.lost_samples = self.lost_samples.saturating_add(count);
         if self.undecodable.len() < LISTED_DAMAGES {
             self.undecodable.push(block.error(fault));
@@ -121,7 +120,7 @@ pub fn recover<'a, W: Write>(
     let mut losses = Vec::new();
     let mut last_ns = 0;
     for item in items {
-        let block = match item? {
+        let mut block = match item? {
             Item::Block(block) => block,
             Item::Damage(damage) => {
                 let loss = recovered.damage(damage);
@@ -143,20 +142,17 @@ pub fn recover<'a, W: Write>(
             _ if recovered.blocks == 0 => writer.metadata(&lost_metadata(), block.first_ns)?,
             _ => {}
         }
-        let samples = match whole(&block) {
+        match decode(&block) {
             // Unknown numbers are of a newer version, which may be able to read the block.
-            Ok(()) | Err(Fault::Unknown { .. }) => {
-                writer.copy(&block)?;
-                u64::from(block.samples)
-            }
-            Err(fault) => {
-                let samples = rewrite(&mut writer, &block)?;
+            (_, None | Some(Fault::Unknown { .. })) => writer.copy(&block)?,
+            (samples, Some(fault)) => {
                 losses.push(recovered.undecodable(&block, fault, samples));
-                samples
+                block.samples = samples;
+                write_decodable(&mut writer, &block)?;
             }
-        };
+        }
         recovered.blocks += 1;
-        recovered.samples += samples;
+        recovered.samples += u64::from(block.samples);
         if losses.len() >= LISTED_DAMAGES {
             writer.losses(&losses)?;
             losses.clear();
@@ -167,38 +163,39 @@ pub fn recover<'a, W: Write>(
     Ok((out, recovered))
 }
 
-/// Decodes all of a block's payload.
-fn whole(block: &Block<'_>) -> Result<(), Fault> {
-    match block.payload().map_err(|error| error.what)? {
-        Payload::Samples(samples) => {
-            let mut rows = samples.rows();
-            while rows.next_row()?.is_some() {}
+/// Decodes all of a block's payload: how many samples it has, up to the first fault.
+fn decode(block: &Block<'_>) -> (u32, Option<Fault>) {
+    let mut samples = 0;
+    let mut read = || match block.payload().map_err(|error| error.what)? {
+        Payload::Samples(block) => {
+            let mut rows = block.rows();
+            while rows.next_row()?.is_some() {
+                samples += 1;
+            }
+            Ok(())
         }
-        Payload::Spans(spans) => {
-            let mut rows = spans.rows();
+        Payload::Spans(block) => {
+            let mut rows = block.rows();
             while rows.next_row()?.is_some() {}
+            Ok(())
         }
-        _ => {}
-    }
-    Ok(())
+        _ => Ok(()),
+    };
+    let fault = read().err();
+    (samples, fault)
 }
 
-/// Writes the rows of a block that can be decoded; returns how many samples those are.
-fn rewrite<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<u64> {
-    let samples = match block.payload() {
-        Ok(Payload::Samples(samples)) => samples,
-        Ok(Payload::Spans(spans)) => return rewrite_spans(writer, &spans).map(|()| 0),
-        _ => return Ok(0),
-    };
-    let mut rows = samples.rows();
-    let mut count = 0;
-    while let Ok(Some(row)) = rows.next_row() {
-        let chain: Vec<Frame> = samples.chain(row.node).collect();
-        writer.sample(&row.with_chain(&chain))?;
-        count += 1;
+/// Writes the rows of a block that can be decoded; its header has their number already, and readers ignore what stands
+/// behind them.
+fn write_decodable<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<()> {
+    match block.known_type() {
+        Some(BlockType::Samples) if block.samples > 0 => writer.copy(block),
+        Some(BlockType::Spans) => match block.payload() {
+            Ok(Payload::Spans(spans)) => rewrite_spans(writer, &spans),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
-    writer.flush()?;
-    Ok(count)
 }
 
 fn rewrite_spans<W: Write>(writer: &mut Writer<W>, block: &SpanBlock) -> io::Result<()> {
