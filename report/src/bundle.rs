@@ -14,6 +14,7 @@ use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
+use crate::work;
 use redact::Redactor;
 use std::io::{self, Write};
 use uprof::cold::{End, EndReason};
@@ -170,7 +171,7 @@ fn kind(block: &Block<'_>) -> Kind {
     match block.known_type() {
         Some(BlockType::End) => Kind::Last,
         Some(BlockType::Samples) => Kind::Samples,
-        Some(BlockType::Image) => match block.payload() {
+        Some(BlockType::Image) => match work::payload(block) {
             Ok(Payload::Image(part)) if part.identity.origin == ORIGIN => Kind::Made,
             _ => Kind::Other,
         },
@@ -185,7 +186,7 @@ fn write_samples<W: Write>(
     idle: &Idle<'_, '_>,
     writer: &mut Writer<W>,
 ) -> io::Result<()> {
-    let samples = match block.payload().map_err(io::Error::other)? {
+    let samples = match work::payload(block).map_err(io::Error::other)? {
         Payload::Samples(samples) if idle.changes(&samples).map_err(io::Error::other)? => samples,
         _ => return writer.copy(block),
     };
@@ -193,6 +194,7 @@ fn write_samples<W: Write>(
     while let Some(row) = rows.next_row().map_err(io::Error::other)? {
         chain.clear();
         chain.extend(samples.chain(row.node));
+        work::take(chain.len() as u64);
         let state = idle.state(&samples, &row);
         writer.sample(&Sample {
             state,

@@ -12,6 +12,7 @@ mod uniprof_text;
 mod xenctx;
 
 use crate::recording::UNTIMED;
+use crate::work;
 use calls::{CallImporter, Probe, ReadCalls};
 use names::Names;
 use std::io::{self, BufRead, Read, Write};
@@ -147,7 +148,10 @@ pub enum ImportError {
         others: String,
     },
     /// One stack stands for more samples than anyone can have taken.
-    #[error("line {line} claims {count} samples; at most 100,000,000 in all are imported")]
+    #[error(
+        "line {line} claims {count} samples, and at most 10,000,000 in all are imported: divide the numbers first, \
+         such as by awk '{{ $NF = int($NF / 1000) }} $NF'"
+    )]
     TooMany {
         /// The line, from 1.
         line: u64,
@@ -190,7 +194,9 @@ pub struct InputTrouble {
 pub const HEAD_BYTES: u64 = 64 << 10;
 
 /// Samples of all lines together.
-const SAMPLES_MAX: u64 = 100_000_000;
+const SAMPLES_MAX: u64 = 10_000_000;
+/// Frames of a stack that are written again for one step of a run's budget.
+const FRAMES_PER_STEP: u64 = 4;
 /// No line is longer (bytes); the rest of it is skipped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -449,6 +455,7 @@ impl<'a> Importer<'a> {
                 InputFrame::Address(address) => Frame::return_address(address),
             });
         }
+        work::take(count.saturating_mul(1 + chain.len() as u64 / FRAMES_PER_STEP));
         for _ in 0..count {
             let time_ns = match origin.time_ns {
                 Some(time_ns) => self.since_first(time_ns),

@@ -6,6 +6,7 @@ use crate::recording::{Recording, first_word, last_part};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
+use crate::work;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 use uprof::cold::{
@@ -101,7 +102,7 @@ impl<'a> Redactor<'a> {
         block: &Block<'_>,
         writer: &mut Writer<W>,
     ) -> io::Result<()> {
-        match block.payload().map_err(io::Error::other)? {
+        match work::payload(block).map_err(io::Error::other)? {
             Payload::Metadata(metadata) => {
                 writer.metadata(&self.metadata(&metadata), block.first_ns)
             }
@@ -156,6 +157,7 @@ impl<'a> Redactor<'a> {
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(block.chain(row.node));
+            work::take(chain.len() as u64);
             let view = self.unwinders.view(&row);
             let unwound = self
                 .unwinders
