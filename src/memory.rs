@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use uniprof_report::{mapped, work};
 
 /// The budget of any run (bytes).
-const BASE_BYTES: usize = 224 << 20;
+const BASE_BYTES: usize = 192 << 20;
 /// Bytes of memory for each byte read; a program of 67 MB with its DWARF takes less than 3.
 const PER_BYTE_READ: usize = 8;
 
