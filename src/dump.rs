@@ -7,6 +7,7 @@ use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use uniprof_report::mapped;
 use uniprof_report::views::dump::{self, DumpOptions};
 use uprof::StreamReader;
 
@@ -45,6 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
             dump::write_preamble(reader.uuid(), reader.version(), out)?;
         }
         while let Some(item) = reader.next_item()? {
+            mapped::add_read(item.file_bytes());
             sound &= dump::write_item(&item, options, out)?;
             if !options.samples_only {
                 // The reader may be following a growing recording through a pipe.

@@ -1,8 +1,8 @@
 //! `uniprof import`: makes a recording from another tool's output.
 
+use crate::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
-use crate::{Outcome, memory};
 use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -13,6 +13,7 @@ use uniprof_report::import::{
     HEAD_BYTES, IMPORTS, ImportError, Imported, TraceClock, import_folder, import_with_clock,
     recognize,
 };
+use uniprof_report::mapped;
 
 /// Make a recording of another tool's output
 #[derive(Debug, clap::Args)]
@@ -174,7 +175,7 @@ struct Counted<'i>(&'i mut dyn BufRead);
 impl Read for Counted<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(into)?;
-        memory::add_read(count);
+        mapped::add_read(count as u64);
         Ok(count)
     }
 }
@@ -185,7 +186,7 @@ impl BufRead for Counted<'_> {
     }
 
     fn consume(&mut self, count: usize) {
-        memory::add_read(count);
+        mapped::add_read(count as u64);
         self.0.consume(count);
     }
 }

@@ -93,7 +93,7 @@ fn write_with_mode(
 struct Counted<W: Write>(W);
 
 /// Output bytes per step of work.
-const BYTES_PER_STEP: usize = 2;
+const BYTES_PER_STEP: usize = 4;
 
 impl<W: Write> Write for Counted<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -8,7 +8,8 @@ use anyhow::Context;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use uprof::{Recovered, StreamReader};
+use uniprof_report::{mapped, work};
+use uprof::{Item, Recovered, StreamReader};
 
 /// Most damages that are listed.
 const TOLD: usize = 20;
@@ -44,11 +45,20 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let uuid = reader.uuid().unwrap_or_default();
     let mut recovered = Recovered::default();
     write_private(&args.output, |out| {
-        (_, recovered) = uprof::recover(reader, out, uuid)?;
+        (_, recovered) = uprof::recover(reader.inspect(count), out, uuid)?;
         Ok(())
     })?;
     report(&recovered, args);
     Ok(Outcome::lossy_if(!recovered.is_whole()))
+}
+
+/// Counts what was read, and the work of decoding it.
+fn count(item: &io::Result<Item<'_>>) {
+    let Ok(item) = item else { return };
+    mapped::add_read(item.file_bytes());
+    if let Item::Block(block) = item {
+        work::take_block(block);
+    }
 }
 
 fn report(recovered: &Recovered, args: &Args) {

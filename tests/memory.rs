@@ -6,6 +6,7 @@
 
 use assert_cmd::cargo::cargo_bin;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use uprof::cold::{
@@ -498,6 +499,86 @@ fn outputs_that_fill_a_disk_end_with_a_message() {
     }
     let left = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(left, 1, "half a file is left");
+}
+
+/// A recording of `times` copies of one block, whose stacks change in each word by one.
+fn recording_of_copies(path: &Path, times: u64) {
+    let mut bytes = Vec::new();
+    let one = path.with_extension("one");
+    written(&one, |writer| {
+        for row in 0..200u64 {
+            let stack = row.to_le_bytes().repeat(8 << 10);
+            let chain = [Frame::exact(TEXT)];
+            let mut sample = Sample::bare(2_000 + row, Task { space: 1, vcpu: 1 }, &chain);
+            sample.stack = Some(uprof::RawStack {
+                address: 0x7fff_0000,
+                bytes: &stack,
+            });
+            writer.sample(&sample).unwrap();
+        }
+    });
+    File::open(&one).unwrap().read_to_end(&mut bytes).unwrap();
+    std::fs::remove_file(one).unwrap();
+    written(path, |writer| {
+        let blocks = uprof::SliceReader::open(&bytes).unwrap().blocks();
+        let items = blocks.filter_map(|item| match item {
+            uprof::Item::Block(block) if block.samples > 0 => Some(block),
+            _ => None,
+        });
+        for block in items {
+            (0..times).for_each(|_| writer.copy(&block).unwrap());
+        }
+    });
+}
+
+#[test]
+fn blocks_that_unpack_to_gigabytes_end_all_commands_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (times, is_done) in [(1, true), (40, false)] {
+        recording_of_copies(&folder.join("run.uprof"), times);
+        for words in [
+            "recover run.uprof -o out",
+            "report run.uprof",
+            "info run.uprof",
+        ] {
+            let (code, said) = uniprof(folder, words);
+            assert_eq!(code < 2, is_done, "{words}: {said}");
+            assert_eq!(said.contains("more work"), !is_done, "{words}: {said}");
+        }
+    }
+}
+
+#[test]
+fn deep_stacks_that_a_text_has_many_of_end_with_a_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let stack: Vec<String> = (0..1300).map(|frame| format!("f{frame}")).collect();
+    for (count, is_done) in [(10, true), (9_000_000, false)] {
+        let text = format!("{} {count}\n", stack.join(";"));
+        std::fs::write(folder.join("stacks"), text).unwrap();
+        let (code, said) = uniprof(folder, "import -f folded stacks -o out");
+        assert_eq!(code == 0, is_done, "{said}");
+        assert_eq!(said.contains("more work"), !is_done, "{said}");
+    }
+}
+
+/// As long as the text is as long as a sound recording's.
+#[test]
+fn a_sound_recording_is_printed_whatever_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    written(&folder.join("run.uprof"), |writer| {
+        for row in 0..50_000u64 {
+            let frame = |index| Frame::return_address(TEXT + index * (1 + row % 499));
+            let chain: Vec<Frame> = (0..100).map(frame).collect();
+            let time_ns = 2_000 + row * 1_000_000 + row * 7919 % 999_983;
+            let sample = Sample::bare(time_ns, Task { space: 1, vcpu: 1 }, &chain);
+            writer.sample(&sample).unwrap();
+        }
+    });
+    let (code, said) = uniprof(folder, "dump run.uprof > /dev/null");
+    assert_eq!(code, 0, "{said}");
 }
 
 #[test]

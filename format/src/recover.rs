@@ -8,7 +8,6 @@ use crate::cold::{End, EndReason, Loss, LossReason, Metadata};
 use crate::damage::Damage;
 use crate::error::{DecodeError, Fault};
 use crate::layout::BlockType;
-use crate::samples::Frame;
 use crate::scanner::Item;
 use crate::spans::SpanBlock;
 use crate::writer::Writer;
@@ -40,10 +39,6 @@ pub struct Recovered {
 
 /// Most damages that are listed one by one.
 const LISTED_DAMAGES: usize = 1024;
-/// Most frames of samples that are written anew, since their block can't be decoded to its end. A block copied as it is
-/// costs what its bytes do, but a few bytes may stand for a million deep stacks.
-const REWRITTEN_FRAMES: u64 = 1 << 27;
-
 impl Recovered {
     /// Whether nothing was wrong with the recording.
     pub fn is_whole(&self) -> bool {
@@ -69,8 +64,8 @@ impl Recovered {
         loss
     }
 
-    fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u64) -> Loss {
-        let count = u64::from(block.samples).saturating_sub(samples);
+    fn undecodable(&mut self, block: &Block<'_>, fault: Fault, samples: u32) -> Loss {
+        let count = u64::from(block.samples.saturating_sub(samples));
         self.lost_samples = self.lost_samples.saturating_add(count);
         if self.undecodable.len() < LISTED_DAMAGES {
             self.undecodable.push(block.error(fault));
@@ -123,9 +118,8 @@ pub fn recover<'a, W: Write>(
     let mut writer = Writer::without_metadata(out, uuid)?;
     let mut losses = Vec::new();
     let mut last_ns = 0;
-    let mut frames_left = REWRITTEN_FRAMES;
     for item in items {
-        let block = match item? {
+        let mut block = match item? {
             Item::Block(block) => block,
             Item::Damage(damage) => {
                 let loss = recovered.damage(damage);
@@ -147,20 +141,17 @@ pub fn recover<'a, W: Write>(
             _ if recovered.blocks == 0 => writer.metadata(&lost_metadata(), block.first_ns)?,
             _ => {}
         }
-        let samples = match whole(&block) {
+        match decode(&block) {
             // Unknown numbers are of a newer version, which may be able to read the block.
-            Ok(()) | Err(Fault::Unknown { .. }) => {
-                writer.copy(&block)?;
-                u64::from(block.samples)
-            }
-            Err(fault) => {
-                let samples = rewrite(&mut writer, &block, &mut frames_left)?;
+            (_, None | Some(Fault::Unknown { .. })) => writer.copy(&block)?,
+            (samples, Some(fault)) => {
                 losses.push(recovered.undecodable(&block, fault, samples));
-                samples
+                block.samples = samples;
+                write_decodable(&mut writer, &block)?;
             }
-        };
+        }
         recovered.blocks += 1;
-        recovered.samples += samples;
+        recovered.samples += u64::from(block.samples);
         if losses.len() >= LISTED_DAMAGES {
             writer.losses(&losses)?;
             losses.clear();
@@ -171,46 +162,39 @@ pub fn recover<'a, W: Write>(
     Ok((out, recovered))
 }
 
-/// Decodes all of a block's payload.
-fn whole(block: &Block<'_>) -> Result<(), Fault> {
-    match block.payload().map_err(|error| error.what)? {
-        Payload::Samples(samples) => {
-            let mut rows = samples.rows();
-            while rows.next_row()?.is_some() {}
+/// Decodes all of a block's payload: how many samples it has, up to the first fault.
+fn decode(block: &Block<'_>) -> (u32, Option<Fault>) {
+    let mut samples = 0;
+    let mut read = || match block.payload().map_err(|error| error.what)? {
+        Payload::Samples(block) => {
+            let mut rows = block.rows();
+            while rows.next_row()?.is_some() {
+                samples += 1;
+            }
+            Ok(())
         }
-        Payload::Spans(spans) => {
-            let mut rows = spans.rows();
+        Payload::Spans(block) => {
+            let mut rows = block.rows();
             while rows.next_row()?.is_some() {}
+            Ok(())
         }
-        _ => {}
-    }
-    Ok(())
+        _ => Ok(()),
+    };
+    let fault = read().err();
+    (samples, fault)
 }
 
-/// Writes the rows of a block that can be decoded, as long as frames are left; returns how many samples those are.
-fn rewrite<W: Write>(
-    writer: &mut Writer<W>,
-    block: &Block<'_>,
-    frames_left: &mut u64,
-) -> io::Result<u64> {
-    let samples = match block.payload() {
-        Ok(Payload::Samples(samples)) => samples,
-        Ok(Payload::Spans(spans)) => return rewrite_spans(writer, &spans).map(|()| 0),
-        _ => return Ok(0),
-    };
-    let mut rows = samples.rows();
-    let mut count = 0;
-    while let Ok(Some(row)) = rows.next_row() {
-        let chain: Vec<Frame> = samples.chain(row.node).collect();
-        let Some(left) = frames_left.checked_sub(chain.len() as u64) else {
-            break;
-        };
-        *frames_left = left;
-        writer.sample(&row.with_chain(&chain))?;
-        count += 1;
+/// Writes the rows of a block that can be decoded; its header has their number already, and readers ignore what stands
+/// behind them.
+fn write_decodable<W: Write>(writer: &mut Writer<W>, block: &Block<'_>) -> io::Result<()> {
+    match block.known_type() {
+        Some(BlockType::Samples) if block.samples > 0 => writer.copy(block),
+        Some(BlockType::Spans) => match block.payload() {
+            Ok(Payload::Spans(spans)) => rewrite_spans(writer, &spans),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
     }
-    writer.flush()?;
-    Ok(count)
 }
 
 fn rewrite_spans<W: Write>(writer: &mut Writer<W>, block: &SpanBlock) -> io::Result<()> {
@@ -228,35 +212,5 @@ fn lost_metadata() -> Metadata {
     Metadata {
         notes: vec![("recovered".into(), note.into())],
         ..Metadata::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stream::StreamReader;
-    use crate::{Sample, Task};
-
-    #[test]
-    fn frames_of_blocks_that_are_written_anew() {
-        let mut writer = Writer::create(Vec::new(), [7; 16], &Metadata::default(), 0).unwrap();
-        let chain = [1, 2, 3].map(Frame::exact);
-        for time_ns in 0..10 {
-            let task = Task { space: 0, vcpu: 0 };
-            writer.sample(&Sample::bare(time_ns, task, &chain)).unwrap();
-        }
-        let end = Recovered::default().new_end(10);
-        let bytes = writer.finish(&end).unwrap();
-        for (most, samples, left) in [(30, 10, 0), (29, 9, 2), (2, 0, 2)] {
-            let mut frames_left = most;
-            let mut out = Writer::without_metadata(Vec::new(), [8; 16]).unwrap();
-            let mut written = 0;
-            for item in StreamReader::open(&bytes[..]).unwrap() {
-                if let Item::Block(block) = item.unwrap() {
-                    written += rewrite(&mut out, &block, &mut frames_left).unwrap();
-                }
-            }
-            assert_eq!((written, frames_left), (samples, left), "{most}");
-        }
     }
 }

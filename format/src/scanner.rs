@@ -21,6 +21,16 @@ pub enum Item<'a> {
     Damage(Damage),
 }
 
+impl Item<'_> {
+    /// The bytes that it takes in the file.
+    pub fn file_bytes(&self) -> u64 {
+        match self {
+            Item::Block(block) => block.file_bytes(),
+            Item::Damage(damage) => damage.bytes,
+        }
+    }
+}
+
 /// So many bytes of payloads with wrong checksums are searched for blocks. After that the lengths in headers are
 /// trusted, since nested headers could make a reader checksum the same bytes over and over.
 const RECHECK_BYTES: u64 = 256 << 20;

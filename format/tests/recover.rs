@@ -6,7 +6,11 @@ mod fixture;
 use fixture::{UUID, end, small_recording};
 use std::io;
 use uprof::cold::{EndReason, LossReason, Metadata};
-use uprof::{Block, Item, Payload, Recovered, SliceReader, StreamReader, recover};
+use uprof::{
+    Block, BlockHeader, Codec, Frame, Item, Payload, Recovered, Sample, SliceReader, StreamReader,
+    Task, Writer, recover,
+};
+use zerocopy::FromBytes;
 
 fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
     let items = SliceReader::open(bytes).unwrap().blocks().map(Ok);
@@ -139,4 +143,33 @@ fn an_input_that_fails_is_an_error() {
     let failing = items.take(3).chain([Err(io::Error::other("unplugged"))]);
     let error = recover(failing, Vec::new(), UUID).unwrap_err();
     assert_eq!(error.to_string(), "unplugged");
+}
+
+/// Not written anew, which would take time for each frame of each row.
+#[test]
+fn a_block_keeps_its_bytes_up_to_a_fault() {
+    let mut writer = Writer::create(Vec::new(), UUID, &Metadata::default(), 0).unwrap();
+    let chain = [Frame::exact(0x401136)];
+    let task = Task { space: 1, vcpu: 1 };
+    writer.sample(&Sample::bare(7, task, &chain)).unwrap();
+    writer.flush().unwrap();
+    let at = writer.written_bytes() as usize;
+    let mut bytes = writer.finish(&end()).unwrap();
+    let start = blocks(&bytes)[1].offset as usize;
+    // A row too many, and a byte behind the columns.
+    bytes.insert(at, 0);
+    let (header, payload) = BlockHeader::mut_from_prefix(&mut bytes[start..=at]).unwrap();
+    assert_eq!(header.codec, Codec::Plain.number());
+    header.samples += 1;
+    header.stored_bytes += 1;
+    header.raw_bytes += 1;
+    header.payload_crc = crc32fast::hash(payload).into();
+    header.header_crc = header.checksum().into();
+    let (out, recovered) = recovered(&bytes);
+    assert_eq!((recovered.samples, recovered.lost_samples), (1, 1));
+    let after = blocks(&out);
+    assert_eq!(
+        (after[1].samples, after[1].stored()),
+        (1, blocks(&bytes)[1].stored())
+    );
 }

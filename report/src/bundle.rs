@@ -15,6 +15,7 @@ use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
 use crate::stacks::unwinders::Unwinders;
 use crate::unwind::Options;
+use crate::work;
 use output::{Output, Whole, Written};
 use redact::Redactor;
 use std::io::{self, Write};
@@ -151,7 +152,7 @@ fn is_written_anew(block: &Block<'_>) -> bool {
     match block.known_type() {
         Some(BlockType::End) => true,
         Some(BlockType::Image) => {
-            matches!(block.payload(), Ok(Payload::Image(part)) if part.identity.origin == ORIGIN)
+            matches!(work::payload(block), Ok(Payload::Image(part)) if part.identity.origin == ORIGIN)
         }
         _ => false,
     }

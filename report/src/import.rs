@@ -12,6 +12,7 @@ mod uniprof_text;
 mod xenctx;
 
 use crate::recording::UNTIMED;
+use crate::work;
 use calls::{CallImporter, Probe, ReadCalls};
 use names::Names;
 use std::io::{self, BufRead, Read, Write};
@@ -148,27 +149,14 @@ pub enum ImportError {
     },
     /// One stack stands for more samples than anyone can have taken.
     #[error(
-        "line {line} claims {count} samples; at most 100,000,000 in all are imported: divide all counts by 1,000, \
-         for example"
+        "line {line} claims {count} samples, and at most 10,000,000 in all are imported: divide the numbers first, \
+         such as by awk '{{ $NF = int($NF / 1000) }} $NF'"
     )]
     TooMany {
         /// The line, from 1.
         line: u64,
         /// What it claims.
         count: u64,
-    },
-    /// Stacks stand for so many samples that writing their frames would take too long.
-    #[error(
-        "line {line} claims {count} samples of {frames} frames each, too many to write: all lines together may \
-         repeat 536,870,912 frames; divide all counts by 1,000, for example"
-    )]
-    TooManyFrames {
-        /// The line, from 1.
-        line: u64,
-        /// What it claims.
-        count: u64,
-        /// Frames of its stack.
-        frames: usize,
     },
 }
 
@@ -206,9 +194,9 @@ pub struct InputTrouble {
 pub const HEAD_BYTES: u64 = 64 << 10;
 
 /// Samples of all lines together.
-const SAMPLES_MAX: u64 = 100_000_000;
-/// Frames of all samples that lines claim, but for the first of each line, of which the input has them.
-const FRAMES_AGAIN_MAX: u64 = 1 << 29;
+const SAMPLES_MAX: u64 = 10_000_000;
+/// Frames of a stack that are written again for one step of a run's budget.
+const FRAMES_PER_STEP: u64 = 4;
 /// No line is longer (bytes); the rest of it is skipped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -399,8 +387,6 @@ pub(crate) struct Importer<'a> {
     end_ns: u64,
     /// Samples that have none.
     untimed: u64,
-    /// Frames of samples that lines claim.
-    frames_again: u64,
     imported: Imported,
     chain: Vec<Frame>,
     /// Whether the input's format is only looked for: a stack is then one sample, however many it stands for.
@@ -437,7 +423,6 @@ impl<'a> Importer<'a> {
             first_ns: None,
             end_ns: 0,
             untimed: 0,
-            frames_again: 0,
             imported: Imported::default(),
             chain: Vec::new(),
             is_trial: false,
@@ -458,15 +443,6 @@ impl<'a> Importer<'a> {
             return Err(ImportError::TooMany { line, count });
         }
         self.imported.samples = all;
-        let again = (frames.len() as u64).saturating_mul(count.saturating_sub(1));
-        self.frames_again = self.frames_again.saturating_add(again);
-        if self.frames_again > FRAMES_AGAIN_MAX {
-            return Err(ImportError::TooManyFrames {
-                line: self.imported.lines,
-                count,
-                frames: frames.len(),
-            });
-        }
         let mut chain = std::mem::take(&mut self.chain);
         chain.clear();
         for frame in frames {
@@ -479,6 +455,7 @@ impl<'a> Importer<'a> {
                 InputFrame::Address(address) => Frame::return_address(address),
             });
         }
+        work::take(count.saturating_mul(1 + chain.len() as u64 / FRAMES_PER_STEP));
         for _ in 0..count {
             let time_ns = match origin.time_ns {
                 Some(time_ns) => self.since_first(time_ns),

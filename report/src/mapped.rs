@@ -120,20 +120,24 @@ impl Place<'_> {
     }
 }
 
-/// Bytes of opened files.
-static OPENED_BYTES: AtomicU64 = AtomicU64::new(0);
+/// Bytes of opened files, and of other inputs.
+static READ_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The total size of the recordings and images opened since the program began (bytes), without holes. The limit of a
-/// run's memory depends on it.
-pub fn opened_bytes() -> u64 {
-    OPENED_BYTES.load(Ordering::Relaxed)
+/// The total size of what was read since the program began (bytes): recordings and images without their holes, and
+/// other inputs as far as they have been read. The limits of a run's memory and work depend on it.
+pub fn read_bytes() -> u64 {
+    READ_BYTES.load(Ordering::Relaxed)
 }
 
-/// Adds a file to [`opened_bytes`].
+/// Adds to [`read_bytes`] what is read from elsewhere than a file that this module counts.
+pub fn add_read(bytes: u64) {
+    READ_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Adds a file to [`read_bytes`].
 pub(crate) fn count(file: &File) {
     if let Ok(found) = file.metadata() {
-        let bytes = found.len().min(found.blocks().saturating_mul(512));
-        OPENED_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        add_read(found.len().min(found.blocks().saturating_mul(512)));
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) use subject::{first_word, last_part};
 pub use survey::{Survey, survey};
 pub use unit::{Unit, Weight};
 
+use crate::work;
 use guest_spaces::GuestSpaces;
 use source::Source;
 use std::collections::HashMap;
@@ -292,7 +293,7 @@ impl Recording {
             });
             return Ok(());
         }
-        match block.payload() {
+        match work::payload(block) {
             Ok(Payload::Metadata(metadata)) => {
                 self.metadata = metadata;
                 self.start_ns = block.first_ns;
@@ -363,7 +364,7 @@ impl Recording {
         let bytes = bytes.map_err(|error| format!("cannot read {}: {error}", self.name))?;
         let block = Block::at(offset, &bytes)
             .ok_or_else(|| format!("the block at byte {offset} has changed"))?;
-        block.payload().map_err(|error| error.to_string())
+        work::payload(&block).map_err(|error| error.to_string())
     }
 
     /// The recording's name in messages: its path.

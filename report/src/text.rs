@@ -5,6 +5,7 @@ mod printable;
 mod names;
 pub(crate) mod calendar;
 pub(crate) mod errno;
+pub(crate) mod hexadecimal;
 pub(crate) mod json_writer;
 pub(crate) mod screen;
 

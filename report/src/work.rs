@@ -8,6 +8,8 @@ use crate::mapped;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use uprof::layout::MAX_ROWS;
+use uprof::{Block, DecodeError, Payload};
 
 /// The budget of any run; a step takes some nanoseconds, and fifty times as many in a debug build.
 const BASE_STEPS: u64 = if cfg!(debug_assertions) {
@@ -17,6 +19,8 @@ const BASE_STEPS: u64 = if cfg!(debug_assertions) {
 };
 /// The budget for each byte that is read: recorded stacks of 50 frames take less than 50.
 const STEPS_PER_BYTE: u64 = 160;
+/// The cost of a sample of a block that is decoded, beside that of its bytes.
+const STEPS_PER_ROW: u64 = 8;
 /// Steps of a thread that are not added to the total yet.
 const PENDING_MAX: u64 = 1 << 12;
 
@@ -44,7 +48,7 @@ pub fn unlimit() {
 }
 
 fn most() -> u64 {
-    BASE_STEPS.saturating_add(mapped::opened_bytes().saturating_mul(STEPS_PER_BYTE))
+    BASE_STEPS.saturating_add(mapped::read_bytes().saturating_mul(STEPS_PER_BYTE))
 }
 
 /// Counts `steps`.
@@ -58,6 +62,19 @@ pub fn take(steps: u64) {
             add(sum);
         }
     });
+}
+
+/// Counts what decoding a block takes: its bytes before compression, and its samples. One that claims more samples than
+/// a block may have is not decoded.
+pub fn take_block(block: &Block<'_>) {
+    let rows = u64::from(block.samples).min(MAX_ROWS as u64);
+    take(u64::from(block.raw_bytes) + STEPS_PER_ROW * rows);
+}
+
+/// The payload of a block, whose decoding is counted.
+pub(crate) fn payload(block: &Block<'_>) -> Result<Payload, DecodeError> {
+    take_block(block);
+    block.payload()
 }
 
 #[cold]

@@ -92,25 +92,9 @@ fn bytes_of_a_line_that_is_imported() {
 #[test]
 fn samples_that_a_text_claims() {
     assert_eq!(import_folded("main 100000\n").unwrap().samples, 100_000);
-    let message = import_folded("main 100000001\n").unwrap_err();
-    assert!(message.contains("claims 100000001 samples"), "{message}");
+    let message = import_folded("main 10000001\n").unwrap_err();
+    assert!(message.contains("claims 10000001 samples"), "{message}");
     assert!(import_folded(&format!("main {}\n", u64::MAX)).is_err());
-}
-
-/// A few kilobytes would be gigabytes of frames.
-#[test]
-fn frames_that_a_text_claims() {
-    let deep = vec!["f"; 1 << 10].join(";");
-    assert_eq!(
-        import_folded(&format!("{deep} 100\n")).unwrap().samples,
-        100
-    );
-    let most = (1 << 29) / (1 << 10) + 1;
-    let message = import_folded(&format!("{deep} {}\n", most + 1)).unwrap_err();
-    assert!(message.contains("samples of 1024 frames each"), "{message}");
-    // All lines together.
-    let message = import_folded(&format!("{deep} 100\n{deep} {most}\n")).unwrap_err();
-    assert!(message.starts_with("line 2 "), "{message}");
 }
 
 /// An ELF file with so many loadable segments and, if asked, a compressed section.

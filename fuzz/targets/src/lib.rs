@@ -22,6 +22,7 @@ mod stacks;
 mod markup;
 mod names;
 pub mod mutation;
+pub mod crafted;
 
 /// One kind of input.
 pub struct Target {

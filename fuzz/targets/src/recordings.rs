@@ -140,7 +140,7 @@ pub fn payload(bytes: &[u8]) {
 
 /// Texts of other tools: what is made of them is a sound recording.
 pub fn imports(bytes: &[u8]) {
-    // A count of a hundred million samples is allowed, and takes its time.
+    // A count of ten million samples is allowed, and takes its time.
     let short = |word: &[u8]| match word.iter().all(u8::is_ascii_digit) {
         true => word[..word.len().min(4)].to_vec(),
         false => word.to_vec(),

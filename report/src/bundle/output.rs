@@ -4,6 +4,7 @@
 use super::BundledImage;
 use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
+use crate::work;
 use std::io::{self, Write};
 use uprof::cold::{End, ModuleEvent};
 use uprof::{Block, Payload, Sample, Writer};
@@ -54,7 +55,7 @@ pub(super) struct Whole<'a, W: Write> {
 
 impl<W: Write> Output for Whole<'_, W> {
     fn block(&mut self, block: &Block<'_>) -> io::Result<()> {
-        let samples = match block.payload() {
+        let samples = match work::payload(block) {
             Ok(Payload::Samples(samples)) if self.tells_idle => samples,
             _ => return self.writer.copy(block),
         };
@@ -65,6 +66,7 @@ impl<W: Write> Output for Whole<'_, W> {
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(samples.chain(row.node));
+            work::take(chain.len() as u64);
             let state = self.idle.state(&samples, &row);
             self.writer.sample(&Sample {
                 state,

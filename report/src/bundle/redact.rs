@@ -12,6 +12,7 @@ use crate::recording::Recording;
 use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
+use crate::work;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use text::{Text, Texts};
@@ -61,6 +62,7 @@ impl<'a, W: Write> Redactor<'a, W> {
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(block.chain(row.node));
+            work::take(chain.len() as u64);
             let view = self.unwinders.view(&row);
             let unwound = self
                 .unwinders
@@ -146,7 +148,7 @@ impl<'a, W: Write> Redactor<'a, W> {
 impl<W: Write> Output for Redactor<'_, W> {
     fn block(&mut self, block: &Block<'_>) -> io::Result<()> {
         let texts = &mut self.texts;
-        match block.payload().map_err(io::Error::other)? {
+        match work::payload(block).map_err(io::Error::other)? {
             Payload::Metadata(old) => {
                 self.metadata = records::metadata(texts, &old);
                 self.writer.metadata(&self.metadata, block.first_ns)

@@ -10,6 +10,7 @@ use crate::recording::Recording;
 use crate::recording::processes;
 use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
+use crate::text::hexadecimal::put_hexadecimal;
 use crate::text::printable;
 use std::io::{self, Write};
 
@@ -66,10 +67,18 @@ fn put_frame(line: &mut String, profile: &Profile, id: LabelId) {
         (false, "") => "[unknown]",
         (false, module) => module,
     };
-    let symbol = match (label.unknown, label.inlined) {
-        (true, _) => "[unknown]".to_owned(),
-        (false, true) => labels.name(id).to_owned(),
-        (false, false) => format!("{}+{:#x}", labels.name(id), label.into_bytes),
-    };
-    line.push_str(&format!("\t{address:16x} {symbol} ({module})\n"));
+    line.push('\t');
+    put_hexadecimal(line, address, 16);
+    line.push(' ');
+    line.push_str(match label.unknown {
+        true => "[unknown]",
+        false => labels.name(id),
+    });
+    if !label.unknown && !label.inlined {
+        line.push_str("+0x");
+        put_hexadecimal(line, label.into_bytes, 1);
+    }
+    for text in [" (", module, ")\n"] {
+        line.push_str(text);
+    }
 }

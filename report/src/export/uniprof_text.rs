@@ -10,6 +10,7 @@ use crate::profile::gather::Sampled;
 use crate::profile::labels::LabelId;
 use crate::recording::unit::Unit;
 use crate::text::calendar::calendar;
+use crate::text::hexadecimal::put_hexadecimal;
 use std::io::{self, Write};
 use uprof::Stop;
 
@@ -39,8 +40,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
         }
         let mut lines = String::new();
         for label in profile.tree.outwards(sampled.node) {
-            lines.push_str(&frame(profile, label));
-            lines.push('\n');
+            put_frame(&mut lines, profile, label);
         }
         let whole = !matches!(sampled.stop, Stop::Unreadable | Stop::BadPointer);
         lines.push_str(if whole { "1\n\n" } else { "0\n\n" });
@@ -50,13 +50,18 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     result.map(|()| profile)
 }
 
-fn frame(profile: &Profile, id: LabelId) -> String {
+fn put_frame(lines: &mut String, profile: &Profile, id: LabelId) {
     let label = profile.labels.get(id);
-    match label.unknown || label.into_bytes == 0 {
-        true => format!(
-            "{:#x}",
-            label.offset.wrapping_add(u64::from(label.is_return))
-        ),
-        false => format!("{}+{:#x}", profile.labels.name(id), label.into_bytes),
+    let has_name = !label.unknown && label.into_bytes != 0;
+    let number = match has_name {
+        true => label.into_bytes,
+        false => label.offset.wrapping_add(u64::from(label.is_return)),
+    };
+    if has_name {
+        lines.push_str(profile.labels.name(id));
+        lines.push('+');
     }
+    lines.push_str("0x");
+    put_hexadecimal(lines, number, 1);
+    lines.push('\n');
 }

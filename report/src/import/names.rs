@@ -13,8 +13,9 @@ const FUNCTIONS_MAX: usize = (IMAGE_BYTES / FUNCTION_BYTES) as usize - 1;
 /// Where images begin, below and above the border between programs and kernels.
 const USER: u64 = 0x1000_0000_0000;
 const KERNEL: u64 = 0xffff_8000_0000_0000;
-/// Images of each half; further ones share the last.
+/// Images of each half; further ones are one, under these names.
 const IMAGES_MAX: u64 = 64;
+const OTHERS: [&str; 2] = ["[other images]", "[kernel: other images]"];
 
 #[derive(Debug, Default)]
 struct ImportedImage {
@@ -34,11 +35,13 @@ pub(super) struct Names {
 impl Names {
     /// The address of `offset` bytes into the function `name` of `image`.
     pub(crate) fn address(&mut self, image: &str, name: &str, offset: u64) -> u64 {
+        let kernel = image.starts_with("[kernel") || image.starts_with("[guest.kernel");
+        let half = usize::from(kernel);
+        let is_full = self.begun[half] >= IMAGES_MAX - 1 && !self.images.contains_key(image);
+        let image = if is_full { OTHERS[half] } else { image };
         if !self.images.contains_key(image) {
-            let kernel = image.starts_with("[kernel") || image.starts_with("[guest.kernel");
-            let half = &mut self.begun[usize::from(kernel)];
-            let start = if kernel { KERNEL } else { USER } + *half * IMAGE_BYTES;
-            *half = (*half + 1).min(IMAGES_MAX - 1);
+            let start = if kernel { KERNEL } else { USER } + self.begun[half] * IMAGE_BYTES;
+            self.begun[half] += 1;
             let begun = ImportedImage {
                 start,
                 ..ImportedImage::default()
@@ -104,5 +107,32 @@ impl Names {
             writer.image_part(&part, 0)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_beyond_the_limit_are_one_and_no_two_share_an_address() {
+        let mut names = Names::default();
+        let images = (0..100).map(|number| format!("/lib/{number}.so"));
+        let images: Vec<String> = images
+            .chain((0..100).map(|it| format!("[kernel {it}]")))
+            .collect();
+        let mut addresses: Vec<u64> = images
+            .iter()
+            .map(|image| names.address(image, image, 0))
+            .collect();
+        assert_eq!(names.images.len(), 2 * IMAGES_MAX as usize);
+        assert_eq!(names.address(&images[99], &images[99], 0), addresses[99]);
+        addresses.sort();
+        addresses.dedup();
+        assert_eq!(addresses.len(), images.len());
+        let mut starts: Vec<u64> = names.images.values().map(|image| image.start).collect();
+        starts.sort();
+        starts.dedup();
+        assert_eq!(starts.len(), names.images.len());
     }
 }

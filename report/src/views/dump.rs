@@ -5,6 +5,7 @@ mod forms;
 mod image;
 mod spans;
 
+use crate::work;
 use forms::{hexadecimal, known, put, quoted, task, yes_or_no};
 use std::io::{self, Write};
 use uprof::cold::{MappedFile, Metadata, ModuleChange, SpaceChange, TaskChange};
@@ -71,7 +72,7 @@ fn write_block(block: &Block<'_>, options: DumpOptions, out: &mut dyn Write) -> 
     if block.known_type().is_none() || codec.is_none() {
         return Ok(!block.critical && codec.is_some());
     }
-    match block.payload() {
+    match work::payload(block) {
         Ok(Payload::Samples(samples)) => write_samples(block, &samples, options, out),
         Ok(_) if options.samples_only => Ok(true),
         Ok(Payload::Spans(block_spans)) => match spans::write(&block_spans, out)? {

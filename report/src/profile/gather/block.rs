@@ -10,6 +10,7 @@ use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders, View};
 use crate::unwind::splice;
+use crate::work;
 use std::collections::hash_map::Entry;
 use uprof::due::is_late;
 use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
@@ -269,6 +270,7 @@ impl BlockReader<'_, '_> {
             None => {
                 let chain = std::iter::successors(row.node, |node| nodes[*node as usize].parent);
                 let chain = chain.map(|node| nodes[node as usize].frame);
+                let chain = chain.inspect(|_| work::take(1));
                 splice::lacks_caller(chain, row.stop, kind)
             }
         }
@@ -312,6 +314,7 @@ impl BlockReader<'_, '_> {
             self.chain.push(nodes[node as usize].frame);
             at = nodes[node as usize].parent;
         }
+        work::take(self.chain.len() as u64);
         let stop = self
             .unwinders
             .unwind(&mut self.held, row, view, &self.chain, &mut self.frames);
