@@ -13,7 +13,7 @@ use uniprof_report::{mapped, work};
 /// The budget of any run (bytes).
 const BASE_BYTES: usize = 192 << 20;
 /// Bytes of memory for each byte read; a program of 67 MB with its DWARF takes less than 3.
-const PER_BYTE_READ: usize = 8;
+const PER_BYTE_READ: usize = 4;
 
 /// Memory in use.
 static USED: AtomicUsize = AtomicUsize::new(0);

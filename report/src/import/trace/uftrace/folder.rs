@@ -2,13 +2,12 @@
 //! thread. Spans come out, one thread after another. Memory grows with the program's symbols, not with the trace.
 
 use super::records::{RECORD_BYTES, Record, What};
-use super::symbols::Sessions;
+use super::symbols::{Sessions, open};
 use crate::import::ImportError;
 use crate::import::trace::open_calls::{Entry, Exit};
 use crate::import::trace::tasks::TASKS_MAX;
 use crate::import::trace::{NameId, OpenCalls, SpanKind, SpanSink, TaskLabel};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
@@ -54,11 +53,9 @@ fn read_info(path: &Path) -> Result<bool, ImportError> {
         )
     };
     let mut header = [0; 40];
-    let mut file = File::open(path).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("{}: {error}: is it uftrace's folder?", path.display()),
-        )
+    let mut file = open(path).map_err(|error| {
+        let more = format!("{error}: is it uftrace's folder?");
+        io::Error::new(error.kind(), more)
     })?;
     file.read_exact(&mut header)
         .map_err(|_| refuse("it ends inside its header"))?;
@@ -103,7 +100,7 @@ struct Thread<'s> {
 
 impl Thread<'_> {
     fn read(&mut self, path: &Path, sink: &mut dyn SpanSink) -> Result<u64, ImportError> {
-        let mut input = BufReader::with_capacity(1 << 18, File::open(path)?);
+        let mut input = BufReader::with_capacity(1 << 18, open(path)?);
         let mut count = 0;
         let mut bytes = [0; RECORD_BYTES];
         loop {
@@ -243,6 +240,61 @@ mod tests {
         assert_eq!(sink.lines(), expected);
         let what = "of 8.dat: a record that is cut".to_owned();
         assert_eq!(sink.troubles, [(16, what)]);
+    }
+
+    /// A folder may come by mail.
+    #[test]
+    fn a_folder_leads_to_no_file_outside_and_keeps_nobody_waiting() {
+        let reads = |name: &str, put: &dyn Fn(&Path)| {
+            let folder = tempfile::tempdir().unwrap();
+            let records = [(1_000_000_010, 0, 0, 0x1104), (1_000_000_020, 1, 0, 0x1104)];
+            write(folder.path(), &records);
+            let path = folder.path().join(name);
+            std::fs::remove_file(&path).unwrap();
+            put(&path);
+            read(folder.path(), &mut Collected::default()).map_err(|error| error.to_string())
+        };
+        let outside = tempfile::tempdir().unwrap();
+        let outside = outside.path().join("mine");
+        std::fs::write(&outside, "0000000000000100 T my_secret\n").unwrap();
+        for name in ["info", "task.txt", "sid-ab.map", "prog.sym", "7.dat"] {
+            let link = |path: &Path| std::os::unix::fs::symlink(&outside, path).unwrap();
+            let said = reads(name, &link).unwrap_err();
+            assert!(said.contains(&format!("{name}: it is a link")), "{said}");
+            let pipe = |path: &Path| {
+                nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+            };
+            let said = reads(name, &pipe).unwrap_err();
+            assert!(
+                said.contains(&format!("{name}: it is no regular file")),
+                "{said}"
+            );
+            let folder = |path: &Path| std::fs::create_dir(path).unwrap();
+            assert!(reads(name, &folder).is_err(), "{name}");
+        }
+        assert_eq!(reads("prog.sym", &|_| {}), Ok(3), "without its symbols");
+    }
+
+    /// In a second; it would take minutes if each were compared with each.
+    #[test]
+    fn as_many_mappings_as_a_folder_can_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let many = 200_000_u64;
+        // A thousand names: what collects them for tests looks at one after the other.
+        let address = |number: u64| 0x1000 * (1 + number / 2 % 1000 * 200);
+        let records: Vec<_> = (0..many)
+            .map(|number| (1_000_000_000 + number, number % 2, 0, address(number)))
+            .collect();
+        write(folder.path(), &records);
+        let maps = (1..=many)
+            .map(|number| {
+                let (start, end) = (number * 0x1000, (number + 1) * 0x1000);
+                format!("{start:x}-{end:x} r-xp 00000000 00:00 0 /x/lib{number}.so\n")
+            })
+            .collect::<String>();
+        std::fs::write(folder.path().join("sid-ab.map"), maps).unwrap();
+        let mut sink = Collected::default();
+        assert_eq!(read(folder.path(), &mut sink).unwrap(), many + 1);
     }
 
     #[test]

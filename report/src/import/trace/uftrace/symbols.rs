@@ -4,7 +4,9 @@
 use crate::images::symbols::demangle;
 use crate::import::trace::decimal::seconds_ns;
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Limit on the size of a text file (bytes); the rest is not read.
@@ -94,6 +96,7 @@ impl Sessions {
         files: &mut HashMap<String, usize>,
     ) -> io::Result<Vec<Map>> {
         let mut maps: Vec<Map> = Vec::new();
+        let mut firsts = HashMap::new();
         for line in text(&folder.join(format!("sid-{sid}.map")))?.lines() {
             let mut words = line.split_ascii_whitespace();
             let range = words.next().and_then(|range| range.split_once('-'));
@@ -111,19 +114,16 @@ impl Sessions {
                 Some(symbols) => *symbols,
                 None => {
                     let path = folder.join(format!("{name}.sym"));
-                    self.symbols.push(if path.exists() {
-                        symbols(&text(&path)?)
-                    } else {
-                        Vec::new()
+                    self.symbols.push(match text(&path) {
+                        Ok(text) => symbols(&text),
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+                        Err(error) => return Err(error),
                     });
                     files.insert(name.to_owned(), self.symbols.len() - 1);
                     self.symbols.len() - 1
                 }
             };
-            let first = maps
-                .iter()
-                .find(|map| map.symbols == symbols)
-                .map_or(start, |map| map.start);
+            let first = *firsts.entry(symbols).or_insert(start);
             maps.push(Map {
                 start,
                 end,
@@ -131,6 +131,7 @@ impl Sessions {
                 symbols,
             });
         }
+        maps.sort_by_key(|map| map.start);
         Ok(maps)
     }
 
@@ -159,9 +160,11 @@ impl Sessions {
     /// The name of an address.
     pub(super) fn name(&self, session: usize, address: u64) -> Option<&str> {
         let maps = &self.sessions.get(session)?.maps;
-        let map = maps
-            .iter()
-            .find(|map| (map.start..map.end).contains(&address))?;
+        let behind = maps.partition_point(|map| map.start <= address);
+        let map = maps.get(behind.checked_sub(1)?)?;
+        if address >= map.end {
+            return None;
+        }
         let symbols = self.symbols.get(map.symbols)?;
         let address = address.checked_sub(map.base)?;
         let after = symbols.partition_point(|(start, _)| *start <= address);
@@ -191,9 +194,38 @@ fn text(path: &Path) -> io::Result<String> {
     let describe =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(describe)?;
-    file.take(TEXT_BYTES_MAX)
+    open(path)?
+        .take(TEXT_BYTES_MAX)
         .read_to_end(&mut bytes)
         .map_err(describe)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Opens a file of the folder's own. Whoever made the folder may have put links to files of its reader there, or pipes
+/// that keep it waiting.
+///
+/// # Errors
+/// It can't be opened, or is no regular file; its path is in the message.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let opened = options.read(true).custom_flags(flags).open(path);
+    let describe = |error: io::Error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!(
+                "{}: it is a link: copy what it leads to into the folder, if you trust it",
+                path.display()
+            ),
+        ),
+        _ => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+    };
+    let file = opened.map_err(describe)?;
+    match file.metadata().map_err(describe)?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{}: it is no regular file", path.display()),
+        )),
+    }
 }
