@@ -21,8 +21,9 @@ def check(condition, text):
         raise AssertionError(text)
 
 
-def shares(uniprof, recording, seconds, *selection):
-    """Number of samples, the share of each function, and its standard error."""
+def shares(uniprof, recording, seconds, *selection, truth=None):
+    """Number of samples, the share of each function, and its standard error: that of the true share, if it is known, as a
+    share that is too small by chance would seem to be certain."""
     def measure(*more):
         stacks = uniprof.folded(recording, *selection, *more)
         total = sum(count for _, count in stacks)
@@ -32,7 +33,7 @@ def shares(uniprof, recording, seconds, *selection):
     total, found = measure()
     clumped = spread(found, [measure("--from", f"{seconds * one / STRETCHES}s",
                                      "--to", f"{seconds * (one + 1) / STRETCHES}s") for one in range(STRETCHES)])
-    return total, found, [clumped * error(share, total) for share in found]
+    return total, found, [clumped * error(share, total) for share in truth or found]
 
 
 def check_shares(uniprof, recording, vcpus, seconds, *selection):
@@ -41,7 +42,7 @@ def check_shares(uniprof, recording, vcpus, seconds, *selection):
     worst = largest_error = counted = 0
     off = {name: [] for name in FUNCTIONS}
     for vcpu in range(vcpus):
-        total, found, errors = shares(uniprof, recording, seconds, "--vcpu", vcpu, *selection)
+        total, found, errors = shares(uniprof, recording, seconds, "--vcpu", vcpu, *selection, truth=TRUTH[vcpu])
         check(total > 0, f"there are no samples of vCPU {vcpu}")
         counted += total
         for name, share, truth, of_share in zip(FUNCTIONS, found, TRUTH[vcpu], errors):

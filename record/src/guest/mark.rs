@@ -215,6 +215,52 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }
 
+    /// What else may be there, of this user: none of it is taken for a guest but a mark, whatever bytes it has.
+    #[test]
+    fn what_lies_beside_marks_names_no_guest_and_keeps_nobody_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let put = |name: &str, bytes: &[u8]| {
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(folder.join(name))
+                .unwrap();
+            file.write_all(bytes).unwrap();
+        };
+        let mut page = vec![0; PAGE_BYTES];
+        page[..8].copy_from_slice(&(1_u64 << 2 | FROZEN).to_ne_bytes());
+        let with = |text: &[u8]| {
+            let mut page = page.clone();
+            page[TEXT_AT..TEXT_AT + text.len()].copy_from_slice(text);
+            page
+        };
+        put("short", &with(b"xen 7\n")[..PAGE_BYTES - 1]);
+        put("no text at all", &[0xff; PAGE_BYTES]);
+        put("no UTF-8", &with(b"xen \xff\n"));
+        std::fs::create_dir(folder.join("folder")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
+        nix::unistd::mkfifo(&folder.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(Abandoned::all_in(folder), []);
+        put("mark", &with(b"xen 7\n"));
+        assert_eq!(Abandoned::all_in(folder)[0].guest, "xen 7");
+        let mut random = fastrand::Rng::with_seed(31);
+        for _ in 0..2_000 {
+            let text: Vec<u8> = (0..random.usize(..64)).map(|_| random.u8(..)).collect();
+            let mut page = with(&text);
+            page[STATE * 8..][..8].copy_from_slice(&random.u64(..).to_ne_bytes());
+            page[GUEST * 8..][..8].copy_from_slice(&random.u64(..3).to_ne_bytes());
+            put("mark", &page);
+            // A page of zeros at most follows a name without an end.
+            for found in Abandoned::all_in(folder) {
+                assert!(found.guest.len() <= PAGE_BYTES && !found.guest.contains('\n'));
+            }
+        }
+    }
+
     #[test]
     fn a_folder_that_others_can_write_is_not_believed() {
         use std::os::unix::fs::PermissionsExt;
