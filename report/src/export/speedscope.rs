@@ -25,6 +25,9 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     let head = head.to_string();
     let open = head.strip_suffix('}').unwrap_or(&head);
     write!(out, "{open},\"profiles\":[")?;
+    // Each once: a stack of a thousand frames may be that of a million samples.
+    let numbers = 0..profile.labels.len() as LabelId;
+    let numbers: Vec<String> = numbers.map(|label| label.to_string()).collect();
     let mut separator = "\n";
     for ((recording, task), samples) in &threads {
         let recording = &request.recordings[*recording];
@@ -40,7 +43,7 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
             "{separator}{{\"type\":\"sampled\",\"name\":{name},\"unit\":\"{unit}\",\
              \"startValue\":0,\"endValue\":{whole},\"samples\":["
         )?;
-        write_samples(&profile, samples, out)?;
+        write_samples(&profile, samples, &numbers, out)?;
         let weights = samples.iter().map(|sample| sample.weight.to_string());
         let weights = weights.collect::<Vec<String>>().join(",");
         write!(out, "],\"weights\":[{weights}]}}")?;
@@ -50,16 +53,21 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
     Ok(profile)
 }
 
-fn write_samples(profile: &Profile, samples: &[Moment], out: &mut dyn Write) -> io::Result<()> {
-    let mut line = String::new();
+fn write_samples(
+    profile: &Profile,
+    samples: &[Moment],
+    numbers: &[String],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (mut line, mut stack) = (String::new(), Vec::new());
     for (index, sample) in samples.iter().enumerate() {
-        let mut stack: Vec<LabelId> = profile.tree.outwards(sample.node).collect();
-        stack.reverse();
+        stack.clear();
+        stack.extend(profile.tree.outwards(sample.node));
         line.clear();
         line.push_str(if index == 0 { "[" } else { ",[" });
-        for (depth, label) in stack.iter().enumerate() {
+        for (depth, label) in stack.iter().rev().enumerate() {
             line.push_str(if depth == 0 { "" } else { "," });
-            line.push_str(&label.to_string());
+            line.push_str(&numbers[*label as usize]);
         }
         line.push(']');
         out.write_all(line.as_bytes())?;
