@@ -636,16 +636,16 @@ fn recording_of_mappings(path: &Path, count: u64) {
 }
 
 #[test]
-fn mappings_between_samples_are_read_and_too_many_end_with_a_message() {
+fn mappings_between_samples_cost_what_they_are_and_not_their_square() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // As of a program that loads and unloads, or makes code, all the time.
     recording_of_mappings(&folder.join("run.uprof"), 1_400);
     let (code, said) = top(folder);
     assert!(code == 0, "{said}");
-    recording_of_mappings(&folder.join("run.uprof"), 4_000);
+    recording_of_mappings(&folder.join("run.uprof"), 20_000);
     let (code, said) = top(folder);
-    assert!(code == 2 && said.contains("more work"), "{said}");
+    assert!(code == 0, "{said}");
 }
 
 fn top(folder: &Path) -> (i32, String) {

@@ -174,8 +174,16 @@ struct Generation {
 #[derive(Debug, Default)]
 struct Space {
     generations: Vec<Generation>,
-    /// Times of all its events, sorted.
-    events_ns: Vec<u64>,
+    /// All its events, in order of time.
+    events: Vec<Event>,
+}
+
+/// A change of a space.
+#[derive(Debug)]
+struct Event {
+    time_ns: u64,
+    /// What was mapped; `None` if a generation began.
+    mapped: Option<Region>,
 }
 
 /// All address spaces of a recording.
@@ -218,7 +226,10 @@ impl Spaces {
                     // Programs that make code change its protection all the time, and each time is an event.
                     if !visible.holds(&region) {
                         visible.map(region);
-                        space.events_ns.push(event.time_ns);
+                        space.events.push(Event {
+                            time_ns: event.time_ns,
+                            mapped: Some(region),
+                        });
                         space.map(region);
                     }
                     continue;
@@ -227,7 +238,10 @@ impl Spaces {
                 ModuleChange::CopiedFrom(parent) => Some((parent, event.time_ns)),
             };
             *visible = Visible::default();
-            space.events_ns.push(event.time_ns);
+            space.events.push(Event {
+                time_ns: event.time_ns,
+                mapped: None,
+            });
             space.generations.push(Generation {
                 since_ns: event.time_ns,
                 copied,
@@ -322,9 +336,16 @@ impl Spaces {
 
     /// A number that stays the same while the mappings of `space` do.
     pub fn epoch(&self, space: u32, time_ns: u64) -> u32 {
-        let events = self.spaces.get(&space).map(|space| &space.events_ns[..]);
+        let events = self.spaces.get(&space).map(|space| &space.events[..]);
         let events = events.unwrap_or(&[]);
-        events.partition_point(|event_ns| *event_ns <= time_ns) as u32
+        events.partition_point(|event| event.time_ns <= time_ns) as u32
+    }
+
+    /// What was mapped in `space` from one epoch to another, in order of time; `None` if a generation began in between.
+    pub(crate) fn mapped_between(&self, space: u32, from: u32, to: u32) -> Option<Vec<Region>> {
+        let events = &self.spaces.get(&space)?.events;
+        let events = events.get(from as usize..to as usize)?;
+        events.iter().map(|event| event.mapped).collect()
     }
 
     /// Resolves `address` for a sample of `space` at `time_ns`.

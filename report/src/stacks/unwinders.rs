@@ -12,6 +12,7 @@ use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
 use crate::work;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
@@ -73,10 +74,16 @@ const REGIONS_KEPT: usize = 1 << 15;
 /// What an unwinder costs for each of its mappings.
 const STEPS_PER_REGION: u64 = 16;
 
+/// Mappings that one made from an earlier one has of its own, in a piece that is like another's but for one of them.
+const REGIONS_OF_A_PIECE: usize = 64;
+/// Pieces that it refers to and that weigh as much as a mapping.
+const PIECES_OF_A_REGION: usize = 8;
+
 /// Unwinders that were made.
 #[derive(Debug, Default)]
 struct Known {
-    by_view: WordMap<View, Arc<Unwinder>>,
+    /// By space and its shared epoch, then by its own.
+    by_view: BTreeMap<(u32, u32, u32), Arc<Unwinder>>,
     /// Mappings of all of them.
     regions: usize,
 }
@@ -193,32 +200,76 @@ impl<'a, 's> Unwinders<'a, 's> {
     }
 
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
+        let (space, own, shared) = view;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known
+            .by_view
+            .range((space, shared, 0)..=(space, shared, own));
+        let before = before
+            .map(|(key, unwinder)| (*key, Arc::clone(unwinder)))
+            .next_back();
+        let (unwinder, regions) = match &before {
+            Some(((.., epoch), unwinder)) if *epoch == own => return Arc::clone(unwinder),
+            Some(((.., epoch), unwinder)) => self.later(unwinder, *epoch, view, time_ns),
+            None => None,
+        }
+        .unwrap_or_else(|| self.anew(view, time_ns));
         if known.regions > REGIONS_KEPT {
+            // The next one is likely to be made from this one.
             *known = Known::default();
         }
-        let Known {
-            by_view,
-            regions: kept,
-        } = &mut *known;
-        let unwinder = by_view.entry(view).or_insert_with(|| {
-            let mut regions = self.recording.spaces().regions_at(view.0, time_ns);
-            work::take(STEPS_PER_REGION * regions.len() as u64);
-            *kept += regions.len();
-            regions.sort_by_key(|region| region.since_ns);
-            let mut visible = Visible::default();
-            regions.into_iter().for_each(|region| visible.map(region));
-            let modules = visible.into_parts().map(|region| self.module(region));
-            let arch = self.recording.metadata().target.arch;
-            let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
-            let has_processes = !is_guest || self.recording.guest_spaces().are_several();
-            let unwinder = Unwinder::new(arch, modules.collect())
-                .with_interrupts(is_guest)
-                .with_processes(has_processes)
-                .with_all_code(self.has_all_code(view, time_ns));
-            Arc::new(unwinder)
-        });
-        Arc::clone(unwinder)
+        known.regions += regions;
+        let unwinder = Arc::new(unwinder);
+        let key = (space, shared, own);
+        known.by_view.insert(key, Arc::clone(&unwinder));
+        unwinder
+    }
+
+    /// The unwinder of `view`, and its mappings.
+    fn anew(&self, view: View, time_ns: u64) -> (Unwinder, usize) {
+        let mut regions = self.recording.spaces().regions_at(view.0, time_ns);
+        let count = regions.len();
+        work::take(STEPS_PER_REGION * count as u64);
+        regions.sort_by_key(|region| region.since_ns);
+        let mut visible = Visible::default();
+        regions.into_iter().for_each(|region| visible.map(region));
+        let modules = visible.into_parts().map(|region| self.module(region));
+        let arch = self.recording.metadata().target.arch;
+        let is_guest = self.recording.metadata().target.kind != TargetKind::Process;
+        let has_processes = !is_guest || self.recording.guest_spaces().are_several();
+        let unwinder = Unwinder::new(arch, modules.collect())
+            .with_interrupts(is_guest)
+            .with_processes(has_processes)
+            .with_all_code(self.has_all_code(view, time_ns));
+        (unwinder, count)
+    }
+
+    /// The same, made from that of an earlier epoch of the space; `None` if more than mappings came since, or so many
+    /// that it costs less to make it anew.
+    fn later(
+        &self,
+        earlier: &Unwinder,
+        before: u32,
+        view: View,
+        time_ns: u64,
+    ) -> Option<(Unwinder, usize)> {
+        let (space, own, _) = view;
+        let spaces = self.recording.spaces();
+        if spaces.space_of(space, 0) != space {
+            return None;
+        }
+        let mapped = spaces.mapped_between(space, before, own)?;
+        let count = mapped.len();
+        if count > REGIONS_OF_A_PIECE + PIECES_OF_A_REGION * earlier.pieces() {
+            return None;
+        }
+        let unwinder = earlier.after(mapped.into_iter().map(|region| self.module(region)));
+        let has_all_code = earlier.has_all_code() || self.has_all_code(view, time_ns);
+        let pieces = unwinder.pieces() / PIECES_OF_A_REGION;
+        let steps = STEPS_PER_REGION * (REGIONS_OF_A_PIECE * count) as u64;
+        work::take(steps / PIECES_OF_A_REGION as u64 + pieces as u64);
+        let weight = pieces + REGIONS_OF_A_PIECE * count.clamp(1, unwinder.pieces().max(1));
+        Some((unwinder.with_all_code(has_all_code), weight))
     }
 
     fn module(&self, region: Region) -> Module {

@@ -42,6 +42,12 @@ impl Default for Options {
     }
 }
 
+/// A number that no unwinder has yet.
+fn next_number() -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
+
 /// How unwinding ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
@@ -75,8 +81,6 @@ pub struct Unwinder {
 impl Unwinder {
     /// An unwinder for guests with these modules. Overlaps are resolved, see `Modules`.
     pub fn new(arch: Arch, modules: Vec<Module>) -> Unwinder {
-        // Only has to differ between unwinders.
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
         let modules = Modules::new(modules);
         let special = match arch {
             Arch::X86_64 => special::<X86_64>(),
@@ -85,16 +89,40 @@ impl Unwinder {
         let needed = modules
             .iter()
             .fold(special, |all, one| all | one.rules.registers_needed());
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Unwinder {
             modules,
             arch,
             needed,
-            number,
+            number: next_number(),
             has_all_code: false,
             has_interrupts: false,
             has_processes: false,
         }
+    }
+
+    /// An unwinder for the same guest after `later` were mapped, one after the other, each over what was there.
+    pub(crate) fn after(&self, later: impl Iterator<Item = Module>) -> Unwinder {
+        let (mut modules, mut needed) = (self.modules.clone(), self.needed);
+        for module in later {
+            needed |= module.rules.registers_needed();
+            modules.lay(module);
+        }
+        Unwinder {
+            modules,
+            needed,
+            number: next_number(),
+            ..*self
+        }
+    }
+
+    /// Whether the modules are known to be all the code.
+    pub(crate) fn has_all_code(&self) -> bool {
+        self.has_all_code
+    }
+
+    /// How many pieces of its modules one made by [`Unwinder::after`] refers to.
+    pub(crate) fn pieces(&self) -> usize {
+        self.modules.pieces()
     }
 
     /// States that the modules are all the code: an address outside them is no return address.
