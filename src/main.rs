@@ -177,6 +177,7 @@ fn main() -> ExitCode {
     }
     #[cfg(feature = "report")]
     if cli.command.reads() {
+        memory::be_frugal();
         memory::limit();
     }
     let result = match cli.command {

@@ -156,6 +156,22 @@ fn end(why: Why) {
     std::process::exit(if embeds { 1 } else { 2 });
 }
 
+/// Has the system's allocator give back what is freed, so that the process takes little more than what is counted here:
+/// one place for all threads, and large pieces on their own (mallopt(3)). To be called while there is one thread.
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code)]
+pub fn be_frugal() {
+    let numbers = [(libc::M_ARENA_MAX, 1), (libc::M_MMAP_THRESHOLD, 1 << 20)];
+    for (number, value) in numbers {
+        // SAFETY: it sets a number, and nothing else allocates meanwhile.
+        unsafe { libc::mallopt(number, value) };
+    }
+}
+
+/// Other allocators have no such numbers.
+#[cfg(not(target_env = "gnu"))]
+pub fn be_frugal() {}
+
 /// From now on the run has a budget, in addition to the memory in use.
 pub fn limit() {
     let start = USED.load(Ordering::Relaxed);

@@ -23,6 +23,8 @@ use zerocopy::IntoBytes;
 /// After a failed call the recording consists of whole blocks, perhaps followed by part of one, which readers skip.
 pub struct Writer<W: Write> {
     out: W,
+    /// Until it is written, together with the first block: there is no moment at which a file has one and not the other.
+    preamble: Option<Preamble>,
     written_bytes: u64,
     written_samples: u64,
     sequence: u32,
@@ -51,7 +53,7 @@ struct Label {
 const LEAST_COMPRESSED_BYTES: usize = 64;
 
 impl<W: Write> Writer<W> {
-    /// Starts a recording: the preamble and the metadata are written at once.
+    /// Starts a recording: the preamble and the metadata are written at once, in one write.
     ///
     /// `uuid` should be random; it names the recording in diffs and bug reports.
     ///
@@ -68,9 +70,10 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What `out` returns.
     pub fn without_metadata(out: W, uuid: [u8; 16]) -> io::Result<Self> {
-        let mut writer = Writer {
+        Ok(Writer {
             out,
-            written_bytes: 0,
+            preamble: Some(Preamble::new(uuid)),
+            written_bytes: Preamble::BYTES as u64,
             written_samples: 0,
             sequence: 0,
             samples_before: 0,
@@ -81,9 +84,7 @@ impl<W: Write> Writer<W> {
             has_stacks: false,
             parts: Vec::new(),
             frame: Vec::new(),
-        };
-        writer.write(Preamble::new(uuid).as_bytes())?;
-        Ok(writer)
+        })
     }
 
     /// Writes what was recorded, where and how, as the first block.
@@ -415,7 +416,10 @@ impl<W: Write> Writer<W> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)?;
+        match self.preamble.take() {
+            Some(preamble) => self.out.write_all(&[preamble.as_bytes(), bytes].concat())?,
+            None => self.out.write_all(bytes)?,
+        }
         self.written_bytes += bytes.len() as u64;
         Ok(())
     }

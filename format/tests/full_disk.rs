@@ -71,3 +71,41 @@ fn a_full_disk_costs_the_blocks_that_did_not_fit() {
         );
     }
 }
+
+/// Who is killed between two writes leaves a file that opens, whichever they are.
+#[test]
+fn what_is_there_after_each_write_is_a_recording() {
+    struct Steps(std::rc::Rc<std::cell::RefCell<Vec<Vec<u8>>>>);
+    impl std::io::Write for Steps {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let mut steps = self.0.borrow_mut();
+            let mut so_far = steps.last().cloned().unwrap_or_default();
+            so_far.extend(bytes);
+            steps.push(so_far);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let steps = std::rc::Rc::default();
+    let out = Steps(std::rc::Rc::clone(&steps));
+    let metadata = uprof::cold::Metadata::default();
+    let mut writer = uprof::Writer::create(out, [7; 16], &metadata, 0).unwrap();
+    for time_ns in 0..3 {
+        let task = uprof::Task { space: 0, vcpu: 0 };
+        let chain = [uprof::Frame::exact(0x1000)];
+        let sample = uprof::Sample::bare(time_ns, task, &chain);
+        writer.sample(&sample).unwrap();
+        writer.flush().unwrap();
+    }
+    let steps = steps.borrow();
+    assert_eq!(steps.len(), 4, "metadata, and three blocks");
+    for (number, bytes) in steps.iter().enumerate() {
+        let recording = uprof::SliceReader::open(bytes).unwrap();
+        let blocks = recording.blocks();
+        let blocks = blocks.filter(|item| matches!(item, uprof::Item::Block(_)));
+        assert_eq!(blocks.count(), 1 + number);
+    }
+}
