@@ -23,7 +23,7 @@ use zerocopy::IntoBytes;
 /// After a failed call the recording consists of whole blocks, perhaps followed by part of one, which readers skip.
 pub struct Writer<W: Write> {
     out: W,
-    /// Until it is written, together with the first block: there is no moment at which a file has one and not the other.
+    /// Until it is written, together with the first block: a file never has the one and not the other.
     preamble: Option<Preamble>,
     written_bytes: u64,
     written_samples: u64,
