@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
@@ -95,6 +95,12 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
             .ok_or_else(|| anyhow!("no format is called {name}"))?,
         None => {
             (&mut input).take(HEAD_BYTES).read_to_end(&mut head)?;
+            if head.starts_with(b"PERFILE2") {
+                bail!(
+                    "it is perf's own file, which perf alone reads: perf script -i {} | uniprof import -o run.uprof -",
+                    args.input.display()
+                );
+            }
             recognize(&head).map_err(|said| anyhow!("it has no known format ({said})"))?
         }
     };

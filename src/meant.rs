@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What to type instead, where there is no Xen and `targets` would be its domains: for a program, a process or its
-/// name.
+/// name; else what there is.
 pub fn instead_of(targets: &[String]) -> Option<String> {
     let first = targets.first().filter(|first| !first.is_empty())?;
     if is_program(first) {
@@ -18,8 +18,28 @@ pub fn instead_of(targets: &[String]) -> Option<String> {
             "{first} is a process here: uniprof record pid:{first}"
         ));
     }
-    is_running(first)
-        .then(|| format!("`{first}` is the name of a process here: uniprof record name:{first}"))
+    if is_running(first) {
+        return Some(format!(
+            "`{first}` is the name of a process here: uniprof record name:{first}"
+        ));
+    }
+    let how = "a program is started by `uniprof record -- PROGRAM`, a process is pid:NUMBER or name:NAME, and \
+               `uniprof record --help` has all kinds";
+    let kind = first.split_once(':').map(|(kind, _)| kind);
+    Some(match kind.filter(|kind| is_word(kind)) {
+        Some(kind) => format!("there is no kind of target `{kind}:`: {how}"),
+        None if is_number => {
+            format!("no process has the number {first}, and there is no Xen here: {how}")
+        }
+        None => format!(
+            "`{first}` is no program that can be run here, no process, and no domain of Xen, which is not here: {how}"
+        ),
+    })
+}
+
+/// Whether `text` could be the kind of a target.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase())
 }
 
 /// Whether `word` would be started by a shell: a file that may be executed, by its path or in a folder of PATH.
@@ -66,15 +86,22 @@ mod tests {
             let said = meant(words).unwrap();
             assert!(said.ends_with(wanted), "{said}");
         }
-        for words in [
-            &["/etc/passwd"][..],
-            &["/bin"],
-            &["no-such-word-here"],
-            &["4294967295"],
-            &[""],
-            &[],
+        for (word, wanted) in [
+            (
+                "/etc/passwd",
+                "`/etc/passwd` is no program that can be run here",
+            ),
+            ("/bin", "`/bin` is no program"),
+            ("no-such-word-here", "`no-such-word-here` is no program"),
+            ("4294967295", "no process has the number 4294967295"),
+            ("docker:web", "there is no kind of target `docker:`"),
         ] {
-            assert_eq!(meant(words), None, "{words:?}");
+            let said = meant(&[word]).unwrap();
+            assert!(
+                said.starts_with(wanted) && said.contains("uniprof record -- PROGRAM"),
+                "{said}"
+            );
         }
+        assert_eq!((meant(&[""]), meant(&[])), (None, None));
     }
 }

@@ -255,6 +255,13 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let is_embedded = embed(&args, args.file(), &summary);
     #[cfg(feature = "report")]
     signal::release_stops();
+    #[cfg(feature = "report")]
+    if summary.samples > 0 && is_regular(args.file()) {
+        let file = shell_word(args.file());
+        terminal::inform(format_args!(
+            "Next: uniprof report {file}, or a page with uniprof report --html {file}"
+        ));
+    }
     let outcome = recorded::outcome(&summary, args.frequency, "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
@@ -267,14 +274,30 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     })
 }
 
+/// Whether the recording is in a file that can be read again.
+#[cfg(feature = "report")]
+fn is_regular(path: &Path) -> bool {
+    path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| found.is_file())
+}
+
+/// A path as a shell takes it.
+#[cfg(feature = "report")]
+fn shell_word(path: &Path) -> String {
+    let path = path.display().to_string();
+    let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%".contains(letter);
+    match path.chars().all(is_plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', "'\\''")),
+    }
+}
+
 /// Embeds what a report elsewhere needs of the images, if that is wanted; returns whether it did not fail. The
 /// recording is complete without it.
 #[cfg(feature = "report")]
 pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
-    let is_file =
-        || path != Path::new("-") && std::fs::metadata(path).is_ok_and(|found| found.is_file());
     // An output that failed has no room for more.
-    if args.no_embed || summary.samples == 0 || summary.output_error.is_some() || !is_file() {
+    let is_whole = summary.samples > 0 && summary.output_error.is_none();
+    if args.no_embed || !is_whole || !is_regular(path) {
         return true;
     }
     let mut elf = args.elf.clone();

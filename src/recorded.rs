@@ -84,6 +84,10 @@ pub fn kept_at(output: &str, bytes: u64) -> String {
 
 /// Prints the summary of a recording to `output`, at `rate_hz`.
 pub fn say(summary: &Summary, output: &Path, rate_hz: f64) {
+    // That nothing could be recorded is said by [`outcome`].
+    if matches!(summary.ending, Ending::Failed(_)) && summary.bytes == 0 {
+        return;
+    }
     let seconds = summary.passed_ns as f64 / 1e9;
     let output = name_of(output);
     terminal::inform(format_args!(

@@ -70,6 +70,22 @@ pub struct Args {
 const NO_SOURCES: &str = "source files are not looked for, as the recording was made on another machine, or before \
     this one was started: --source FOLDER says where they are";
 
+/// What would fill a view of `counted` waits or calls, if there are none: an empty table is no answer. Samples may well
+/// be none of a state or a time.
+fn nothing_of(unit: Unit, counted: u64) -> Option<&'static str> {
+    match unit {
+        _ if counted > 0 => None,
+        Unit::OffCpu => Some(
+            "no wait of a thread counts here: `uniprof record --off-cpu` records where threads wait",
+        ),
+        Unit::Calls => Some(
+            "no call of a trace counts here: `uniprof import` makes recordings of traces, and `uniprof record --calls` \
+             follows functions of a guest",
+        ),
+        Unit::Samples => None,
+    }
+}
+
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let asked = args.views.or_default();
@@ -113,11 +129,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         false => None,
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
-    let is_without_waits = profile.account.unit == Unit::OffCpu && profile.account.counted == 0;
-    if is_without_waits && !needs(Needs::Calls) {
-        say(
-            "no wait of a thread counts here: `uniprof record --off-cpu` records where threads wait",
-        );
+    if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted) {
+        say(advice);
+        profile.account.lines().iter().for_each(|line| say(line));
+        return Ok(Outcome::Lossy);
     }
     let mut places = None;
     if by_place {
@@ -168,7 +183,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         ));
     }
     Ok(Outcome::lossy_if(
-        !missing.is_empty() || is_without_waits || profile.account.is_incomplete(),
+        !missing.is_empty() || profile.account.is_incomplete(),
     ))
 }
 

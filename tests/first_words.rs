@@ -45,7 +45,10 @@ fn a_program_or_a_process_given_as_a_target_is_recognised() {
         assert!(said.trim_end().ends_with(wanted), "{words:?}: {said}");
     }
     let (status, said) = run(folder.path(), &["record", "no-such-domain"]);
-    assert!(status == 2 && said.contains("xenstore"), "{said}");
+    assert!(
+        status == 2 && said.contains("no domain of Xen, which is not here"),
+        "{said}"
+    );
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1, "nothing was recorded");
 }
@@ -57,6 +60,7 @@ fn a_recording_of_perf_is_recognised() {
     for words in [
         &["report", "perf.data"][..],
         &["diff", "perf.data", "perf.data"],
+        &["import", "perf.data"],
     ] {
         let (status, said) = run(folder.path(), words);
         let wanted = "perf script -i perf.data | uniprof import -o run.uprof -";
@@ -64,13 +68,53 @@ fn a_recording_of_perf_is_recognised() {
     }
 }
 
-/// An empty table is no answer.
+/// An empty table is no answer, and neither is an empty picture.
 #[test]
 fn a_view_without_data_says_what_would_fill_it() {
-    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/calls.uprof");
-    let (status, said) = run(Path::new("/"), &["report", "--off-cpu", corpus]);
+    let folder = tempfile::tempdir().unwrap();
+    let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/calls.uprof");
+    std::fs::copy(samples, folder.path().join("run.uprof")).unwrap();
+    for (view, wanted) in [
+        ("--off-cpu", "uniprof record --off-cpu"),
+        ("--off-cpu --flame", "uniprof record --off-cpu"),
+        ("--calls", "uniprof record --calls"),
+        ("--cpus", "uniprof record --calls"),
+        ("--slowest 5", "uniprof record --calls"),
+        ("--syscalls", "uniprof import"),
+        ("--listing", "uniprof import"),
+    ] {
+        let (status, said) = {
+            let words = format!("report {view} run.uprof");
+            run(folder.path(), &words.split(' ').collect::<Vec<_>>())
+        };
+        assert!(status == 1 && said.contains(wanted), "{view:?}: {said}");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            1,
+            "{view:?}"
+        );
+    }
+}
+
+#[test]
+fn a_recording_ends_with_what_to_do_next_and_a_failure_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let busy = ["--", "bash", "-c", "while :; do :; done"];
+    let record = |more: &[&str]| run(folder, &[more, &busy].concat());
+    let (_, said) = record(&["record", "-d", "500ms"]);
+    let next = "Next: uniprof report run.uprof, or a page with uniprof report --html run.uprof\n";
+    assert!(said.ends_with(next), "{said}");
+    let (_, said) = record(&["record", "-d", "500ms", "-o", "it's mine.uprof"]);
     assert!(
-        status == 1 && said.contains("uniprof record --off-cpu"),
+        said.contains(r"Next: uniprof report 'it'\''s mine.uprof'"),
+        "{said}"
+    );
+    let (_, said) = record(&["-q", "record", "-d", "500ms"]);
+    assert!(!said.contains("Next"), "{said}");
+    let (status, said) = run(folder, &["record", "--", "./no-such-program"]);
+    assert!(
+        status == 2 && said.matches("cannot run").count() == 1,
         "{said}"
     );
 }

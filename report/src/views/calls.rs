@@ -24,9 +24,6 @@ pub(crate) const VIEW: View = View {
     begin: |_| Box::new(write_shown),
 };
 
-/// What is said where no call counts.
-pub(super) const NO_CALLS: &str = "no call of a trace counts: traces of calls are imported (uniprof import --help), or \
-                                   recorded of a guest (uniprof record --calls)";
 /// vCPUs and threads that are listed one by one.
 const TASKS_MAX: usize = 64;
 /// Functions that are listed for each.
@@ -38,10 +35,6 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
     let (profile, screen) = (shown.profile, shown.form.screen);
     for line in profile.account.lines() {
         screen.write_prose("", &line, 2, out)?;
-    }
-    if profile.calls.functions.is_empty() {
-        screen.write_prose("", NO_CALLS, 2, out)?;
-        return Ok(true);
     }
     let recordings: Vec<&Recording> = shown.recordings.iter().collect();
     let files = names(&recordings);

@@ -1,7 +1,7 @@
 //! `--listing`: the calls of a trace one by one in the order in which they began, as strace lists system calls: when,
 //! how long, whose, what within what, and what a system call returned.
 
-use super::calls::{NO_CALLS, task_of};
+use super::calls::task_of;
 use super::{Drawn, Needs, Output, Shown, View};
 use crate::profile::gather::{Sampled, names};
 use crate::profile::labels::LabelId;
@@ -53,10 +53,6 @@ impl Drawn for Listing {
         let screen = shown.form.screen;
         for line in shown.profile.account.lines() {
             screen.write_prose("", &line, 2, out)?;
-        }
-        if self.calls.is_empty() {
-            screen.write_prose("", NO_CALLS, 2, out)?;
-            return Ok(true);
         }
         let recordings: Vec<&Recording> = shown.recordings.iter().collect();
         let files = names(&recordings);

@@ -48,7 +48,7 @@ fn write_shown(shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<bool> {
         write_tree(shown, profile, slow, screen, out)?;
     }
     if profile.slowest.is_empty() {
-        let none = "no call counts whose end was seen; calls are in recordings that `uniprof import` makes of traces";
+        let none = "no call counts whose end was seen";
         screen.write_prose("", none, 2, out)?;
     }
     Ok(true)
