@@ -3,9 +3,11 @@
 
 mod sources;
 
+use assert_cmd::cargo::cargo_bin;
 use sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::process::Command;
 
 /// What all sources have: functions, constants and public fields by name, and the values of constants as they are
 /// written there.
@@ -187,7 +189,7 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run.uprof");
     std::fs::copy(root().join("corpus/calls-stack.uprof"), &run).unwrap();
-    let output = std::process::Command::new(assert_cmd::cargo::cargo_bin("uniprof"))
+    let output = Command::new(cargo_bin("uniprof"))
         .args(["bundle", "--redact"])
         .arg(&run)
         .output()
@@ -363,4 +365,39 @@ fn what_can_be_recorded_is_shown_by_something() {
         }
     }
     assert!(rows.len() >= 8, "{rows:?}");
+}
+
+/// With `--help` behind it, a command's flags are read and nothing is done.
+#[test]
+fn commands_of_the_pages_are_understood() {
+    let (mut asked, mut wrong) = (0, Vec::new());
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("    ")) {
+            let (line, _) = line.split_once(" #").unwrap_or((line, ""));
+            let commands = [" | ", " >", "; ", "&&"].iter();
+            let commands = commands.fold(line.to_owned(), |line, end| line.replace(end, "\n"));
+            for command in commands.lines() {
+                let words: Vec<&str> = command.split_whitespace().collect();
+                let program = |word: &&str| ["uniprof", "./uniprof"].contains(word);
+                let Some(at) = words.iter().position(program) else {
+                    continue;
+                };
+                let own = words[at + 1..].iter().take_while(|word| **word != "--");
+                let own: Vec<&str> = own.map(|word| word.trim_matches('\'')).collect();
+                let is_word = |word: &&str| word.bytes().all(|letter| letter.is_ascii_lowercase());
+                if !own.first().is_some_and(is_word) {
+                    continue;
+                }
+                let mut uniprof = Command::new(cargo_bin("uniprof"));
+                let output = uniprof.args(&own).arg("--help").output().unwrap();
+                asked += 1;
+                if !output.status.success() {
+                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                    wrong.push(format!("{}: {}: {said}", page.display(), line.trim()));
+                }
+            }
+        }
+    }
+    assert!(asked > 50 && wrong.is_empty(), "of {asked}: {wrong:#?}");
 }

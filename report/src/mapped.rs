@@ -200,10 +200,11 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
 
 /// Reads a file, such as a text, which may be a pipe; `None` if it has more than `bytes_max`.
 pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
-    if file.metadata()?.len() > bytes_max {
+    let length_bytes = file.metadata()?.len();
+    if length_bytes > bytes_max {
         return Ok(None); // a pipe, or what grows, is as long as it turns out
     }
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(length_bytes as usize + 1);
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((read as u64 <= bytes_max).then_some(bytes))
 }

@@ -75,7 +75,9 @@ fn read(path: &Path) -> Option<String> {
     }
     let file = open_named(&path).ok()?;
     let bytes = read_at_most(file, SOURCE_BYTES_MAX).ok()??;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
+    // Most are UTF-8, and need no copy.
+    let text = String::from_utf8(bytes);
+    Some(text.unwrap_or_else(|other| String::from_utf8_lossy(other.as_bytes()).into_owned()))
 }
 
 #[cfg(test)]
