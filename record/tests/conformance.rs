@@ -477,8 +477,11 @@ fn the_loop_allocates_nothing() {
                 .filter_map(|milliseconds| counted(row, milliseconds, stack_bytes))
                 .find(is_long)
                 .unwrap_or_else(|| panic!("{}: too few samples in 24 s to tell", row.what));
+            // What is read of /proc to open may have grown or shrunk meanwhile; a sample's allocation would be in each.
+            let is_near = |few: u64| many.abs_diff(few) <= OPENING_DIFFERS_BY;
+            let mut again = (0..3).filter_map(|_| counted(row, 300, stack_bytes));
             assert!(
-                many.abs_diff(few) <= OPENING_DIFFERS_BY,
+                is_near(few) || again.any(|(_, few)| is_near(few)),
                 "{}: {} samples cost {many} allocations, {} cost {few}",
                 row.what,
                 long.samples,
