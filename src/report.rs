@@ -129,7 +129,7 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         false => None,
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
-    if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted) {
+    if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted_samples()) {
         say(advice);
         profile.account.lines().iter().for_each(|line| say(line));
         return Ok(Outcome::Lossy);

@@ -203,6 +203,12 @@ impl Account {
         self.unended += calls.unended;
     }
 
+    /// How many samples, waits or calls count, however long they are.
+    pub fn counted_samples(&self) -> u64 {
+        let counts = self.counted_rows.values().map(|rows| rows.count);
+        counts.fold(0, u64::saturating_add)
+    }
+
     /// Whether samples are missing, which gives exit status 1. A few missed deadlines don't.
     pub fn is_incomplete(&self) -> bool {
         // Names and mappings aren't samples.
@@ -389,8 +395,7 @@ impl Account {
 
     /// Time of how many calls, in how long a recording.
     fn calls_line(&self) -> String {
-        let calls = self.counted_rows.values().map(|rows| rows.count);
-        let calls = calls.fold(0, u64::saturating_add);
+        let calls = self.counted_samples();
         let mut line = format!("{} of {calls} calls", self.unit.phrase(self.counted));
         if self.unended > 0 {
             line += &format!(
