@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
@@ -14,6 +14,7 @@ use uniprof_report::import::{
     recognize,
 };
 use uniprof_report::mapped;
+use uniprof_report::recording::{PERF_MAGIC, RecordingError};
 
 /// Make a recording of another tool's output
 #[derive(Debug, clap::Args)]
@@ -95,11 +96,9 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
             .ok_or_else(|| anyhow!("no format is called {name}"))?,
         None => {
             (&mut input).take(HEAD_BYTES).read_to_end(&mut head)?;
-            if head.starts_with(b"PERFILE2") {
-                bail!(
-                    "it is perf's own file, which perf alone reads: perf script -i {} | uniprof import -o run.uprof -",
-                    args.input.display()
-                );
+            if head.starts_with(&PERF_MAGIC) {
+                let name = args.input.display().to_string();
+                return Err(RecordingError::OfPerf { name }.into());
             }
             recognize(&head).map_err(|said| anyhow!("it has no known format ({said})"))?
         }

@@ -534,9 +534,12 @@ struct ColdEvents {
     codes: HashMap<u32, usize>,
 }
 
+/// How perf's own recordings begin (tools/perf/util/header.c).
+pub const PERF_MAGIC: [u8; 8] = *b"PERFILE2";
+
 fn is_of_perf(file: &File) -> bool {
-    let mut first = [0; 8];
-    file.read_exact_at(&mut first, 0).is_ok() && &first == b"PERFILE2"
+    let mut first = [0; PERF_MAGIC.len()];
+    file.read_exact_at(&mut first, 0).is_ok() && first == PERF_MAGIC
 }
 
 /// Whether a file can be read only once, from its start.

@@ -27,6 +27,7 @@ pub use crate::images::call_frames::Skipped;
 pub use cache::Cache;
 pub use memory::{Memory, NoMemory, Stack};
 pub use modules::Module;
+pub(crate) use modules::PIECE_MODULES;
 pub(crate) use returns::{Landing, returns};
 pub use table::RuleTable;
 pub use unwinder::{End, Options, Unwinder};

@@ -350,6 +350,7 @@ impl XenSource {
 
     fn hand_over(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
         let space = self.follow.as_ref().map_or(0, |follow| follow.life);
+        self.moved.fill(true);
         for vcpu in 0..self.domain.vcpus {
             let Some(info) = self.domain.vcpu_info(vcpu) else {
                 continue;
@@ -373,7 +374,9 @@ impl XenSource {
                 let (ip, _, _) = Arch::X86_64.special_registers();
                 root = self.roots.of(root, registers.get(ip));
             }
-            added.details.root = root.filter(|_| registers.mask() != 0);
+            let has_registers = registers.mask() != 0;
+            self.moved[vcpu as usize] = !has_registers;
+            added.details.root = root.filter(|_| has_registers);
             added.details.cpu = (state != State::Offline).then_some(u64::from(info.cpu));
         }
     }
@@ -384,8 +387,12 @@ impl XenSource {
     /// that of the one it left (`vcpu_runstate_change` in xen/common/sched/core.c).
     fn look_again(&mut self) {
         let looked = self.domain.look_at_vcpus().is_ok();
+        // Of those without registers nothing is asked, and a domain may have hundreds that are offline.
         for vcpu in 0..self.domain.vcpus {
             let place = vcpu as usize;
+            if self.moved[place] {
+                continue;
+            }
             let before_ns = self.times.counted_ns(place);
             let stood_still =
                 |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;

@@ -20,7 +20,7 @@ pub enum RecordingError {
         /// What is wrong.
         source: uprof::OpenError,
     },
-    /// It is a recording of perf's, by its first bytes (tools/perf/util/header.c).
+    /// It is a recording of perf's, by its first bytes.
     #[error("{name} is a recording of perf: perf script -i {name} | uniprof import -o run.uprof -")]
     OfPerf {
         /// The recording asked for.

@@ -10,7 +10,7 @@ use crate::recording::spaces::visible::Visible;
 use crate::recording::spaces::{Region, is_kernel_address};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
-use crate::unwind::{Cache, Landing, Module, Options, Stack, Unwinder};
+use crate::unwind::{Cache, Landing, Module, Options, PIECE_MODULES, Stack, Unwinder};
 use crate::work;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -74,8 +74,6 @@ const REGIONS_KEPT: usize = 1 << 15;
 /// What an unwinder costs for each of its mappings.
 const STEPS_PER_REGION: u64 = 16;
 
-/// Mappings that one made from an earlier one has of its own, in a piece that is like another's but for one of them.
-const REGIONS_OF_A_PIECE: usize = 64;
 /// Pieces that it refers to and that weigh as much as a mapping.
 const PIECES_OF_A_REGION: usize = 8;
 
@@ -202,9 +200,8 @@ impl<'a, 's> Unwinders<'a, 's> {
     fn unwinder(&self, view: View, time_ns: u64) -> Arc<Unwinder> {
         let (space, own, shared) = view;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = known
-            .by_view
-            .range((space, shared, 0)..=(space, shared, own));
+        let key = (space, shared, own);
+        let before = known.by_view.range((space, shared, 0)..=key);
         let before = before
             .map(|(key, unwinder)| (*key, Arc::clone(unwinder)))
             .next_back();
@@ -220,7 +217,6 @@ impl<'a, 's> Unwinders<'a, 's> {
         }
         known.regions += regions;
         let unwinder = Arc::new(unwinder);
-        let key = (space, shared, own);
         known.by_view.insert(key, Arc::clone(&unwinder));
         unwinder
     }
@@ -260,15 +256,15 @@ impl<'a, 's> Unwinders<'a, 's> {
         }
         let mapped = spaces.mapped_between(space, before, own)?;
         let count = mapped.len();
-        if count > REGIONS_OF_A_PIECE + PIECES_OF_A_REGION * earlier.pieces() {
+        if count > PIECE_MODULES + PIECES_OF_A_REGION * earlier.pieces() {
             return None;
         }
         let unwinder = earlier.after(mapped.into_iter().map(|region| self.module(region)));
         let has_all_code = earlier.has_all_code() || self.has_all_code(view, time_ns);
         let pieces = unwinder.pieces() / PIECES_OF_A_REGION;
-        let steps = STEPS_PER_REGION * (REGIONS_OF_A_PIECE * count) as u64;
+        let steps = STEPS_PER_REGION * (PIECE_MODULES * count) as u64;
         work::take(steps / PIECES_OF_A_REGION as u64 + pieces as u64);
-        let weight = pieces + REGIONS_OF_A_PIECE * count.clamp(1, unwinder.pieces().max(1));
+        let weight = pieces + PIECE_MODULES * count.clamp(1, unwinder.pieces().max(1));
         Some((unwinder.with_all_code(has_all_code), weight))
     }
 

@@ -19,8 +19,8 @@ pub struct Module {
     pub image: Option<Arc<Image>>,
 }
 
-/// Most modules of a piece.
-const PIECE_MODULES: usize = 64;
+/// Most modules of a piece: what an unwinder that was made from another has of its own, for each module that is new.
+pub(crate) const PIECE_MODULES: usize = 64;
 /// Bits of a module's number that say where in its piece it is.
 const PLACE_BITS: u32 = 8;
 const _: () = assert!(PIECE_MODULES < 1 << PLACE_BITS);
