@@ -3,7 +3,6 @@
 
 mod wire;
 
-use assert_cmd::cargo::cargo_bin;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -106,7 +105,7 @@ impl Guest {
     }
 
     fn recorder(&self, more: &[&str]) -> Command {
-        let mut command = Command::new(cargo_bin("uniprof"));
+        let mut command = kit::uniprof();
         command
             .arg("record")
             .args(more)
@@ -127,7 +126,7 @@ impl Guest {
 
     /// Stacks with their counts, of one vCPU.
     fn stacks(&self, vcpu: u32) -> BTreeMap<String, u64> {
-        let output = Command::new(cargo_bin("uniprof"))
+        let output = kit::uniprof()
             .args(["export", "-f", "folded", "--vcpu", &vcpu.to_string()])
             .arg(self.recording())
             .output()
@@ -229,7 +228,7 @@ fn shares_and_stacks_of_one_vcpu_over_tcp() {
     let place = folder.join(".build-id").join(&id[..2]);
     std::fs::create_dir_all(&place).unwrap();
     std::fs::copy(image(), place.join(&id[2..])).unwrap();
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["export", "-f", "folded", "--image-path"])
         .args([&folder, &guest.recording()])
         .output()
@@ -352,7 +351,7 @@ fn a_second_client_another_image_and_a_guest_that_ends_are_told() {
     wire::say(&mut first, wire::DETACH, &[]).unwrap();
     drop(first);
 
-    let own = cargo_bin("uniprof");
+    let own = kit::program();
     let other = || guest.record(&["-d", "1s", "--elf", own.to_str().unwrap()]);
     let mut output = other();
     assert!(soon(|| {
@@ -381,7 +380,7 @@ fn a_second_client_another_image_and_a_guest_that_ends_are_told() {
 #[test]
 fn the_doctor_looks_at_the_guest() {
     let guest = Guest::start(true, 2);
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["doctor", &guest.target])
         .output()
         .unwrap();
@@ -398,7 +397,7 @@ fn the_doctor_looks_at_the_guest() {
             "{found}"
         );
     }
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["doctor", "agent:localhost:1"])
         .output()
         .unwrap();

@@ -2,10 +2,8 @@
 
 mod wire;
 
-use assert_cmd::cargo::cargo_bin;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What an agent of one vCPU says, with a clock of a tick a nanosecond.
@@ -83,7 +81,7 @@ fn record_for(duration: &str, agent: impl FnOnce(UnixStream) + Send + 'static) -
     let listener = UnixListener::bind(&socket).unwrap();
     let thread = std::thread::spawn(move || agent(listener.accept().unwrap().0));
     let began = Instant::now();
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["record", "-F", "499", "-d", duration, "-o"])
         .arg(folder.path().join("run.uprof"))
         .arg(format!("agent:{}", socket.display()))

@@ -10,9 +10,10 @@
 mod fixture;
 
 use fixture::{UUID, small_recording};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use uprof::layout::SYNC;
 use uprof::{Block, BlockHeader, Item, Preamble, SliceReader};
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,8 +27,8 @@ fn is_blessing() -> bool {
 }
 
 /// Runs a subcommand on a file that stands in the current folder.
-fn uniprof(folder: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+fn uniprof<W: AsRef<OsStr>>(folder: &Path, args: &[W]) -> Output {
+    let mut command = kit::uniprof();
     command.current_dir(folder).args(args).output().unwrap()
 }
 
@@ -231,13 +232,10 @@ fn check_recovered(folder: &Path, status: i32) {
 
 /// Other subcommands end with a status of ours and a message, never with a panic.
 fn check_others(folder: &Path, path: &Path) {
-    for args in [
-        &["info", "bad.uprof"][..],
-        &["dump", "bad.uprof"],
-        &["report", "--top", "bad.uprof"],
-        &["export", "--format", "folded", "bad.uprof"],
-    ] {
-        let output = uniprof(folder, args);
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out");
+    for args in kit::commands::all("bad.uprof", "main", out.to_str().unwrap()) {
+        let output = uniprof(folder, &args);
         let shown = format!("{}: {}", path.display(), args.join(" "));
         let stderr = String::from_utf8_lossy(&output.stderr);
         let status = output.status.code();

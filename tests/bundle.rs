@@ -2,7 +2,6 @@
 //! moved to where no image is in reach, gives the same bytes as the recording with the images; and
 //! redacted it holds none of what it promises to remove.
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -42,10 +41,7 @@ int main(void)
 "#;
 
 fn uniprof(folder: &Path, words: &[&str]) -> Output {
-    let output = Command::new(cargo_bin("uniprof"))
-        .args(words)
-        .current_dir(folder)
-        .output();
+    let output = kit::uniprof().args(words).current_dir(folder).output();
     let output = output.unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -89,7 +85,7 @@ fn record(folder: &Path) -> Option<()> {
         "-o",
         "run.uprof",
     ];
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(words)
         .args(["--", &program, "--password=hunter2"])
         .current_dir(folder)

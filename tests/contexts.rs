@@ -84,11 +84,12 @@ fn stacks_are_whole(frames: &str, flags: &[&str], is_crossed: bool) {
             nearly_all(&stacks, "crosses;", "main;turns;crosses;");
         }
     }
-    let report = assert_cmd::Command::new(assert_cmd::cargo::cargo_bin("uniprof"))
+    let report = kit::uniprof()
         .args(["report", "--top"])
         .arg(folder.path().join("run.uprof"))
-        .assert();
-    let said = String::from_utf8_lossy(&report.get_output().stderr).into_owned();
+        .output()
+        .unwrap();
+    let said = kit::text(&report.stderr);
     assert!(
         !is_crossed || !said.contains("end before they are whole"),
         "{said}"

@@ -2,7 +2,6 @@
 //!
 //! `UNIPROF_BLESS=1` writes the goldens anew.
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,7 +43,7 @@ fn recordings() -> Vec<PathBuf> {
 }
 
 fn print(file: &Path, arguments: &[&str]) -> Vec<u8> {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command
         .args(arguments)
         .arg(file.file_name().unwrap())
@@ -117,7 +116,7 @@ fn reports_do_not_depend_on_the_number_of_threads() {
 }
 
 fn with_threads(file: &Path, arguments: &[&str], threads: &str) -> Vec<u8> {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command
         .env("RAYON_NUM_THREADS", threads)
         .args(arguments)
@@ -141,14 +140,14 @@ fn calls_survive_a_cut_file_and_its_recovery() {
         // In the middle of the record of its end.
         std::fs::write(&cut, &whole[..whole.len() - 20]).unwrap();
         let recover = |from: &Path| {
-            let mut command = Command::new(cargo_bin("uniprof"));
+            let mut command = kit::uniprof();
             command.arg("recover").arg(from).arg("-o").arg(&out);
             finish(command)
         };
         recover(&cut);
         let expected = spans(print(&file, &["dump"]));
         assert!(expected.len() >= 7, "{file:?}");
-        let mut command = Command::new(cargo_bin("uniprof"));
+        let mut command = kit::uniprof();
         command.arg("dump").arg(&out);
         assert_eq!(spans(finish(command)), expected, "{file:?}");
     }

@@ -1,12 +1,9 @@
 //! The README's first command leaves what it promises.
 
-use assert_cmd::cargo::cargo_bin;
-use std::process::Command;
-
 #[test]
 fn a_recording_a_picture_and_a_table() {
     let folder = tempfile::tempdir().unwrap();
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .arg("demo")
         .current_dir(folder.path())
         .output()

@@ -3,11 +3,9 @@
 
 mod sources;
 
-use assert_cmd::cargo::cargo_bin;
 use sources::{root, sources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::process::Command;
 
 /// What all sources have: functions, constants and public fields by name, and the values of constants as they are
 /// written there.
@@ -189,7 +187,7 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run.uprof");
     std::fs::copy(root().join("corpus/calls-stack.uprof"), &run).unwrap();
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["bundle", "--redact"])
         .arg(&run)
         .output()
@@ -389,7 +387,7 @@ fn commands_of_the_pages_are_understood() {
                 if !own.first().is_some_and(is_word) {
                     continue;
                 }
-                let mut uniprof = Command::new(cargo_bin("uniprof"));
+                let mut uniprof = kit::uniprof();
                 let output = uniprof.args(&own).arg("--help").output().unwrap();
                 asked += 1;
                 if !output.status.success() {

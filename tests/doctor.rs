@@ -2,17 +2,13 @@
 
 mod busy;
 
-use assert_cmd::cargo::cargo_bin;
 use busy::Busy;
+use kit::text;
 use std::process::{Command, Output, Stdio};
 
 fn doctor(words: &[&str]) -> Output {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command.arg("doctor").args(words).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 impl Busy {
@@ -57,7 +53,7 @@ fn the_command_that_it_tries_records_the_process() {
         .find_map(|line| line.strip_prefix("Try: uniprof "));
     let command = command.expect(&said).replace("30s", "1s");
     let folder = tempfile::tempdir().unwrap();
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(command.split(' '))
         .args(["-o", "run.uprof"])
         .current_dir(folder.path())
@@ -67,7 +63,7 @@ fn the_command_that_it_tries_records_the_process() {
     assert!(output.status.success(), "{recorded}");
     assert!(folder.path().join("run.uprof").exists(), "{recorded}");
     // It opened what the command opens: stacks are recorded as it said.
-    let mut info = Command::new(cargo_bin("uniprof"));
+    let mut info = kit::uniprof();
     let info = info.arg("info").arg(folder.path().join("run.uprof"));
     let info = text(&info.output().unwrap().stdout);
     let stacks = |said: &str, start: &str| {

@@ -2,7 +2,7 @@
 //! two of them at once. docs/reliability.md names these tests.
 #![cfg(all(feature = "record", feature = "report"))]
 
-use assert_cmd::cargo::cargo_bin;
+use kit::{text, uniprof};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -11,14 +11,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::EndReason;
 use uprof::{BlockType, DamageKind, Item, Payload, SliceReader, StreamReader};
-
-fn uniprof() -> Command {
-    Command::new(cargo_bin("uniprof"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// A process that works until it is killed.
 struct Busy(Child);
@@ -259,7 +251,7 @@ fn two_recorders_share_a_process_by_perf_events_but_not_by_ptrace() {
 fn bounded(kib: u64) -> Command {
     let mut command = Command::new("bash");
     command.args(["-c", "ulimit -v $0; exec \"$@\"", &kib.to_string()]);
-    command.arg(cargo_bin("uniprof"));
+    command.arg(kit::program());
     command
 }
 

@@ -1,12 +1,11 @@
 //! What people type first who know perf or samply: the message says what to type here.
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Child, Command};
 
 /// The status, and what was said.
 fn run(folder: &Path, words: &[&str]) -> (i32, String) {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     let output = command.args(words).current_dir(folder).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().unwrap(), said)

@@ -1,14 +1,10 @@
 //! Help, completions and manual pages: every subcommand has them, with an example.
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::Command;
 
 fn print(arguments: &[&str]) -> String {
-    let output = Command::new(cargo_bin("uniprof"))
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = kit::uniprof().args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{arguments:?}: {said}");
     String::from_utf8(output.stdout).unwrap()
@@ -51,7 +47,7 @@ fn every_subcommand_says_what_it_is_for() {
 
 /// What is offered for the last of `words`, asked as the script of `shell` does.
 fn offered(shell: &str, words: &[&str], folder: &Path) -> Vec<String> {
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["--", "uniprof"])
         .args(words)
         .current_dir(folder)
@@ -134,7 +130,7 @@ fn completions_offer_recordings_functions_and_targets() {
 
 /// The words that bash offers with our script, for what it took apart as `words`.
 fn offered_in_bash(words: &[&str], folder: &Path) -> Vec<String> {
-    let own = cargo_bin("uniprof");
+    let own = kit::program();
     let path = std::env::var("PATH").unwrap();
     let script = "source <(uniprof completions bash)\nCOMP_WORDS=(uniprof \"$@\")\nCOMP_CWORD=$#\n\
                   compopt() { :; }\n_uniprof\nprintf '%s\\n' \"${COMPREPLY[@]}\"";

@@ -4,7 +4,6 @@
 
 mod busy;
 
-use assert_cmd::cargo::cargo_bin;
 use busy::Busy;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,7 +34,7 @@ fn kill_9_fifty_times() {
     let mut most_missing_ns = 0;
     for round in 0..50 {
         let file = folder.path().join(format!("{round}.uprof"));
-        let mut record = Command::new(cargo_bin("uniprof"));
+        let mut record = kit::uniprof();
         record
             .args(["record", "-F", "997", "-o"])
             .arg(&file)
@@ -60,11 +59,7 @@ fn kill_9_fifty_times() {
             missing_ns < 1_000_000_000,
             "round {round}: {missing_ns} ns are missing"
         );
-        let info = Command::new(cargo_bin("uniprof"))
-            .arg("info")
-            .arg(&file)
-            .output()
-            .unwrap();
+        let info = kit::uniprof().arg("info").arg(&file).output().unwrap();
         assert_eq!(
             info.status.code(),
             Some(1),

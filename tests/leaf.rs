@@ -5,10 +5,8 @@
 
 mod compiled;
 
-use assert_cmd::cargo::cargo_bin;
 use compiled::{Counted, folded, nearly_all, record};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Calls as deep as they look: nothing is inlined, and no call is a jump.
 const SOURCE: &str = r#"
@@ -86,10 +84,7 @@ fn stacks_are_whole_by_default() {
         nearly_all(&stacks, "down;leaf", &whole);
     }
     let file = folder.path().join("run.uprof");
-    let said = Command::new(cargo_bin("uniprof"))
-        .args(["info"])
-        .arg(&file)
-        .output();
+    let said = kit::uniprof().args(["info"]).arg(&file).output();
     let said = String::from_utf8_lossy(&said.unwrap().stdout).into_owned();
     assert!(said.contains("up to 64 KiB of each sample"), "{said}");
     // The rules are in the recording: it needs nothing of the program.
@@ -141,7 +136,7 @@ fn a_caller_that_can_not_be_had_is_told() {
     };
     let report = |flags: &[&str]| {
         recorded(folder.path(), flags, &program, &[]);
-        let output = Command::new(cargo_bin("uniprof"))
+        let output = kit::uniprof()
             .args(["report", "--top"])
             .arg(folder.path().join("run.uprof"))
             .output()
@@ -185,7 +180,7 @@ fn stacks_that_end_with_the_bytes_are_told_with_a_remedy() {
     let told =
         "% of the stacks end where the recorded stack bytes do: record again with --stack=64K";
     assert!(said.contains(told), "{said}");
-    let report = Command::new(cargo_bin("uniprof"))
+    let report = kit::uniprof()
         .args(["report", "--top"])
         .arg(folder.path().join("run.uprof"))
         .output()
@@ -212,7 +207,7 @@ fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
     };
     let stacks = recorded(folder.path(), &[], &program, &[]);
     let redacted = folder.path().join("redacted.uprof");
-    let done = Command::new(cargo_bin("uniprof"))
+    let done = kit::uniprof()
         .args(["bundle", "--redact", "-o"])
         .args([&redacted, &folder.path().join("run.uprof")])
         .output()
@@ -223,10 +218,7 @@ fn redaction_takes_the_bytes_out_and_keeps_the_callers() {
         String::from_utf8_lossy(&done.stderr)
     );
     let dump = |file: &Path| {
-        let dump = Command::new(cargo_bin("uniprof"))
-            .arg("dump")
-            .arg(file)
-            .output();
+        let dump = kit::uniprof().arg("dump").arg(file).output();
         String::from_utf8(dump.unwrap().stdout).unwrap()
     };
     let samples = |text: &str| text.matches("\nsample ").count();

@@ -4,7 +4,6 @@
 
 #![cfg(feature = "report")]
 
-use assert_cmd::cargo::cargo_bin;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -197,7 +196,7 @@ fn uniprof(folder: &Path, words: &str) -> (i32, String) {
     let script = format!("ulimit -v 204800; ulimit -t 60; exec \"$0\" {words}");
     let output = Command::new("sh")
         .args(["-c", &script])
-        .arg(cargo_bin("uniprof"))
+        .arg(kit::program())
         .current_dir(folder)
         .output()
         .unwrap();
@@ -747,7 +746,7 @@ fn stacks_that_fill_the_memory_end_with_a_message() {
         assert!(said.contains("memory"), "{said}");
     }
     // Without a limit of the system, the program has its own.
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["report", "--tree", "run.uprof"])
         .current_dir(folder)
         .output()

@@ -2,7 +2,6 @@
 //! pointers is followed.
 #![cfg(all(feature = "record", feature = "report", target_arch = "x86_64"))]
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::Command;
 
@@ -39,7 +38,7 @@ fn build(folder: &Path, flags: &[&str]) -> Option<()> {
 }
 
 fn uniprof(folder: &Path, words: &[&str]) -> (String, String) {
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(words)
         .current_dir(folder)
         .output()

@@ -1,16 +1,8 @@
 //! Where real threads wait: recorded by the built program, and held against their own clocks.
 
-use assert_cmd::cargo::cargo_bin;
+use kit::{text, uniprof};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-fn uniprof() -> Command {
-    Command::new(cargo_bin("uniprof"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Records `command` with these flags; `None`, and why, where perf events of switches are not allowed.
 fn record(file: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {

@@ -2,14 +2,13 @@
 
 mod busy;
 
-use assert_cmd::cargo::cargo_bin;
 use busy::Busy;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use uprof::{Item, SliceReader};
 
 fn record(file: &Path, words: &[&str]) -> (i32, String) {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     let output = command
         .args(["record", "-o"])
         .arg(file)
@@ -32,10 +31,7 @@ fn sound_samples(file: &Path) -> u64 {
             samples += u64::from(block.samples);
         }
     }
-    let info = Command::new(cargo_bin("uniprof"))
-        .arg("info")
-        .arg(file)
-        .output();
+    let info = kit::uniprof().arg("info").arg(file).output();
     let info = String::from_utf8(info.unwrap().stdout).unwrap();
     assert!(info.contains("damage          none"), "{info}");
     samples
@@ -188,7 +184,7 @@ fn a_command_that_outlives_its_recording_is_ended_or_not_and_that_is_said() {
         let _ = Command::new("kill").arg(pid).status();
         assert!(stat.unwrap().contains("(sleep) S"), "{way:?}");
     }
-    let mut help = Command::new(cargo_bin("uniprof"));
+    let mut help = kit::uniprof();
     let help = help.args(["record", "--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&help.stdout).contains("--keep-running"));
 }

@@ -3,7 +3,7 @@
 //! differ in the name of their one busy function, one runs, and the other lies where it came from.
 #![cfg(all(feature = "record", feature = "report"))]
 
-use assert_cmd::cargo::cargo_bin;
+use kit::text;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -61,7 +61,7 @@ impl Programs {
 
     /// Records into `run.uprof`, and says what the recorder said.
     fn record(&self, arguments: &[&str]) -> String {
-        let mut record = Command::new(cargo_bin("uniprof"));
+        let mut record = kit::uniprof();
         record.args(["record", "-F", "997", "-o"]);
         record.arg(self.path("run.uprof"));
         // A command ends by itself, or by its own time limit.
@@ -79,7 +79,7 @@ impl Programs {
 
     /// The table of functions, and what was said beside it.
     fn top(&self) -> (String, String) {
-        let mut report = Command::new(cargo_bin("uniprof"));
+        let mut report = kit::uniprof();
         report.args(["report", "--top"]).arg(self.path("run.uprof"));
         let Output { stdout, stderr, .. } = report.output().unwrap();
         (text(&stdout), text(&stderr))
@@ -115,10 +115,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn is_root() -> bool {
@@ -217,7 +213,7 @@ fn a_replaced_program_without_privileges() {
     }
     let programs = Programs::new(&[]);
     programs.copy("runs", "program");
-    let own = cargo_bin("uniprof");
+    let own = kit::program();
     std::fs::copy(own, programs.path("uniprof")).unwrap();
     let open = Command::new("chmod")
         .arg("777")
@@ -257,7 +253,7 @@ fn functions_of_the_vdso() {
     programs.record(&["--no-embed", "--stack=4K", &running.target()]);
     let (table, said) = programs.top();
     assert!(table.contains("clock_gettime  [vdso]"), "{table}{said}");
-    let mut folded = Command::new(cargo_bin("uniprof"));
+    let mut folded = kit::uniprof();
     folded.args(["export", "--format", "folded"]);
     let folded = folded.arg(programs.path("run.uprof")).output().unwrap();
     let folded = text(&folded.stdout);
@@ -389,7 +385,7 @@ fn code_whose_protection_changes_has_its_name_all_the_time() {
     assert!(table.contains("generated  [jit]"), "{table}{said}{warned}");
     assert!(!table.contains("zero"), "{table}{said}{warned}");
     // Hundreds of changes of its protection are one piece of memory, with a name from then on.
-    let mut dump = Command::new(cargo_bin("uniprof"));
+    let mut dump = kit::uniprof();
     dump.arg("dump").arg(programs.path("run.uprof"));
     let dump = text(&dump.output().unwrap().stdout);
     let made = |line: &&str| line.contains(" mapped ") && !line.contains(".so");

@@ -2,8 +2,8 @@
 
 mod busy;
 
-use assert_cmd::cargo::cargo_bin;
 use busy::Busy;
+use kit::{text, uniprof};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,14 +11,6 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason};
 use uprof::{Item, Payload, SliceReader};
-
-fn uniprof() -> Command {
-    Command::new(cargo_bin("uniprof"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Runs to the end and checks the exit status.
 fn run(command: &mut Command, status: i32) -> Output {
@@ -119,7 +111,7 @@ impl Busy {
 fn threads_of_a_compressor() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("xz.uprof");
-    let input = cargo_bin("uniprof");
+    let input = kit::program();
     let mut record = uniprof();
     record
         .args(["record", "-F", "997", "-d", "3s", "-o"])
@@ -271,7 +263,7 @@ fn perf_events_that_are_forbidden() {
         "-o",
         "/dev/null",
     ]);
-    record.arg(cargo_bin("uniprof"));
+    record.arg(kit::program());
     record
         .args(["record", "-F", "97", "-d", "2s", "-o"])
         .arg(&file);
@@ -420,7 +412,7 @@ fn a_process_of_someone_else() {
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
     // The program must be reachable for a stranger.
     let program = folder.path().join("uniprof");
-    std::fs::copy(cargo_bin("uniprof"), &program).unwrap();
+    std::fs::copy(kit::program(), &program).unwrap();
     let mut record = Command::new(program);
     record
         .args(["record", "-d", "1s", "-o"])
@@ -494,7 +486,7 @@ fn for_strangers() -> Option<(tempfile::TempDir, std::path::PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let program = folder.path().join("uniprof");
-    std::fs::copy(cargo_bin("uniprof"), &program).unwrap();
+    std::fs::copy(kit::program(), &program).unwrap();
     Some((folder, program))
 }
 
@@ -534,7 +526,7 @@ fn a_container_with_a_filter_is_told_from_a_setting() {
     assert!(built.unwrap().success());
     let filtered = |words: &[&str]| {
         let mut command = Command::new(&filter);
-        command.arg(cargo_bin("uniprof")).args(words);
+        command.arg(kit::program()).args(words);
         command.current_dir(folder.path()).output().unwrap()
     };
     for words in [
@@ -613,9 +605,7 @@ fn a_disk_that_fills_up() {
     // A limit on file size fails as a full disk does, with another name.
     // It has room for a block of half a second, and is full soon on a busy machine, too.
     let script = "trap '' XFSZ; ulimit -f 64; exec \"$@\"";
-    record
-        .args(["-c", script, "bash"])
-        .arg(cargo_bin("uniprof"));
+    record.args(["-c", script, "bash"]).arg(kit::program());
     record
         .args(["record", "-F", "997", "--stack=16K", "-d", "60s", "-o"])
         .arg(&file)

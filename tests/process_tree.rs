@@ -1,17 +1,13 @@
 //! Recordings of more than one process: those that were there, those that come, and what the kernel
 //! counted of their time.
 
-use assert_cmd::cargo::cargo_bin;
+use kit::text;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use uprof::cold::{EndReason, ProcessTime};
 use uprof::{Due, Item, Payload, SliceReader};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 fn is_root() -> bool {
     text(&Command::new("id").arg("-u").output().unwrap().stdout).trim() == "0"
@@ -123,7 +119,7 @@ impl Recorded {
 
 fn record(flags: &[&str]) -> Recorded {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command.args(["record", "--no-embed", "-o"]);
     command.arg(folder.path().join("x.uprof")).args(flags);
     let Output { status, stderr, .. } = command.output().unwrap();
@@ -133,7 +129,7 @@ fn record(flags: &[&str]) -> Recorded {
 }
 
 fn refused(flags: &[&str], part: &str) {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command
         .args(["record", "-d", "1s", "-o", "/dev/null"])
         .args(flags);
@@ -221,7 +217,7 @@ fn processes_of_one_name_that_come_and_go() {
     let come = || Family::of(Command::new(&program).args(["-c", work]));
     let mut first = come();
     let file = folder.path().join("x.uprof");
-    let mut recorder = Command::new(cargo_bin("uniprof"));
+    let mut recorder = kit::uniprof();
     recorder
         .args(["record", "-F", "499", "--no-embed", "-o"])
         .arg(&file);
@@ -282,7 +278,7 @@ fn time_of_orphans_from_before_the_recording_is_not_counted() {
     let mut adopter = Family::of(adopter.args(["-c", ADOPTS]).stdin(Stdio::piped()));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.uprof");
-    let mut recorder = Command::new(cargo_bin("uniprof"));
+    let mut recorder = kit::uniprof();
     recorder.args(["record", "--no-embed", "-o"]).arg(&file);
     let mut recorder = recorder
         .arg(format!("pid:{}", adopter.pid()))
@@ -573,7 +569,7 @@ while True: pass
     let mut record = Command::new("bash");
     record.args(["-c", "ulimit -n 500; exec \"$@\"", "bash"]);
     record
-        .arg(cargo_bin("uniprof"))
+        .arg(kit::program())
         .args(["record", "--no-embed", "--per-thread"]);
     record.args(["-F", "499", "-d", "1s", "-o"]);
     record.arg(folder.path().join("x.uprof")).arg(&target);
@@ -595,7 +591,7 @@ fn programs_that_are_executed_have_no_frames_of_those_before() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.uprof");
     let script = "i=0; while [ $i -lt 300 ]; do /usr/bin/env -i /bin/true; i=$((i + 1)); done";
-    let recorder = Command::new(cargo_bin("uniprof"))
+    let recorder = kit::uniprof()
         .args(["record", "--frame-pointers", "-F", "9973", "-o"])
         .arg(&file)
         .args(["--", "sh", "-c", script])
@@ -626,7 +622,7 @@ fn programs_that_are_executed_have_no_frames_of_those_before() {
 }
 
 fn said(arguments: &[&str], file: &Path) -> String {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     let output = command.args(arguments).arg(file).output().unwrap();
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     text(&output.stdout)

@@ -54,7 +54,7 @@ fn dump(mut command: Command, recording: &Path) -> (Vec<String>, String) {
 
 /// What dumps a recording: our program and the second reader.
 fn readers(python: &str) -> [Command; 2] {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    let mut program = kit::uniprof();
     program.arg("dump");
     let mut script = Command::new(python);
     script.arg("-B").arg(in_repository("tests/read_uprof.py"));
@@ -487,7 +487,7 @@ fn a_damaged_section_is_told_with_its_place() {
             );
         }
         for arguments in [&["info"][..], &["report", "--top", "--no-search"]] {
-            let mut program = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+            let mut program = kit::uniprof();
             let output = program
                 .args(arguments)
                 .arg(&file)

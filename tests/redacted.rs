@@ -6,7 +6,6 @@
 
 mod unpacked;
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -124,7 +123,7 @@ fn home() -> (tempfile::TempDir, std::path::PathBuf) {
 
 /// Records `command` into run.uprof.
 fn record(folder: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
-    let program = cargo_bin("uniprof");
+    let program = kit::program();
     let words = ["record", "-F", "499", "-o", "run.uprof"];
     run(
         folder,
@@ -141,7 +140,7 @@ fn record(folder: &Path, flags: &[&str], command: &[&str]) -> Option<Output> {
 
 /// Redacts run.uprof, which has `planted`, asserts that nothing private is left, and returns the dump.
 fn redacted(folder: &Path, planted: &[&str]) -> String {
-    let uniprof = cargo_bin("uniprof");
+    let uniprof = kit::program();
     let uniprof = uniprof.to_str().unwrap();
     let bundle = run(folder, &[uniprof, "bundle", "run.uprof"]);
     bundle.expect("it can be bundled");
@@ -271,7 +270,7 @@ fn system_calls_of_strace_keep_their_names_and_no_arguments() {
         assert!(log.contains(planted), "no {planted} in {log}");
     }
     std::fs::write(home.join("strace-of-home-of-bob.log"), log).unwrap();
-    let program = cargo_bin("uniprof");
+    let program = kit::program();
     let log = "strace-of-home-of-bob.log";
     let import = ["import", "--format", "syscalls", log, "-o", "run.uprof"];
     let import = [&[program.to_str().unwrap()], &import[..]].concat();

@@ -1,19 +1,13 @@
 //! The program's reporting commands, as a user runs them, over the corpus.
 
+use kit::corpus;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use uniprof_report::export::FORMATS;
-use uniprof_report::views::{Needs, Output, VIEWS};
-
-fn corpus(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(name)
-}
+use uniprof_report::views::{Needs, VIEWS};
 
 fn uniprof(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    let mut command = kit::uniprof();
     command.args(words);
     command
 }
@@ -94,12 +88,7 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
     // There are no calls in it, which has a test of its own (tests/first_words.rs).
     let of_calls = [Needs::Calls, Needs::EachCall];
     let views = VIEWS.iter().filter(|view| !of_calls.contains(&view.needs));
-    let flags = views.map(|view| match view.output {
-        Output::Text => format!("--{}", view.name),
-        Output::Count => format!("--{}=3", view.name),
-        Output::Function => format!("--{}=steps", view.name),
-        Output::File { .. } => format!("--{}=-", view.name),
-    });
+    let flags = views.map(|view| kit::commands::view_flag(view, "steps"));
     let flags: Vec<String> = flags.collect();
     all.extend(flags.iter().map(|flag| vec!["report", flag]));
     let formats = FORMATS.iter().map(|format| format.name);

@@ -7,10 +7,10 @@
 
 mod unpacked;
 
-use assert_cmd::cargo::cargo_bin;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::path::Path;
-use std::process::Command;
 use uprof::cold::{
     ClockPair, Code, End, EndReason, Loss, LossReason, MappedFile, Mapping, Metadata, ModuleChange,
     ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TargetKind, TaskChange, TaskEvent,
@@ -397,8 +397,8 @@ fn write(path: &Path) -> std::io::Result<()> {
 }
 
 /// What `uniprof` prints, on either side.
-fn uniprof(folder: &Path, words: &[&str]) -> String {
-    let output = Command::new(cargo_bin("uniprof"))
+fn uniprof<W: AsRef<OsStr> + Debug>(folder: &Path, words: &[W]) -> String {
+    let output = kit::uniprof()
         .args(words)
         .current_dir(folder)
         .output()
@@ -424,16 +424,23 @@ fn a_redacted_bundle_has_what_is_listed_and_nothing_else() {
     );
     let bytes = std::fs::read(folder.join("r.uprof")).unwrap();
     let dumped = uniprof(folder, &["dump", "r.uprof"]);
+    let outputs = [
+        kit::commands::reports("r.uprof", "kept_function"),
+        kit::commands::exports("r.uprof"),
+    ];
+    let shown = outputs.concat().into_iter().map(|mut words| {
+        words.push("--identify".to_owned());
+        uniprof(folder, &words)
+    });
     let everything = [
         said,
         String::from_utf8_lossy(&bytes).into_owned(),
         dumped.clone(),
         uniprof(folder, &["info", "r.uprof"]),
-        uniprof(folder, &["report", "--html=-", "--identify", "r.uprof"]),
-        uniprof(folder, &["report", "--calls", "--identify", "r.uprof"]),
-        uniprof(folder, &["report", "--listing", "--identify", "r.uprof"]),
     ]
-    .concat();
+    .into_iter()
+    .chain(shown)
+    .collect::<String>();
     // Nor the beginning of one that was cut.
     for secret in ["secret", "inode=424242"] {
         assert!(!everything.contains(secret), "{secret} is still there");
@@ -493,34 +500,13 @@ fn what_goes_to_others_tells_neither_command_line_nor_host() {
     let path = folder.join("run.uprof");
     let path = path.to_str().unwrap();
     let parent = folder.file_name().unwrap().to_str().unwrap();
-    let outputs: [&[&str]; 24] = [
-        &["report", "--html=-", path],
-        &["report", "--flame=-", path],
-        &["report", "--chart=-", path],
-        &["report", "--heatmap=-", path],
-        &["report", "--top", path],
-        &["report", "--calls", path],
-        &["report", "--cpus=-", path],
-        &["report", "--syscalls", path],
-        &["report", "--listing", path],
-        &["diff", "--calls", path, path],
-        &["report", "--format", "markdown", path],
-        &["report", "--format", "github", path],
-        &["diff", "--format", "markdown", path, path],
-        &["diff", "--format", "github", path, path],
-        &["report", "--tree", "--by-thread", path],
-        &["export", "-f", "json", path],
-        &["export", "-f", "firefox", path],
-        &["export", "-f", "speedscope", path],
-        &["export", "-f", "folded", path],
-        &["export", "-f", "perf-script", path],
-        &["export", "-f", "csv", path],
-        &["diff", path, path],
-        &["diff", "--json", path, path],
-        &["diff", "--html=-", path, path],
+    let outputs = [
+        kit::commands::reports(path, "kept_function"),
+        kit::commands::exports(path),
+        kit::commands::comparisons(path, path),
     ];
-    for words in outputs {
-        let text = uniprof(folder, words);
+    for words in outputs.concat() {
+        let text = uniprof(folder, &words);
         for secret in PERSONAL.iter().chain([&parent]) {
             assert!(!text.contains(secret), "{words:?} tells {secret}: {text}");
         }

@@ -4,8 +4,8 @@
 
 mod busy;
 
-use assert_cmd::cargo::cargo_bin;
 use busy::Busy;
+use kit::{text, uniprof};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,14 +13,6 @@ use std::time::{Duration, Instant};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Inlined, Symbol};
 use uprof::{Arch, Frame, Sample, Task, Writer, machine};
-
-fn uniprof() -> Command {
-    Command::new(cargo_bin("uniprof"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Where the function of module `number` is.
 fn address(number: usize) -> u64 {
@@ -191,7 +183,7 @@ fn a_report_starts_nothing_sends_nothing_and_writes_only_where_told() {
         .args(["-f", "-qq", "-s", "300"])
         .args(calls.split(' '));
     command.arg("-o").arg(folder.path().join("calls"));
-    command.arg(cargo_bin("uniprof")).args(["report", "--top"]);
+    command.arg(kit::program()).args(["report", "--top"]);
     command
         .arg(format!("--flame={}", picture.display()))
         .arg(&file);

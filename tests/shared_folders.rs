@@ -1,7 +1,6 @@
 //! Outputs in folders that others may write to: what others have put in their place is replaced and never written to,
 //! so that nobody reads a recording but its owner. With the kernel's own protection (`fs.protected_*`) and without.
 
-use assert_cmd::cargo::cargo_bin;
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
@@ -44,7 +43,7 @@ fn shared() -> tempfile::TempDir {
 }
 
 fn run(arguments: &[&str], path: &Path) -> Output {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     for argument in arguments {
         let at = argument.replace("PATH", path.to_str().unwrap());
         command.arg(at);
@@ -200,7 +199,7 @@ fn who_may_not_replace_anothers_file_gets_a_reason() {
     // The other user may not look into the folders of the project.
     let programs = shared();
     let at = |name: &str| programs.path().join(name);
-    fs::copy(cargo_bin("uniprof"), at("uniprof")).unwrap();
+    fs::copy(kit::program(), at("uniprof")).unwrap();
     fs::copy(CORPUS, at("run.uprof")).unwrap();
     let folder = shared();
     let path = folder.path().join("roots");

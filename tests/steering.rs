@@ -3,14 +3,14 @@
 
 #![cfg(feature = "report")]
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Command, Output};
+use uniprof_report::export::FORMATS;
 use uprof::cold::{
     End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind, TaskChange, TaskEvent,
 };
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
-use uprof::{Arch, Frame, Sample, Task, Writer};
+use uprof::{Arch, Frame, Sample, Span, SpanKind, Task, Writer};
 
 /// Unicode 17.0, DerivedGeneralCategory.txt: Cc, Cf, Zl and Zp. Line ends and tabs stand first.
 const STEERING: [(u32, u32); 24] = [
@@ -133,17 +133,45 @@ fn write(path: &Path, planted: Planting) -> std::io::Result<()> {
     Ok(())
 }
 
-fn uniprof(words: &[&str]) -> Output {
-    let output = Command::new(cargo_bin("uniprof"))
-        .args(words)
-        .output()
-        .unwrap();
-    assert!(output.status.code().is_some(), "{words:?}");
+/// Calls of a trace with texts of all kinds.
+fn write_calls(path: &Path) -> std::io::Result<()> {
+    let mut writer = Writer::create(
+        std::fs::File::create(path)?,
+        [8; 16],
+        &metadata(planted),
+        1_000,
+    )?;
+    let texts = ["function", "slice"].map(planted);
+    for (number, kind) in (0..).zip(SpanKind::ALL.iter().cycle().take(30)) {
+        writer.span(&Span {
+            name: &texts[number as usize % texts.len()],
+            task: TASK,
+            cpu: Some(1),
+            start_ns: Some(2_000 + number * 10_000),
+            length_ns: Some(1_000),
+            depth: 0,
+            complete: true,
+            kind: *kind,
+            result: (*kind == SpanKind::Syscall).then_some(-2),
+        })?;
+    }
+    writer.finish(&End {
+        time_ns: 500_000_000,
+        reason: EndReason::TargetEnded,
+        message: planted("message"),
+        totals: Vec::new(),
+    })?;
+    Ok(())
+}
+
+fn uniprof<W: AsRef<std::ffi::OsStr>>(words: &[W]) -> Output {
+    let output = kit::uniprof().args(words).output().unwrap();
+    assert!(output.status.code().is_some(), "{:?}", output.status);
     output
 }
 
 /// None of the characters, but the line ends and tabs that are ours.
-fn check(words: &[&str], output: &Output) {
+fn check(words: &[String], output: &Output) {
     for bytes in [&output.stdout, &output.stderr] {
         // RFC 4180 ends lines of CSV so.
         let text = String::from_utf8(bytes.clone())
@@ -168,85 +196,65 @@ fn no_character_steers_whoever_reads_an_output() {
     let path = folder.path().join(named + ".uprof");
     write(&path, planted).unwrap();
     let path = path.to_str().unwrap();
+    let calls = folder.path().join("calls\u{202e}.uprof");
+    write_calls(&calls).unwrap();
+    let calls = calls.to_str().unwrap();
     let missing = format!("{path}.none");
     let out = folder.path().join("out\u{202e}\u{9b}");
     let out = out.to_str().unwrap();
-    for words in outputs(path, &missing, out) {
+    for words in outputs(&[path, calls], &missing, out) {
         let output = uniprof(&words);
+        if is_binary(&words) {
+            check_packed(&words, &output.stdout);
+            continue;
+        }
         let is_silent = output.stdout.is_empty() && output.stderr.is_empty();
-        assert!(!is_silent || words.contains(&out), "{words:?} says nothing");
+        let is_copy = words.iter().any(|word| word == out);
+        assert!(!is_silent || is_copy, "{words:?} says nothing");
         check(&words, &output);
         // What is JSON for readers stays whole: they get the characters back.
-        if words.contains(&"json") || words.contains(&"--json") {
+        if output.status.success() && words.iter().any(|word| word == "json" || word == "--json") {
             let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             assert!(value.is_object());
         }
     }
-    let packed = folder.path().join("pb.gz");
-    uniprof(&[
-        "export",
-        "-f",
-        "pprof",
-        "-o",
-        packed.to_str().unwrap(),
-        path,
-    ]);
+}
+
+/// Whether this is an export that is no text.
+fn is_binary(words: &[String]) -> bool {
+    let binary = FORMATS.iter().filter(|format| format.is_binary);
+    words[0] == "export"
+        && binary
+            .into_iter()
+            .any(|format| words.iter().any(|word| word == format.name))
+}
+
+/// Binary exports are for programs. Single controls are lengths in them; what takes three bytes is not.
+fn check_packed(words: &[String], bytes: &[u8]) {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = folder.path().join("packed.gz");
+    std::fs::write(&packed, bytes).unwrap();
+    // What is not packed comes out as it is.
     let unpacked = Command::new("gzip")
-        .arg("-dc")
+        .arg("-dcf")
         .arg(&packed)
         .output()
         .unwrap();
+    assert!(unpacked.stdout.len() > 100, "{words:?}");
     let text = String::from_utf8_lossy(&unpacked.stdout);
-    // Binary: single controls are lengths. What has three bytes is none.
     for letter in all().filter(|letter| *letter > '\u{7ff}') {
         assert!(
             !text.contains(letter),
-            "pprof holds U+{:04X}",
+            "{words:?} holds U+{:04X}",
             letter as u32
         );
     }
 }
-/// Every way to show a recording, to make something of it, and to fail at that.
-fn outputs<'a>(path: &'a str, missing: &'a str, out: &'a str) -> Vec<Vec<&'a str>> {
-    let outputs: &[&[&str]] = &[
-        &["report", path],
-        &["report", "--identify", path],
-        &["report", "--format", "markdown", "--identify", path],
-        &["report", "--format", "github", "--identify", path],
-        &["report", "--tree", "--by-thread", path],
-        &["report", "--tree", "--by-thread", "--width", "60", path],
-        &["report", "--width", "60", "--identify", path],
-        &["report", "--callers", "function", path],
-        &["report", "--annotate", "function", path],
-        &["report", "--annotate", "function", "--asm", path],
-        &["report", "--by", "address", path],
-        &["report", "--by", "module", path],
-        &["report", "--flame=-", "--identify", path],
-        &["report", "--chart=-", "--identify", path],
-        &["report", "--heatmap=-", "--identify", path],
-        &["report", "--html=-", "--identify", path],
-        &["export", "-f", "json", "--identify", path],
-        &["export", "-f", "firefox", "--identify", path],
-        &["export", "-f", "speedscope", "--identify", path],
-        &["export", "-f", "folded", "--by-thread", path],
-        &["export", "-f", "perf-script", path],
-        &["export", "-f", "uniprof-text", path],
-        &["export", "-f", "csv", path],
-        &["export", "-f", "folded", "-o", out, path, path],
-        &["diff", "--identify", path, path],
-        &["diff", "--json", "--identify", path, path],
-        &["diff", "--format", "markdown", "--identify", path, path],
-        &["diff", "--format", "github", "--identify", path, path],
-        &["diff", "--flame=/dev/stdout", "--identify", path, path],
-        &["diff", "--html=-", "--identify", path, path],
-        &["dump", path],
-        &["info", path],
-        &["info", "--width", "60", path],
-        &["diff", "--width", "60", "--identify", path, path],
-        &["recover", path, "-o", out],
-        &["bundle", path, "--redact", "-o", out],
-        &["bundle", path, "-o", out],
-        // Errors, which quote what is wrong.
+
+/// Every command that reads a recording, and commands that fail and quote what is wrong.
+fn outputs(recordings: &[&str], missing: &str, out: &str) -> Vec<Vec<String>> {
+    let path = recordings[0];
+    let failing: [&[&str]; 11] = [
         &["report", missing],
         &["diff", path, missing],
         &["dump", missing],
@@ -256,9 +264,20 @@ fn outputs<'a>(path: &'a str, missing: &'a str, out: &'a str) -> Vec<Vec<&'a str
         &["report", "--elf", path, path],
         &["report", "--elf", missing, path],
         &["import", missing, "-o", out],
+        &["export", "-f", "folded", "-o", out, path, path],
         &["diff", path, path, "--fail-if", "x\u{9b}\u{202e}>+5%"],
     ];
-    outputs.iter().map(|words| words.to_vec()).collect()
+    let failing = failing.map(|words| words.iter().map(|&word| word.to_owned()).collect());
+    let mut all: Vec<Vec<String>> = failing.into();
+    for recording in recordings {
+        for mut words in kit::commands::all(recording, "function", out) {
+            if ["report", "export", "diff"].contains(&words[0].as_str()) {
+                words.push("--identify".to_owned());
+            }
+            all.push(words);
+        }
+    }
+    all
 }
 
 #[test]
@@ -269,7 +288,7 @@ fn no_output_has_a_command_for_the_runner_of_a_build() {
     let path = path.to_str().unwrap();
     let missing = folder.path().join("##[group]none");
     let out = folder.path().join("out");
-    for words in outputs(path, missing.to_str().unwrap(), out.to_str().unwrap()) {
+    for words in outputs(&[path], missing.to_str().unwrap(), out.to_str().unwrap()) {
         let output = uniprof(&words);
         for bytes in [&output.stdout, &output.stderr] {
             let text = String::from_utf8_lossy(bytes).to_lowercase();
@@ -311,12 +330,13 @@ fn what_a_monitor_says_cannot_steer() {
     let run = folder.path().join("run.uprof");
     let recording: [&str; 4] = ["record", "-o", run.to_str().unwrap(), &target];
     for words in [&["doctor", &target][..], &recording] {
-        let output = uniprof(words);
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let output = uniprof(&words);
         assert_eq!(output.status.code(), Some(2));
         let said = [output.stdout.clone(), output.stderr.clone()].concat();
         let said = String::from_utf8_lossy(&said).into_owned();
         assert!(said.contains("refused qmp_capabilities: no"), "{said}");
-        check(words, &output);
+        check(&words, &output);
     }
     monitor.join().unwrap();
 }

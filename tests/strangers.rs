@@ -3,7 +3,6 @@
 
 #![cfg(all(feature = "record", feature = "report"))]
 
-use assert_cmd::cargo::cargo_bin;
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +14,7 @@ const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/calls.uprof
 const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/images/calls");
 
 fn uniprof(words: &[&str], folder: &Path) -> Child {
-    let mut command = Command::new(cargo_bin("uniprof"));
+    let mut command = kit::uniprof();
     command.args(words).current_dir(folder);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
@@ -205,7 +204,7 @@ fn a_signal_ends_a_recorder_that_embeds() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     // It has debug information of thousands of functions.
-    let program = cargo_bin("uniprof");
+    let program = kit::program();
     let words = [
         "record",
         "-F",
@@ -368,7 +367,7 @@ fn a_virsh_that_is_never_done_is_left() {
         std::fs::write(&virsh, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&virsh, std::fs::Permissions::from_mode(0o755)).unwrap();
         let start = Instant::now();
-        let output = Command::new(cargo_bin("uniprof"))
+        let output = kit::uniprof()
             .args(["record", "-d", "1s", "libvirt:web"])
             .env("PATH", &path)
             .current_dir(&folder)

@@ -3,7 +3,6 @@
 //! The stub is a real one, of the gdbstub crate, which Firecracker, cloud-hypervisor and uhyve use
 //! too; between it and the recorder lies a line that spoils what it is told to spoil.
 
-use assert_cmd::cargo::cargo_bin;
 use gdbstub::arch::{Arch, Registers};
 use gdbstub::common::{Signal, Tid};
 use gdbstub::conn::Connection;
@@ -322,7 +321,7 @@ fn record_with(fault: Fault, output: &Path, flags: &[&str]) -> (Option<i32>, Str
         _ => "20s",
     };
     let began = Instant::now();
-    let ended = Command::new(cargo_bin("uniprof"))
+    let ended = kit::uniprof()
         .args(["record", "-d", duration, "-o"])
         .arg(output)
         .args(flags)
@@ -367,7 +366,7 @@ fn kill(signal: &str, pids: &[&str]) {
 
 /// `doctor` with these words; what it says in both streams.
 fn doctor(words: &[&str], runtime: &Path) -> (Option<i32>, String) {
-    let ended = Command::new(cargo_bin("uniprof"))
+    let ended = kit::uniprof()
         .arg("doctor")
         .args(words)
         .env("XDG_RUNTIME_DIR", runtime)
@@ -388,7 +387,7 @@ fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
     let running = Arc::new(AtomicBool::new(true));
     let shared = Arc::clone(&running);
     std::thread::spawn(move || serve::<false>(listener, Fault::Hangs, shared));
-    let mut recorder = Command::new(cargo_bin("uniprof"))
+    let mut recorder = kit::uniprof()
         .args(["record", "-F", "200", "-d", "20s", "-o"])
         .arg(folder.path().join("out.uprof"))
         .arg(format!("gdb:{}", path.display()))
@@ -449,11 +448,7 @@ fn a_sound_stub_of_another_make_is_sampled() {
     let (status, said, running) = record(Fault::Nothing, &output);
     assert!(matches!(status, Some(0 | 1)), "{said}");
     assert!(running, "the guest stands still: {said}");
-    let dump = Command::new(cargo_bin("uniprof"))
-        .arg("dump")
-        .arg(&output)
-        .output()
-        .unwrap();
+    let dump = kit::uniprof().arg("dump").arg(&output).output().unwrap();
     let dump = String::from_utf8_lossy(&dump.stdout).into_owned();
     let samples: Vec<&str> = dump
         .lines()
@@ -481,7 +476,7 @@ fn a_recorder_whose_guardian_is_killed_or_stopped_ends_and_says_so() {
         let running = Arc::new(AtomicBool::new(true));
         let shared = Arc::clone(&running);
         std::thread::spawn(move || serve::<false>(listener, Fault::Nothing, shared));
-        let recorder = Command::new(cargo_bin("uniprof"))
+        let recorder = kit::uniprof()
             .args(["record", "-F", "200", "-d", "60s", "-o"])
             .arg(&output)
             .arg(format!("gdb:{}", path.display()))
@@ -515,10 +510,7 @@ fn a_recorder_whose_guardian_is_killed_or_stopped_ends_and_says_so() {
             !Path::new(&format!("/proc/{guardian}")).exists(),
             "it is left"
         );
-        let info = Command::new(cargo_bin("uniprof"))
-            .arg("info")
-            .arg(&output)
-            .output();
+        let info = kit::uniprof().arg("info").arg(&output).output();
         let info = String::from_utf8(info.unwrap().stdout).unwrap();
         assert!(info.contains(how), "the file: {info}");
     }

@@ -1,19 +1,11 @@
 //! What the recorder stands on gives way while it records: file systems and control groups. With a real one of each;
 //! most of it takes root.
 
-use assert_cmd::cargo::cargo_bin;
+use kit::{text, uniprof};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-
-fn uniprof() -> Command {
-    Command::new(cargo_bin("uniprof"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 /// Whether this runs as root; if not, why the test can't.
 fn is_root() -> bool {

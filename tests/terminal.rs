@@ -3,11 +3,12 @@
 
 #![cfg(feature = "report")]
 
+use kit::corpus;
 use nix::pty::{Winsize, openpty};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use uprof::cold::{End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
@@ -46,7 +47,7 @@ fn read(terminal: OwnedFd) -> String {
 }
 
 fn uniprof(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    let mut command = kit::uniprof();
     command.args(words);
     for variable in ["COLUMNS", "NO_COLOR", "PAGER", "UNIPROF_PAGER", "LESS"] {
         command.env_remove(variable);
@@ -195,12 +196,6 @@ fn check_columns(name: &str, screen: &str) {
         count += 1;
     }
     assert!(count > 2, "{name} has no rows:\n{screen}");
-}
-
-fn corpus(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("corpus")
-        .join(name)
 }
 
 #[test]

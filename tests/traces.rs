@@ -28,7 +28,7 @@ fn run(command: &mut Command) -> String {
 }
 
 fn uniprof(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_uniprof"));
+    let mut command = kit::uniprof();
     command.args(words);
     command
 }

@@ -3,7 +3,6 @@
 
 #![cfg(all(feature = "record", feature = "report"))]
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -53,7 +52,7 @@ fn steps() -> Vec<(String, String)> {
 }
 
 fn run(folder: &Path, script: &str) -> Output {
-    let programs = cargo_bin("uniprof");
+    let programs = kit::program();
     let programs = programs.parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new("bash")

@@ -1,6 +1,5 @@
 //! A program in C that is built, recorded, and looked at.
 
-use assert_cmd::cargo::cargo_bin;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +26,7 @@ pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
 
 /// Records the program for two seconds into `run.uprof`. Returns what the recorder said.
 pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
-    let output = Command::new(cargo_bin("uniprof"))
+    let output = kit::uniprof()
         .args(["record", "-F", "499", "-d", "2s", "-o"])
         .arg(folder.join("run.uprof"))
         .args(flags)
@@ -44,7 +43,7 @@ pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> 
 
 /// The stacks of a recording.
 pub fn folded(file: &Path, flags: &[&str]) -> Counted {
-    let folded = Command::new(cargo_bin("uniprof"))
+    let folded = kit::uniprof()
         .args(["export", "-f", "folded"])
         .args(flags)
         .arg(file)

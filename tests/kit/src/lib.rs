@@ -1,0 +1,75 @@
+//! What the program's tests have in common: the built program, what it printed, and the corpus.
+//!
+//! [`commands`] makes a command line of every view, export and comparison that there is, so that a test of all outputs
+//! has new ones without being changed.
+
+pub mod commands;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The program as cargo built it for the tests.
+#[must_use]
+pub fn program() -> PathBuf {
+    assert_cmd::cargo::cargo_bin("uniprof")
+}
+
+/// A run of it, without arguments yet.
+#[must_use]
+pub fn uniprof() -> Command {
+    Command::new(program())
+}
+
+/// The folder of the workspace.
+#[must_use]
+pub fn root() -> &'static Path {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // tests/kit in it.
+    folder.ancestors().nth(2).unwrap_or(folder)
+}
+
+/// A file of the corpus.
+#[must_use]
+pub fn corpus(name: &str) -> PathBuf {
+    root().join("corpus").join(name)
+}
+
+/// Bytes that a program printed, as text.
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a program printed before it ended, and how it ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its exit status.
+    pub status: i32,
+    /// What it printed on standard output.
+    pub stdout: String,
+    /// What it printed on standard error.
+    pub stderr: String,
+}
+
+/// Runs a command to its end.
+///
+/// # Panics
+/// If it can't be started, or a signal ends it.
+#[track_caller]
+#[must_use]
+pub fn run(command: &mut Command) -> Ended {
+    let output = command.output();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = output.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let Some(status) = status.code() else {
+        panic!("{command:?}: {status}: {}", text(&stderr));
+    };
+    Ended {
+        status,
+        stdout: text(&stdout),
+        stderr: text(&stderr),
+    }
+}
