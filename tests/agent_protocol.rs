@@ -27,7 +27,7 @@ fn both_sides_have_the_kinds_of_the_page() {
     let page = source("docs/agent-protocol.md");
     let (agent, recorder) = (
         source("agent/src/message.rs"),
-        source("record/src/agent/message.rs"),
+        source("record/src/backends/agent/message.rs"),
     );
     let kinds = rows(&page, "## 3. Kinds");
     assert_eq!(kinds.len(), 12, "11 kinds below the table's head");

@@ -1,6 +1,8 @@
 //! What all kinds of guests share, unlike processes: page tables, a kernel of their own, code that is compared with
 //! an image, and the need to be resumed whatever happens to the recorder.
 //!
+//! `walk` follows the frame pointers of a copied stack; `addresses` remembers which functions of a kernel want names;
+//! `held` resumes threads in the best order.
 //! `endpoint` connects to a stub, a monitor or an agent; `xenstore` is asked about Xen's domains; `page_tables`
 //! translates addresses; `boots` tells a guest's boots apart; `processor_time` compares samples with the time that was
 //! counted; `linux` reads the kernel in a guest's memory;
@@ -9,6 +11,9 @@
 //! a guest whose recorder was killed; `mark` is what both leave behind if both are killed, and `left_paused` finds the
 //! guest by it.
 
+pub mod walk;
+pub(crate) mod addresses;
+pub(crate) mod held;
 pub mod endpoint;
 pub mod xenstore;
 pub mod page_tables;

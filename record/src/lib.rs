@@ -1,8 +1,10 @@
 //! Samples guests and processes into `.uprof` recordings.
 //!
-//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the `sampler` copies what
-//! is needed into a slot, the [`ring`] hands it over, the `encoder` thread writes it. The sampler's loop never
-//! allocates, locks, formats or touches a file; what it can't keep up with is dropped and counted.
+//! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the thread of `sampling`
+//! copies what is needed into a slot, the [`ring`] hands it over, the thread of `writing` encodes it; a `session`
+//! starts and joins both. The sampler's loop never allocates, locks, formats or touches a file; what it can't keep up with is
+//! dropped and counted. `backends` are the kinds of guests, [`guest`] what they share, [`elf`] images, `sys` the
+//! interfaces of the operating system and of Xen.
 //!
 //! A source of one's own implements [`StopWorld`]:
 //!
@@ -62,45 +64,26 @@
 
 #[allow(unsafe_code)]
 pub(crate) mod sys;
-mod addresses;
-pub mod turns;
-pub mod slot;
-pub mod ring;
-mod open;
 pub mod elf;
 pub mod source;
-mod codes;
-mod held;
-mod pids;
-pub mod plan;
-mod control;
-pub mod call_source;
-mod window;
-pub mod walk;
-pub mod doctor;
 pub mod guest;
-pub mod process;
-pub mod xen;
-pub mod gdb;
-pub mod qemu;
-pub mod kvm;
-pub mod agent;
-mod pace;
-mod sampler;
-mod shared_observer;
-pub mod lockdown;
-mod encoder;
-pub mod output;
+mod sampling;
+mod backends;
+mod writing;
 mod session;
-mod call_session;
 
-pub use call_session::{CallSummary, record_calls};
-pub use control::{Counters, Ending};
+pub use backends::{agent, gdb, kvm, process, qemu, xen};
 pub use guest::linux::KernelFacts;
-pub use plan::Plan;
-pub use session::{Summary, record};
+pub use guest::walk;
+pub use session::call_session::{CallSummary, record_calls};
+pub use session::lockdown;
+pub use session::sample_session::{Summary, record};
+pub use source::control::{Counters, Ending};
+pub use source::plan::Plan;
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};
+pub use source::{call_source, doctor, plan, ring, slot, turns};
 #[cfg(feature = "simulated-time")]
 pub use sys::clock::simulated;
 pub use sys::clock::{monotonic_ns, realtime_ns};
 pub use sys::signal;
+pub use writing::output;

@@ -2,13 +2,25 @@
 //!
 //! A backend is of one of two kinds. A [`StopWorld`] source (Xen, gdb stub, ptrace) freezes the guest and provides
 //! every vCPU's registers in one step; [`Frozen`] resumes it when dropped. A [`Pushed`] source (perf_event) gets its
-//! samples from the kernel. Both fill the same [`Slot`](crate::slot::Slot)s. What a backend can't do is in its
+//! samples from the kernel. Both fill the same [`Slot`](crate::source::slot::Slot)s. What a backend can't do is in its
 //! [`Facts`] at the start, never found out in the loop.
+//!
+//! Beside it is what backends share with the threads of a recording: a sample on its way (`slot`, `ring`), turns among
+//! guests of one process (`turns`), the request to stop and the counters (`control`), what is wanted (`plan`), and what
+//! an examination found (`doctor`). [`call_source`] is the interface of a guest whose calls are followed.
+
+pub mod slot;
+pub mod ring;
+pub mod turns;
+pub mod control;
+pub mod call_source;
+pub mod plan;
+pub mod doctor;
 
 use crate::elf::Image;
-use crate::ring::Sink;
+use crate::source::ring::Sink;
+use crate::source::turns::{Place, Turn};
 use crate::sys::clock::monotonic_ns;
-use crate::turns::{Place, Turn};
 use std::fs::File;
 use std::sync::Arc;
 use uprof::cold::{

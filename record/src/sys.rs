@@ -1,5 +1,5 @@
 //! The only place for `unsafe`: system interfaces, each wrapped so that its callers need none; and what several kinds
-//! of guests read of `/proc`.
+//! of guests read of `/proc` and open at others' paths.
 
 pub mod clock;
 pub mod signal;
@@ -7,6 +7,8 @@ pub mod descriptors;
 pub mod privileges;
 pub mod spawn;
 pub mod ptrace;
+pub mod open;
+pub mod pids;
 pub mod stat;
 pub mod thread_times;
 pub mod perf;

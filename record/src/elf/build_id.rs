@@ -4,7 +4,7 @@
 //! GNU ld manual, `--build-id`.
 
 use crate::elf::{self, PT_NOTE, Read};
-use crate::open;
+use crate::sys::open;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -4,7 +4,7 @@
 //! The file's offsets are not trusted. Source: System V ABI, chapter 5 ("Program Loading").
 
 use crate::elf::{self, PF_X, PT_LOAD, build_id, symbols};
-use crate::open;
+use crate::sys::open;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

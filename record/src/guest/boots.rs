@@ -5,9 +5,9 @@
 //! 64-bit guest does. Must not allocate.
 
 use super::page_tables::Paging;
-use crate::ring::Sink;
-use crate::slot::NoteKind;
 use crate::source::Vcpus;
+use crate::source::ring::Sink;
+use crate::source::slot::NoteKind;
 use std::fmt::Write;
 use uprof::{Arch, Registers, Task};
 
@@ -127,7 +127,7 @@ impl Write for Name {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::ring_of;
+    use crate::source::ring::ring_of;
     use uprof::State;
 
     const LONG: Paging = Paging::X86_64 { root: 1, levels: 4 };

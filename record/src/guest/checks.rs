@@ -3,8 +3,8 @@
 //! Input: a source. Output: findings. The guest is stopped only for a few samples.
 
 use super::Trial;
-use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
+use crate::source::doctor::{Report, Verdict};
 use crate::source::{Frozen, Hot, Source, SourceError, StopWorld, Vcpus};
 use std::path::Path;
 use uprof::State;

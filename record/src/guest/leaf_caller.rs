@@ -7,9 +7,9 @@
 //! it is in the function to which the call of the next frame leads.
 
 use super::call_sites::CallSites;
-use crate::plan::LEAF_STACK_BYTES;
-use crate::slot::Slot;
 use crate::source::Vcpu;
+use crate::source::plan::LEAF_STACK_BYTES;
+use crate::source::slot::Slot;
 use uprof::Frame;
 
 /// A direct call reaches no further (x86-64; on AArch64 less far).

@@ -10,11 +10,11 @@ pub mod orc;
 mod processes;
 pub mod later;
 
-use crate::addresses::Addresses;
 use crate::elf::build_id;
+use crate::guest::addresses::Addresses;
 use crate::guest::page_tables::Roots;
-use crate::plan::LEAF_STACK_BYTES;
-use crate::slot::Slot;
+use crate::source::plan::LEAF_STACK_BYTES;
+use crate::source::slot::Slot;
 use crate::source::{SourceError, StopWorld};
 use crate::sys::clock::monotonic_ns;
 use memory::{GuestKernel, IMAGES};

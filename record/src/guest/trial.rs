@@ -3,9 +3,9 @@
 //!
 //! Enough samples for a reproducible result are taken, at random times.
 
-use crate::doctor::{Report, Verdict};
 use crate::elf::Image;
 use crate::guest::link_register::is_saved_with_frame_pointer;
+use crate::source::doctor::{Report, Verdict};
 use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;
@@ -164,7 +164,7 @@ impl<'a> Trial<'a> {
         if near && read(fp, &mut frame) == frame.len() {
             let word = u128::from_le_bytes(frame);
             let (saved, caller) = (word as u64, (word >> 64) as u64);
-            let caller = crate::walk::without_signature(arch, caller);
+            let caller = crate::guest::walk::without_signature(arch, caller);
             let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
             let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(LINK_REGISTER), read);
             self.with_chain += u32::from(plausible && kept);
@@ -313,7 +313,7 @@ impl<'a> Trial<'a> {
 
 /// Whether the function that `link` returns to keeps a frame pointer, as far as its code shows.
 fn keeps_frame_pointers(link: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> bool {
-    let link = crate::walk::without_signature(Arch::Aarch64, link);
+    let link = crate::guest::walk::without_signature(Arch::Aarch64, link);
     let mut code = [0; BEFORE_CALL_BYTES[0]];
     let known = BEFORE_CALL_BYTES.iter().find_map(|&bytes| {
         let code = &mut code[..bytes];

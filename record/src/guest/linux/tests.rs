@@ -2,7 +2,7 @@
 
 use super::memory::{MOST_BANNER_BYTES, MOST_READ_BYTES, MOST_TIME_NS};
 use super::*;
-use crate::ring::Sink;
+use crate::source::ring::Sink;
 use crate::source::{Facts, Life, SourceError, Vcpu, Vcpus};
 use uprof::cold::Target;
 use uprof::{Details, Registers, State, Task};

@@ -1,0 +1,105 @@
+//! What stands between a guest that carries the agent and a good recording.
+//!
+//! Enters: a target. Leaves: findings. The guest samples itself for a moment.
+
+use super::open;
+use crate::guest::checks::say_image;
+use crate::source::doctor::{Report, Verdict};
+use crate::source::plan::Plan;
+use crate::source::ring::ring;
+use crate::source::{Hot, Life, Source, SourceError};
+use crate::sys::clock::monotonic_ns;
+use std::path::Path;
+use uprof::{State, Stop};
+
+/// How long the guest samples itself.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// Looks at the guest whose agent is at `address`.
+pub fn examine(address: &str, elf: Option<&Path>) -> Report {
+    let mut report = Report::default();
+    let image = say_image(&mut report, elf);
+    let images: Vec<_> = elf.filter(|_| image.is_some()).into_iter().collect();
+    let images: Vec<_> = images
+        .into_iter()
+        .map(|path| (path.to_owned(), None))
+        .collect();
+    let found = open::open(address, &images, &Plan::default());
+    let found = found.and_then(|source| look(&mut report, source));
+    match found {
+        Ok(has_chains) => {
+            let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
+            let stack = if has_chains { "" } else { " --stack" };
+            report.command = Some(format!("uniprof record -d 30s{stack}{elf} agent:{address}"));
+        }
+        Err(error) => report.say(Verdict::Bad, error.to_string()),
+    }
+    report
+}
+
+/// Says what the agent told, and what some samples are like; whether their chains of frame pointers are whole.
+fn look(report: &mut Report, mut source: Source) -> Result<bool, SourceError> {
+    let facts = source.hot.facts();
+    let vcpus = facts.target.vcpus;
+    report.say(
+        Verdict::Good,
+        format!("{vcpus} vCPUs, {}", facts.target.arch.name()),
+    );
+    for (name, value) in &facts.notes {
+        report.say(Verdict::Good, format!("{name}: {value}"));
+    }
+    for warning in &facts.warnings {
+        report.say(Verdict::Poor, warning.clone());
+    }
+    let Hot::Pushed(source) = &mut source.hot else {
+        return Ok(true);
+    };
+    let plan = Plan::default();
+    let (mut sink, mut drain) = ring(plan.kept_bytes(), vcpus as usize, plan.rate_hz, true);
+    let (mut running, mut idle, mut whole, mut costs) = (0u32, 0u32, 0u32, Vec::new());
+    source.start()?;
+    let end_ns = monotonic_ns() + LOOK_NS;
+    while monotonic_ns() < end_ns && source.drain(&mut sink)? == Life::Alive {
+        source.wait(20)?;
+        while drain
+            .sample(|slot| {
+                let is_running = slot.state == State::Running;
+                running += u32::from(is_running);
+                idle += u32::from(!is_running);
+                whole += u32::from(is_running && slot.stop == Stop::Complete);
+                costs.extend(slot.details.cost_ns);
+            })
+            .is_some()
+        {}
+    }
+    source.finish(&mut sink);
+    match (running, idle) {
+        (0, 0) => report.say(
+            Verdict::Bad,
+            "no sample came within a second: does the guest's timer interrupt call the agent's sample(), and on the \
+             vCPU's own number?",
+        ),
+        (0, _) => report.say(Verdict::Poor, "all vCPUs were idle for a second: there may be little to sample"),
+        _ => report.say(Verdict::Good, format!("{} samples in a second, {idle} of them idle", running + idle)),
+    }
+    costs.sort_unstable();
+    if let Some(cost_ns) = costs.get(costs.len() / 2) {
+        report.say(
+            Verdict::Good,
+            format!("a sample costs the guest {cost_ns} ns (median)"),
+        );
+    }
+    let has_chains = whole * 10 >= running * 9;
+    match has_chains {
+        true if running > 0 => report.say(Verdict::Good, "chains of frame pointers are whole"),
+        true => {}
+        false => report.say(
+            Verdict::Poor,
+            format!(
+                "of {running} chains of frame pointers {whole} are whole: build the guest with them, name all its \
+                 stacks to the agent, or record with --stack"
+            ),
+        ),
+    }
+    Ok(has_chains)
+}

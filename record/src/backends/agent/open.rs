@@ -1,0 +1,236 @@
+//! From an address to a source that samples: the first words, the clock, the images.
+
+use super::client::{Client, PATIENCE};
+use super::error::AgentError;
+use super::intake::Intake;
+use super::line::Line;
+use super::message::Hello;
+use super::source::{AgentSource, ClockObserver};
+use super::vchan::{self, Address, Vchan};
+use crate::elf::Image;
+use crate::guest::endpoint::Endpoint;
+use crate::source::plan::Plan;
+use crate::source::{Facts, Hot, Life, Source, SourceError};
+use crate::sys::clock::monotonic_ns;
+use std::path::PathBuf;
+use uprof::Task;
+use uprof::cold::{Mapping, ModuleChange, ModuleEvent, Target, TargetKind, TaskChange, TaskEvent};
+
+/// Clocks are compared so often before the first sample.
+const FIRST_PINGS: u32 = 8;
+/// How long that may take.
+const PINGS_NS: u64 = 1_000_000_000;
+/// Pairs of clocks that wait for the encoder.
+const PAIRS: usize = 256;
+
+/// Opens the target `agent:ADDRESS`, whose images are these, loaded at these addresses if the user says so.
+///
+/// # Errors
+/// Why there is nothing to sample.
+pub fn open(
+    address: &str,
+    images: &[(PathBuf, Option<u64>)],
+    plan: &Plan,
+) -> Result<Source, SourceError> {
+    let (client, hello) = Client::attach(line(address)?, address)?;
+    Ok(source(client, hello, images, plan)?)
+}
+
+fn line(address: &str) -> Result<Box<dyn Line>, AgentError> {
+    if let Some(address) = address.strip_prefix(vchan::PREFIX) {
+        return Ok(Box::new(Vchan::connect(Address::parse(address)?)?));
+    }
+    let connection = Endpoint::parse(address).and_then(|endpoint| endpoint.connect(PATIENCE));
+    Ok(Box::new(connection?))
+}
+
+/// The source behind a client that has attached.
+pub(super) fn source(
+    client: Client,
+    hello: Hello,
+    images: &[(PathBuf, Option<u64>)],
+    plan: &Plan,
+) -> Result<Source, AgentError> {
+    let now_ns = monotonic_ns();
+    let frames = if plan.ip_only {
+        0
+    } else {
+        plan.most_frames.min(hello.most_frames)
+    };
+    let stack_bytes = (plan.kept_bytes() as u32).min(hello.most_stack_bytes);
+    let mut start = [0; 16];
+    start[..8].copy_from_slice(&((1e9 / plan.rate_hz) as u64).max(1).to_le_bytes());
+    start[8..12].copy_from_slice(&frames.to_le_bytes());
+    start[12..].copy_from_slice(&stack_bytes.to_le_bytes());
+    let intake = Intake::new(&hello, plan.rate_hz, stack_bytes > 0);
+    let (pairs, told) = rtrb::RingBuffer::new(PAIRS);
+    let mut facts = facts(&client.name, &hello, &intake, plan, now_ns);
+    place(&mut facts, &client.name, &hello, images, now_ns)?;
+    let mut source = AgentSource {
+        facts,
+        client,
+        hello,
+        intake,
+        start,
+        pairs,
+        ping: None,
+        last_ping: (0, now_ns),
+        heard_ns: now_ns,
+        silent_ns: 0,
+        nonce: None,
+        attached_anew: 0,
+        is_start_due: false,
+        told_damaged: 0,
+        is_sampling: false,
+        life: Life::Alive,
+    };
+    compare_clocks(&mut source)?;
+    Ok(Source {
+        hot: Hot::Pushed(Box::new(source)),
+        observer: Some(Box::new(ClockObserver(told))),
+        namer: None,
+    })
+}
+
+/// Asks for the clock some times, one after the other.
+fn compare_clocks(source: &mut AgentSource) -> Result<(), AgentError> {
+    let end_ns = monotonic_ns() + PINGS_NS;
+    let mut answered = 0;
+    source.ping(monotonic_ns());
+    while answered < FIRST_PINGS && monotonic_ns() < end_ns {
+        source.client.wait(20)?;
+        source.take(None)?;
+        if source.life != Life::Alive {
+            return Err(AgentError::Closed(source.client.name.clone()));
+        }
+        if source.ping.is_none() {
+            answered += 1;
+            source.ping(monotonic_ns());
+        }
+    }
+    match answered {
+        0 => Err(AgentError::Silent(
+            source.client.name.clone(),
+            PINGS_NS / 1_000_000_000,
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn facts(address: &str, hello: &Hello, intake: &Intake, plan: &Plan, now_ns: u64) -> Facts {
+    let tasks = (0..hello.vcpus).map(|vcpu| TaskEvent {
+        time_ns: now_ns,
+        task: Task { space: 0, vcpu },
+        what: TaskChange::Named(format!("vCPU {vcpu}")),
+    });
+    let mut notes = vec![
+        ("agent".to_owned(), address.to_owned()),
+        (
+            "guest's clock".to_owned(),
+            format!("{} ticks a second", hello.clock_hz),
+        ),
+    ];
+    if hello.timer_hz > 0 {
+        notes.push((
+            "guest's timer".to_owned(),
+            format!("{} interrupts a second", hello.timer_hz),
+        ));
+    }
+    let is_slow = hello.timer_hz > 0 && f64::from(hello.timer_hz) < plan.rate_hz;
+    let slow = is_slow.then(|| {
+        format!(
+            "the guest's timer comes {} times a second, so that {} samples a second can't be had of it",
+            hello.timer_hz, plan.rate_hz
+        )
+    });
+    Facts {
+        notes,
+        warnings: slow.into_iter().collect(),
+        tasks: tasks.collect(),
+        ..Facts::new(Target {
+            kind: TargetKind::Agent,
+            id: 0,
+            name: hello.name.clone(),
+            arch: intake.arch(),
+            vcpus: hello.vcpus,
+        })
+    }
+}
+
+/// Says which image is where. One whose build-id is the guest's is, for sure; without an image there is the guest's
+/// word, by which a report finds it.
+fn place(
+    facts: &mut Facts,
+    name: &str,
+    hello: &Hello,
+    images: &[(PathBuf, Option<u64>)],
+    now_ns: u64,
+) -> Result<(), AgentError> {
+    let (mut placed, mut others) = (false, Vec::new());
+    for (path, address) in images {
+        let image = Image::open(path, *address).map_err(AgentError::Image)?;
+        let in_place = |image: Image| match (address, hello.code_bytes) {
+            (None, 1..) => image.with_code_at(hello.code_start, hello.code_offset),
+            _ => image,
+        };
+        if hello.build_id.is_empty() || image.build_id().is_empty() {
+            others.push(in_place(image));
+            continue;
+        }
+        // Of several, another one may be what a loader starts.
+        if image.build_id() != hello.build_id {
+            if images.len() == 1 {
+                return Err(AgentError::OtherImage {
+                    name: name.to_owned(),
+                    image: path.display().to_string(),
+                    own: hexadecimal(image.build_id()),
+                    guest: hexadecimal(&hello.build_id),
+                });
+            }
+            others.push(image);
+            continue;
+        }
+        placed = true;
+        facts
+            .modules
+            .extend(in_place(image).module_events(now_ns, 0));
+    }
+    facts.images = others.into();
+    if !placed && facts.images.is_empty() && hello.code_bytes > 0 {
+        facts.modules.push(ModuleEvent {
+            time_ns: now_ns,
+            space: 0,
+            what: ModuleChange::Mapped(Mapping {
+                start: hello.code_start,
+                length: hello.code_bytes,
+                file_offset: hello.code_offset,
+                path: if hello.name.is_empty() {
+                    "guest".into()
+                } else {
+                    hello.name.clone()
+                },
+                build_id: hello.build_id.clone(),
+                file: None,
+            }),
+        });
+    }
+    Ok(())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_address_is_told() {
+        for wrong in ["", "localhost", "host:", "host:0", "host:99999", "host:x"] {
+            let error = open(wrong, &[], &Plan::default()).err();
+            let expected = SourceError::from(AgentError::Address(wrong.into()));
+            assert_eq!(error, Some(expected));
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The source: the guest takes the samples, and we what it sends.
+
+#[cfg(test)]
+mod tests;
+
+use super::client::{Client, Received};
+use super::clock::Pair;
+use super::error::AgentError;
+use super::intake::Intake;
+use super::message::{self, Hello};
+use crate::source::ring::Sink;
+use crate::source::{Facts, Life, Observations, Observer, Pushed, SourceError};
+use crate::sys::clock::{monotonic_ns, realtime_ns};
+use std::time::Duration;
+use uprof::cold::ClockPair;
+
+/// Pings are sent so often.
+const PING_NS: u64 = 250_000_000;
+/// Of the time between two pings at most so much counts as the agent's silence: the rest, we were held up ourselves.
+const MOST_BETWEEN_PINGS_NS: u64 = 2 * PING_NS;
+/// An agent that heard nothing from us for so long takes us for gone (section 4), and on a line that can't be closed it
+/// waits for the next client: we attach anew, at once where we know that we were silent,
+const AGENTS_PATIENCE_NS: u64 = 5_000_000_000;
+/// and after so long without an answer where we don't.
+const ATTACH_ANEW_NS: u64 = 3_000_000_000;
+/// An agent that says nothing for so long, not even that it is there, is gone.
+const SILENCE_NS: u64 = 10_000_000_000;
+/// How long the last samples are waited for.
+const LAST_NS: u64 = 2_000_000_000;
+/// Looks at the stream in one turn.
+const LOOKS: usize = 16;
+/// How long a turn waits for free slots, all in all.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The backend.
+pub(super) struct AgentSource {
+    pub facts: Facts,
+    pub client: Client,
+    /// What the agent said of its guest.
+    pub hello: Hello,
+    pub intake: Intake,
+    /// What is asked for: period, callers, stack bytes.
+    pub start: [u8; 16],
+    pub pairs: rtrb::Producer<Pair>,
+    /// The ping under way: its number, and when it was sent.
+    pub ping: Option<(u64, u64)>,
+    pub last_ping: (u64, u64),
+    pub heard_ns: u64,
+    /// How long the agent has been silent, though it was asked.
+    pub silent_ns: u64,
+    /// Our number, while we attach anew, and how often we did.
+    pub nonce: Option<u64>,
+    pub attached_anew: u64,
+    /// Whether the agent is still to be told to start.
+    pub is_start_due: bool,
+    pub told_damaged: u64,
+    /// Whether the agent says that it samples.
+    pub is_sampling: bool,
+    pub life: Life,
+}
+
+impl AgentSource {
+    /// Asks for the guest's clock.
+    pub fn ping(&mut self, now_ns: u64) {
+        let (last, at_ns) = self.last_ping;
+        self.silent_ns += now_ns.saturating_sub(at_ns).min(MOST_BETWEEN_PINGS_NS);
+        let number = last + 1;
+        self.last_ping = (number, now_ns);
+        if self.client.say(message::PING, &number.to_le_bytes()) {
+            self.ping = Some((number, now_ns));
+        }
+    }
+
+    /// Goes on with the guest that answers to our attaching anew, if it is the same.
+    fn welcomed(&mut self, hello: &Hello, now_ns: u64, sink: &mut Sink) {
+        if self.nonce != Some(hello.nonce) {
+            return;
+        }
+        self.nonce = None;
+        if !hello.is_of_the_same_guest(&self.hello) {
+            self.life = Life::Ended("another guest answers where it was".to_owned());
+            return;
+        }
+        self.attached_anew += 1;
+        self.intake.interrupted(now_ns, hello.timer_hz, sink);
+        // Where the guest has begun anew, so has its clock: what it says next is the new one's.
+        self.ping(now_ns);
+        self.is_start_due = true;
+    }
+
+    /// Works through what has come.
+    pub fn take(&mut self, sink: Option<&mut Sink>) -> Result<(), AgentError> {
+        let mut sink = sink;
+        let mut patience = PATIENCE;
+        for _ in 0..LOOKS {
+            let received = self.client.receive();
+            let now_ns = monotonic_ns();
+            while let Some((kind, payload)) = self.client.decoder.next_frame() {
+                (self.heard_ns, self.silent_ns) = (now_ns, 0);
+                match (kind, &mut sink) {
+                    (message::SAMPLE, Some(sink)) => {
+                        wait_for_room(sink, &mut patience);
+                        self.intake.sample(payload, now_ns, sink);
+                    }
+                    (message::LOSSES, Some(sink)) => self.intake.losses(payload, now_ns, sink),
+                    (message::STATE, _) => self.is_sampling = payload.first() == Some(&1),
+                    (message::CLOCK, _) => {
+                        if let (Some((number, ticks)), Some((asked, sent_ns))) =
+                            (message::pair(payload), self.ping)
+                            && number == asked
+                        {
+                            self.ping = None;
+                            let pair = self.intake.clock.answer(sent_ns, now_ns, ticks);
+                            // Nobody looks: then one less is told.
+                            pair.map(|pair| self.pairs.push(pair).ok());
+                        }
+                    }
+                    (message::HELLO, Some(sink)) => {
+                        if let Ok(hello) = Hello::read(payload) {
+                            self.welcomed(&hello, now_ns, sink);
+                        }
+                    }
+                    (message::BUSY, _) if self.nonce.is_some() => {
+                        let why = "the agent took us for gone, and has another client now";
+                        self.life = Life::Ended(why.to_owned());
+                    }
+                    _ => {}
+                }
+                if self.life != Life::Alive {
+                    return Ok(());
+                }
+            }
+            self.client.check()?;
+            match received {
+                Received::Some => {}
+                Received::Nothing => break,
+                Received::End(why) => {
+                    self.life = Life::Ended(match why {
+                        None => "the guest closed the connection".into(),
+                        Some(why) => format!("the connection to the guest broke: {why}"),
+                    });
+                    break;
+                }
+            }
+        }
+        if let Some(sink) = sink {
+            let damaged = self.client.decoder.damaged;
+            Intake::damaged(damaged - self.told_damaged, self.heard_ns, sink);
+            self.told_damaged = damaged;
+        }
+        Ok(())
+    }
+}
+
+/// Samples come in bursts.
+fn wait_for_room(sink: &mut Sink, patience: &mut Duration) {
+    const NAP: Duration = Duration::from_micros(500);
+    while !sink.has_room() && !patience.is_zero() {
+        std::thread::sleep(NAP);
+        *patience = patience.saturating_sub(NAP);
+    }
+}
+
+impl Pushed for AgentSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn start(&mut self) -> Result<(), SourceError> {
+        let now_ns = monotonic_ns();
+        self.intake.start(now_ns);
+        self.heard_ns = now_ns;
+        self.is_start_due = !self.client.say(message::START, &self.start);
+        self.is_sampling = true;
+        Ok(())
+    }
+
+    fn wait(&mut self, timeout_ms: u16) -> Result<(), SourceError> {
+        Ok(self.client.wait(timeout_ms)?)
+    }
+
+    fn drain(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.last_ping.1) >= PING_NS {
+            let before_ns = self.silent_ns;
+            let was_held_up = now_ns - self.last_ping.1 > AGENTS_PATIENCE_NS;
+            self.ping(now_ns);
+            if was_held_up || self.silent_ns / ATTACH_ANEW_NS > before_ns / ATTACH_ANEW_NS {
+                self.nonce = self.client.say_attach();
+            }
+        }
+        self.client.flush();
+        if self.is_start_due && self.client.say(message::START, &self.start) {
+            self.is_start_due = false;
+        }
+        self.take(Some(sink))?;
+        if self.life == Life::Alive && self.silent_ns > SILENCE_NS {
+            return Err(SourceError(format!(
+                "{} has said nothing for {} s, though it was asked: the guest hangs, or does not call the agent's \
+                 serve() any more",
+                self.client.name,
+                SILENCE_NS / 1_000_000_000
+            )));
+        }
+        Ok(self.life.clone())
+    }
+
+    /// The agent is told to stop, and what it has still is waited for.
+    fn finish(&mut self, sink: &mut Sink) {
+        self.client.say(message::STOP, &[]);
+        let end_ns = monotonic_ns() + LAST_NS;
+        while self.is_sampling && self.life == Life::Alive && monotonic_ns() < end_ns {
+            self.client.flush();
+            if self.client.wait(20).is_err() || self.take(Some(sink)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        let mut totals = self.intake.counts.totals();
+        let damaged = self.client.decoder.damaged;
+        totals.extend((damaged > 0).then(|| ("damaged_frames".into(), damaged)));
+        let anew = self.attached_anew;
+        totals.extend((anew > 0).then(|| ("attached_anew".into(), anew)));
+        totals
+    }
+}
+
+impl Drop for AgentSource {
+    fn drop(&mut self) {
+        self.client.say(message::DETACH, &[]);
+    }
+}
+
+/// Tells the encoder of the guest's clock.
+pub(super) struct ClockObserver(pub rtrb::Consumer<Pair>);
+
+impl Observer for ClockObserver {
+    fn look(&mut self, _: u64) -> Observations {
+        let mut clocks = Vec::new();
+        while let Ok(pair) = self.0.pop() {
+            let ago_ns = monotonic_ns().saturating_sub(pair.monotonic_ns);
+            clocks.push(ClockPair {
+                monotonic_ns: pair.monotonic_ns,
+                realtime_ns: realtime_ns() - ago_ns as i64,
+                guest: Some(pair.ticks),
+            });
+        }
+        Observations {
+            clocks,
+            ..Observations::default()
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A line that can't be closed, between this end and a real agent in a guest that is none.
+
+use super::super::client::Client;
+use super::super::line::Line;
+use super::super::open;
+use crate::source::plan::Plan;
+use crate::source::ring::{Drain, Sink, ring_of};
+use crate::source::slot::NoteKind;
+use crate::source::{Hot, Life, Pushed};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use uniprof_agent::{Agent, Gone, Guest, Io, Memory, Registers, Session, Step, Stream};
+use uprof::cold::LossReason;
+
+const WORDS: usize = Agent::<NoMemory>::words(2, 400, 16, 0);
+const MILLISECOND_NS: u64 = 1_000_000;
+
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn word(&self, _: u64) -> Option<u64> {
+        None
+    }
+}
+
+thread_local! {
+    /// The guest's clock: each test has its own thread, and its own guest.
+    static NOW_NS: Cell<u64> = const { Cell::new(1) };
+}
+
+/// A guest of `vcpus`, and the line to it.
+struct Machine {
+    agent: Agent<'static, NoMemory>,
+    session: Session,
+    wires: Wires,
+}
+
+#[derive(Default)]
+struct Wires {
+    to_agent: VecDeque<u8>,
+    to_client: VecDeque<u8>,
+}
+
+impl Stream for Wires {
+    fn read(&mut self, into: &mut [u8]) -> Io {
+        let count = into.len().min(self.to_agent.len());
+        into.iter_mut()
+            .zip(self.to_agent.drain(..count))
+            .for_each(|(place, byte)| *place = byte);
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        self.to_client.extend(bytes);
+        Ok(bytes.len())
+    }
+}
+
+impl Machine {
+    fn new(vcpus: u32) -> Self {
+        let memory = (0..WORDS).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let guest = Guest {
+            vcpus,
+            clock: || NOW_NS.get(),
+            clock_hz: 1_000_000_000,
+            timer_hz: 1000,
+            ..Guest::default()
+        };
+        Machine {
+            agent: Agent::new(Vec::leak(memory), guest, NoMemory).unwrap(),
+            session: Session::new(),
+            wires: Wires::default(),
+        }
+    }
+
+    /// A millisecond of the guest.
+    fn go_on(&mut self) {
+        NOW_NS.set(NOW_NS.get() + MILLISECOND_NS);
+        let registers = Registers {
+            ip: 0x1000,
+            ..Registers::default()
+        };
+        self.agent.sample(0, &registers);
+        loop {
+            match self.session.serve(&self.agent, &mut self.wires) {
+                Step::Busy => {}
+                Step::Idle => break,
+                Step::Ended => self.session = Session::new(),
+            }
+        }
+    }
+}
+
+/// Our end; while we wait, the guest goes on.
+struct Serial(Arc<Mutex<Machine>>);
+
+impl Line for Serial {
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        self.0.lock().unwrap().wires.to_agent.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String> {
+        let from = &mut self.0.lock().unwrap().wires.to_client;
+        let count = into.len().min(from.len());
+        into.iter_mut()
+            .zip(from.drain(..count))
+            .for_each(|(place, byte)| *place = byte);
+        Ok((count > 0).then_some(count))
+    }
+
+    fn wait_to_receive(&mut self, _: u16) -> Result<(), String> {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        self.0.lock().unwrap().go_on();
+        Ok(())
+    }
+}
+
+/// A recorder that samples, and what it samples.
+struct Recording {
+    machine: Arc<Mutex<Machine>>,
+    source: Box<dyn Pushed>,
+    sink: Sink,
+    drain: Drain,
+    samples: u64,
+    missed: u64,
+}
+
+impl Recording {
+    fn start() -> Self {
+        let machine = Arc::new(Mutex::new(Machine::new(1)));
+        let line = Box::new(Serial(machine.clone()));
+        let (client, hello) = Client::attach(line, "line").unwrap();
+        let source = open::source(client, hello, &[], &Plan::default()).unwrap();
+        let Hot::Pushed(mut source) = source.hot else {
+            panic!("the guest samples itself")
+        };
+        source.start().unwrap();
+        let (sink, drain) = ring_of(64, 0);
+        let (samples, missed) = (0, 0);
+        Recording {
+            machine,
+            source,
+            sink,
+            drain,
+            samples,
+            missed,
+        }
+    }
+
+    /// Goes on for at most so many milliseconds, until `is_enough`.
+    fn go_on(&mut self, milliseconds: u32, mut is_enough: impl FnMut(&Self) -> bool) -> Life {
+        let mut life = Life::Alive;
+        for _ in 0..milliseconds {
+            life = self.source.drain(&mut self.sink).unwrap();
+            self.sink.report_losses();
+            while self.drain.sample(|_| ()).is_some() {
+                self.samples += 1;
+            }
+            while let Some(()) = self.drain.note(|note| {
+                if let NoteKind::Lost { reason, count, .. } = note.kind
+                    && reason == LossReason::Deadline
+                {
+                    self.missed += count;
+                }
+            }) {}
+            if is_enough(self) || life != Life::Alive {
+                break;
+            }
+            self.source.wait(1).unwrap();
+        }
+        life
+    }
+
+    /// We are held up for six seconds, and the guest is not.
+    fn is_held_up(&mut self) {
+        let machine = &mut *self.machine.lock().unwrap();
+        machine.go_on();
+        NOW_NS.set(NOW_NS.get() + 6000 * MILLISECOND_NS);
+        machine.go_on();
+        assert!(!machine.agent.is_sampling(), "it samples for nobody");
+    }
+}
+
+#[test]
+fn an_agent_that_took_us_for_gone_is_attached_to_anew_and_what_was_missed_is_told() {
+    let mut recording = Recording::start();
+    recording.go_on(5000, |so_far| so_far.samples >= 20);
+    assert_eq!(recording.missed, 0);
+    recording.is_held_up();
+    let before = recording.samples;
+    let life = recording.go_on(10_000, |so_far| so_far.samples >= before + 20);
+    assert_eq!(life, Life::Alive);
+    assert!(recording.samples >= before + 20);
+    let totals = recording.source.totals();
+    assert!(totals.contains(&("attached_anew".into(), 1)), "{totals:?}");
+    // Three seconds of pings at 99 Hz.
+    assert!(recording.missed > 200, "{}", recording.missed);
+    let wrong = totals.iter().find(|(name, _)| name.starts_with("times"));
+    assert_eq!(wrong, None, "{totals:?}");
+}
+
+#[test]
+fn another_guest_that_answers_on_the_line_ends_the_recording() {
+    let mut recording = Recording::start();
+    recording.go_on(5000, |so_far| so_far.samples >= 5);
+    let other = Machine::new(2);
+    *recording.machine.lock().unwrap() = other;
+    let life = recording.go_on(10_000, |_| false);
+    assert_eq!(
+        life,
+        Life::Ended("another guest answers where it was".into())
+    );
+}

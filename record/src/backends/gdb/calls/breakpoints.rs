@@ -1,0 +1,171 @@
+//! The breakpoints of a stub: set, taken away and set again.
+//!
+//! Hardware breakpoints (`Z1`) are preferred, as they change nothing in the guest's memory. Where a stub has none
+//! left, a software breakpoint (`Z0`) takes its place.
+
+use crate::backends::gdb::client::{Client, StopReply};
+use crate::backends::gdb::error::GdbError;
+use uprof::Arch;
+
+/// Kinds of breakpoints, as in the packets.
+const KINDS: [u8; 2] = [1, 0];
+
+/// What a stub said to a breakpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Set,
+    Refused,
+    Unknown,
+}
+
+/// A breakpoint.
+#[derive(Debug)]
+struct Breakpoint {
+    address: u64,
+    kind: u8,
+    is_set: bool,
+}
+
+/// All breakpoints of a guest.
+#[derive(Debug)]
+pub struct Breakpoints {
+    all: Vec<Breakpoint>,
+    /// Which of [`KINDS`] the stub knows.
+    known: [bool; 2],
+    /// Length of a breakpoint for the packets.
+    bytes: u8,
+}
+
+impl Breakpoints {
+    /// None yet.
+    pub fn new(arch: Arch) -> Self {
+        Breakpoints {
+            all: Vec::new(),
+            known: [true; 2],
+            bytes: match arch {
+                Arch::X86_64 => 1,
+                Arch::Aarch64 => 4,
+            },
+        }
+    }
+
+    /// Whether there is one at `address`.
+    pub fn is_at(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn find(&self, address: u64) -> Option<usize> {
+        self.all.iter().position(|each| each.address == address)
+    }
+
+    /// Whether one of them is a software breakpoint, which changes the guest's code.
+    pub fn change_code(&self) -> bool {
+        self.all.iter().any(|each| each.kind == 0)
+    }
+
+    /// Sets one at `address`, if there is none; returns whether there is one now.
+    ///
+    /// # Errors
+    /// Why the stub can't be asked.
+    pub fn set(&mut self, client: &mut Client, address: u64) -> Result<bool, GdbError> {
+        if let Some(place) = self.find(address) {
+            return self.set_again(client, place);
+        }
+        for (kind, known) in KINDS.iter().zip(&mut self.known) {
+            if !*known {
+                continue;
+            }
+            match ask(client, 'Z', *kind, address, self.bytes)? {
+                Answer::Set => {
+                    self.all.push(Breakpoint {
+                        address,
+                        kind: *kind,
+                        is_set: true,
+                    });
+                    return Ok(true);
+                }
+                Answer::Unknown => *known = false,
+                Answer::Refused => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn set_again(&mut self, client: &mut Client, place: usize) -> Result<bool, GdbError> {
+        let Breakpoint {
+            address,
+            kind,
+            is_set,
+        } = self.all[place];
+        if is_set {
+            return Ok(true);
+        }
+        let answer = ask(client, 'Z', kind, address, self.bytes)?;
+        self.all[place].is_set = answer == Answer::Set;
+        Ok(answer == Answer::Set)
+    }
+
+    /// Takes the one at `address` away until it is set again.
+    ///
+    /// # Errors
+    /// Why the stub can't be asked.
+    pub fn lift(&mut self, client: &mut Client, address: u64) -> Result<(), GdbError> {
+        if let Some(place) = self.find(address).filter(|place| self.all[*place].is_set) {
+            ask(client, 'z', self.all[place].kind, address, self.bytes)?;
+            self.all[place].is_set = false;
+        }
+        Ok(())
+    }
+
+    /// Takes the one at `address` away for good.
+    ///
+    /// # Errors
+    /// Why the stub can't be asked.
+    pub fn remove(&mut self, client: &mut Client, address: u64) -> Result<(), GdbError> {
+        self.lift(client, address)?;
+        self.all.retain(|each| each.address != address);
+        Ok(())
+    }
+
+    /// Takes all away.
+    ///
+    /// # Errors
+    /// Why the stub can't be asked; it removes them itself when a debugger detaches.
+    pub fn remove_all(&mut self, client: &mut Client) -> Result<(), GdbError> {
+        while let Some(last) = self.all.last() {
+            self.remove(client, last.address)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the stub knows breakpoints of any kind.
+    pub fn are_known(&self) -> bool {
+        self.known.contains(&true)
+    }
+}
+
+fn ask(
+    client: &mut Client,
+    letter: char,
+    kind: u8,
+    address: u64,
+    bytes: u8,
+) -> Result<Answer, GdbError> {
+    client.begin("for a breakpoint");
+    client.add(format_args!("{letter}{kind},{address:x},{bytes}"));
+    let mut answer = answer_of(client.reply()?);
+    while answer.is_none() {
+        answer = answer_of(client.extra_reply()?);
+    }
+    Ok(answer.unwrap_or(Answer::Refused))
+}
+
+/// What a reply says; `None` for a stop: an interrupt may find the guest stopped at a breakpoint, and is answered too.
+fn answer_of(reply: &[u8]) -> Option<Answer> {
+    match reply {
+        b"OK" => Some(Answer::Set),
+        b"" => Some(Answer::Unknown),
+        stop if StopReply::parse(stop).is_some() => None,
+        _ => Some(Answer::Refused),
+    }
+}

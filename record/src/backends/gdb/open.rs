@@ -1,0 +1,189 @@
+//! Opens a stub as a source: handshake, pace and facts.
+
+use super::client::Client;
+use super::error::GdbError;
+use super::guard::Guard;
+use super::guest_ram::GuestRam;
+use super::handshake::{self, Guest};
+use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
+use super::stacks::{Stacks, Wanted};
+use super::vcpu_threads::VcpuThreads;
+use crate::elf::Image;
+use crate::guest::boots::Boots;
+use crate::guest::endpoint::Endpoint;
+use crate::guest::page_tables::Roots;
+use crate::guest::processor_time::MISSED_TIME;
+use crate::source::plan::Plan;
+use crate::source::{Facts, Hot, Life, Source, SourceError};
+use crate::sys::clock::monotonic_ns;
+use std::sync::Arc;
+use std::time::Duration;
+use uprof::Task;
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+
+/// Longest conversation before the first sample, during most of which the guest is stopped.
+const OPENING: Duration = Duration::from_secs(4);
+
+/// What to open.
+pub struct Opening {
+    /// Where the stub listens.
+    pub endpoint: Endpoint,
+    /// Kind and name for the recording.
+    pub kind: TargetKind,
+    /// Name for the recording.
+    pub name: String,
+    /// Guest memory without the stub, if it is accessible.
+    pub ram: Option<Box<dyn GuestRam>>,
+    /// The threads that run the vCPUs, if they are known.
+    pub vcpu_threads: Option<VcpuThreads>,
+    /// Facts that are known already.
+    pub notes: Vec<(String, String)>,
+    /// What the person at the terminal should know.
+    pub warnings: Vec<String>,
+    /// Whether it is emulated, an instruction at a time where breakpoints are near; `None` if nobody says.
+    pub emulated: Option<bool>,
+    /// The guest's known images.
+    pub images: Arc<[Image]>,
+    /// What to do after the guest was released.
+    pub afterwards: Option<Afterwards>,
+}
+
+impl Opening {
+    /// The target `gdb:ADDRESS`.
+    ///
+    /// # Errors
+    /// It is no address.
+    pub fn stub(address: &str, images: Vec<Image>) -> Result<Self, SourceError> {
+        Ok(Opening {
+            endpoint: Endpoint::parse(address).map_err(GdbError::from)?,
+            kind: TargetKind::GdbStub,
+            name: address.to_owned(),
+            ram: None,
+            vcpu_threads: None,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            emulated: None,
+            images: images.into(),
+            afterwards: None,
+        })
+    }
+}
+
+/// Opens the target `gdb:ADDRESS`.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_stub(address: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    open(Opening::stub(address, images)?, plan)
+}
+
+/// Connects to a stub, to sample its guest, which is stopped during the handshake.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it keeps running.
+pub fn open(opening: Opening, plan: &Plan) -> Result<Source, SourceError> {
+    Ok(Source::of(Hot::StopWorld(Box::new(connect(
+        opening, plan, false,
+    )?))))
+}
+
+/// Connects to a stub; [`Guard::start`] says what `detaches` is.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn connect(
+    mut opening: Opening,
+    plan: &Plan,
+    detaches: bool,
+) -> Result<GdbSource, SourceError> {
+    if opening.endpoint.is_taken() {
+        return Err(SourceError(format!(
+            "another debugger is connected to {0}, and a stub serves one at a time; detach it first",
+            opening.endpoint
+        )));
+    }
+    let sockets = opening.endpoint.sockets().map_err(GdbError::from)?;
+    let guard = Guard::start(&sockets, detaches)?;
+    // From here on the guest may be stopped; the guard releases it if this function fails.
+    let connection = sockets.connect(PATIENCE).map_err(GdbError::from)?;
+    let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
+    client.set_end(Some(OPENING));
+    let guest = handshake::greet(&mut client)?;
+    let wanted = Wanted {
+        window_bytes: plan.window_bytes(),
+        kept_bytes: plan.kept_bytes(),
+        most_frames: plan.most_frames as usize,
+        budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
+    };
+    let window = Wanted {
+        // Nothing is copied through the stub if memory can be read without it.
+        window_bytes: if opening.ram.is_some() {
+            0
+        } else {
+            wanted.window_bytes
+        },
+        ..wanted
+    };
+    // A stub may show other vCPUs than its monitor.
+    let vcpu_threads = opening.vcpu_threads.take();
+    let vcpu_threads = vcpu_threads.filter(|threads| threads.count() == guest.threads.len());
+    let mut source = GdbSource {
+        facts: Facts {
+            missed_time: vcpu_threads.is_some().then_some(MISSED_TIME),
+            ..facts(&opening, &guest)
+        },
+        guard,
+        client,
+        stacks: Stacks::new(guest.threads.len(), window),
+        roots: Roots::default(),
+        boots: Boots::default(),
+        narrow: 0,
+        guest,
+        ram: opening.ram,
+        vcpu_threads,
+        wanted: window,
+        life: Life::Alive,
+        hold: Hold::Running,
+        held_by_other: false,
+        was_rescued: false,
+        freezes: 0,
+        lost_in_a_row: 0,
+        first_round_trips: 0,
+        afterwards: opening.afterwards,
+    };
+    source.let_run()?;
+    source.probe()?;
+    source.note_costs()?;
+    source.client.set_end(None);
+    Ok(source)
+}
+
+fn facts(opening: &Opening, guest: &Guest) -> Facts {
+    let now_ns = monotonic_ns();
+    let task = |number| Task {
+        space: 0,
+        vcpu: number,
+    };
+    let tasks = guest.threads.iter().map(|thread| TaskEvent {
+        time_ns: now_ns,
+        task: task(thread.number),
+        what: TaskChange::Named(thread.name.clone()),
+    });
+    let mut notes = vec![("gdb stub".to_string(), opening.endpoint.to_string())];
+    notes.extend(opening.notes.iter().cloned());
+    Facts {
+        notes,
+        warnings: opening.warnings.clone(),
+        tasks: tasks.collect(),
+        images: opening.images.clone(),
+        ..Facts::new(Target {
+            kind: opening.kind,
+            id: 0,
+            name: opening.name.clone(),
+            arch: guest.layout.arch,
+            vcpus: guest.threads.len() as u32,
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! Examines whether the guest of a monitor's process can be recorded well.
+//!
+//! Input: a target. Output: findings. The guest is stopped only for a few samples.
+
+use super::source;
+use crate::guest::checks::{examine_source, say_image};
+use crate::source::doctor::Report;
+use std::path::Path;
+
+/// Examines the guest of process `pid`.
+pub fn examine(pid: i32, elf: Option<&Path>) -> Report {
+    let mut report = Report::default();
+    let image = say_image(&mut report, elf);
+    let opened = source::open(pid, Vec::new());
+    examine_source(
+        &mut report,
+        opened,
+        &format!("kvm:{pid}"),
+        image.as_ref(),
+        elf,
+    );
+    report
+}

@@ -1,0 +1,142 @@
+//! Finds the threads that run the vCPUs of a monitor.
+//!
+//! Input: its process. Output: a thread for each vCPU that runs. A thread that waits in the kernel is told by its call;
+//! one that runs is stopped for a moment to tell, as a debugger does that attaches.
+
+use super::monitor::{Doing, Monitor};
+use super::thread::Thread;
+use crate::guest::held::Held;
+use crate::guest::page_tables::Paging;
+use crate::source::SourceError;
+use crate::sys::clock::monotonic_ns;
+use nix::errno::Errno;
+use std::time::{Duration, Instant};
+
+/// A thread that does not stop within this time is left out of a sample.
+pub const STOP_WITHIN_NS: u64 = 50_000_000;
+/// How long vCPUs are looked for.
+const SEARCH: Duration = Duration::from_secs(2);
+/// How long a thread that is let go may take to stop for that.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// A vCPU.
+pub struct VcpuThread {
+    /// KVM's number for it.
+    pub number: u32,
+    /// Address in the monitor of the page that it shares with KVM.
+    pub run_page: u64,
+    /// The thread that runs it.
+    pub thread: Thread,
+    /// It slept when it was asked to stop: the vCPU was halted, or waited in its monitor.
+    pub asleep: bool,
+    /// It was stopped by a signal, as its whole monitor is then.
+    pub stopped: bool,
+    /// The processor that it ran on then.
+    pub processor: Option<usize>,
+    /// How it translates addresses.
+    pub paging: Paging,
+    /// Whether it is in 64-bit mode.
+    pub is_long: bool,
+}
+
+impl Held for VcpuThread {
+    fn is_held(&self) -> bool {
+        self.thread.is_held()
+    }
+
+    fn processor(&self) -> Option<usize> {
+        self.processor
+    }
+
+    fn let_go(&mut self) {
+        self.thread.let_go();
+    }
+}
+
+/// The threads that run the vCPUs: each is in KVM_RUN now and then, or it is no vCPU that runs.
+pub fn find_threads(monitor: &Monitor) -> Result<Vec<VcpuThread>, SourceError> {
+    let mut found: Vec<VcpuThread> = Vec::with_capacity(monitor.vcpus.len());
+    let begun = Instant::now();
+    while found.len() < monitor.vcpus.len() && begun.elapsed() < SEARCH {
+        for tid in monitor.threads() {
+            if found.iter().any(|vcpu| vcpu.thread.tid() == tid) {
+                continue;
+            }
+            let doing = match monitor.doing(tid) {
+                Doing::Unknown => stop_and_look(monitor, tid)?,
+                doing => doing,
+            };
+            let Doing::RunsVcpu(number) = doing else {
+                continue;
+            };
+            let place = monitor.vcpus.iter().find(|vcpu| vcpu.number == number);
+            if let Some((place, thread)) = place.zip(Thread::of(monitor.pid, tid))
+                && found.iter().all(|vcpu| vcpu.number != number)
+            {
+                found.push(VcpuThread {
+                    number,
+                    run_page: place.run_page,
+                    thread,
+                    asleep: false,
+                    stopped: false,
+                    processor: None,
+                    paging: Paging::Unsupported,
+                    is_long: false,
+                });
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    if found.is_empty() {
+        return Err(SourceError(format!(
+            "no vCPU of process {} ({}) runs: its guest is paused, or is being started; let it run and record again",
+            monitor.pid, monitor.name
+        )));
+    }
+    found.sort_unstable_by_key(|vcpu| vcpu.number);
+    Ok(found)
+}
+
+/// What a thread that runs is doing.
+fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
+    let Some(mut thread) = Thread::of(monitor.pid, tid) else {
+        return Ok(Doing::Other);
+    };
+    thread
+        .ask()
+        .map_err(|errno| refused(monitor.pid, tid, errno))?;
+    let doing = match thread.wait(monotonic_ns() + STOP_WITHIN_NS) {
+        true => monitor.doing(tid),
+        false => Doing::Other,
+    };
+    let_go_for_sure(&mut thread);
+    Ok(doing)
+}
+
+/// Lets a thread go that may not have stopped yet; if it doesn't within a second, the kernel does so when we end.
+pub fn let_go_for_sure(thread: &mut Thread) {
+    thread.let_go();
+    if thread.is_held() {
+        thread.wait(monotonic_ns() + PATIENCE_NS);
+        thread.let_go();
+    }
+}
+
+/// Why a thread can't be held.
+pub fn refused(pid: i32, tid: i32, errno: Errno) -> SourceError {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
+    let status = status.unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    let tracer = tracer.map(str::trim).filter(|tracer| *tracer != "0");
+    let Some(tracer) = tracer else {
+        let doing = format!("cannot stop the vCPUs of process {pid}");
+        return SourceError::system(doing, errno, "run as root");
+    };
+    let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+    SourceError(format!(
+        "process {tracer} ({}) traces process {pid}, and a process can have one tracer; end that first",
+        name.trim_end()
+    ))
+}

@@ -1,0 +1,405 @@
+//! Samples the guest of a monitor, whose vCPUs' threads it holds for each sample.
+
+use super::monitor::Monitor;
+use super::ram::{Evidence, Ram};
+use super::rescue::{MonitorRescuer, Words};
+use super::run_page::{self, BYTES, VALID_AT};
+use super::search::{STOP_WITHIN_NS, VcpuThread, find_threads, let_go_for_sure, refused};
+use crate::elf::Image;
+use crate::guest::boots::Boots;
+use crate::guest::guardian::Guardian;
+use crate::guest::held::let_all_go;
+use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
+use crate::source::ring::Sink;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use nix::errno::Errno;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+use uprof::cold::{Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Arch, Details, State, Task};
+
+/// How long memory is looked for.
+const SEARCH: Duration = Duration::from_secs(2);
+/// How long somebody else may hold the threads, as another recorder does for the length of its samples.
+const PATIENCE_NS: u64 = 1_000_000_000;
+/// Enough rounds to tell where memory is.
+const ROUNDS: u32 = 16;
+
+/// The total of samples of vCPUs whose monitor was stopped by a signal.
+pub const STOPPED_SAMPLES: &str = "samples_while_the_monitor_was_stopped";
+
+/// The backend.
+struct KvmSource {
+    facts: Facts,
+    pid: i32,
+    memory: File,
+    words: Words,
+    guardian: Guardian,
+    vcpus: Vec<VcpuThread>,
+    ram: Ram,
+    roots: Roots,
+    boots: Boots,
+    /// Samples of vCPUs that were not in 64-bit mode, and of those whose monitor was stopped.
+    narrow: u64,
+    stopped: u64,
+    life: Life,
+    freezes: u64,
+    /// When the guest was let go.
+    let_go_ns: Option<u64>,
+    /// When it was last held and let go, and for how long it could run from then until the last freeze.
+    runs_from_ns: Option<u64>,
+    since_ns: u64,
+    /// Processor time of each vCPU's thread, and of all.
+    times: VcpuTimes,
+    /// vCPUs without a sample, since they didn't stop in time or KVM was no longer asked for registers.
+    left_out: u64,
+    /// Since when somebody else holds the threads.
+    held_by_other_ns: Option<u64>,
+}
+
+/// Opens the guest of process `pid`. Must be called on the thread that will sample, while it is the only one: it forks
+/// a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it keeps running.
+pub fn open(pid: i32, images: Vec<Image>) -> Result<Source, SourceError> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(SourceError(
+            "KVM hands out registers without being asked on x86-64 alone: record the guest by its monitor's gdb stub \
+             or QMP"
+                .into(),
+        ));
+    }
+    let monitor = Monitor::of(pid)?;
+    if monitor.is_stopped() {
+        return Err(SourceError(format!(
+            "process {pid} ({}) is stopped, by a signal such as SIGSTOP, and its guest with it: `kill -CONT {pid}` \
+             lets it run",
+            monitor.name
+        )));
+    }
+    let pages = || monitor.vcpus.iter().map(|vcpu| vcpu.run_page);
+    let gone = |error: std::io::Error| {
+        SourceError(format!(
+            "cannot read what process {pid} shares with KVM: {error}"
+        ))
+    };
+    let words = || Words::of(&monitor.memory, pages()).map_err(gone);
+    let (words, kept) = (words()?, words()?);
+    let descriptor = kept.descriptor();
+    let rescuer = MonitorRescuer {
+        words: kept,
+        recorder: std::process::id() as i32,
+        monitor: pid,
+    };
+    // From here on it leaves the words as they were, should this function fail.
+    let guardian = Guardian::start(&[descriptor], rescuer)?;
+    let vcpus = find_threads(&monitor)?;
+    words.ask().map_err(gone)?;
+    let memory = || monitor.memory.try_clone().map_err(gone);
+    let mut source = KvmSource {
+        facts: facts(&monitor, &vcpus, images),
+        pid,
+        words,
+        guardian,
+        times: VcpuTimes::new(vcpus.len()),
+        vcpus,
+        ram: Ram::new(memory()?, &monitor.areas),
+        memory: memory()?,
+        roots: Roots::default(),
+        boots: Boots::default(),
+        narrow: 0,
+        stopped: 0,
+        life: Life::Alive,
+        freezes: 0,
+        let_go_ns: None,
+        runs_from_ns: None,
+        since_ns: 0,
+        left_out: 0,
+        held_by_other_ns: None,
+    };
+    source.find_memory()?;
+    let total = monitor.vcpus.len();
+    source.note_what_was_found(total);
+    (source.freezes, source.left_out, source.narrow) = (0, 0, 0);
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+}
+
+fn facts(monitor: &Monitor, vcpus: &[VcpuThread], images: Vec<Image>) -> Facts {
+    let now_ns = monotonic_ns();
+    let tasks = vcpus.iter().map(|vcpu| TaskEvent {
+        time_ns: now_ns,
+        task: Task {
+            space: 0,
+            vcpu: vcpu.number,
+        },
+        what: TaskChange::Named(format!("vCPU {}", vcpu.number)),
+    });
+    Facts {
+        notes: vec![("monitor".into(), monitor.name.clone())],
+        missed_time: Some(MISSED_TIME),
+        tasks: tasks.collect(),
+        images: images.into(),
+        ..Facts::new(Target {
+            kind: TargetKind::Kvm,
+            id: u64::from(monitor.pid.unsigned_abs()),
+            name: monitor.name.clone(),
+            arch: Arch::X86_64,
+            vcpus: vcpus.len() as u32,
+        })
+    }
+}
+
+impl KvmSource {
+    /// Takes samples until it is certain where the guest's memory is.
+    fn find_memory(&mut self) -> Result<(), SourceError> {
+        let begun = Instant::now();
+        let mut has_registers = false;
+        for round in 0.. {
+            if begun.elapsed() > SEARCH || round >= ROUNDS && self.ram.layout().is_some() {
+                break;
+            }
+            let mut vcpus = Vcpus::new();
+            self.freeze(monotonic_ns(), &mut vcpus)?;
+            let (ip, ..) = Arch::X86_64.special_registers();
+            for vcpu in vcpus.all() {
+                let place = &self.vcpus[vcpu.handle as usize];
+                let paging = place.paging;
+                if let (Some(ip), true) = (vcpu.registers.get(ip), place.is_long) {
+                    has_registers = true;
+                    self.ram.weigh(Evidence { paging, ip });
+                }
+            }
+            self.resume()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if has_registers {
+            return Ok(());
+        }
+        let pid = self.pid;
+        Err(SourceError(match self.narrow > 0 {
+            true => format!(
+                "the guest of process {pid} runs 32-bit code, and uniprof samples 64-bit guests only: if it is being \
+                 started, record again later"
+            ),
+            false => format!(
+                "KVM hands out no registers of the guest of process {pid}: it is a confidential one (SEV-ES, TDX), or \
+                 this kernel is older than Linux 4.17"
+            ),
+        }))
+    }
+
+    fn note_what_was_found(&mut self, total: usize) {
+        let Facts {
+            notes, warnings, ..
+        } = &mut self.facts;
+        match self.ram.layout() {
+            Some(layout) => notes.push(("guest memory in the monitor".into(), layout.to_string())),
+            None => warnings.push(
+                "the guest's memory was not found in its monitor's: stacks have one frame; is the guest running?"
+                    .into(),
+            ),
+        }
+        let found = self.vcpus.len();
+        if found < total {
+            warnings.push(format!(
+                "{} of {total} vCPUs did not run and are not recorded",
+                total - found
+            ));
+        }
+    }
+
+    /// Holds all vCPUs; returns whether nobody else had one.
+    fn hold(&mut self) -> Result<bool, SourceError> {
+        for vcpu in &mut self.vcpus {
+            let (state, processor) = vcpu.thread.times().seen().unzip();
+            vcpu.asleep = state != Some(b'R');
+            vcpu.stopped = state == Some(b'T');
+            vcpu.processor = processor.flatten();
+            let Err(errno) = vcpu.thread.ask() else {
+                continue;
+            };
+            let now_ns = monotonic_ns();
+            let since_ns = *self.held_by_other_ns.get_or_insert(now_ns);
+            if now_ns - since_ns > PATIENCE_NS || errno != Errno::EPERM {
+                return Err(refused(self.pid, vcpu.thread.tid(), errno));
+            }
+            return Ok(false);
+        }
+        self.held_by_other_ns = None;
+        Ok(true)
+    }
+
+    fn read_all(&mut self, vcpus: &mut Vcpus) {
+        let deadline_ns = monotonic_ns() + STOP_WITHIN_NS;
+        for place in 0..self.vcpus.len() {
+            let vcpu = &mut self.vcpus[place];
+            let mut bytes = [0; BYTES];
+            let stands = vcpu.thread.wait(deadline_ns);
+            let at = vcpu.run_page + VALID_AT;
+            if !stands || self.memory.read_exact_at(&mut bytes, at).is_err() {
+                self.left_out += 1;
+                continue;
+            }
+            if !run_page::is_asked(&bytes) {
+                // Another recorder has ended, or the monitor has wishes of its own.
+                self.left_out += 1;
+                let _ = self.words.ask();
+                continue;
+            }
+            let state = run_page::state(&bytes);
+            let registers = state.map(|state| state.registers).unwrap_or_default();
+            vcpu.paging = state.map_or(Paging::Unsupported, |state| {
+                Paging::of_registers(Arch::X86_64, state.control)
+            });
+            vcpu.is_long = state.is_some_and(|state| state.is_long);
+            self.boots.see(vcpu.paging);
+            self.narrow += u64::from(state.is_some() && !vcpu.is_long && !vcpu.asleep);
+            self.stopped += u64::from(vcpu.stopped);
+            let (ip, ..) = Arch::X86_64.special_registers();
+            let ip = registers.get(ip);
+            vcpus.push(Vcpu {
+                task: Task {
+                    space: 0,
+                    vcpu: vcpu.number,
+                },
+                state: match ip {
+                    _ if vcpu.stopped => State::Paused,
+                    None => State::Offline,
+                    // It waits to be started.
+                    Some(_) if vcpu.asleep && !vcpu.is_long => State::Offline,
+                    Some(_) if vcpu.asleep => State::Blocked,
+                    Some(_) => State::Running,
+                },
+                registers,
+                handle: place as u64,
+                details: Details {
+                    root: self
+                        .roots
+                        .of(vcpu.paging.root().filter(|_| ip.is_some()), ip),
+                    ..Details::default()
+                },
+            });
+        }
+    }
+
+    fn let_all_go(&mut self) {
+        self.let_go_ns = let_all_go(&mut self.vcpus);
+        // Between samples, nobody is held.
+        self.runs_from_ns = self.let_go_ns.or(self.runs_from_ns);
+    }
+}
+
+impl StopWorld for KvmSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        self.guardian.is_there()
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.freezes += 1;
+        self.since_ns = now_ns.saturating_sub(self.runs_from_ns.unwrap_or(now_ns));
+        self.guardian.freezing();
+        match self.hold() {
+            Ok(true) => {
+                self.read_all(vcpus);
+                self.boots.sampled(now_ns, vcpus);
+                Ok(())
+            }
+            Ok(false) => {
+                self.let_all_go();
+                Ok(())
+            }
+            Err(error) => {
+                self.resume()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        let found = self.vcpus.get(vcpu.handle as usize);
+        found.map_or(0, |vcpu| vcpu.paging.read(&mut self.ram, address, into))
+    }
+
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
+        paging.translate(&mut self.ram, address).ok()?.physical()
+    }
+
+    fn reads_running(&self) -> bool {
+        true
+    }
+
+    /// The guardian can't let the threads go, so that this is done in any case.
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.guardian.may_resume();
+        self.let_all_go();
+        self.guardian.running();
+        Ok(())
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        self.let_go_ns
+    }
+
+    /// A thread that was not asleep may have waited for a processor: when it stopped, the kernel counted what it had.
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        for vcpu in vcpus.all_mut() {
+            let place = vcpu.handle as usize;
+            let Some(counted_ns) = self.vcpus[place].thread.times().processor_time_ns() else {
+                continue;
+            };
+            let seen = match vcpu.state {
+                State::Running => State::Ready,
+                other => other,
+            };
+            vcpu.state = self.times.state(place, seen, counted_ns, self.since_ns);
+        }
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        self.boots.report(self.facts.target.vcpus, sink);
+        // Those that stopped late.
+        self.let_all_go();
+        if self.life == Life::Alive && self.vcpus.iter().all(|vcpu| vcpu.thread.is_gone()) {
+            self.life = Life::Ended(format!(
+                "the guest's monitor, process {}, has ended",
+                self.pid
+            ));
+        }
+        Ok(self.life.clone())
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        let mut totals = vec![
+            ("freezes".into(), self.freezes),
+            ("left_out".into(), self.left_out),
+            ("rescues".into(), self.guardian.rescues()),
+        ];
+        totals.extend(self.boots.totals(self.narrow));
+        // Where the kernel doesn't say, nothing is counted.
+        let times = self.times.totals();
+        totals.extend(times.into_iter().filter(|(_, ns)| *ns > 0));
+        if self.stopped > 0 {
+            totals.push((STOPPED_SAMPLES.into(), self.stopped));
+        }
+        totals
+    }
+}
+
+impl Drop for KvmSource {
+    fn drop(&mut self) {
+        for vcpu in &mut self.vcpus {
+            let_go_for_sure(&mut vcpu.thread);
+        }
+        self.words.restore();
+        self.guardian.dismiss();
+    }
+}

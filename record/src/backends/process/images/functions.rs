@@ -1,0 +1,430 @@
+//! Functions that a program generated at run time: their addresses, and when they were made.
+//!
+//! Input: functions as reported by the program, and the memory that can hold them. Output: symbol tables and mappings
+//! for the recording. When an address is reused, the new function goes into a table of a later generation, which is
+//! mapped over the old one from that time on.
+
+use crate::backends::process::registers::ARCH;
+use std::collections::BTreeMap;
+use uprof::cold::Mapping;
+use uprof::{ImageIdentity, ImagePart, Symbol};
+
+/// Path of code without a file in a recording.
+pub const PATH: &str = "[jit]";
+/// Most functions of a process; further ones have no names.
+pub const MOST_FUNCTIONS: usize = 1 << 18;
+/// Most reuses of addresses in a process; further ones are ignored.
+pub const MOST_REUSES: usize = 1 << 13;
+/// A longer name is cut (bytes).
+pub const MOST_NAME_BYTES: usize = 1024;
+/// Most pieces of memory of a process that may hold such code.
+pub const MOST_PIECES: usize = 1 << 12;
+
+/// A function as reported by the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Name.
+    pub name: String,
+    /// When it was made.
+    pub since_ns: u64,
+}
+
+/// The functions of one process.
+#[derive(Debug)]
+pub struct Functions {
+    /// Distinguishes these tables from those of other processes.
+    serial: u32,
+    /// The latest table of functions at reused addresses.
+    generation: u32,
+    known: BTreeMap<u64, Known>,
+    /// Starts of functions that are in no table yet.
+    fresh: Vec<u64>,
+    /// Memory without a file that may hold code, by start, without overlap.
+    pieces: BTreeMap<u64, Piece>,
+    reuses: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    length: u64,
+    name: String,
+    generation: u32,
+    /// Whether it is in a table.
+    recorded: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    length: u64,
+    since_ns: u64,
+    /// Whether it was recorded as a mapping of such code.
+    recorded: bool,
+}
+
+/// What is to be added to the recording.
+#[derive(Debug, Default)]
+pub struct NewCode {
+    /// Mappings and their times, in order.
+    pub mappings: Vec<(u64, Mapping)>,
+    /// Symbols.
+    pub parts: Vec<ImagePart>,
+    /// Functions left out for lack of room.
+    pub lost: u64,
+}
+
+impl Functions {
+    /// Without functions; `serial` is unique to the process.
+    pub fn new(serial: u32) -> Functions {
+        Functions {
+            serial,
+            generation: 0,
+            known: BTreeMap::new(),
+            fresh: Vec::new(),
+            pieces: BTreeMap::new(),
+            reuses: 0,
+        }
+    }
+
+    /// The memory that may hold code: start and length.
+    pub fn pieces(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let pieces = self.pieces.iter();
+        pieces.map(|(start, piece)| (*start, piece.length))
+    }
+
+    /// Adds memory that may hold code from `since_ns` on. What of it is known already may have held code since it was
+    /// first seen; the rest is returned: start and length.
+    pub fn piece(&mut self, start: u64, length: u64, since_ns: u64) -> Vec<(u64, u64)> {
+        let Some(end) = start.checked_add(length) else {
+            return Vec::new();
+        };
+        let mut gaps = Vec::new();
+        let mut reached = start;
+        for at in self.touched(start, end) {
+            if at > reached {
+                gaps.push((reached, at - reached));
+            }
+            reached = at + self.pieces[&at].length;
+        }
+        if reached < end {
+            gaps.push((reached, end - reached));
+        }
+        for &(start, length) in &gaps {
+            if self.pieces.len() < MOST_PIECES {
+                let piece = Piece {
+                    length,
+                    since_ns,
+                    recorded: false,
+                };
+                self.pieces.insert(start, piece);
+            }
+        }
+        gaps
+    }
+
+    /// Removes memory, in whose place is something else.
+    pub fn lose(&mut self, start: u64, length: u64) {
+        let end = start.saturating_add(length);
+        for at in self.touched(start, end) {
+            let Some(piece) = self.pieces.remove(&at) else {
+                continue;
+            };
+            for (from, to) in [(at, start), (end, at + piece.length)] {
+                if from < to && self.pieces.len() < MOST_PIECES {
+                    let length = to - from;
+                    self.pieces.insert(from, Piece { length, ..piece });
+                }
+            }
+        }
+    }
+
+    /// The starts of the pieces that have a part between two addresses.
+    fn touched(&self, start: u64, end: u64) -> Vec<u64> {
+        let reaches = |(at, piece): &(&u64, &Piece)| **at + piece.length > start;
+        let before = self.pieces.range(..start).next_back().filter(reaches);
+        let inside = self.pieces.range(start..end);
+        let both = before.into_iter().chain(inside);
+        both.map(|(at, _)| *at).collect()
+    }
+
+    /// The starts of the pieces that hold all of a function, if they do.
+    fn pieces_of(&self, start: u64, length: u64) -> Option<Vec<u64>> {
+        let end = start.checked_add(length)?;
+        let (first, _) = self.pieces.range(..=start).next_back()?;
+        let mut reached = *first;
+        let mut found = Vec::new();
+        for (at, piece) in self.pieces.range(*first..end) {
+            if *at != reached {
+                return None;
+            }
+            found.push(*at);
+            reached = at + piece.length;
+        }
+        (reached >= end).then_some(found)
+    }
+
+    /// Whether all of a function is in memory that may hold code.
+    pub fn has_room(&self, function: &Function) -> bool {
+        self.pieces_of(function.start, function.length).is_some()
+    }
+
+    /// Adds functions in the order in which they were made.
+    pub fn add(&mut self, functions: Vec<Function>) -> NewCode {
+        let mut new = NewCode::default();
+        self.generation += 1;
+        for function in functions {
+            // A function elsewhere would hide functions of images.
+            if let Some(pieces) = self.pieces_of(function.start, function.length) {
+                self.take(function, &pieces, &mut new);
+            }
+        }
+        new.parts = self.tables();
+        new
+    }
+
+    fn take(&mut self, function: Function, pieces: &[u64], new: &mut NewCode) {
+        let Function {
+            start,
+            length,
+            mut name,
+            since_ns,
+        } = function;
+        cut(&mut name);
+        let same = |known: &Known| known.length == length && known.name == name;
+        if self.known.get(&start).is_some_and(same) {
+            return;
+        }
+        let before = self.overlapping(start, length);
+        let now = self.generation;
+        let is_recorded = |at: &u64| self.known[at].recorded || self.known[at].generation == now;
+        let is_reuse = before.iter().any(is_recorded);
+        let full = self.known.len() >= MOST_FUNCTIONS && before.is_empty();
+        if full || is_reuse && self.reuses >= MOST_REUSES {
+            new.lost += 1;
+            return;
+        }
+        for at in &before {
+            self.known.remove(at);
+        }
+        self.record_pieces(pieces, new);
+        if is_reuse {
+            self.reuses += 1;
+            new.mappings
+                .push((since_ns, self.mapping(start, length, now)));
+        }
+        self.fresh.push(start);
+        let generation = if is_reuse { now } else { 0 };
+        let known = Known {
+            length,
+            name,
+            generation,
+            recorded: false,
+        };
+        self.known.insert(start, known);
+    }
+
+    fn record_pieces(&mut self, pieces: &[u64], new: &mut NewCode) {
+        for at in pieces {
+            let Some(piece) = self.pieces.get_mut(at) else {
+                continue;
+            };
+            if !std::mem::replace(&mut piece.recorded, true) {
+                let (since_ns, length) = (piece.since_ns, piece.length);
+                new.mappings.push((since_ns, self.mapping(*at, length, 0)));
+            }
+        }
+    }
+
+    fn overlapping(&self, start: u64, length: u64) -> Vec<u64> {
+        let reaches = |(at, known): &(&u64, &Known)| **at + known.length > start;
+        let before = self.known.range(..start).next_back().filter(reaches);
+        let inside = self.known.range(start..start + length);
+        before
+            .into_iter()
+            .chain(inside)
+            .map(|(at, _)| *at)
+            .collect()
+    }
+
+    /// Tables of the functions that are in no table yet.
+    fn tables(&mut self) -> Vec<ImagePart> {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        fresh.sort_unstable();
+        fresh.dedup();
+        let mut parts: Vec<ImagePart> = Vec::new();
+        for generation in [0, self.generation] {
+            let mut part = ImagePart::new(self.identity(generation));
+            let mut is_empty = true;
+            for at in &fresh {
+                let Some(known) = self.known.get_mut(at) else {
+                    continue;
+                };
+                if known.generation != generation || known.recorded {
+                    continue;
+                }
+                known.recorded = true;
+                is_empty = false;
+                let symbol = Symbol {
+                    address: *at,
+                    size_bytes: known.length,
+                    name: &known.name,
+                };
+                if !part.push(symbol) {
+                    let next = ImagePart::new(part.identity.clone());
+                    parts.push(std::mem::replace(&mut part, next));
+                    part.push(symbol);
+                }
+            }
+            if !is_empty {
+                parts.push(part);
+            }
+        }
+        parts
+    }
+
+    fn id(&self, generation: u32) -> Vec<u8> {
+        [self.serial.to_le_bytes(), generation.to_le_bytes()].concat()
+    }
+
+    fn identity(&self, generation: u32) -> ImageIdentity {
+        ImageIdentity {
+            path: PATH.into(),
+            build_id: self.id(generation),
+            arch: ARCH,
+            load_bias: 0,
+            origin: "made at run time".into(),
+        }
+    }
+
+    /// A mapping whose file offset is the address.
+    fn mapping(&self, start: u64, length: u64, generation: u32) -> Mapping {
+        Mapping {
+            start,
+            length,
+            file_offset: start,
+            path: PATH.into(),
+            build_id: self.id(generation),
+            file: None,
+        }
+    }
+}
+
+fn cut(name: &mut String) {
+    let mut end = name.len().min(MOST_NAME_BYTES);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(start: u64, length: u64, name: &str, since_ns: u64) -> Function {
+        Function {
+            start,
+            length,
+            name: name.into(),
+            since_ns,
+        }
+    }
+
+    /// Start, length, generation and time of each mapping.
+    fn places(new: &NewCode) -> Vec<(u64, u64, u8, u64)> {
+        let mappings = new.mappings.iter();
+        mappings
+            .map(|(time_ns, it)| (it.start, it.length, it.build_id[4], *time_ns))
+            .collect()
+    }
+
+    /// Generation, address and name of each symbol.
+    fn names(new: &NewCode) -> Vec<(u8, u64, String)> {
+        let of = |part: &ImagePart| -> Vec<_> {
+            let generation = part.identity.build_id[4];
+            let symbols = part.symbols();
+            symbols
+                .map(|it| (generation, it.address, it.name.to_owned()))
+                .collect()
+        };
+        new.parts.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn code_is_where_its_memory_is_and_an_address_used_again_has_its_new_name_later() {
+        let mut functions = Functions::new(7);
+        assert_eq!(functions.piece(0x1000, 0x1000, 5), [(0x1000, 0x1000)]);
+        // Its protection changed before there was a name.
+        assert!(functions.piece(0x1000, 0x1000, 8).is_empty());
+        let made = vec![
+            function(0x1000, 16, "old", 9),
+            function(0x1000, 16, "a", 10),
+            function(0x1100, 16, "b", 10),
+            function(0x9000, 16, "outside", 10),
+        ];
+        let new = functions.add(made);
+        assert_eq!(places(&new), [(0x1000, 0x1000, 0, 5)]);
+        let expected = [(0, 0x1000, "a".to_owned()), (0, 0x1100, "b".to_owned())];
+        assert_eq!(names(&new), expected);
+        assert_eq!(new.lost, 0, "an image names what is outside");
+        let again = functions.add(vec![function(0x1000, 16, "a", 20)]);
+        assert!(again.mappings.is_empty() && again.parts.is_empty());
+        // Three rounds so far: the generation is that of the third.
+        let reused = functions.add(vec![
+            function(0x1008, 32, "lost", 30),
+            function(0x1004, 32, "c", 31),
+            function(0x1200, 8, "d", 30),
+        ]);
+        assert_eq!(places(&reused), [(0x1008, 32, 3, 30), (0x1004, 32, 3, 31)]);
+        let expected = [(0, 0x1200, "d".to_owned()), (3, 0x1004, "c".to_owned())];
+        assert_eq!(names(&reused), expected);
+        assert!(functions.piece(0x1000, 0x1000, 40).is_empty());
+    }
+
+    #[test]
+    fn pieces_do_not_overlap_and_a_function_may_lie_in_several() {
+        let mut functions = Functions::new(1);
+        functions.piece(0x2000, 0x1000, 1);
+        let around = functions.piece(0x1000, 0x3000, 2);
+        assert_eq!(around, [(0x1000, 0x1000), (0x3000, 0x1000)]);
+        let pieces: Vec<_> = functions.pieces().collect();
+        assert_eq!(
+            pieces,
+            [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]
+        );
+        let new = functions.add(vec![function(0x1ff0, 0x1020, "long", 3)]);
+        let times: Vec<u64> = places(&new).iter().map(|place| place.3).collect();
+        assert_eq!(times, [2, 1, 2]);
+        functions.lose(0x1800, 0x1000);
+        let pieces: Vec<_> = functions.pieces().collect();
+        assert_eq!(pieces, [(0x1000, 0x800), (0x2800, 0x800), (0x3000, 0x1000)]);
+        for (start, length) in [(0xfff, 8), (0x3fff, 2), (u64::MAX, 2), (0x8000, 1)] {
+            assert!(!functions.has_room(&function(start, length, "x", 0)));
+        }
+    }
+
+    #[test]
+    fn functions_pieces_and_reuses_are_bounded() {
+        let mut functions = Functions::new(1);
+        functions.piece(0, 1 << 40, 1);
+        let many = (0..MOST_FUNCTIONS as u64 + 3).map(|n| function(n * 16, 16, "f", 2));
+        assert_eq!(functions.add(many.collect()).lost, 3);
+        for round in 0..2 {
+            let other = (0..MOST_REUSES as u64).map(|n| function(n * 16, 16, "g", 3 + round));
+            functions.add(other.collect());
+        }
+        let lost = functions.add(vec![function(0, 16, "h", 9)]).lost;
+        assert_eq!(lost, 1);
+        for n in 0..MOST_PIECES as u64 + 9 {
+            functions.piece((1 << 41) + n * 0x2000, 0x1000, 1);
+        }
+        assert!(functions.pieces.len() <= MOST_PIECES);
+        let name = "é".repeat(MOST_NAME_BYTES);
+        functions.add(vec![function(1 << 39, 16, &name, 1)]);
+        let kept = functions.known.get(&(1 << 39)).map(|it| it.name.len());
+        assert!(kept.is_none_or(|bytes| bytes <= MOST_NAME_BYTES));
+    }
+}

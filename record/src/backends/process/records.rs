@@ -1,0 +1,517 @@
+//! Turns records of the kernel's ring buffer into slots and notes.
+//!
+//! Input: the bytes of a record. Output: nothing, or a filled slot or note. A record that is shorter than it claims
+//! is counted as lost. Source: perf_event_open(2), "MMAP layout".
+
+use super::buffer_share::BufferShare;
+use super::executing::Executing;
+use super::members::Members;
+use super::registers::WANTED;
+use super::repeats::{Repeats, Reported};
+use crate::source::ring::Sink;
+use crate::source::slot::{NoteKind, Slot};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::perf::TRAILER_BYTES;
+use perf_event_open_sys::bindings as abi;
+use uprof::cold::{LossReason, MappedFile};
+use uprof::linux::KERNEL_HALF;
+use uprof::{Frame, Registers, State, Stop, Task};
+
+/// Reads the fields of a record one after the other.
+pub struct Fields<'a>(pub &'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    /// The next four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.bytes(4)?.try_into().ok().map(u32::from_ne_bytes)
+    }
+
+    /// The next eight bytes.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.bytes(8)?.try_into().ok().map(u64::from_ne_bytes)
+    }
+
+    /// A text that ends with its first zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self
+            .0
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+
+    /// Process and thread, as a task.
+    fn task(&mut self) -> Option<Task> {
+        let (pid, tid) = (self.u32()?, self.u32()?);
+        Some(Task {
+            space: pid,
+            vcpu: tid,
+        })
+    }
+}
+
+/// Reads the records of one session.
+#[derive(Debug)]
+pub struct RecordReader {
+    /// The processes whose records are taken; grows as records report new ones.
+    pub members: Members,
+    /// Those of them that are about to run another program.
+    pub executing: Executing,
+    /// Their latest mappings.
+    pub repeats: Repeats,
+    /// Whether samples hold user stack bytes.
+    pub with_stack: bool,
+    /// The kernel's limit on frames.
+    pub most_frames: usize,
+    /// Earlier samples are left out.
+    pub since_ns: u64,
+    /// When work on the current record began.
+    pub began_ns: u64,
+}
+
+/// The user part of a sample.
+enum User {
+    /// It is valid; with whether there are frames.
+    Frames(bool),
+    /// It is of a program that is gone.
+    Gone,
+}
+
+impl RecordReader {
+    /// Takes one record: its type, its `misc` field and the bytes after the header, from a buffer with this share.
+    pub fn record(
+        &mut self,
+        kind: u32,
+        misc: u16,
+        body: &[u8],
+        share: &BufferShare,
+        sink: &mut Sink,
+    ) {
+        let done = match kind {
+            abi::PERF_RECORD_SAMPLE => self.sample(body, sink),
+            abi::PERF_RECORD_MMAP2 => self.mapped(body, sink),
+            abi::PERF_RECORD_COMM => self.named(body, misc, sink),
+            abi::PERF_RECORD_FORK => self.forked(body, sink),
+            abi::PERF_RECORD_EXIT => self.ended(body, sink),
+            abi::PERF_RECORD_LOST => {
+                self.members.be_unsure();
+                self.executing.child = None;
+                lost(body, share, sink)
+            }
+            _ => Some(()),
+        };
+        if done.is_none() {
+            sink.lose(LossReason::ReadFailed, 1, self.began_ns);
+        }
+    }
+
+    fn sample(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let (task, time_ns) = self.of_sample(body)?;
+        if time_ns < self.since_ns || self.executing.child == Some(task.space) {
+            return Some(());
+        }
+        let Some(mut slot) = sink.take(time_ns) else {
+            return Some(());
+        };
+        let whole = self.read_sample(body, State::Running, &mut slot);
+        sink.put(slot);
+        whole
+    }
+
+    /// The task and time of a sample.
+    pub fn of_sample(&self, body: &[u8]) -> Option<(Task, u64)> {
+        let mut fields = Fields(body);
+        fields.u64()?;
+        Some((fields.task()?, fields.u64()?))
+    }
+
+    /// Fills `slot` with a sample of a thread in this state.
+    pub fn read_sample(&mut self, body: &[u8], state: State, slot: &mut Slot) -> Option<()> {
+        let mut fields = Fields(body);
+        let ip = fields.u64()?;
+        let task = fields.task()?;
+        slot.reset(fields.u64()?, task, state);
+        slot.details.cpu = Some(u64::from(fields.u32()?));
+        fields.u32()?;
+        let whole = self.fill(slot, ip, &mut fields);
+        if slot.chain().is_empty() {
+            slot.push_frame(Frame::exact(ip));
+        }
+        // The clock is read once per record: the end of this one is the beginning of the next.
+        let now_ns = monotonic_ns();
+        slot.details.cost_ns = Some(now_ns.saturating_sub(self.began_ns));
+        self.began_ns = now_ns;
+        whole
+    }
+
+    fn fill(&mut self, slot: &mut Slot, ip: u64, fields: &mut Fields<'_>) -> Option<()> {
+        let User::Frames(has_user) = self.chain(slot, fields)? else {
+            return Some(());
+        };
+        let registers_abi = fields.u64()?;
+        if registers_abi != abi::PERF_SAMPLE_REGS_ABI_NONE as u64 {
+            for &(_, dwarf) in WANTED {
+                slot.registers.set(dwarf, fields.u64()?);
+            }
+            if !has_user {
+                user_ip(slot);
+            }
+            // Code of 32 bits: the kernel has followed its frame pointers, and nothing here is for its stack.
+            if registers_abi == abi::PERF_SAMPLE_REGS_ABI_32 as u64 {
+                slot.registers = Registers::default();
+            }
+        } else if slot.chain().is_empty() {
+            slot.push_frame(Frame::exact(ip));
+        }
+        if self.with_stack {
+            let room = usize::try_from(fields.u64()?).ok()?;
+            let stack = fields.bytes(room)?;
+            let filled = if room > 0 { fields.u64()? } else { 0 };
+            let filled = usize::try_from(filled).ok()?.min(room);
+            let (_, sp, _) = super::registers::ARCH.special_registers();
+            if let Some(sp) = slot.registers.get(sp) {
+                slot.set_stack(sp, &stack[..filled]);
+                slot.keep_stack = filled > 0;
+            }
+        }
+        Some(())
+    }
+
+    /// The kernel's chain: contexts, each followed by an exact address and return addresses. Where the frame pointer
+    /// is data, the kernel takes any word for a return address, such as the stack's canary.
+    fn chain(&mut self, slot: &mut Slot, fields: &mut Fields<'_>) -> Option<User> {
+        let count = fields.u64()?;
+        let (mut first, mut has_user, mut is_cut) = (true, false, false);
+        for _ in 0..count {
+            let address = fields.u64()?;
+            if address >= abi::PERF_CONTEXT_MAX {
+                first = true;
+                has_user |= address == abi::PERF_CONTEXT_USER;
+                continue;
+            }
+            let (pid, in_kernel) = (slot.task.space, !slot.chain().is_empty());
+            if first && has_user && self.executing.is_gone(pid, address, in_kernel) {
+                return Some(User::Gone);
+            }
+            let frame = if first {
+                Frame::exact(address)
+            } else {
+                is_cut |= has_user && !is_user_code(address);
+                Frame::return_address(address)
+            };
+            first = false;
+            if !is_cut {
+                slot.push_frame(frame);
+            }
+        }
+        slot.stop = match slot.chain().len() >= self.most_frames {
+            _ if is_cut => Stop::BadPointer,
+            true => Stop::Depth,
+            false => Stop::Unsaid,
+        };
+        Some(User::Frames(has_user))
+    }
+
+    fn mapped(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let (_, time_ns) = trailer(body)?;
+        let mut fields = Fields(body);
+        let task = fields.task()?;
+        if !self.members.wants(task.space) {
+            return Some(());
+        }
+        let (start, length, file_offset) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        self.executing.mapped(task.space, start, length);
+        let file = file(fields.bytes(24)?)?;
+        // Protection and flags.
+        fields.bytes(8)?;
+        let path = fields.text();
+        let mapping = Reported {
+            space: task.space,
+            start,
+            length,
+            file_offset,
+            file,
+        };
+        if self.repeats.is_there(mapping, path) {
+            return Some(());
+        }
+        let kind = NoteKind::Mapped {
+            start,
+            length,
+            file_offset,
+            file,
+        };
+        if !sink.note(time_ns, task, kind, path) {
+            self.repeats.forget(task.space);
+        }
+        Some(())
+    }
+
+    fn named(&mut self, body: &[u8], misc: u16, sink: &mut Sink) -> Option<()> {
+        let (_, time_ns) = trailer(body)?;
+        let mut fields = Fields(body);
+        let task = fields.task()?;
+        let executes = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
+        if !self.members.wants(task.space) {
+            if task.space != task.vcpu || !self.members.are_called(fields.text()) {
+                return Some(());
+            }
+            if !executes {
+                // What it has mapped so far is read from /proc.
+                self.members.be_unsure();
+                return Some(());
+            }
+            self.members.add(task.space);
+        }
+        if executes {
+            self.executing.began(task.space);
+            self.repeats.forget(task.space);
+            sink.note(time_ns, task, NoteKind::Cleared, &[]);
+        }
+        sink.note(time_ns, task, NoteKind::Named, fields.text());
+        Some(())
+    }
+
+    /// A new thread or process. Its name is its parent's until a name record says otherwise.
+    fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (space, parent) = (fields.u32()?, fields.u32()?);
+        let vcpu = fields.u32()?;
+        fields.u32()?;
+        let time_ns = fields.u64()?;
+        if space != parent {
+            let task = Task { space, vcpu };
+            if !self.members.wants(parent) {
+                // Its id may be that of an ended process of ours.
+                if time_ns >= self.since_ns {
+                    self.members.remove(space);
+                }
+                return Some(());
+            }
+            self.members.add(space);
+            self.repeats.forget(space);
+            sink.note(time_ns, task, NoteKind::CopiedFrom(parent), &[]);
+        }
+        Some(())
+    }
+
+    fn ended(&self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let time_ns = fields.u64()?;
+        if self.members.wants(space) {
+            sink.note(time_ns, Task { space, vcpu }, NoteKind::Ended, &[]);
+        }
+        Some(())
+    }
+}
+
+/// Where the kernel's frames left no room for the user's, the innermost user frame is known from the registers.
+fn user_ip(slot: &mut Slot) {
+    let (ip, _, _) = super::registers::ARCH.special_registers();
+    if let Some(ip) = slot.registers.get(ip) {
+        slot.push_frame(Frame::exact(ip));
+        if slot.stop == Stop::Unsaid {
+            slot.stop = Stop::NotWalked;
+        }
+    }
+}
+
+/// The task and time that end every record but a sample.
+pub fn trailer(body: &[u8]) -> Option<(Task, u64)> {
+    let mut fields = Fields(body.get(body.len().checked_sub(TRAILER_BYTES)?..)?);
+    Some((fields.task()?, fields.u64()?))
+}
+
+/// Which file was mapped: device, inode and generation. The flag for a build-id in their place is ignored: we request
+/// none, but the kernel sets it when another program does.
+fn file(bytes: &[u8]) -> Option<Option<MappedFile>> {
+    let mut fields = Fields(bytes);
+    let file = MappedFile {
+        device_major: fields.u32()?,
+        device_minor: fields.u32()?,
+        inode: fields.u64()?,
+        contents: None,
+    };
+    Some((file.inode != 0).then_some(file))
+}
+
+fn lost(body: &[u8], share: &BufferShare, sink: &mut Sink) -> Option<()> {
+    let (_, time_ns) = trailer(body)?;
+    let mut fields = Fields(body);
+    fields.u64()?;
+    let ours = share.of(fields.u64()?);
+    if ours > 0 {
+        sink.lose(LossReason::KernelBuffer, ours, time_ns);
+    }
+    Some(())
+}
+
+/// Whether a process may have code at `address`.
+fn is_user_code(address: u64) -> bool {
+    address < KERNEL_HALF && super::registers::ARCH.can_be_code(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::ring::ring_of;
+
+    const KERNEL: u64 = 0xffff_ffff_8100_0000;
+
+    fn words(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// The slot of a chain in user code.
+    fn user_chain(addresses: &[u64], check: impl FnOnce(&Slot)) {
+        let count = addresses.len() as u64 + 1;
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, count]);
+        body.extend(words(&[abi::PERF_CONTEXT_USER]));
+        body.extend(words(addresses));
+        body.extend(words(&[0]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            repeats: Default::default(),
+            with_stack: false,
+            most_frames: 127,
+            since_ns: 0,
+            began_ns: 0,
+        };
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
+        drain.sample(|slot| check(slot));
+    }
+
+    #[test]
+    fn no_kernel_calls_user_code_and_a_chain_ends_at_what_is_no_address() {
+        for word in [
+            KERNEL,
+            0xff01_f7f0_f00c_f0ef,
+            0x7f01_f7f0_f00c_f0ef,
+            u64::MAX - 4096,
+        ] {
+            user_chain(&[0x40, 0x50, word, 0x60], |slot| {
+                assert_eq!(
+                    slot.chain(),
+                    [Frame::exact(0x40), Frame::return_address(0x50)]
+                );
+                assert_eq!(slot.stop, Stop::BadPointer, "{word:#x}");
+            });
+        }
+        user_chain(&[0x40, 0x50, 0x60], |slot| {
+            assert_eq!(slot.stop, Stop::Unsaid)
+        });
+    }
+
+    #[test]
+    fn a_chain_has_an_exact_address_after_each_context() {
+        let chain = [
+            abi::PERF_CONTEXT_KERNEL,
+            KERNEL,
+            KERNEL + 16,
+            abi::PERF_CONTEXT_USER,
+            0x40,
+            0x50,
+        ];
+        let mut body = words(&[0x1, 0x0000_0007_0000_0005, 99, 3, chain.len() as u64]);
+        body.extend(words(&chain));
+        body.extend(words(&[0]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            repeats: Default::default(),
+            with_stack: false,
+            most_frames: 127,
+            since_ns: 0,
+            began_ns: 0,
+        };
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_SAMPLE, 0, &body, &share, &mut sink);
+        let expected = [
+            Frame::exact(KERNEL),
+            Frame::return_address(KERNEL + 16),
+            Frame::exact(0x40),
+            Frame::return_address(0x50),
+        ];
+        drain.sample(|slot| {
+            assert_eq!(slot.chain(), expected);
+            assert_eq!(slot.task, Task { space: 5, vcpu: 7 });
+            assert_eq!(slot.time_ns, 99);
+            assert_eq!(slot.details.cpu, Some(3));
+        });
+    }
+
+    #[test]
+    fn a_mapping_has_an_inode_though_marked_as_having_a_build_id() {
+        let mut body = words(&[0x0000_0007_0000_0005, 0x1000, 0x2000, 0x3000]);
+        body.extend(words(&[0x0000_0011_0000_0008, 0x22, 0x33, 0]));
+        body.extend(b"/bin/a\0\0");
+        body.extend(words(&[0x0000_0007_0000_0005, 99, 3]));
+        let (mut sink, mut drain) = ring_of(2, 0);
+        let mut reader = RecordReader {
+            members: Members::new(true),
+            executing: Executing::default(),
+            repeats: Default::default(),
+            since_ns: 0,
+            with_stack: false,
+            most_frames: 127,
+            began_ns: 0,
+        };
+        let share = BufferShare::default();
+        reader.record(abi::PERF_RECORD_MMAP2, 0, &body, &share, &mut sink);
+        let with_id = abi::PERF_RECORD_MISC_MMAP_BUILD_ID as u16;
+        body[16] += 1; // further up
+        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
+        // Again, as where its protection changed and changed back.
+        reader.record(abi::PERF_RECORD_MMAP2, with_id, &body, &share, &mut sink);
+        let mut told = || drain.note(|note| (note.kind, note.text())).unwrap();
+        let file = MappedFile {
+            device_major: 8,
+            device_minor: 0x11,
+            inode: 0x22,
+            contents: None,
+        };
+        for _ in 0..2 {
+            let (NoteKind::Mapped { file: found, .. }, path) = told() else {
+                panic!("no mapping")
+            };
+            assert_eq!((found, &path[..]), (Some(file), "/bin/a"));
+        }
+        assert!(drain.note(|_| ()).is_none());
+    }
+
+    #[test]
+    fn a_record_cut_anywhere_is_counted_not_trusted() {
+        let mut body = words(&[0x1, 5, 99, 3, 2, abi::PERF_CONTEXT_USER, 0x40]);
+        body.extend(words(&[abi::PERF_SAMPLE_REGS_ABI_64 as u64]));
+        body.extend(words(&[7; WANTED.len()]));
+        body.extend(words(&[16, 1, 2, 16]));
+        for length in 0..body.len() {
+            let (mut sink, _drain) = ring_of(2, 64);
+            let mut reader = RecordReader {
+                members: Members::new(true),
+                executing: Executing::default(),
+                repeats: Default::default(),
+                with_stack: true,
+                most_frames: 127,
+                since_ns: 0,
+                began_ns: 0,
+            };
+            for kind in 0..24 {
+                reader.record(kind, 0, &body[..length], &BufferShare::default(), &mut sink);
+            }
+            assert!(sink.slots() > 0);
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! Samples a process by stopping its running threads with ptrace, where perf events are forbidden.
+//!
+//! Blocked threads are not stopped, as that would interrupt their system calls. If the recorder dies, the kernel
+//! detaches the threads and lets them run.
+
+use super::command::Child;
+use super::names::Names;
+use super::scope::Scope;
+use super::tracees::{self, Threads, Tracee, TraceeState};
+use super::watch::Watcher;
+use super::{Process, proc_status, refusal, threads};
+use crate::guest::held::{Held, let_all_go};
+use crate::source::ring::Sink;
+use crate::source::slot::NoteKind;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page};
+use crate::sys::clock::{monotonic_ns, sleep_until};
+use crate::sys::ptrace::listen;
+use nix::errno::Errno;
+use nix::sys::ptrace::{self, Event, Options};
+use nix::sys::signal::Signal;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::io::IoSliceMut;
+use uprof::{Details, Registers, State, Task};
+
+/// A running thread that does not stop within this time is left out.
+const STOP_WITHIN_NS: u64 = 5_000_000;
+/// Polls before sleeping. A thread on another processor stops within these; one that waits for this processor gets it
+/// while we sleep.
+const POLLS_AT_ONCE: u32 = 50;
+/// Sleep between later polls.
+const BETWEEN_POLLS_NS: u64 = 30_000;
+/// `PTRACE_EVENT_STOP` of `linux/ptrace.h`: a requested stop, or a group stop.
+const EVENT_STOP: i32 = 128;
+
+/// Opens a process by ptrace. Must be called on the thread that will sample.
+///
+/// # Errors
+/// Why the process can't be traced.
+pub fn open(process: Process, mut warnings: Vec<String>) -> Result<Source, SourceError> {
+    let (child, scope, name) = match process {
+        Process::Running(Scope::Machine) => {
+            return Err(SourceError(
+                "the whole machine can't be recorded with ptrace: it needs perf events".into(),
+            ));
+        }
+        Process::Running(scope) => (None, scope.clone(), scope.name()),
+        Process::Started(command) => {
+            let child = command.start()?;
+            let scope = Scope::Tree(vec![child.pid()]);
+            (Some(child), scope, command.program().to_owned())
+        }
+    };
+    let mut traced = Threads::new();
+    let refused = attach(&scope, &mut traced, &mut warnings)?;
+    if scope.takes_in() {
+        warnings.push(format!(
+            "what joins {} from now on is not sampled: that needs perf events",
+            scope.described()
+        ));
+    }
+    let now_ns = monotonic_ns();
+    let pids = scope.pids();
+    let (tasks, modules) = match child {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => {
+            let tasks = pids.iter().flat_map(|&pid| threads::events(pid, now_ns));
+            let modules = pids.iter();
+            let modules = modules.flat_map(|&pid| threads::module_events(pid, now_ns));
+            (tasks.collect(), modules.collect())
+        }
+    };
+    let target = super::target(scope.id(), name, tasks.len());
+    let facts = Facts {
+        trigger: "timer, ptrace".into(),
+        on_cpu_only: true,
+        notes: vec![("kernel frames".into(), "not visible to ptrace".into())],
+        warnings,
+        modules,
+        tasks,
+        ..Facts::new(target)
+    };
+    let source = StoppedSource {
+        facts,
+        described: scope.described(),
+        threads: traced,
+        child,
+        started: false,
+        life: Life::Alive,
+        reported: Vec::with_capacity(Vcpus::MOST),
+        let_go_ns: None,
+    };
+    Ok(Source {
+        hot: Hot::StopWorld(Box::new(source)),
+        observer: Some(Box::new(Watcher::new(scope, refused))),
+        namer: Some(Box::<Names>::default()),
+    })
+}
+
+/// Seizes all threads of the processes of `scope` but our own, also those that start meanwhile; returns the processes
+/// that it is not allowed for. It is an error only if none can be seized of a process that was asked for.
+fn attach(
+    scope: &Scope,
+    traced: &mut Threads,
+    warnings: &mut Vec<String>,
+) -> Result<BTreeSet<i32>, SourceError> {
+    let own = std::process::id() as i32;
+    let mut refused = BTreeMap::new();
+    let mut tried = HashSet::new();
+    let mut no_room = 0;
+    loop {
+        let mut added = false;
+        for pid in scope.pids().into_iter().filter(|&pid| pid != own) {
+            for tid in threads::of(pid)
+                .into_iter()
+                .filter(|&tid| tried.insert(tid))
+            {
+                added = true;
+                let (space, vcpu) = (pid as u32, tid as u32);
+                no_room += usize::from(!traced.has_room());
+                if let Err(error) = seize(Task { space, vcpu }, traced) {
+                    refused.insert(pid, error);
+                }
+            }
+        }
+        if !added {
+            break;
+        }
+    }
+    let asked = scope.asked();
+    let is_refused = asked.iter().all(|pid| refused.contains_key(pid));
+    let first = asked.iter().find_map(|pid| refused.get_key_value(pid));
+    match first.or(refused.first_key_value()) {
+        Some((&pid, &error)) if is_refused || traced.is_empty() => {
+            return Err(cannot_trace(pid, error));
+        }
+        None if traced.is_empty() => {
+            return Err(SourceError(format!(
+                "{} ended before it could be recorded",
+                scope.described()
+            )));
+        }
+        _ => {}
+    }
+    if no_room > 0 {
+        warnings.push(format!(
+            "{no_room} threads are not sampled: ptrace holds at most {} here",
+            tracees::MOST
+        ));
+    }
+    let refused = refused.into_keys().collect();
+    warnings.extend(refusal::not_ours(&refused));
+    Ok(refused)
+}
+
+fn cannot_trace(pid: i32, error: Errno) -> SourceError {
+    let own = nix::unistd::geteuid();
+    let owner = proc_status::read(pid).map(|status| status.user);
+    let advice = match owner {
+        Some(user) if !own.is_root() && user != own.as_raw() => {
+            format!("it is not yours, but user {user}'s: run as root")
+        }
+        _ => "it is not yours, a debugger has it already, or a container's filter forbids it; run as root, or see \
+              kernel.yama.ptrace_scope"
+            .into(),
+    };
+    SourceError::system(format!("cannot trace process {pid}"), error, &advice)
+}
+
+fn seize(task: Task, traced: &mut Threads) -> Result<(), Errno> {
+    let options = Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACEEXEC;
+    let tid = Pid::from_raw(task.vcpu as i32);
+    if !traced.has_room() {
+        return Ok(());
+    }
+    match ptrace::seize(tid, options) {
+        // A thread just started by a traced one is already traced.
+        Err(Errno::EPERM) if is_traced_by_us(task) => {}
+        Err(Errno::ESRCH) => return Ok(()),
+        result => result?,
+    }
+    traced.add(task);
+    Ok(())
+}
+
+/// Whether a thread of this process traces it, according to the kernel.
+fn is_traced_by_us(task: Task) -> bool {
+    let path = format!("/proc/{}/task/{}/status", task.space, task.vcpu);
+    let status = std::fs::read_to_string(path).unwrap_or_default();
+    let tracer = status
+        .lines()
+        .find_map(|line| line.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|pid| pid.trim() == std::process::id().to_string())
+}
+
+struct StoppedSource {
+    facts: Facts,
+    /// The target's name in messages.
+    described: String,
+    threads: Threads,
+    child: Option<Child>,
+    started: bool,
+    life: Life,
+    /// What threads reported while a stop was awaited.
+    reported: Vec<WaitStatus>,
+    /// When the threads were let go.
+    let_go_ns: Option<u64>,
+}
+
+impl StopWorld for StoppedSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        for tracee in self.threads.all() {
+            if tracee.state == TraceeState::Free
+                && tracee.is_running()
+                && ptrace::interrupt(tracee.tid()).is_ok()
+            {
+                tracee.state = TraceeState::Asked;
+            }
+        }
+        let deadline_ns = monotonic_ns() + STOP_WITHIN_NS;
+        for tracee in self.threads.all() {
+            if tracee.state == TraceeState::Asked {
+                let other = wait_for_stop(tracee, deadline_ns);
+                self.reported.extend(other);
+            }
+            if let TraceeState::Stopped(_) = tracee.state
+                && let Some(registers) = read_registers(tracee.tid())
+            {
+                let handle = u64::from(tracee.task.space);
+                vcpus.push(Vcpu {
+                    task: tracee.task,
+                    state: State::Running,
+                    registers,
+                    handle,
+                    details: Details::default(),
+                });
+            }
+        }
+        if !self.reported.is_empty() {
+            crate::sys::signal::wake_sampler();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        let pid = Pid::from_raw(vcpu.task.space as i32);
+        by_page(address, into, |address, into| {
+            let Ok(base) = usize::try_from(address) else {
+                return 0;
+            };
+            let len = into.len();
+            let remote = [RemoteIoVec { base, len }];
+            process_vm_readv(pid, &mut [IoSliceMut::new(into)], &remote).unwrap_or(0)
+        })
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        self.let_go_ns = let_all_go(self.threads.all());
+        Ok(())
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        self.let_go_ns
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        if !std::mem::replace(&mut self.started, true)
+            && let Some(child) = &mut self.child
+        {
+            child.go()?;
+        }
+        while let Some(status) = self.reported.pop() {
+            self.saw(status, sink);
+        }
+        loop {
+            // Children of the program's other threads must not be waited for.
+            let flags = WaitPidFlag::WNOHANG | WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+            match waitpid(None, Some(flags)) {
+                Ok(WaitStatus::StillAlive) | Err(_) => break,
+                Ok(status) => self.saw(status, sink),
+            }
+        }
+        if self.threads.is_empty() && self.life == Life::Alive {
+            self.life = Life::Ended(String::new());
+        }
+        // The clone allocates only once the guest has ended.
+        Ok(match &self.life {
+            Life::Alive => Life::Alive,
+            Life::Ended(how) if how.is_empty() => Life::Ended(format!("{} ended", self.described)),
+            life => life.clone(),
+        })
+    }
+}
+
+impl Drop for StoppedSource {
+    /// Detaches from all threads. A thread must stop for that; one that doesn't is detached by the kernel when the
+    /// recorder ends.
+    fn drop(&mut self) {
+        let deadline_ns = monotonic_ns() + 10 * STOP_WITHIN_NS;
+        for tracee in self.threads.all() {
+            if tracee.state == TraceeState::Free && ptrace::interrupt(tracee.tid()).is_ok() {
+                tracee.state = TraceeState::Asked;
+            }
+            if tracee.state == TraceeState::Asked {
+                wait_for_stop(tracee, deadline_ns);
+            }
+            if let TraceeState::Stopped(signal) = tracee.state {
+                let _ = ptrace::detach(tracee.tid(), signal);
+            }
+        }
+    }
+}
+
+impl StoppedSource {
+    /// Handles an event of a thread that was running.
+    fn saw(&mut self, status: WaitStatus, sink: &mut Sink) {
+        let Some(tid) = status.pid() else { return };
+        let now_ns = monotonic_ns();
+        if matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..)) {
+            if let Some(task) = self.threads.remove(tid) {
+                sink.note(now_ns, task, NoteKind::Ended, &[]);
+            }
+            if let Some(child) = self
+                .child
+                .as_mut()
+                .filter(|child| child.pid() == tid.as_raw())
+            {
+                self.life = child.saw(status);
+            }
+            return;
+        }
+        if let WaitStatus::PtraceEvent(_, _, event) = status {
+            self.event(tid, event, sink);
+        }
+        if let Some(tracee) = self.threads.get(tid) {
+            tracee.state = state_of(status);
+            tracee.let_go();
+        } else {
+            // Reported before its parent's clone event: it is added then, and may run until then.
+            let _ = ptrace::cont(tid, None);
+        }
+    }
+
+    fn event(&mut self, tid: Pid, event: i32, sink: &mut Sink) {
+        let now_ns = monotonic_ns();
+        let parent = self.threads.get(tid).map(|tracee| tracee.task);
+        if event == Event::PTRACE_EVENT_EXEC as i32 {
+            let task = Task {
+                space: tid.as_raw() as u32,
+                vcpu: tid.as_raw() as u32,
+            };
+            self.threads.keep_leader(task);
+            sink.note(now_ns, task, NoteKind::Cleared, &[]);
+            return;
+        }
+        let thread = event == Event::PTRACE_EVENT_CLONE as i32;
+        let process =
+            event == Event::PTRACE_EVENT_FORK as i32 || event == Event::PTRACE_EVENT_VFORK as i32;
+        let Some(parent) = parent.filter(|_| thread || process) else {
+            return;
+        };
+        let Ok(new) = ptrace::getevent(tid) else {
+            return;
+        };
+        let vcpu = new as u32;
+        let space = if thread { parent.space } else { vcpu };
+        self.threads.add(Task { space, vcpu });
+        if process {
+            sink.note(
+                now_ns,
+                Task { space, vcpu },
+                NoteKind::CopiedFrom(parent.space),
+                &[],
+            );
+        }
+    }
+}
+
+/// The state of a stopped thread.
+fn state_of(status: WaitStatus) -> TraceeState {
+    match status {
+        WaitStatus::Stopped(_, signal) => TraceeState::Stopped(Some(signal)),
+        WaitStatus::PtraceEvent(_, signal, EVENT_STOP) if signal != Signal::SIGTRAP => {
+            TraceeState::GroupStopped
+        }
+        _ => TraceeState::Stopped(None),
+    }
+}
+
+/// Waits for the requested stop. If the thread reports another event instead, returns that; the thread stays stopped
+/// until it is handled.
+fn wait_for_stop(tracee: &mut Tracee, deadline_ns: u64) -> Option<WaitStatus> {
+    let mut polls = 0;
+    loop {
+        match waitpid(
+            tracee.tid(),
+            Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL),
+        ) {
+            Ok(WaitStatus::StillAlive) if monotonic_ns() < deadline_ns => {
+                polls += 1;
+                if polls < POLLS_AT_ONCE {
+                    std::thread::yield_now();
+                } else {
+                    sleep_until(monotonic_ns() + BETWEEN_POLLS_NS);
+                }
+            }
+            Ok(status @ (WaitStatus::Stopped(..) | WaitStatus::PtraceEvent(_, _, EVENT_STOP))) => {
+                tracee.state = state_of(status);
+                return None;
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return None,
+            Ok(status) => {
+                tracee.state = TraceeState::Free;
+                return Some(status);
+            }
+        }
+    }
+}
+
+impl Held for Tracee {
+    fn is_held(&self) -> bool {
+        matches!(
+            self.state,
+            TraceeState::Stopped(_) | TraceeState::GroupStopped
+        )
+    }
+
+    fn processor(&self) -> Option<usize> {
+        self.processor
+    }
+
+    /// With the signal that it was about to get.
+    fn let_go(&mut self) {
+        match self.state {
+            TraceeState::Stopped(signal) => drop(ptrace::cont(self.tid(), signal)),
+            TraceeState::GroupStopped => drop(listen(self.tid())),
+            TraceeState::Free | TraceeState::Asked => return,
+        }
+        self.state = TraceeState::Free;
+    }
+}
+
+/// The code segment of programs of 32 bits (`__USER32_CS`, `asm/segment.h`).
+#[cfg(target_arch = "x86_64")]
+const CODE_SEGMENT_32: u64 = 0x23;
+
+#[cfg(target_arch = "x86_64")]
+fn read_registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    let mut registers = Registers::default();
+    // Code of 32 bits: nothing here follows its stack.
+    if all.cs == CODE_SEGMENT_32 {
+        registers.set(16, all.rip);
+        return Some(registers);
+    }
+    for (number, value) in [
+        (3, all.rbx),
+        (6, all.rbp),
+        (7, all.rsp),
+        (10, all.r10),
+        (12, all.r12),
+        (13, all.r13),
+        (14, all.r14),
+        (15, all.r15),
+        (16, all.rip),
+    ] {
+        registers.set(number, value);
+    }
+    Some(registers)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn read_registers(tid: Pid) -> Option<Registers> {
+    let all = ptrace::getregs(tid).ok()?;
+    let mut registers = Registers::default();
+    for number in 19..=30u8 {
+        registers.set(number, all.regs[usize::from(number)]);
+    }
+    registers.set(31, all.sp);
+    registers.set(32, all.pc);
+    Some(registers)
+}

@@ -1,0 +1,437 @@
+//! Where and how long threads wait: pairs the kernel's records of switches out with those of switches in.
+//!
+//! Input: records in the order of time. Output: a slot for each wait, when it is over. A thread's stack at the switch
+//! is kept in a slot until then. A length is recorded only if no records were lost in between. Must not allocate.
+
+use super::records::{Fields, RecordReader, trailer};
+use crate::source::ring::Sink;
+use crate::source::slot::Slot;
+use perf_event_open_sys::bindings as abi;
+use uprof::cold::LossReason;
+use uprof::{State, Stop, Task, Wait};
+
+/// Most threads at a time; waits of further ones are counted as lost.
+const THREADS_MAX: usize = 16_384;
+/// Most threads that wait with a stack at a time; further ones wait without.
+const STACKS_MAX: usize = 4096;
+/// Most memory for those stacks, each of the requested size.
+const STACK_MEMORY_BYTES: usize = 256 << 20;
+/// Short waits of all threads that are recorded with their own stacks, on average of a second. Beyond that, a short
+/// wait is recorded only if no other one of its thread was within [`SHORT_NS`]; else its time is added to the next one
+/// that is, whose stack may be another. So each thread has at most two thousand rows a second more, and the sum is
+/// exact.
+const SHORT_WAITS_A_SECOND: u64 = 10_000;
+/// A wait shorter than this is short.
+const SHORT_NS: u64 = 1_000_000;
+
+/// A thread that switches.
+#[derive(Debug)]
+struct Thread {
+    task: Task,
+    place: Place,
+    /// The stack with which it left the processor.
+    stack: Option<Box<Slot>>,
+    /// When the last short wait that was recorded with its own stack ended.
+    recorded_ns: u64,
+    /// Short waits not recorded yet, while blocked and while ready.
+    short: [Short; 2],
+}
+
+impl Thread {
+    fn new(task: Task) -> Self {
+        Thread {
+            task,
+            place: Place::Unknown,
+            stack: None,
+            recorded_ns: 0,
+            short: Default::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    /// Not seen yet: its current wait began before the recording.
+    Unknown,
+    On,
+    Off {
+        since_ns: u64,
+        state: State,
+    },
+}
+
+/// A sum of waits.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Short {
+    count: u64,
+    time_ns: u64,
+    first_ns: u64,
+}
+
+impl Short {
+    fn add(&mut self, since_ns: u64, time_ns: u64) {
+        if self.count == 0 {
+            self.first_ns = since_ns;
+        }
+        self.count += 1;
+        self.time_ns = self.time_ns.saturating_add(time_ns);
+    }
+}
+
+/// How many short waits may be recorded: as many as were not during the last second.
+#[derive(Debug, Clone, Copy)]
+struct Allowance {
+    left_ns: u64,
+    since_ns: u64,
+}
+
+impl Allowance {
+    const PERIOD_NS: u64 = 1_000_000_000;
+    const WAIT_NS: u64 = Self::PERIOD_NS / SHORT_WAITS_A_SECOND;
+
+    /// Takes one of them at `now_ns`, if there is one.
+    fn take(&mut self, now_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.since_ns);
+        self.since_ns = self.since_ns.max(now_ns);
+        self.left_ns = self.left_ns.saturating_add(passed_ns).min(Self::PERIOD_NS);
+        let is_there = self.left_ns >= Self::WAIT_NS;
+        self.left_ns -= if is_there { Self::WAIT_NS } else { 0 };
+        is_there
+    }
+}
+
+/// Totals for the end record.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    waits: u64,
+    merged: u64,
+    bare: u64,
+    begun_before: u64,
+    unfinished: u64,
+    never_switched: u64,
+}
+
+/// The threads of a recording and their waits.
+#[derive(Debug)]
+pub struct Waits {
+    reader: RecordReader,
+    /// Ascending by thread id.
+    threads: Vec<Thread>,
+    #[expect(clippy::vec_box, reason = "they change places with the ring's boxes")]
+    free: Vec<Box<Slot>>,
+    allowance: Allowance,
+    counted: Counted,
+}
+
+fn index_of(state: State) -> usize {
+    usize::from(state == State::Ready)
+}
+
+impl Waits {
+    /// Without threads; `stack_bytes` is the size of a sample's stack.
+    pub fn new(reader: RecordReader, stack_bytes: usize) -> Self {
+        let slot_bytes =
+            size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
+        let slots = (STACK_MEMORY_BYTES / slot_bytes).min(STACKS_MAX);
+        Waits {
+            reader,
+            threads: Vec::with_capacity(THREADS_MAX),
+            // Memory that was never written to takes no room.
+            free: (0..slots)
+                .map(|_| Box::new(Slot::new(stack_bytes)))
+                .collect(),
+            allowance: Allowance {
+                left_ns: Allowance::PERIOD_NS,
+                since_ns: 0,
+            },
+            counted: Counted::default(),
+        }
+    }
+
+    /// Adds a thread that exists before the first record. If it never switches, it is counted.
+    pub fn expect(&mut self, task: Task) {
+        let known = self
+            .threads
+            .binary_search_by_key(&task.vcpu, |thread| thread.task.vcpu);
+        if let Err(index) = known
+            && self.threads.len() < THREADS_MAX
+        {
+            self.threads.insert(index, Thread::new(task));
+        }
+    }
+
+    /// Takes one record: its type, its `misc` field and the bytes after the header. Its processing begins at
+    /// `now_ns`; returns when it ended, if a clock was read.
+    pub fn record(
+        &mut self,
+        kind: u32,
+        misc: u16,
+        body: &[u8],
+        now_ns: u64,
+        sink: &mut Sink,
+    ) -> u64 {
+        self.reader.began_ns = now_ns;
+        let done = match kind {
+            abi::PERF_RECORD_SAMPLE => self.leaving(body, sink),
+            abi::PERF_RECORD_SWITCH | abi::PERF_RECORD_SWITCH_CPU_WIDE => {
+                self.switched(misc, body, sink)
+            }
+            abi::PERF_RECORD_FORK => self.forked(body, sink),
+            abi::PERF_RECORD_EXIT => self.ended(body, sink),
+            abi::PERF_RECORD_LOST => self.lost(body, sink),
+            _ => Some(()),
+        };
+        if done.is_none() {
+            sink.lose(LossReason::ReadFailed, 1, self.reader.began_ns);
+        }
+        self.reader.began_ns
+    }
+
+    /// Records waits from `now_ns` on.
+    pub fn start(&mut self, now_ns: u64) {
+        self.reader.since_ns = now_ns;
+    }
+
+    /// The index of `task`'s thread, which is added if it is new.
+    fn find(&mut self, task: Task, time_ns: u64, sink: &mut Sink) -> Option<usize> {
+        match self
+            .threads
+            .binary_search_by_key(&task.vcpu, |thread| thread.task.vcpu)
+        {
+            Ok(index) => Some(index),
+            Err(_) if self.threads.len() == THREADS_MAX => {
+                sink.lose(LossReason::WaitsLost, 1, time_ns);
+                None
+            }
+            Err(index) => {
+                self.threads.insert(index, Thread::new(task));
+                Some(index)
+            }
+        }
+    }
+
+    /// Keeps the stack of a thread that is about to leave its processor.
+    fn leaving(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let (task, time_ns) = self.reader.of_sample(body)?;
+        let Some(index) = self.find(task, time_ns, sink) else {
+            return Some(());
+        };
+        let thread = &mut self.threads[index];
+        let Some(mut slot) = thread.stack.take().or_else(|| self.free.pop()) else {
+            return Some(());
+        };
+        let whole = self.reader.read_sample(body, State::Blocked, &mut slot);
+        thread.stack = Some(slot);
+        whole
+    }
+
+    fn switched(&mut self, misc: u16, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let (task, time_ns) = trailer(body)?;
+        if task.vcpu == 0 {
+            // The idle task.
+            return Some(());
+        }
+        let Some(index) = self.find(task, time_ns, sink) else {
+            return Some(());
+        };
+        let misc = u32::from(misc);
+        if misc & abi::PERF_RECORD_MISC_SWITCH_OUT == 0 {
+            self.back(index, time_ns, sink);
+            return Some(());
+        }
+        let state = match misc & abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT {
+            0 => State::Blocked,
+            _ => State::Ready,
+        };
+        self.threads[index].place = Place::Off {
+            since_ns: time_ns.max(self.reader.since_ns),
+            state,
+        };
+        Some(())
+    }
+
+    /// Handles a thread that has a processor again.
+    fn back(&mut self, index: usize, now_ns: u64, sink: &mut Sink) {
+        let thread = &mut self.threads[index];
+        match std::mem::replace(&mut thread.place, Place::On) {
+            Place::Off { since_ns, state } => self.waited(index, since_ns, now_ns, state, sink),
+            Place::Unknown => self.counted.begun_before += 1,
+            Place::On => {}
+        }
+        self.free.extend(self.threads[index].stack.take());
+    }
+
+    /// Records a wait that is over.
+    fn waited(&mut self, index: usize, since_ns: u64, now_ns: u64, state: State, sink: &mut Sink) {
+        let thread = &mut self.threads[index];
+        let time_ns = now_ns.saturating_sub(since_ns);
+        let short = &mut thread.short[index_of(state)];
+        let is_short = time_ns < SHORT_NS;
+        self.counted.waits += 1;
+        let is_next = now_ns.saturating_sub(thread.recorded_ns) >= SHORT_NS;
+        if is_short && (thread.stack.is_none() || !self.allowance.take(now_ns) && !is_next) {
+            // The caller frees the stack.
+            short.add(since_ns, time_ns);
+            return;
+        }
+        let Some(slot) = thread.stack.take() else {
+            let wait = Wait { time_ns, count: 1 };
+            let task = thread.task;
+            return self.bare(task, since_ns, state, wait, sink);
+        };
+        if is_short {
+            thread.recorded_ns = now_ns;
+        }
+        let mut wait = Wait { time_ns, count: 1 };
+        let mut first_ns = since_ns;
+        if is_short && short.count > 0 {
+            let Short {
+                count,
+                time_ns,
+                first_ns: earlier_ns,
+            } = std::mem::take(short);
+            self.counted.merged += count;
+            wait.count += count;
+            wait.time_ns = wait.time_ns.saturating_add(time_ns);
+            first_ns = earlier_ns;
+        }
+        self.send(slot, first_ns, state, wait, sink);
+    }
+
+    /// Exchanges a slot with a stack for an empty slot of the ring.
+    fn send(
+        &mut self,
+        mut slot: Box<Slot>,
+        time_ns: u64,
+        state: State,
+        wait: Wait,
+        sink: &mut Sink,
+    ) {
+        let Some(other) = sink.take(time_ns) else {
+            self.free.push(slot);
+            return;
+        };
+        (slot.time_ns, slot.state, slot.wait) = (time_ns, state, Some(wait));
+        sink.put(slot);
+        self.free.push(other);
+    }
+
+    /// Records waits without a stack.
+    fn bare(&mut self, task: Task, time_ns: u64, state: State, wait: Wait, sink: &mut Sink) {
+        self.counted.bare += wait.count;
+        if let Some(mut slot) = sink.take(time_ns) {
+            slot.reset(time_ns, task, state);
+            (slot.stop, slot.wait) = (Stop::Unsaid, Some(wait));
+            sink.put(slot);
+        }
+    }
+
+    /// Records the remaining short waits of a thread, without a stack.
+    fn flush(&mut self, index: usize, sink: &mut Sink) {
+        let thread = &mut self.threads[index];
+        let (task, short) = (thread.task, std::mem::take(&mut thread.short));
+        for state in [State::Blocked, State::Ready] {
+            let Short {
+                count,
+                time_ns,
+                first_ns,
+            } = short[index_of(state)];
+            if count > 0 {
+                self.bare(task, first_ns, state, Wait { time_ns, count }, sink);
+            }
+        }
+    }
+
+    /// Handles a new thread, whose waits begin with its first switch.
+    fn forked(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (space, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let time_ns = fields.u64()?;
+        if let Some(index) = self.find(Task { space, vcpu }, time_ns, sink) {
+            let thread = &mut self.threads[index];
+            thread.task = Task { space, vcpu };
+            if thread.place == Place::Unknown {
+                thread.place = Place::On;
+            }
+        }
+        Some(())
+    }
+
+    fn ended(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let mut fields = Fields(body);
+        let (_, _, vcpu, _) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let found = self
+            .threads
+            .binary_search_by_key(&vcpu, |thread| thread.task.vcpu);
+        if let Ok(index) = found {
+            self.flush(index, sink);
+            let thread = self.threads.remove(index);
+            self.free.extend(thread.stack);
+        }
+        Some(())
+    }
+
+    /// Handles lost records, among which switches may have been: current waits are left out, and their threads begin
+    /// anew.
+    fn lost(&mut self, body: &[u8], sink: &mut Sink) -> Option<()> {
+        let (_, time_ns) = trailer(body)?;
+        let mut fields = Fields(body);
+        fields.u64()?;
+        let mut count = fields.u64()?;
+        for index in 0..self.threads.len() {
+            self.flush(index, sink);
+            let thread = &mut self.threads[index];
+            count += u64::from(matches!(thread.place, Place::Off { .. }));
+            // The next record of the thread must end no wait.
+            thread.place = Place::On;
+            self.free.extend(thread.stack.take());
+        }
+        sink.lose(LossReason::WaitsLost, count, time_ns);
+        Some(())
+    }
+
+    /// Ends unfinished waits at `now_ns`; `has_room` waits for a free slot.
+    pub fn end(&mut self, now_ns: u64, sink: &mut Sink, mut has_room: impl FnMut(&mut Sink)) {
+        for index in 0..self.threads.len() {
+            has_room(sink);
+            match self.threads[index].place {
+                Place::Off { since_ns, state } => {
+                    self.counted.unfinished += 1;
+                    self.waited(index, since_ns, now_ns, state, sink);
+                    has_room(sink);
+                }
+                Place::Unknown => self.counted.never_switched += 1,
+                Place::On => {}
+            }
+            self.flush(index, sink);
+        }
+        self.threads.clear();
+    }
+
+    /// Totals: name and count.
+    pub fn totals(&self) -> Vec<(String, u64)> {
+        let Counted {
+            waits,
+            merged,
+            bare,
+            begun_before,
+            unfinished,
+            never_switched,
+        } = self.counted;
+        let all = [
+            ("waits", waits),
+            ("waits_told_with_a_later_stack", merged),
+            ("waits_without_a_stack", bare),
+            ("waits_begun_before_and_left_out", begun_before),
+            ("waits_not_over_at_the_end", unfinished),
+            ("threads_that_never_switched", never_switched),
+        ];
+        let counted = all.iter().filter(|(_, count)| *count > 0);
+        counted
+            .map(|(name, count)| ((*name).to_owned(), *count))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

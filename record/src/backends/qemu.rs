@@ -1,0 +1,16 @@
+//! QEMU guests, opened by their monitor.
+//!
+//! [`qmp`] talks to the monitor, `virsh` to one that libvirt holds, [`machine`] asks it for architecture, memory and
+//! stub, `ram` reads guest memory if it is a shared file, [`source`] combines them: registers come from the gdb stub
+//! (see [`crate::backends::gdb`]), stacks from the file. `advice` lists what would make sampling cheaper.
+
+mod virsh;
+pub mod qmp;
+pub mod machine;
+mod ram;
+pub mod source;
+mod advice;
+pub mod doctor;
+
+pub use qmp::Monitor;
+pub use virsh::Domain;

@@ -1,0 +1,147 @@
+//! Examines whether a QEMU guest can be recorded well, and which options would make it cheaper.
+
+use super::advice::advice;
+use super::machine::Machine;
+use super::qmp::Monitor;
+use super::source;
+use crate::elf::Image;
+use crate::guest::checks::{examine_source, say_image};
+use crate::source::SourceError;
+use crate::source::doctor::{Report, Verdict};
+use crate::source::plan::Plan;
+use crate::sys::pids;
+use std::path::{Path, PathBuf};
+
+/// Most guests that are listed.
+const GUESTS_MAX: usize = 32;
+
+/// Examines the guest of `monitor`.
+pub fn examine(monitor: &Monitor, elf: Option<&Path>) -> Report {
+    let mut report = Report::default();
+    let machine = match ask(monitor) {
+        Ok(machine) => machine,
+        Err(error) => {
+            report.say(Verdict::Bad, error.to_string());
+            return report;
+        }
+    };
+    // The default image is the kernel that QEMU was given, if it is an ELF file.
+    let known = machine.kernel.as_deref();
+    let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
+    let image = say_image(&mut report, elf);
+    let target = match monitor {
+        Monitor::Socket(path) => format!("qemu:{}", path.display()),
+        Monitor::Libvirt(domain) => domain.to_string(),
+    };
+    let opened = source::open(monitor, Vec::new(), &Plan::default());
+    examine_source(&mut report, opened, &target, image.as_ref(), elf);
+    for sentence in advice(&machine, matches!(monitor, Monitor::Libvirt(_))) {
+        report.say(Verdict::Poor, sentence);
+    }
+    report
+}
+
+/// Lists QEMU processes and their monitors.
+pub fn examine_host(report: &mut Report) {
+    let guests: Vec<(i32, Option<String>)> = pids::all()
+        .into_iter()
+        .filter_map(|pid| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words = words.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+            let words: Vec<_> = words.collect();
+            let program = words.first()?.rsplit('/').next()?;
+            program
+                .starts_with("qemu-system")
+                .then(|| (pid, target_of(&words, &folder_of(pid))))
+        })
+        .collect();
+    if guests.is_empty() {
+        report.say(Verdict::Absent, "QEMU: no guest runs");
+    }
+    for (pid, target) in guests.into_iter().take(GUESTS_MAX) {
+        match target {
+            Some(target) => {
+                let text = format!("QEMU process {pid}: `uniprof doctor {target}`");
+                report.say(Verdict::Good, text);
+                report.targets.push(target);
+            }
+            None => report.say(
+                Verdict::Poor,
+                format!(
+                    "QEMU process {pid} has no monitor for programs and no gdb stub: start it with \
+                     -qmp unix:/run/NAME.qmp,server=on,wait=off"
+                ),
+            ),
+        }
+    }
+}
+
+fn folder_of(pid: i32) -> PathBuf {
+    std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default()
+}
+
+/// The target by which the QEMU with this command line is recorded: its monitor, else its stub.
+/// Its paths begin in its `folder`.
+fn target_of(words: &[impl AsRef<str>], folder: &Path) -> Option<String> {
+    // QEMU accepts one hyphen or two.
+    let is_option = |word: &str, option: &str| {
+        let named = word.strip_prefix("--").or_else(|| word.strip_prefix('-'));
+        named == Some(option)
+    };
+    let value = |option: &str| {
+        let mut pairs = words.windows(2);
+        let found = pairs.find(|pair| is_option(pair[0].as_ref(), option));
+        found.map(|pair| pair[1].as_ref())
+    };
+    let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
+    if let Some(path) = value("qmp").and_then(|it| it.strip_prefix("unix:")) {
+        return Some(format!("qemu:{}", folder.join(first(path)).display()));
+    }
+    // libvirt is connected to the monitor itself.
+    if words
+        .iter()
+        .any(|word| word.as_ref().starts_with("socket,id=charmonitor"))
+    {
+        let name = value("name")?.split(',').next()?;
+        return Some(format!("libvirt:{}", name.strip_prefix("guest=")?));
+    }
+    if words.iter().any(|word| is_option(word.as_ref(), "s")) {
+        return Some("gdb::1234".into());
+    }
+    let stub = value("gdb")?;
+    let socket = stub.strip_prefix("unix:");
+    let socket = socket.map(|path| format!("gdb:{}", folder.join(first(path)).display()));
+    socket.or_else(|| Some(format!("gdb:{}", first(stub.strip_prefix("tcp:")?))))
+}
+
+fn ask(monitor: &Monitor) -> Result<Machine, SourceError> {
+    let mut qmp = monitor.connect()?;
+    Ok(Machine::ask(&mut qmp)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_of_command_lines() {
+        let of = |line: &str| target_of(&line.split(' ').collect::<Vec<_>>(), Path::new("/vm"));
+        let monitor = "qemu-system-x86_64 -s -qmp unix:/run/a.qmp,server=on,wait=off";
+        assert_eq!(of(monitor).as_deref(), Some("qemu:/run/a.qmp"));
+        assert_eq!(of("qemu -m 1G -s").as_deref(), Some("gdb::1234"));
+        assert_eq!(of("qemu --gdb tcp::99,server").as_deref(), Some("gdb::99"));
+        assert_eq!(of("qemu -gdb unix:/run/g").as_deref(), Some("gdb:/run/g"));
+        assert_eq!(of("qemu -qmp unix:a").as_deref(), Some("qemu:/vm/a"));
+        let managed = "qemu -name guest=web,debug-threads=on -chardev socket,id=charmonitor,fd=29";
+        assert_eq!(of(managed).as_deref(), Some("libvirt:web"));
+        for other in [
+            "qemu -S -nographic",
+            "qemu -qmp stdio",
+            "qemu -gdb",
+            "qemu -chardev socket,id=charmonitor,fd=3",
+            "qemu -name qmp unix:/a",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Opens a QEMU guest: facts and memory from the monitor, registers from the gdb stub.
+
+use super::machine::{Machine, Stub, ask_stub};
+use super::qmp::{Monitor, Qmp};
+use super::ram::SharedRam;
+use crate::backends::gdb::guest_ram::GuestRam;
+use crate::backends::gdb::open::{self as stub, Opening};
+use crate::backends::gdb::source::Afterwards;
+use crate::backends::gdb::vcpu_threads::VcpuThreads;
+use crate::elf::Image;
+use crate::guest::endpoint::Endpoint;
+use crate::source::plan::Plan;
+use crate::source::{Source, SourceError};
+use serde_json::json;
+use std::path::PathBuf;
+use uprof::Arch;
+use uprof::cold::TargetKind;
+
+/// Opens the guest of `monitor`, to sample it.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the guest can't be sampled; it keeps running.
+pub fn open(monitor: &Monitor, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    stub::open(opening(monitor, images)?, plan)
+}
+
+/// Asks the guest of `monitor` for what its stub is opened with, and starts a stub if there is none.
+///
+/// # Errors
+/// Why the guest can't be recorded; it keeps running.
+pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, SourceError> {
+    let mut qmp = monitor.connect()?;
+    let machine = Machine::ask(&mut qmp)?;
+    let arch = match machine.arch.as_str() {
+        "x86_64" => Arch::X86_64,
+        "aarch64" => Arch::Aarch64,
+        other => {
+            return Err(SourceError(format!(
+                "the guest of {monitor} is {other}, and uniprof samples x86-64 and 64-bit Arm guests only"
+            )));
+        }
+    };
+    if machine.status != "running" {
+        return Err(SourceError(format!(
+            "the guest of {monitor} is not running (QEMU says: {}); let it run (`cont` in the monitor) and \
+             record again",
+            machine.status
+        )));
+    }
+    let (endpoint, started) = find_stub(&mut qmp, &machine, monitor)?;
+    let ram = SharedRam::open(&machine, arch);
+    let mut notes = notes(&machine);
+    if let Err(why) = &ram {
+        notes.push(("guest memory is read through the stub".into(), why.clone()));
+    }
+    let kernel = machine
+        .kernel
+        .as_deref()
+        .map(|path| Image::open(path, None));
+    let vcpu_threads = process_of(&qmp, &machine)
+        .and_then(|pid| VcpuThreads::open(pid, &machine.threads, machine.kvm));
+    drop(qmp);
+    if images.is_empty() {
+        // A kernel that is not an ELF image, such as a bzImage, has no addresses.
+        images.extend(kernel.and_then(Result::ok));
+    }
+    Ok(Opening {
+        endpoint,
+        kind: TargetKind::Qemu,
+        name: if machine.name.is_empty() {
+            monitor.to_string()
+        } else {
+            machine.name.clone()
+        },
+        ram: ram.ok().map(|ram| Box::new(ram) as Box<dyn GuestRam>),
+        vcpu_threads,
+        notes,
+        warnings: Vec::new(),
+        emulated: Some(!machine.kvm),
+        images: images.into(),
+        afterwards: started.then(|| {
+            let monitor = monitor.clone();
+            Box::new(move || stop_stub(&monitor)) as Afterwards
+        }),
+    })
+}
+
+/// QEMU's process: who listens at its monitor, or, where that is libvirt's, the process of its first vCPU's thread if
+/// it was started with the machine's name. Its threads' numbers mean nothing here if it is in another PID namespace.
+fn process_of(qmp: &Qmp, machine: &Machine) -> Option<i32> {
+    if qmp.is_libvirt() {
+        let first = machine.threads.first()?;
+        let status = std::fs::read_to_string(format!("/proc/{first}/status")).ok()?;
+        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        let pid = pid.trim().parse().ok()?;
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let name = format!("guest={}", machine.name);
+        let mut parts = words.split(|&byte| matches!(byte, 0 | b','));
+        return parts.any(|part| part == name.as_bytes()).then_some(pid);
+    }
+    qmp.listener()
+}
+
+fn notes(machine: &Machine) -> Vec<(String, String)> {
+    let accelerator = if machine.kvm {
+        "KVM"
+    } else {
+        "TCG (emulation)"
+    };
+    let mut notes = vec![
+        ("QEMU version".to_string(), machine.version.clone()),
+        ("machine".to_string(), machine.kind.clone()),
+        ("accelerator".to_string(), accelerator.to_string()),
+    ];
+    if let Some(kernel) = &machine.kernel {
+        notes.push(("kernel".into(), kernel.display().to_string()));
+    }
+    notes
+}
+
+/// The machine's stub, or one that is started beside the monitor's socket.
+fn find_stub(
+    qmp: &mut Qmp,
+    machine: &Machine,
+    monitor: &Monitor,
+) -> Result<(Endpoint, bool), SourceError> {
+    let taken = || {
+        SourceError(format!(
+            "another debugger is connected to the gdb stub of {monitor}, which serves one at a time; detach \
+             it first"
+        ))
+    };
+    match &machine.stub {
+        Stub::Listens(endpoint) => return Ok((endpoint.clone(), false)),
+        Stub::Taken => return Err(taken()),
+        Stub::None => {}
+    }
+    let socket = match monitor {
+        // QEMU has a working directory of its own.
+        Monitor::Socket(path) => Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        Monitor::Libvirt(_) => socket_of_libvirt(qmp)?,
+    };
+    let beside = socket.map(|path| format!("unix:{}.gdb,server=on,wait=off", path.display()));
+    let devices = beside.into_iter().chain(["tcp:127.0.0.1:0".to_owned()]);
+    let mut complaint = String::new();
+    for device in devices {
+        let quoted = device.replace('\\', "\\\\").replace('"', "\\\"");
+        complaint = qmp.human(&format!("gdbserver \"{quoted}\""))?;
+        match ask_stub(qmp)? {
+            Stub::Listens(endpoint) => return Ok((endpoint, true)),
+            Stub::Taken => return Err(taken()),
+            Stub::None => {}
+        }
+        // A stub that listens elsewhere would keep QEMU from starting another.
+        qmp.human("gdbserver none")?;
+    }
+    Err(SourceError(format!(
+        "QEMU could not start its gdb stub for {monitor} ({}); start QEMU with -gdb \
+         unix:PATH,server=on,wait=off",
+        complaint.split_whitespace().collect::<Vec<_>>().join(" ")
+    )))
+}
+
+/// The socket of the monitor that libvirt is connected to: its folder is one that this QEMU may write to.
+fn socket_of_libvirt(qmp: &mut Qmp) -> Result<Option<PathBuf>, SourceError> {
+    let devices = qmp.run("query-chardev", json!({}))?;
+    let mut devices = devices.as_array().into_iter().flatten();
+    let socket = devices
+        .find(|device| device["label"] == "charmonitor")
+        .and_then(|device| device["filename"].as_str()?.strip_prefix("unix:"))
+        .and_then(|file| file.split(',').next());
+    Ok(socket.map(PathBuf::from))
+}
+
+/// Stops a stub that was started for the recording.
+fn stop_stub(monitor: &Monitor) {
+    // A monitor that is gone, or taken by someone else now, keeps its stub: no harm to the guest.
+    if let Ok(mut qmp) = monitor.connect() {
+        let _ = qmp.human("gdbserver none");
+    }
+}

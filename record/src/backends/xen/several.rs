@@ -1,0 +1,91 @@
+//! Several domains recorded by one process, that come and go.
+//!
+//! Input: targets, or Xen's list of domains. Output: sources that share one guardian and take turns.
+
+use super::domain::Xen;
+use super::rescue::DomainRescuer;
+use super::source;
+use super::target;
+use crate::guest::guardian::Guardian;
+use crate::source::plan::Plan;
+use crate::source::turns::{Place, Turns};
+use crate::source::{Source, SourceError};
+use std::sync::Arc;
+
+/// What domains have in common that are recorded by one process.
+pub struct Company {
+    xen: Xen,
+    /// `None` if none of them is ever paused.
+    guardian: Option<Guardian>,
+    turns: Arc<Turns>,
+}
+
+/// A domain, as Xen lists it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub id: u16,
+    /// Whether someone has paused it: also one that is being built or restored.
+    pub is_paused: bool,
+}
+
+impl Company {
+    /// Must be called while the process has one thread, since it forks a guardian.
+    ///
+    /// # Errors
+    /// Why Xen can't be asked, or why there can be no guardian.
+    pub fn start(plan: &Plan) -> Result<Self, SourceError> {
+        let xen = Xen::open()?;
+        let guardian = source::pauses(plan).then(|| {
+            // It is told of each domain when that is paused.
+            Guardian::start(&[], DomainRescuer { domain: 0 })
+        });
+        Ok(Company {
+            xen,
+            guardian: guardian.transpose()?,
+            turns: Turns::new(),
+        })
+    }
+
+    /// All domains that live, but the one that we run in.
+    ///
+    /// # Errors
+    /// Why Xen can't be asked, or why none of them could be recorded any more: the guardian is gone.
+    pub fn list(&mut self) -> Result<Vec<Listed>, SourceError> {
+        if let Some(guardian) = &self.guardian {
+            guardian.is_there()?;
+        }
+        let mut all = Vec::new();
+        let mut next = 1;
+        loop {
+            let info = match self.xen.domain_from(next) {
+                Ok(info) => info,
+                Err(error) if error.is_gone() => return Ok(all),
+                Err(error) => return Err(error.into()),
+            };
+            if !info.is_dying() && !info.is_shut_down() {
+                all.push(Listed {
+                    id: info.domain,
+                    is_paused: info.is_paused(),
+                });
+            }
+            match info.domain.checked_add(1) {
+                Some(following) if following > next => next = following,
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Opens a domain by its number, name or UUID, beside those that are recorded already. May be called at any time.
+    ///
+    /// # Errors
+    /// Why it can't be recorded, or can't yet.
+    pub fn open(&self, target: &str, plan: &Plan) -> Result<Source, SourceError> {
+        let found = target::find(target)?;
+        let id = u64::from(found.id);
+        let guardian = self.guardian.as_ref();
+        let guardian = guardian.map(|guardian| guardian.also_for(id));
+        let place: Option<Arc<Place>> = guardian.is_some().then(|| self.turns.place());
+        source::open_found(found, Vec::new(), plan, guardian, place)
+    }
+}

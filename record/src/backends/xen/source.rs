@@ -1,0 +1,656 @@
+//! Samples a Xen domain, which it freezes for each sample.
+//!
+//! Two calls per sample, whatever the number of vCPUs: one that gets the state, pauses and fetches, one that resumes.
+//! In between, stack bytes are read from mapped frames, without a call. With `ip_only` and `no_pause` the domain is
+//! never paused; with the latter the second call finds out which vCPUs ran while their stacks were read.
+
+use super::domain::{Domain, Xen};
+use super::follow::Follow;
+use super::memory::GuestMemory;
+use super::others_pause::OthersPause;
+use super::rescue::DomainRescuer;
+use super::target::{self, FoundDomain};
+use super::vcpu;
+use crate::elf::Image;
+use crate::guest::guardian::Guardian;
+use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::processor_time::VcpuTimes;
+use crate::guest::vcpu_of;
+use crate::source::plan::Plan;
+use crate::source::ring::Sink;
+use crate::source::turns::Place;
+use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::sys::clock::monotonic_ns;
+use crate::sys::xen::XenError;
+use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
+use std::sync::Arc;
+use uprof::cold::{Code, PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Arch, Registers, State, Task};
+
+/// `SHUTDOWN_*` of sched.h.
+const SHUTDOWN_REBOOT: u8 = 1;
+const SHUTDOWN_SUSPEND: u8 = 2;
+const SHUTDOWN_CRASH: u8 = 3;
+const SHUTDOWN_WATCHDOG: u8 = 4;
+
+/// How often the domain's state is checked for shutdown, crash and pauses by others; not at each sample, since that
+/// would prolong the freeze.
+const LOOK_EVERY_NS: u64 = 20_000_000;
+
+/// The backend.
+struct XenSource {
+    facts: Facts,
+    domain: Domain,
+    memory: GuestMemory,
+    /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
+    guardian: Option<Guardian>,
+    /// Among other domains that this process records.
+    place: Option<Arc<Place>>,
+    /// Freezes that the guardian has ended.
+    rescues: u64,
+    /// Stacks are read while the domain runs.
+    runs_on: bool,
+    /// The vCPUs that ran meanwhile, or of which it isn't known.
+    moved: Vec<bool>,
+    /// The guardian, or someone else, ended the last freeze.
+    was_rescued: bool,
+    pagings: Vec<Paging>,
+    roots: Roots,
+    online: Vec<bool>,
+    /// Processor time of each vCPU, and of all.
+    times: VcpuTimes,
+    /// When the last sample let the domain go: it can have run since.
+    resumed_ns: u64,
+    /// The domain was paused by someone else at the last sample.
+    held_by_other: bool,
+    /// How long that has been so.
+    others_pause: OthersPause,
+    /// The last sample left the domain alone, since someone else had paused it.
+    left_alone: bool,
+    /// It had shut down when its state was last checked.
+    is_shut_down: bool,
+    /// When that was.
+    looked_ns: u64,
+    /// The last fetch failed.
+    failed: bool,
+    /// The source has paused the domain and not resumed it yet.
+    frozen: bool,
+    /// Why the guest has shut down, if it has.
+    shutdown: Option<u8>,
+    /// With `--follow`: the guest's other lives.
+    follow: Option<Follow>,
+    /// Calls to Xen, and to map memory, of earlier lives.
+    calls_before: (u64, u64),
+}
+
+/// Opens the domain named by `target`. If the user gave a single image that can't be relocated, it must be the
+/// guest's; without one, the kernel in libxl's configuration is used.
+///
+/// Must be called while the process has one thread, since it forks a guardian.
+///
+/// # Errors
+/// Why the domain can't be recorded.
+pub fn open(target: &str, images: Vec<Image>, plan: &Plan) -> Result<Source, SourceError> {
+    let found = target::find(target)?;
+    let domain = found.id;
+    let guardian = pauses(plan).then(|| Guardian::start(&[], DomainRescuer { domain }));
+    open_found(found, images, plan, guardian.transpose()?, None)
+}
+
+/// Whether domains are paused for samples, so that they need a guardian.
+pub fn pauses(plan: &Plan) -> bool {
+    !plan.ip_only && !plan.no_pause
+}
+
+/// As [`open`], with a guardian, and a place if there are others.
+pub fn open_found(
+    found: FoundDomain,
+    mut images: Vec<Image>,
+    plan: &Plan,
+    guardian: Option<Guardian>,
+    place: Option<Arc<Place>>,
+) -> Result<Source, SourceError> {
+    let FoundDomain {
+        xen,
+        id,
+        name,
+        uuid,
+        stored,
+        ..
+    } = found;
+    let given = !images.is_empty();
+    if !given {
+        let kernel = stored.and_then(|stored| stored.kernel);
+        // A compressed kernel is not an ELF file, and is not used.
+        images.extend(kernel.and_then(|path| Image::open(&path, None).ok()));
+    }
+    let follow = match plan.follow.then(|| Follow::new(&name, uuid)) {
+        Some(None) => {
+            return Err(SourceError(format!(
+                "--follow needs the name or UUID of domain {id}, and xenstore has neither"
+            )));
+        }
+        follow => follow.flatten(),
+    };
+    let domain = Domain::open(xen, id)?;
+    if domain.is_narrow() {
+        return Err(SourceError(domain.narrow()));
+    }
+    let runs_on = plan.no_pause && !plan.ip_only;
+    let vcpus = domain.vcpus;
+    let mut source = XenSource {
+        facts: Facts {
+            freezes: guardian.is_some(),
+            missed_time: Some(super::MISSED_TIME),
+            images: images.into(),
+            ..Facts::new(Target {
+                kind: TargetKind::XenDomain,
+                id: u64::from(id),
+                name,
+                arch: domain.kind.arch,
+                vcpus,
+            })
+        },
+        memory: GuestMemory::new(id),
+        guardian,
+        place,
+        rescues: 0,
+        runs_on,
+        moved: vec![false; vcpus as usize],
+        was_rescued: false,
+        pagings: vec![Paging::Unsupported; vcpus as usize],
+        roots: Roots::default(),
+        online: vec![false; vcpus as usize],
+        times: VcpuTimes::new(vcpus as usize),
+        resumed_ns: 0,
+        held_by_other: false,
+        others_pause: OthersPause::default(),
+        left_alone: false,
+        is_shut_down: false,
+        looked_ns: 0,
+        failed: false,
+        frozen: false,
+        shutdown: None,
+        follow,
+        calls_before: (0, 0),
+        domain,
+    };
+    source.look_around(given)?;
+    Ok(Source::of(Hot::StopWorld(Box::new(source))))
+}
+
+impl XenSource {
+    /// Gathers facts before the first sample, and maps page tables and stacks while the guest runs, so that the first
+    /// freeze is as short as the others.
+    fn look_around(&mut self, given: bool) -> Result<(), SourceError> {
+        self.domain.fetch(false, true)?;
+        let info = self.domain.info().ok_or_else(|| self.gone())?;
+        self.held_by_other = info.is_paused();
+        if self.held_by_other {
+            self.facts.warnings.push(format!(
+                "domain {} is paused by someone else, and is left so: `xl unpause {0}` lets it run",
+                self.domain.id
+            ));
+        }
+        let now_ns = monotonic_ns();
+        for vcpu in 0..self.domain.vcpus {
+            let info = self.domain.vcpu_info(vcpu);
+            self.online[vcpu as usize] = info.is_some_and(|info| info.online != 0);
+            self.facts.tasks.push(TaskEvent {
+                time_ns: now_ns,
+                task: Task { space: 0, vcpu },
+                what: TaskChange::Named(match self.follow {
+                    Some(_) => vcpu_of(vcpu, &format!("domain {}", self.domain.id)),
+                    None => format!("vCPU {vcpu}"),
+                }),
+            });
+        }
+        let images = Arc::clone(&self.facts.images);
+        for image in &*images {
+            self.facts
+                .notes
+                .push(("image".into(), image.path.display().to_string()));
+            // One of several may be a program's, which is not in every address space.
+            if given && images.len() == 1 && !image.may_move() {
+                self.check(image)?;
+            }
+        }
+        self.note_facts(info);
+        self.warm_up();
+        Ok(())
+    }
+
+    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything is recorded.
+    fn check(&mut self, image: &Image) -> Result<(), SourceError> {
+        let mut code = Vec::new();
+        let mut registers = Registers::default();
+        let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
+        let paging = online.and_then(|vcpu| self.domain.vcpu_place(vcpu, &mut registers));
+        let Some(paging) = paging else {
+            return Ok(());
+        };
+        for address in image.probes() {
+            let mut bytes = vec![0; Code::PIECE_BYTES];
+            let privcmd = &self.domain.xen.privcmd;
+            if self.memory.read(privcmd, &paging, address, &mut bytes) == bytes.len() {
+                code.push(Code {
+                    time_ns: 0,
+                    space: 0,
+                    address,
+                    bytes,
+                });
+            }
+        }
+        if image.is_there(&code, true) {
+            return Ok(());
+        }
+        Err(SourceError(format!(
+            "{} is not what domain {} runs: its text differs from the guest's memory; give the right \
+             image with --elf, or record without and give it to report",
+            image.path.display(),
+            self.domain.id
+        )))
+    }
+
+    fn note_facts(&mut self, info: DomainInfo) {
+        let kind = if info.is_hvm() { "HVM or PVH" } else { "PV" };
+        let version = self.domain.xen.version().unwrap_or("unknown".into());
+        let mut note = |name: &str, value: String| self.facts.notes.push((name.into(), value));
+        note("domain kind", kind.into());
+        note("Xen version", version);
+        if self.runs_on {
+            note("domain paused", "never".into());
+        }
+        let interface = self.domain.xen.interface_version;
+        note("domctl interface version", format!("{interface:#x}"));
+        note("guest memory", format!("{} MiB", info.total_pages >> 8));
+    }
+
+    /// Reads each stack once, unpaused, to map its pages.
+    fn warm_up(&mut self) {
+        let mut registers = Registers::default();
+        let mut bytes = [0; 4096];
+        for vcpu in 0..self.domain.vcpus {
+            let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
+                continue;
+            };
+            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
+            let address = registers.get(stack_pointer).unwrap_or(0);
+            let privcmd = &self.domain.xen.privcmd;
+            self.memory.read(privcmd, &paging, address, &mut bytes);
+        }
+    }
+
+    fn gone(&self) -> SourceError {
+        SourceError(format!("domain {} is gone", self.domain.id))
+    }
+
+    /// Fetches, with a pause that the guardian guards if `pause`.
+    fn fetch(&mut self, pause: bool, look: bool) -> Result<(), XenError> {
+        if pause && let Some(guardian) = &mut self.guardian {
+            guardian.freezing();
+        }
+        let fetched = self.domain.fetch(pause, look);
+        self.failed = fetched.is_err();
+        self.frozen = pause && !self.failed;
+        if pause
+            && self.failed
+            && let Some(guardian) = &self.guardian
+        {
+            guardian.running();
+        }
+        fetched
+    }
+
+    /// The state of a vCPU at `now_ns`. Whether it executes at this moment is not enough: dom0 may have preempted it
+    /// for this call.
+    fn state_of(&mut self, vcpu: u32, info: VcpuInfo, now_ns: u64) -> State {
+        let seen = match info.state() {
+            State::Offline => State::Offline,
+            _ if self.held_by_other => State::Paused,
+            state => state,
+        };
+        let since_ns = now_ns.saturating_sub(self.resumed_ns);
+        self.times
+            .state(vcpu as usize, seen, info.cpu_time_ns, since_ns)
+    }
+
+    fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        self.left_alone = self.guardian.is_some() && self.held_by_other;
+        let by_us = self.guardian.is_some() && !self.held_by_other;
+        let is_due = now_ns - self.looked_ns >= LOOK_EVERY_NS;
+        let look = is_due || self.held_by_other || self.failed;
+        self.fetch(by_us, look)?;
+        let just_released = if look {
+            self.looked_ns = now_ns;
+            self.note_domain(now_ns)?
+        } else {
+            false
+        };
+        // Registers of a domain that someone else has just resumed are inconsistent.
+        if !self.is_shut_down && !just_released {
+            self.hand_over(now_ns, vcpus);
+        }
+        Ok(())
+    }
+
+    /// Takes over the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
+    /// since the last time.
+    fn note_domain(&mut self, now_ns: u64) -> Result<bool, SourceError> {
+        let Some(info) = self.domain.info() else {
+            let _ = self.resume();
+            return Err(self.gone());
+        };
+        self.remember_shutdown(Some(info));
+        let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
+        self.others_pause.note(self.held_by_other, now_ns);
+        self.is_shut_down = info.is_shut_down();
+        Ok(was_held && !self.held_by_other && self.guardian.is_some())
+    }
+
+    fn hand_over(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
+        let space = self.follow.as_ref().map_or(0, |follow| follow.life);
+        self.moved.fill(true);
+        for vcpu in 0..self.domain.vcpus {
+            let Some(info) = self.domain.vcpu_info(vcpu) else {
+                continue;
+            };
+            let state = self.state_of(vcpu, info, now_ns);
+            let Some(added) = vcpus.add(Task { space, vcpu }, state) else {
+                continue;
+            };
+            added.handle = u64::from(vcpu);
+            let registers = &mut added.registers;
+            let paging = self.domain.vcpu_place(vcpu, registers);
+            // These need no stack, and the freeze is shorter without.
+            if matches!(state, State::Offline | State::Ready) {
+                registers.clear();
+            }
+            let paging = paging.unwrap_or(Paging::Unsupported);
+            self.pagings[vcpu as usize] = paging;
+            let mut root = paging.root();
+            // Of a PV guest, Xen reports the kernel's root.
+            if self.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
+                let (ip, _, _) = Arch::X86_64.special_registers();
+                root = self.roots.of(root, registers.get(ip));
+            }
+            let has_registers = registers.mask() != 0;
+            self.moved[vcpu as usize] = !has_registers;
+            added.details.root = root.filter(|_| has_registers);
+            added.details.cpu = (state != State::Offline).then_some(u64::from(info.cpu));
+        }
+    }
+
+    /// Finds out which vCPUs ran since they were fetched. Neither their time nor their registers are enough: those may
+    /// be the same after an iteration of a loop. The time of one that executes is read from the clocks of two
+    /// processors, which may differ, and Xen adds none where the clock of the processor that a vCPU comes to is behind
+    /// that of the one it left (`vcpu_runstate_change` in xen/common/sched/core.c).
+    fn look_again(&mut self) {
+        let looked = self.domain.look_at_vcpus().is_ok();
+        // Of those without registers nothing is asked, and a domain may have hundreds that are offline.
+        for vcpu in 0..self.domain.vcpus {
+            let place = vcpu as usize;
+            if self.moved[place] {
+                continue;
+            }
+            let before_ns = self.times.counted_ns(place);
+            let stood_still =
+                |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
+            let stood_still = looked && self.domain.vcpu_info(vcpu).is_some_and(stood_still);
+            self.moved[place] = !stood_still || !self.domain.has_the_same_registers(vcpu);
+        }
+    }
+
+    /// A vCPU that came online may be in another mode than assumed.
+    fn refresh_modes(&mut self) {
+        for vcpu in 0..self.domain.vcpus {
+            let info = self.domain.vcpu_info(vcpu);
+            let is_online = info.is_some_and(|info| info.online != 0);
+            let was_online = std::mem::replace(&mut self.online[vcpu as usize], is_online);
+            if is_online && !was_online {
+                self.domain.refresh_mode(vcpu);
+            }
+        }
+    }
+
+    /// The state of the guest, as last fetched. The reason of a shutdown is remembered from earlier, since the
+    /// toolstack may remove the domain quickly.
+    fn life(&mut self) -> Life {
+        if self.failed {
+            self.domain.look();
+        }
+        let info = self.domain.info();
+        self.remember_shutdown(info);
+        let gone = info.is_none_or(|info| info.is_dying());
+        let id = self.domain.id;
+        match self.shutdown {
+            None if gone => Life::Ended(format!("domain {id} was destroyed")),
+            None => Life::Alive,
+            Some(SHUTDOWN_SUSPEND) if gone => {
+                Life::Ended(format!("domain {id} was saved or migrated away"))
+            }
+            Some(SHUTDOWN_SUSPEND) => Life::Alive, // until it is gone, or runs again
+            Some(SHUTDOWN_REBOOT) => Life::Ended(format!(
+                "domain {id} rebooted: if it comes back, it has another number, see `xl list`"
+            )),
+            Some(SHUTDOWN_CRASH) => Life::Crashed(format!("domain {id} crashed")),
+            Some(SHUTDOWN_WATCHDOG) => Life::Crashed(format!("domain {id}'s watchdog ended it")),
+            Some(_) => Life::Ended(format!("domain {id} shut down")),
+        }
+    }
+
+    /// The end of a life does not end the recording of a followed guest.
+    fn unless_followed(&mut self, life: Life) -> Life {
+        let Some(follow) = &mut self.follow else {
+            return life;
+        };
+        let life = follow.ended(life, self.domain.id, self.domain.vcpus);
+        if follow.is_waiting() {
+            // Mapped frames would keep the old domain from being destroyed.
+            self.memory.forget();
+        }
+        life
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.follow.as_ref().is_some_and(Follow::is_waiting)
+    }
+
+    /// Switches to the guest's next life, if it has begun.
+    #[cold]
+    fn look_for_successor(&mut self) {
+        let before = self.domain.id;
+        let found = self.follow.as_mut();
+        let Some(id) = found.and_then(|follow| follow.successor(before)) else {
+            return;
+        };
+        // A paused domain is still being restored or built.
+        let is_ready = |domain: &mut Domain| {
+            domain.fetch(false, true).is_ok()
+                && domain.info().is_some_and(|info| {
+                    !info.is_paused() && !info.is_dying() && !info.is_shut_down()
+                })
+                && !domain.is_narrow()
+        };
+        let opened = Xen::open().and_then(|xen| Domain::open(xen, id));
+        let Some(domain) = opened
+            .ok()
+            .and_then(|mut domain| is_ready(&mut domain).then_some(domain))
+        else {
+            return;
+        };
+        let vcpus = domain.vcpus;
+        self.calls_before.0 += self.domain.xen.hypercalls;
+        self.calls_before.1 += self.memory.map_calls;
+        self.domain = domain;
+        self.memory = GuestMemory::new(id);
+        self.pagings = vec![Paging::Unsupported; vcpus as usize];
+        self.roots = Roots::default();
+        self.online = vec![false; vcpus as usize];
+        self.moved = vec![false; vcpus as usize];
+        self.times.restart(vcpus as usize);
+        (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
+        self.shutdown = None;
+        if let Some(guardian) = &mut self.guardian {
+            guardian.turn_to(u64::from(id));
+        }
+        self.refresh_modes();
+        self.warm_up();
+        if let Some(follow) = &mut self.follow {
+            follow.begun(id, vcpus);
+        }
+    }
+
+    fn remember_shutdown(&mut self, info: Option<DomainInfo>) {
+        if let Some(info) = info.filter(|info| !info.is_dying()) {
+            self.shutdown = info.is_shut_down().then(|| info.shutdown_reason());
+        }
+    }
+}
+
+impl StopWorld for XenSource {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn may_freeze(&self) -> Result<(), SourceError> {
+        self.guardian.as_ref().map_or(Ok(()), Guardian::is_there)
+    }
+
+    fn freeze(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
+        if self.is_waiting() {
+            self.look_for_successor();
+            return Ok(());
+        }
+        match self.freeze_domain(now_ns, vcpus) {
+            Err(error) if self.follow.is_some() => {
+                let life = self.life();
+                match self.unless_followed(life) {
+                    Life::Alive if self.is_waiting() => Ok(()),
+                    _ => Err(error),
+                }
+            }
+            frozen => frozen,
+        }
+    }
+
+    fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
+        match self.pagings.get(vcpu.handle as usize) {
+            Some(paging) => {
+                let privcmd = &self.domain.xen.privcmd;
+                self.memory.read(privcmd, paging, address, into)
+            }
+            None => 0,
+        }
+    }
+
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.pagings.get(vcpu.handle as usize)?;
+        self.memory
+            .frame_of(&self.domain.xen.privcmd, paging, address)?
+            .physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let paging = self.pagings.get(vcpu.handle as usize)?;
+        self.memory.own_address(&self.domain.xen.privcmd, paging)
+    }
+
+    fn reads_running(&self) -> bool {
+        true
+    }
+
+    fn resume(&mut self) -> Result<(), SourceError> {
+        if self.runs_on {
+            self.look_again();
+        }
+        if !std::mem::take(&mut self.frozen) {
+            self.resumed_ns = monotonic_ns();
+            return Ok(());
+        }
+        let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
+        self.was_rescued = !ours;
+        self.rescues += u64::from(!ours);
+        let resumed = if ours { self.domain.unpause() } else { Ok(()) };
+        self.resumed_ns = monotonic_ns();
+        if let Some(guardian) = &self.guardian {
+            guardian.running();
+        }
+        match resumed {
+            // Destroyed meanwhile, which the next check reports.
+            Err(error) if error.is_gone() => Ok(()),
+            // Someone else has undone our pause, so that the vCPUs ran.
+            Err(error) if error.errno == libc::EINVAL => {
+                self.was_rescued = true;
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn let_go_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
+    }
+
+    fn complete(&mut self, vcpus: &mut Vcpus) {
+        for vcpu in vcpus.all_mut() {
+            if vcpu.registers.mask() != 0 {
+                let number = vcpu.task.vcpu;
+                self.domain.vcpu_registers(number, &mut vcpu.registers);
+            }
+        }
+    }
+
+    fn was_left_alone(&self) -> bool {
+        self.left_alone
+    }
+
+    fn place(&self) -> Option<Arc<Place>> {
+        self.place.clone()
+    }
+
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        match self.runs_on {
+            true => self.moved.get(vcpu.handle as usize) != Some(&false),
+            false => self.was_rescued,
+        }
+    }
+
+    fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
+        if let Some(follow) = &mut self.follow {
+            follow.report(sink);
+        }
+        if self.is_waiting() {
+            return Ok(Life::Alive);
+        }
+        self.refresh_modes();
+        if self.memory.is_stale() {
+            self.memory.forget();
+            self.warm_up();
+        }
+        let life = self.life();
+        let life = self.unless_followed(life);
+        if let Some(follow) = &mut self.follow {
+            follow.report(sink);
+        }
+        Ok(life)
+    }
+
+    fn totals(&self) -> Vec<(String, u64)> {
+        let (hypercalls, map_calls) = self.calls_before;
+        let mut totals = vec![
+            ("hypercalls".into(), hypercalls + self.domain.xen.hypercalls),
+            (
+                "memory_mapping_calls".into(),
+                map_calls + self.memory.map_calls,
+            ),
+            ("resumed_by_guardian".into(), self.rescues),
+        ];
+        totals.extend(self.times.totals());
+        let paused_ns = self.others_pause.total_ns();
+        totals.extend((paused_ns > 0).then(|| (PAUSED_BY_OTHERS_NS.to_owned(), paused_ns)));
+        let lives = self.follow.as_ref().map(|follow| follow.life + 1);
+        totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
+        totals
+    }
+}

@@ -1,0 +1,239 @@
+//! A recording of calls from start to end: a tracer on this thread, a writer on another, so that a slow output never
+//! keeps the guest standing.
+
+use crate::session::sample_session::metadata;
+use crate::source::SourceError;
+use crate::source::call_source::{CallCost, FollowCalls, Told};
+use crate::source::control::{Control, Counters, Ending};
+use crate::source::plan::Plan;
+use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
+use std::time::Duration;
+use uprof::Writer;
+use uprof::cold::{ClockPair, End, Loss, LossReason, SLOWED_CALLS};
+
+/// Most that waits for the writer; more is counted as lost.
+const MOST_WAITING: usize = 1 << 16;
+/// How long calls wait until they are written.
+const FLUSH: Duration = Duration::from_millis(400);
+
+/// The outcome of a recording of calls.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct CallSummary {
+    /// Calls in the file.
+    pub calls: u64,
+    /// Those of them whose end was not seen.
+    pub without_end: u64,
+    /// Calls that are known to be missing.
+    pub lost: u64,
+    /// The names of the functions, which [`CallCost::too_hot`] refers to.
+    pub names: Vec<String>,
+    /// What it cost the guest.
+    pub cost: CallCost,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Time from start to end.
+    pub passed_ns: u64,
+    /// Why it ended.
+    pub ending: Ending,
+    /// The error of the output, if any; what is in the file before it is sound.
+    pub output_error: Option<String>,
+}
+
+/// What the writer did.
+#[derive(Default)]
+struct Written {
+    calls: u64,
+    without_end: u64,
+    lost: u64,
+    error: Option<String>,
+}
+
+/// Records calls into `output` until something ends it. All times are of the monotonic clock, without the time for
+/// which the guest stood still since the start.
+///
+/// # Errors
+/// The start of the recording could not be written, or a thread not be started. Later failures end the recording and
+/// are in the [`CallSummary`].
+pub fn record_calls<W: Write + Send>(
+    mut tracer: Box<dyn FollowCalls>,
+    output: W,
+    plan: &Plan,
+    counters: Arc<Counters>,
+) -> Result<CallSummary, SourceError> {
+    let start_ns = tracer.cost().guest_ns(monotonic_ns());
+    let mut metadata = metadata(tracer.facts(), plan);
+    metadata.sampling.rate_millihertz = 0;
+    metadata.sampling.trigger = "breakpoints".into();
+    metadata.sampling.stack_bytes = 0;
+    metadata.cost = None;
+    let is_slowed = metadata.notes.iter().any(|(name, _)| name == SLOWED_CALLS);
+    let times = match is_slowed {
+        true => {
+            "the recorder's monotonic clock; of what breakpoints cost the guest, only its stops are left out"
+        }
+        false => {
+            "the recorder's monotonic clock, without the time for which the guest stood still at breakpoints"
+        }
+    };
+    metadata.notes.extend([
+        ("calls of".into(), plan.calls.join(", ")),
+        ("times of calls".into(), times.into()),
+    ]);
+    let failed = |error: io::Error| SourceError(format!("cannot write the recording: {error}"));
+    let uuid = fastrand::u128(..).to_le_bytes();
+    let mut writer = Writer::create(output, uuid, &metadata, start_ns).map_err(failed)?;
+    let clock = ClockPair {
+        monotonic_ns: start_ns,
+        realtime_ns: realtime_ns(),
+        guest: None,
+    };
+    writer.clocks(&[clock]).map_err(failed)?;
+    writer.tasks(&tracer.facts().tasks).map_err(failed)?;
+    writer.flush().map_err(failed)?;
+    let mut control = Control::new(Arc::clone(&counters), plan.duration);
+    let names = tracer.names();
+    let begun_ns = monotonic_ns();
+    let (ending, mut written, left_out) = std::thread::scope(|scope| {
+        let (sender, receiver) = sync_channel(MOST_WAITING);
+        let worker = std::thread::Builder::new().name("uniprof-writer".into());
+        let (counters, writer, names) = (&*counters, &mut writer, &names);
+        let writing = worker
+            .spawn_scoped(scope, move || {
+                start_late(); // the guest stands still when something is told
+                write(writer, names, &receiver, counters, begun_ns)
+            })
+            .map_err(|error| SourceError(format!("cannot start the writer thread: {error}")))?;
+        let mut left_out = 0;
+        let ending = tracer.run(&mut control, &mut |told| {
+            match sender.try_send(told) {
+                Err(TrySendError::Full(_)) => left_out += 1,
+                // A writer that failed has asked for the end, and one that panicked has not.
+                Err(TrySendError::Disconnected(_)) => counters.stop.store(true, Ordering::Relaxed),
+                Ok(()) => {}
+            }
+        });
+        drop(sender);
+        let written = writing.join().unwrap_or_else(|_| Written {
+            error: Some("the writer thread failed; please report this".into()),
+            ..Written::default()
+        });
+        Ok::<_, SourceError>((ending, written, left_out))
+    })?;
+    let now_ns = monotonic_ns();
+    let end_ns = tracer.cost().guest_ns(now_ns).max(start_ns);
+    let cost = tracer.cost().clone();
+    // The guest is released before the last bytes are written.
+    drop(tracer);
+    let ending = match (&written.error, ending) {
+        (Some(_), Ending::Stopped(_)) => Ending::Stopped("the output failed".into()),
+        (_, ending) => ending,
+    };
+    if left_out > 0 {
+        let lost = lost(LossReason::RingFull, left_out, end_ns);
+        written.note(writer.losses(&[lost]));
+        written.lost += left_out;
+    }
+    let end = End {
+        time_ns: end_ns,
+        reason: ending.reason(),
+        message: ending.to_string(),
+        totals: vec![
+            ("calls".into(), written.calls),
+            ("stops".into(), cost.stops),
+            ("stopped_ns".into(), cost.stopped_ns()),
+            ("functions_given_up".into(), cost.too_hot.len() as u64),
+        ],
+    };
+    let bytes = writer.written_bytes();
+    written.note(writer.finish(&end).map(drop));
+    Ok(CallSummary {
+        calls: written.calls,
+        without_end: written.without_end,
+        lost: written.lost,
+        names,
+        cost,
+        bytes,
+        passed_ns: now_ns.saturating_sub(begun_ns),
+        ending,
+        output_error: written.error,
+    })
+}
+
+fn lost(reason: LossReason, count: u64, time_ns: u64) -> Loss {
+    Loss {
+        first_ns: time_ns,
+        last_ns: time_ns,
+        task: None,
+        reason,
+        count,
+    }
+}
+
+/// The writer's thread: writes what comes, and twice a second all that there is.
+fn write<W: Write>(
+    writer: &mut Writer<W>,
+    names: &[String],
+    receiver: &Receiver<Told>,
+    counters: &Counters,
+    begun_ns: u64,
+) -> Written {
+    let mut written = Written::default();
+    let mut flushed_ns = begun_ns;
+    loop {
+        let told = receiver.recv_timeout(FLUSH);
+        let is_over = told == Err(RecvTimeoutError::Disconnected);
+        if let Ok(told) = told {
+            written.take(writer, names, told);
+        }
+        let now_ns = monotonic_ns();
+        if is_over || u128::from(now_ns - flushed_ns) >= FLUSH.as_nanos() {
+            written.note(writer.flush());
+            flushed_ns = now_ns;
+            counters.samples.store(written.calls, Ordering::Relaxed);
+            counters.dropped.store(written.lost, Ordering::Relaxed);
+            counters
+                .bytes
+                .store(writer.written_bytes(), Ordering::Relaxed);
+            counters
+                .passed_ns
+                .store(now_ns - begun_ns, Ordering::Relaxed);
+        }
+        if written.error.is_some() {
+            counters.stop.store(true, Ordering::Relaxed);
+        }
+        if is_over || written.error.is_some() {
+            return written;
+        }
+    }
+}
+
+impl Written {
+    fn take<W: Write>(&mut self, writer: &mut Writer<W>, names: &[String], told: Told) {
+        let result = match told {
+            Told::Call(call) => {
+                self.calls += 1;
+                self.without_end += u64::from(!call.complete);
+                let name = names.get(call.name).map_or("", String::as_str);
+                let task = call.task;
+                writer.span(&call.with(name, task))
+            }
+            Told::Task(event) => writer.tasks(&[event]),
+            Told::Lost(reason, count, time_ns) => {
+                self.lost += count;
+                writer.losses(&[lost(reason, count, time_ns)])
+            }
+        };
+        self.note(result);
+    }
+
+    fn note(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
+            self.error.get_or_insert(error.to_string());
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! A recording from start to end: a sampler on this thread, an encoder on another.
+
+use crate::guest::linux::later::LaterKernels;
+use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
+use crate::sampling::sampler::{self, Take};
+use crate::source::control::{Control, Counters, Ending};
+use crate::source::plan::Plan;
+use crate::source::ring::ring;
+use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
+use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
+use crate::writing::encoder::{Encoder, NAP, Tally};
+use crate::writing::shared_observer::SharedObserver;
+use std::io::Write;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uprof::cold::{
+    ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
+};
+use uprof::{Due, Durations, machine};
+
+/// The outcome of a recording.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Summary {
+    /// What was recorded.
+    pub kind: TargetKind,
+    /// A guest's vCPUs.
+    pub vcpus: u32,
+    /// Why samples may not stand for all of its processor time; see [`crate::Facts`].
+    pub missed_time: Option<&'static str>,
+    /// Samples in the file.
+    pub samples: u64,
+    /// Bytes of the file; if the output failed, of the whole blocks in it.
+    pub bytes: u64,
+    /// Time from start to end.
+    pub passed_ns: u64,
+    /// What was lost, by reason.
+    pub lost: Vec<(LossReason, u64)>,
+    /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
+    pub late: u64,
+    /// Freeze or sampling time, one entry for each round.
+    pub cost: Durations,
+    /// Whether that is freeze time.
+    pub freezes: bool,
+    /// The period that the overhead limit led to, in nanoseconds, if it did.
+    pub slowed_to_ns: Option<u64>,
+    /// Samples of running vCPUs or threads, and how many were due by the processor time that the kernel, or Xen,
+    /// counted; `None` if it was not read.
+    pub due: Option<Due>,
+    /// Whether threads that live shorter than a period are never sampled; see [`crate::Facts`].
+    pub per_thread: bool,
+    /// The source's totals: name and count.
+    pub counted: Vec<(String, u64)>,
+    /// Why it ended.
+    pub ending: Ending,
+    /// The error of the output, if any; what is in the file before it is sound.
+    pub output_error: Option<String>,
+    /// The files that processes had mapped, opened while they had.
+    pub images: Vec<HeldImage>,
+    /// Images of a guest whose code was not found at their stated addresses.
+    pub unplaced: Vec<PathBuf>,
+    /// Facts about a Linux guest's kernel; `Err` says why its tables are not understood. `None` if it is not Linux or
+    /// can't be read.
+    pub kernel: Option<Result<KernelFacts, String>>,
+}
+
+/// Records `source` into `output` until something ends it.
+///
+/// # Errors
+/// The start of the recording could not be written, or a thread not be started. Later failures end the recording and
+/// are in the [`Summary`].
+pub fn record<W: Write + Send>(
+    source: Source,
+    output: W,
+    plan: &Plan,
+    counters: Arc<Counters>,
+) -> Result<Summary, SourceError> {
+    let Source {
+        mut hot,
+        observer,
+        namer,
+    } = source;
+    let mut facts = hot.facts().clone();
+    let (kernel, mut linux, failure) = match read_linux(&mut hot) {
+        Ok((kernel, linux)) => (kernel, linux, None),
+        Err(error) => (None, None, Some(error)),
+    };
+    if let Some(Ok(kernel)) = &kernel {
+        facts
+            .notes
+            .push(("guest kernel".into(), kernel.banner.clone()));
+    }
+    let mut take = take_of(plan);
+    if let Some(linux) = linux.as_mut().filter(|_| !plan.ip_only) {
+        let bytes = linux.prepare(plan.most_frames as usize, plan.stack_bytes);
+        take.kernel_bytes = bytes.min(take.window_bytes);
+    }
+    let start_ns = monotonic_ns();
+    let clock = ClockPair {
+        monotonic_ns: start_ns,
+        realtime_ns: realtime_ns(),
+        guest: None,
+    };
+    let metadata = metadata(&facts, plan);
+    let observer = Arc::new(SharedObserver::new(observer));
+    let mut encoder = Encoder::create(
+        output,
+        &metadata,
+        &facts,
+        namer,
+        clock,
+        Arc::clone(&observer),
+    )
+    .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
+    let mut later_kernels = None;
+    if let Some(linux) = linux {
+        let (found, later) = std::sync::mpsc::channel();
+        later_kernels = Some(LaterKernels::new(found));
+        encoder.set_linux(linux, later);
+    }
+    let is_guest = facts.target.kind != TargetKind::Process;
+    let (mut sink, drain) = ring(
+        take.kept_bytes.max(take.kernel_bytes),
+        most_at_once(&hot),
+        plan.rate_hz,
+        is_guest,
+    );
+    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.place().is_some());
+    let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
+    let mut control = Control::new(Arc::clone(&counters), plan.duration);
+
+    observer.mark(false);
+    let (ending, mut tally) = std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().name("uniprof-encoder".into());
+        let counters = &*counters;
+        let encoder = &mut encoder;
+        let encoding = worker
+            .spawn_scoped(scope, move || {
+                // Its naps end at any time, and so also in the middle of a freeze.
+                start_late();
+                let run = || encoder.run(drain, counters, longest_nap);
+                let tally = catch_unwind(AssertUnwindSafe(run));
+                tally.unwrap_or_else(|_| encoder.panicked(counters))
+            })
+            .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
+        let ending = match &mut hot {
+            Hot::StopWorld(source) => match failure {
+                None => {
+                    let source = &mut **source;
+                    sampler::stop_world(source, &mut sink, take, &mut control, later_kernels)
+                }
+                Some(error) => {
+                    let ending = sampler::failed(&mut **source, &mut sink, error);
+                    match (ending, control.stop_asked()) {
+                        (Ending::Failed(_), Some(who)) => Ending::Stopped(who),
+                        (ending, _) => ending,
+                    }
+                }
+            },
+            Hot::Pushed(source) => sampler::pushed(&mut **source, &mut sink, &mut control),
+        };
+        observer.mark(true);
+        sink.report_losses();
+        drop(sink);
+        let tally = encoding
+            .join()
+            .map_err(|_| SourceError("the encoder thread failed; please report this".into()))?;
+        Ok::<_, SourceError>((ending, tally))
+    })?;
+    let counted = hot.totals();
+    // To let go of a guest may take time of its own, where others do a part of it.
+    let end_ns = monotonic_ns();
+    // The guest is released before the last bytes are written.
+    drop(hot);
+
+    let ending = match (&tally.output_error, ending) {
+        (Some(_), Ending::Stopped(_)) if tally.stopped_sampler => {
+            Ending::Stopped("the output failed".into())
+        }
+        (_, ending) => ending,
+    };
+    let slowed_to_ns = Some(counters.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
+    let mut totals = tally.totals();
+    totals.extend(counted.iter().cloned());
+    totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
+    let end = End {
+        time_ns: end_ns,
+        reason: ending.reason(),
+        message: ending.to_string(),
+        totals,
+    };
+    let images = encoder.take_held();
+    let unplaced = encoder.unplaced();
+    let bytes = encoder.finish(&end, &mut tally);
+    let samples = match tally.output_error {
+        Some(_) => tally.sound.1,
+        None => tally.samples,
+    };
+    let due = due(&tally, &counted, metadata.sampling.rate_millihertz);
+    Ok(Summary {
+        kind: facts.target.kind,
+        vcpus: facts.target.vcpus,
+        missed_time: facts.missed_time,
+        samples,
+        bytes,
+        passed_ns: end.time_ns - start_ns,
+        lost: tally.lost.clone(),
+        late: tally.late,
+        cost: tally.cost,
+        freezes: facts.freezes,
+        slowed_to_ns,
+        due,
+        per_thread: facts.per_thread,
+        counted,
+        ending,
+        output_error: tally.output_error,
+        images,
+        unplaced,
+        kernel,
+    })
+}
+
+/// Samples of what ran, and the processor time that was counted for it.
+fn due(tally: &Tally, totals: &[(String, u64)], rate_millihertz: u64) -> Option<Due> {
+    let samples = tally.samples - tally.not_running;
+    let of_process = tally.counted_ns.map(|counted_ns| Due {
+        samples,
+        counted_ns,
+        rate_millihertz,
+    });
+    of_process.or_else(|| Due::of_guest(totals, samples, rate_millihertz))
+}
+
+/// The facts about a guest's Linux kernel, or why there are none, and the kernel.
+type LinuxKernel = (Option<Result<KernelFacts, String>>, Option<Linux>);
+
+/// Reads the guest's kernel, if it is Linux.
+///
+/// # Errors
+/// Why the guest can't be sampled.
+#[cold]
+fn read_linux(hot: &mut Hot) -> Result<LinuxKernel, SourceError> {
+    let source = match hot {
+        Hot::StopWorld(source) if source.facts().target.kind != TargetKind::Process => source,
+        _ => return Ok((None, None)),
+    };
+    match linux::read(&mut **source) {
+        Ok(None) => Ok((None, None)),
+        Ok(Some(linux)) => Ok((Some(Ok(linux.facts())), Some(linux))),
+        Err(NotRead::NotUnderstood(why)) => Ok((Some(Err(why)), None)),
+        Err(NotRead::Failed(error)) => Err(error),
+    }
+}
+
+/// Most samples at a time: one for each vCPU of a guest, each thread of a process, or each processor.
+fn most_at_once(hot: &Hot) -> usize {
+    match hot {
+        Hot::Pushed(_) => std::thread::available_parallelism().map_or(1, NonZero::get),
+        Hot::StopWorld(source) => match &source.facts().target {
+            target if target.kind == TargetKind::Process => Vcpus::MOST,
+            target => target.vcpus as usize,
+        },
+    }
+}
+
+/// How long the encoder may sleep. Beside others, each that wakes for a sample or two costs more than the samples do;
+/// what comes in four rounds has room, notes of a guest's code too.
+fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
+    match is_beside_others {
+        true => Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP),
+        false => NAP,
+    }
+}
+
+/// What a recording says of itself.
+pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
+    let mut notes = facts.notes.clone();
+    notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
+    Metadata {
+        recorder: Recorder {
+            program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
+            command_line: plan.command_line.clone(),
+        },
+        host: host(),
+        target: facts.target.clone(),
+        sampling: Sampling {
+            rate_millihertz: (plan.rate_hz * 1000.0) as u64,
+            trigger: facts.trigger.clone(),
+            most_frames: plan.most_frames,
+            stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
+            on_cpu_only: facts.on_cpu_only,
+        },
+        notes,
+        cost: Some(match facts.freezes {
+            true => Cost::Freeze,
+            false => Cost::Work,
+        }),
+    }
+}
+
+fn host() -> Host {
+    let uname = nix::sys::utsname::uname();
+    let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
+        uname.as_ref().map_or(String::new(), |all| {
+            part(all).to_string_lossy().into_owned()
+        })
+    };
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let processors = std::thread::available_parallelism().map_or(0, NonZero::get);
+    Host {
+        name: text(|all| all.nodename()),
+        system: format!(
+            "{} {}",
+            text(|all| all.sysname()),
+            text(|all| all.release())
+        ),
+        processor: model.map_or(String::new(), |(_, name)| name.trim().to_string()),
+        processors: processors as u32,
+    }
+}
+
+/// What to sample, according to the plan.
+fn take_of(plan: &Plan) -> Take {
+    Take {
+        period_ns: 1e9 / plan.rate_hz,
+        window_bytes: plan.window_bytes(),
+        kept_bytes: plan.kept_bytes(),
+        kernel_bytes: 0,
+        most_frames: plan.most_frames as usize,
+        budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
+        most_overhead: plan.most_overhead,
+    }
+}

@@ -1,0 +1,682 @@
+//! The encoder thread: takes samples and notes from the ring and writes them.
+//!
+//! It may allocate, wait and fail without an effect on the sampler. A failed output ends the recording; what was
+//! written before stays readable.
+
+use crate::elf::Image;
+use crate::guest::linux::Linux;
+use crate::guest::vcpu_of;
+use crate::source::control::Counters;
+use crate::source::ring::Drain;
+use crate::source::slot::{Note, NoteKind, Slot};
+use crate::source::{Facts, HeldImage, Namer};
+use crate::sys::clock::monotonic_ns;
+use crate::writing::shared_observer::SharedObserver;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+use uprof::cold::{
+    ClockPair, Code, End, FIRST_ROOT_SPACE, Loss, LossReason, Mapping, Metadata, ModuleChange,
+    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
+};
+use uprof::due::is_late;
+use uprof::{Durations, ImagePart, State, Task, Writer};
+
+/// A killed recorder loses at most this much, plus what is in the kernel's buffers: less than a second in all, even
+/// on a busy machine.
+const FLUSH_NS: u64 = 400_000_000;
+/// Longest and shortest sleep when there is nothing to do.
+pub const NAP: Duration = Duration::from_millis(5);
+const SHORTEST_NAP: Duration = Duration::from_micros(100);
+/// Most samples taken in one turn: losses, names and flushes must not wait for a ring that is filled as fast as it is
+/// drained.
+const TURN: usize = 1024;
+/// Most address spaces of a guest that are recorded, each of which takes memory and space in the file.
+const MOST_SPACES: usize = 65_536;
+
+/// How long to sleep for a quarter of the ring's `slots` to fill, at the rate of `gathered` samples since a sleep of
+/// `last` began; at most `longest`.
+fn nap(last: Duration, gathered: usize, slots: usize, longest: Duration) -> Duration {
+    let share = slots as f64 / 4.0 / gathered.max(1) as f64;
+    Duration::try_from_secs_f64(last.as_secs_f64() * share)
+        .unwrap_or(longest)
+        .clamp(SHORTEST_NAP, longest)
+}
+
+/// Writes one recording.
+pub struct Encoder<W: Write> {
+    /// `None` after the output failed.
+    writer: Option<Writer<W>>,
+    observer: Arc<SharedObserver>,
+    start_ns: u64,
+    tasks: Vec<TaskEvent>,
+    modules: Vec<ModuleEvent>,
+    /// Code of the guest, and how many of its records are written.
+    code: Vec<Code>,
+    code_written: usize,
+    images: Arc<[Image]>,
+    /// Indices of the images not yet found at their stated addresses in this life of the guest.
+    unplaced: Vec<usize>,
+    life: (u64, u32),
+    /// How many records of code are of earlier lives.
+    code_before: usize,
+    /// Images that were not found in an earlier life.
+    never_placed: Vec<usize>,
+    /// Images and address spaces of this life in which they were found.
+    placed: HashSet<(usize, u32)>,
+    /// The address spaces of this life, and the events of them still to be written.
+    roots: HashMap<u32, u64>,
+    spaces: Vec<SpaceEvent>,
+    losses: Vec<Loss>,
+    parts: Vec<ImagePart>,
+    namer: Option<Box<dyn Namer>>,
+    held: Vec<HeldImage>,
+    times: Vec<ProcessTime>,
+    clocks: Vec<ClockPair>,
+    counted_ns: Option<u64>,
+    /// Kernels of a Linux guest, as read from its memory: of its first boot, and of later ones.
+    kernels: Vec<Linux>,
+    later_kernels: Option<Receiver<Linux>>,
+}
+
+/// The encoder's totals.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Samples written.
+    pub samples: u64,
+    /// Samples whose vCPU was not running.
+    pub not_running: u64,
+    /// Samples taken more than [`uprof::due::LATE_NS`] after their deadline.
+    pub late: u64,
+    /// Samples lost, by reason.
+    pub lost: Vec<(LossReason, u64)>,
+    /// Freeze or sampling time, one entry for each round.
+    pub cost: Durations,
+    /// What went wrong with the output.
+    pub output_error: Option<String>,
+    /// The bytes and samples of the whole blocks before that.
+    pub sound: (u64, u64),
+    /// Whether that made the encoder stop the sampler.
+    pub stopped_sampler: bool,
+    /// Processor time that the kernel counted, where it was read.
+    pub counted_ns: Option<u64>,
+    last_round_ns: Option<u64>,
+}
+
+impl Tally {
+    /// Totals for the end record.
+    pub fn totals(&self) -> Vec<(String, u64)> {
+        vec![
+            ("samples".into(), self.samples),
+            ("not_running".into(), self.not_running),
+            ("cost_rounds".into(), self.cost.count),
+            (
+                "cost_total_ns".into(),
+                self.cost.sum_ns.try_into().unwrap_or(u64::MAX),
+            ),
+        ]
+    }
+
+    fn count(&mut self, slot: &Slot) {
+        self.samples += 1;
+        self.not_running += u64::from(slot.state != State::Running);
+        self.late += u64::from(is_late(slot.details.late_ns));
+        // All vCPUs of a round share one freeze.
+        if let Some(cost_ns) = slot.details.cost_ns
+            && self.last_round_ns != Some(slot.time_ns)
+        {
+            self.cost.add(cost_ns);
+            self.last_round_ns = Some(slot.time_ns);
+        }
+    }
+
+    fn lose(&mut self, reason: LossReason, count: u64) {
+        match self.lost.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, total)) => *total += count,
+            None => self.lost.push((reason, count)),
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.lost.iter().map(|(_, count)| count).sum()
+    }
+}
+
+impl<W: Write> Encoder<W> {
+    /// Writes the start of the recording.
+    ///
+    /// # Errors
+    /// What the output returns.
+    pub fn create(
+        output: W,
+        metadata: &Metadata,
+        facts: &Facts,
+        namer: Option<Box<dyn Namer>>,
+        clock: ClockPair,
+        observer: Arc<SharedObserver>,
+    ) -> io::Result<Self> {
+        let uuid = fastrand::u128(..).to_le_bytes();
+        let mut writer = Writer::create(output, uuid, metadata, clock.monotonic_ns)?;
+        writer.clocks(&[clock])?;
+        let mut encoder = Encoder {
+            writer: None,
+            observer,
+            start_ns: clock.monotonic_ns,
+            tasks: facts.tasks.clone(),
+            modules: Vec::new(),
+            code: Vec::new(),
+            code_written: 0,
+            unplaced: (0..facts.images.len()).collect(),
+            life: (clock.monotonic_ns, 0),
+            code_before: 0,
+            never_placed: Vec::new(),
+            placed: HashSet::new(),
+            roots: HashMap::new(),
+            spaces: Vec::new(),
+            images: Arc::clone(&facts.images),
+            losses: Vec::new(),
+            parts: Vec::new(),
+            namer,
+            held: Vec::new(),
+            times: Vec::new(),
+            clocks: Vec::new(),
+            counted_ns: None,
+            kernels: Vec::new(),
+            later_kernels: None,
+        };
+        let everywhere = encoder.namer.as_mut().map(|namer| namer.begin(clock));
+        encoder.modules.extend(everywhere);
+        for event in &facts.modules {
+            encoder.add_module(event.clone());
+        }
+        writer.tasks(&encoder.tasks)?;
+        writer.modules(&encoder.modules)?;
+        writer.flush()?;
+        encoder.tasks.clear();
+        encoder.modules.clear();
+        encoder.writer = Some(writer);
+        Ok(encoder)
+    }
+
+    /// Sets the guest's Linux kernel, and where those of its later boots come from.
+    pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
+        self.modules.push(linux.module_event(self.start_ns));
+        self.kernels = vec![linux];
+        self.later_kernels = Some(later);
+    }
+
+    /// Takes a kernel of a later boot. If it is known, its processes are news.
+    #[cold]
+    fn add_kernel(&mut self, mut linux: Linux) {
+        let (began_ns, boot) = self.life;
+        if linux.boot() != boot {
+            return;
+        }
+        for (space, root) in &self.roots {
+            self.spaces
+                .extend(linux.process_of(*root).map(|(pid, name)| SpaceEvent {
+                    time_ns: began_ns,
+                    space: *space,
+                    root: *root,
+                    what: SpaceChange::Named {
+                        pid,
+                        name: name.to_owned(),
+                    },
+                }));
+        }
+        let known = self.kernels.iter_mut().find(|known| known.boot() == boot);
+        if let Some(known) = known {
+            return known.take_processes(linux);
+        }
+        if self.kernels.last().is_some_and(|last| linux.join(last)) {
+            self.modules.push(linux.module_event(began_ns));
+            self.kernels.push(linux);
+        }
+    }
+
+    /// Runs until the sampler has ended and everything is written; sleeps for at most `longest_nap` at a time.
+    pub fn run(&mut self, mut drain: Drain, counters: &Counters, longest_nap: Duration) -> Tally {
+        let mut tally = Tally::default();
+        let mut flushed_ns = self.start_ns;
+        let (mut last_nap, mut gathered) = (NAP, 0);
+        loop {
+            let finished = drain.is_finished();
+            let (samples, notes) = self.take(&mut drain, &mut tally);
+            gathered += samples;
+            let now_ns = monotonic_ns();
+            if finished || now_ns - flushed_ns >= FLUSH_NS {
+                self.observe(now_ns);
+                self.take_answer(finished, &mut tally);
+                let result = self.flush(finished);
+                self.check(result, &mut tally, counters);
+                flushed_ns = now_ns;
+            }
+            self.publish(&tally, counters, now_ns);
+            if finished {
+                tally.counted_ns = self.counted_ns;
+                return tally;
+            }
+            if samples + notes == 0 {
+                last_nap = nap(last_nap, gathered, drain.slots(), longest_nap);
+                gathered = 0;
+                std::thread::sleep(last_nap);
+            }
+        }
+    }
+
+    /// After a panic in [`Encoder::run`]: writes no more, and ends the recording, as all further samples would be
+    /// dropped.
+    pub fn panicked(&mut self, counters: &Counters) -> Tally {
+        self.writer = None;
+        counters.stop.store(true, Ordering::Relaxed);
+        Tally {
+            output_error: Some("the encoder thread failed; please report this".into()),
+            stopped_sampler: true,
+            ..Tally::default()
+        }
+    }
+
+    /// Writes the end, and returns the size of the file.
+    pub fn finish(&mut self, end: &End, tally: &mut Tally) -> u64 {
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.flush()
+        {
+            self.give_up(&error, tally);
+        }
+        let Some(writer) = self.writer.take() else {
+            return tally.sound.0;
+        };
+        tally.sound = (writer.written_bytes(), writer.written_samples());
+        if let Err(error) = writer.finish(end) {
+            tally.output_error.get_or_insert(error.to_string());
+        }
+        tally.sound.0
+    }
+
+    /// Takes samples and notes from the ring, at most a turn's worth; returns how many.
+    fn take(&mut self, drain: &mut Drain, tally: &mut Tally) -> (usize, usize) {
+        let (mut samples, mut notes) = (0, 0);
+        while let Some(kernel) = self
+            .later_kernels
+            .as_ref()
+            .and_then(|it| it.try_recv().ok())
+        {
+            self.add_kernel(kernel);
+        }
+        let Encoder {
+            writer,
+            namer,
+            kernels,
+            roots,
+            spaces,
+            ..
+        } = self;
+        let mut failure = None;
+        let mut take = |slot: &Slot| {
+            tally.count(slot);
+            let of_boot = kernels.iter().position(|one| one.boot() == slot.task.space);
+            if let Some(root) = slot.details.root {
+                let kernel = of_boot.map(|number| &kernels[number]);
+                spaces.extend(new_space(roots, slot, root, kernel));
+            }
+            if let Some(namer) = namer {
+                namer.see(slot.chain());
+            }
+            // Whatever the boot, only as much of a stack is kept as of others.
+            let sample = match kernels.get_mut(of_boot.unwrap_or(0)) {
+                Some(kernel) => kernel.sample(slot),
+                None => slot.sample(),
+            };
+            writer
+                .as_mut()
+                .map_or(Ok(()), |writer| writer.sample(&sample))
+        };
+        while samples < TURN
+            && let Some(result) = drain.sample(&mut take)
+        {
+            samples += 1;
+            if let Err(error) = result {
+                failure = Some(error);
+                break;
+            }
+        }
+        if let Some(error) = failure {
+            self.give_up(&error, tally);
+        }
+        while drain.note(|note| self.keep(note, tally)).is_some() {
+            notes += 1;
+        }
+        (samples, notes)
+    }
+
+    fn keep(&mut self, note: &Note, tally: &mut Tally) {
+        let Note {
+            time_ns,
+            task,
+            kind,
+            ..
+        } = *note;
+        let task_event = |what| TaskEvent {
+            time_ns,
+            task,
+            what,
+        };
+        let module_event = |what| ModuleEvent {
+            time_ns,
+            space: task.space,
+            what,
+        };
+        match kind {
+            NoteKind::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
+            NoteKind::Code(address) => self.code.push(Code {
+                time_ns,
+                space: task.space,
+                address,
+                bytes: note.bytes().to_vec(),
+            }),
+            NoteKind::Ended => self.tasks.push(task_event(TaskChange::Ended)),
+            NoteKind::LifeEnded { vcpus } => {
+                let ended = |vcpu| TaskEvent {
+                    time_ns,
+                    task: Task { vcpu, ..task },
+                    what: TaskChange::Ended,
+                };
+                self.tasks.extend((0..vcpus).map(ended));
+            }
+            NoteKind::LifeBegan { vcpus } => {
+                let named = |vcpu| TaskEvent {
+                    time_ns,
+                    task: Task { vcpu, ..task },
+                    what: TaskChange::Named(vcpu_of(vcpu, &note.text())),
+                };
+                self.tasks.extend((0..vcpus).map(named));
+                self.begin_life(time_ns, task.space);
+            }
+            NoteKind::Cleared => {
+                self.add_module(module_event(ModuleChange::Cleared));
+                // What is mapped now may be gone before the next regular observation.
+                self.observe(time_ns);
+            }
+            NoteKind::CopiedFrom(space) => {
+                self.add_module(module_event(ModuleChange::CopiedFrom(space)));
+            }
+            NoteKind::Mapped {
+                start,
+                length,
+                file_offset,
+                file,
+            } => {
+                self.add_module(module_event(ModuleChange::Mapped(Mapping {
+                    start,
+                    length,
+                    file_offset,
+                    path: note.text(),
+                    build_id: Vec::new(),
+                    file,
+                })));
+            }
+            NoteKind::Lost {
+                reason,
+                count,
+                first_ns,
+            } => {
+                tally.lose(reason, count);
+                self.losses.push(Loss {
+                    first_ns,
+                    last_ns: time_ns,
+                    task: None,
+                    reason,
+                    count,
+                });
+            }
+        }
+    }
+
+    fn observe(&mut self, now_ns: u64) {
+        let seen = self.observer.look(now_ns);
+        self.tasks.extend(seen.tasks);
+        self.clocks.extend(seen.clocks);
+        seen.modules
+            .into_iter()
+            .for_each(|event| self.add_module(event));
+        if let Some(times) = seen.times {
+            let counted = times.iter().map(|time| time.own_ns + time.ended_ns);
+            *self.counted_ns.get_or_insert(0) += counted.sum::<u64>();
+            self.times.extend(times);
+        }
+    }
+
+    /// Adds an event of an address space; the namer may complete it before it is written.
+    fn add_module(&mut self, event: ModuleEvent) {
+        let unasked = match &mut self.namer {
+            Some(namer) => namer.ask(event),
+            None => Some(event),
+        };
+        self.modules.extend(unasked);
+    }
+
+    /// Makes modules of the images that the guest's code shows at their stated addresses: kernels in all address
+    /// spaces, others in those that have their code.
+    #[cold]
+    fn place_images(&mut self, last: bool) {
+        let (since_ns, life) = self.life;
+        let code = &self.code[self.code_before..];
+        let spaces: BTreeSet<u32> = code.iter().map(|code| code.space).collect();
+        let roots = spaces.range(FIRST_ROOT_SPACE..).copied();
+        let mut roots: Vec<u32> = roots.collect();
+        let of_space = |space| -> Vec<Code> {
+            let code = code.iter().filter(|code| code.space == space);
+            code.cloned().collect()
+        };
+        let (shared, modules) = (of_space(life), &mut self.modules);
+        self.unplaced.retain(|&number| {
+            let image = &self.images[number];
+            if image.is_in_upper_half() || roots.is_empty() {
+                let is_there = match shared.is_empty() && !code.is_empty() {
+                    true => false,
+                    false => image.is_there(&shared, last),
+                };
+                if is_there {
+                    modules.extend(image.module_events(since_ns, life));
+                }
+                return !is_there;
+            }
+            for &space in &roots {
+                let is_new = !self.placed.contains(&(number, space));
+                if is_new && image.is_seen(&of_space(space), last) {
+                    self.placed.insert((number, space));
+                    modules.extend(image.module_events(since_ns, space));
+                }
+            }
+            true
+        });
+        if !last {
+            return;
+        }
+        // In a guest with one address space an image is in all of it, also for readers that don't know spaces.
+        if self.roots.len() > 1 {
+            roots.clear();
+        }
+        self.unplaced.retain(|&number| {
+            let is_there = self.placed.iter().any(|(placed, _)| *placed == number);
+            if is_there && !roots.is_empty() {
+                let image = &self.images[number];
+                modules.extend(image.module_events(since_ns, life));
+            }
+            !is_there
+        });
+    }
+
+    /// Begins a new life: the guest is another domain, in which all images must be found again.
+    #[cold]
+    fn begin_life(&mut self, time_ns: u64, space: u32) {
+        // Its first samples may have come before.
+        let new = self.code.partition_point(|code| code.time_ns < time_ns);
+        let code = self.code.split_off(new);
+        self.place_images(true);
+        self.code.extend(code);
+        self.never_placed.append(&mut self.unplaced);
+        self.unplaced = (0..self.images.len()).collect();
+        self.life = (time_ns, space);
+        self.code_before = new;
+        self.placed.clear();
+        self.roots.clear();
+    }
+
+    /// Paths of images that were not found at their stated addresses; known at the end.
+    pub fn unplaced(&self) -> Vec<PathBuf> {
+        let mut numbers = [&self.never_placed[..], &self.unplaced].concat();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let images = numbers.iter().map(|&number| &self.images[number]);
+        images.map(|image| image.path.clone()).collect()
+    }
+
+    /// Takes the namer's results; the `last` time it waits for outstanding ones.
+    fn take_answer(&mut self, last: bool, tally: &mut Tally) {
+        let Some(namer) = &mut self.namer else {
+            return;
+        };
+        let answer = namer.answer(last);
+        self.held.extend(answer.held);
+        self.modules.extend(answer.modules);
+        self.parts.extend(answer.parts);
+        if answer.lost > 0 {
+            let now_ns = monotonic_ns();
+            tally.lose(LossReason::EventsLost, answer.lost);
+            self.losses.push(Loss {
+                first_ns: now_ns,
+                last_ns: now_ns,
+                task: None,
+                reason: LossReason::EventsLost,
+                count: answer.lost,
+            });
+        }
+    }
+
+    /// Takes the opened files that were mapped; to be called once, at the end.
+    pub fn take_held(&mut self) -> Vec<HeldImage> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Writes what was gathered.
+    fn flush(&mut self, last: bool) -> io::Result<()> {
+        // Placing images reads their files, and gives the same result without new code.
+        let may_tell = last || self.code.len() > self.code_written;
+        if may_tell && !self.unplaced.is_empty() {
+            self.place_images(last);
+        }
+        let Some(writer) = &mut self.writer else {
+            return Ok(());
+        };
+        writer.tasks(&self.tasks)?;
+        writer.modules(&self.modules)?;
+        writer.losses(&self.losses)?;
+        writer.times(&self.times)?;
+        writer.clocks(&self.clocks)?;
+        writer.spaces(&self.spaces)?;
+        writer.code(&self.code[self.code_written..])?;
+        self.code_written = self.code.len();
+        self.parts
+            .extend(self.kernels.iter_mut().filter_map(Linux::part));
+        for part in self.parts.drain(..) {
+            writer.image_part(&part, monotonic_ns())?;
+        }
+        self.tasks.clear();
+        self.modules.clear();
+        self.spaces.clear();
+        self.losses.clear();
+        self.times.clear();
+        self.clocks.clear();
+        writer.flush()
+    }
+
+    /// Writes no more after an error of the output.
+    fn give_up(&mut self, error: &io::Error, tally: &mut Tally) {
+        tally.output_error.get_or_insert(error.to_string());
+        if let Some(writer) = self.writer.take() {
+            tally.sound = (writer.written_bytes(), writer.written_samples());
+        }
+    }
+
+    /// Ends the recording if the output failed.
+    fn check(&mut self, result: io::Result<()>, tally: &mut Tally, counters: &Counters) {
+        if let Err(error) = result {
+            self.give_up(&error, tally);
+        }
+        if self.writer.is_none() && !tally.stopped_sampler {
+            tally.stopped_sampler = true;
+            counters.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self, tally: &Tally, counters: &Counters, now_ns: u64) {
+        counters.samples.store(tally.samples, Ordering::Relaxed);
+        counters.dropped.store(tally.dropped(), Ordering::Relaxed);
+        counters
+            .passed_ns
+            .store(now_ns - self.start_ns, Ordering::Relaxed);
+        if let Some(writer) = &self.writer {
+            counters
+                .bytes
+                .store(writer.written_bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The event of the address space of a sample under `root`, if it is new.
+fn new_space(
+    known: &mut HashMap<u32, u64>,
+    slot: &Slot,
+    root: u64,
+    linux: Option<&Linux>,
+) -> Option<SpaceEvent> {
+    let space = space_of_root(slot.task.space, root);
+    let is_new = known.len() < MOST_SPACES && known.insert(space, root).is_none();
+    let named = |(pid, name): (u32, &str)| SpaceChange::Named {
+        pid,
+        name: name.to_owned(),
+    };
+    is_new.then(|| SpaceEvent {
+        time_ns: slot.time_ns,
+        space,
+        root,
+        what: linux
+            .and_then(|linux| linux.process_of(root))
+            .map_or(SpaceChange::Seen, named),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_spaces_of_a_guest_that_are_told() {
+        let mut known = HashMap::new();
+        let mut slot = Slot::new(0);
+        let mut tell = |root: usize| {
+            slot.time_ns += 1;
+            new_space(&mut known, &slot, (root as u64) << 12, None).is_some()
+        };
+        assert!((1..=MOST_SPACES).all(&mut tell));
+        assert!(!tell(MOST_SPACES + 1));
+        assert!(!tell(1), "known already");
+    }
+
+    #[test]
+    fn naps_are_short_where_the_ring_fills_fast() {
+        // 640,000 samples a second: 3,200 in 5 ms, and a ring of 4,000.
+        let nap = |last, gathered| nap(last, gathered, 4000, NAP);
+        let busy = nap(NAP, 3200);
+        assert_eq!(busy.as_micros(), 1562);
+        assert_eq!(nap(busy, 1000), busy);
+        assert_eq!(nap(NAP, 1_000_000), SHORTEST_NAP);
+        assert_eq!(nap(SHORTEST_NAP, 0), NAP);
+        assert_eq!(nap(NAP, 5), NAP);
+    }
+}
