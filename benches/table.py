@@ -10,7 +10,7 @@ Takes the lines of LOG that a benchmark prints for it, with tabs between their f
 PEER and THEIRS may be empty. GOAL is empty, or `ours` or `ratio` (OURS / THEIRS) with `<= N`, `>= N`
 or `N to M`. The trend compares with benches/figures.tsv, ratios with ratios where there is a peer, as
 those depend less on the machine. --save puts the new figures there, in place of those of the same name,
-and all of them into docs/performance.md, between the marks that it has for them.
+and all of them into benches/README.md, between the marks that it has for them.
 """
 
 import datetime
@@ -18,7 +18,7 @@ import pathlib
 import sys
 
 TABLE = pathlib.Path(__file__).with_name("figures.tsv")
-PAGE = pathlib.Path(__file__).parents[1] / "docs/performance.md"
+PAGE = pathlib.Path(__file__).with_name("README.md")
 MARKS = "<!-- figures: written by benches/table.py -->\n", "<!-- end of figures -->\n"
 FIELDS = ("what", "ours", "unit", "peer", "theirs", "goal")
 

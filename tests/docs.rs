@@ -240,48 +240,105 @@ fn the_issue_form_tells_what_a_redacted_bundle_holds() {
     }
 }
 
-/// Files of Rust that pages name, by the end of their paths or by all of it.
+/// Files and folders of the project, but for what was built.
+fn project_files() -> Vec<PathBuf> {
+    let (mut open, mut found) = (vec![root().to_owned()], Vec::new());
+    while let Some(folder) = open.pop() {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            let is_built = ["target", ".git", "tests/out"].iter();
+            if is_built.clone().any(|built| path.ends_with(built)) {
+                continue;
+            }
+            if path.is_dir() {
+                open.push(path.clone());
+            }
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Pages name files and folders by all of their paths or by the end of them. In pages for developers everything that
+/// looks like a path is one; others also name paths of other machines.
 #[test]
-fn source_files_that_pages_name_are_there() {
-    let folders = [
-        "src", "tests", "agent", "format", "record", "report", "fuzz",
-    ];
-    let all = folders
-        .iter()
-        .flat_map(|folder| sources(&root().join(folder)));
-    let all: Vec<_> = all.collect();
-    let docs = std::fs::read_dir(root().join("docs")).unwrap();
-    let docs = docs.map(|entry| entry.unwrap().path());
-    let pages = ["ARCHITECTURE.md", "README.md", "format-spec.md"].map(|page| root().join(page));
-    let mut named = 0;
-    for page in docs.chain(pages).filter(|page| page.is_file()) {
-        let text = String::from_utf8_lossy(&std::fs::read(&page).unwrap()).into_owned();
+fn files_that_pages_name_are_there() {
+    let all = project_files();
+    let (mut named, mut missing) = (0, Vec::new());
+    for page in pages() {
+        let is_for_developers = page.ends_with("ARCHITECTURE.md")
+            || page.ends_with("benches/README.md")
+            || page.parent().unwrap().ends_with("docs/decisions");
+        let text = std::fs::read_to_string(&page).unwrap();
         for name in text.split('`').skip(1).step_by(2) {
-            if name.ends_with(".rs") && !name.contains([' ', '{', '*']) {
-                assert!(
-                    all.iter().any(|file| file.ends_with(name)),
-                    "{}: no file {name}",
-                    page.display()
-                );
-                named += 1;
+            // The agent's page names files of others' guests.
+            let is_source = name.ends_with(".rs") && !page.ends_with("agent/README.md");
+            let is_path = is_source || (is_for_developers && name.contains('/'));
+            if !is_path || name.starts_with('/') || name.contains([' ', '{', '*', ':', '(', '\n']) {
+                continue;
+            }
+            named += 1;
+            if !all.iter().any(|file| file.ends_with(name)) {
+                missing.push(format!("{}: {name}", page.display()));
             }
         }
     }
-    assert!(named > 30, "{named}");
+    assert!(
+        named > 100 && missing.is_empty(),
+        "of {named}: {missing:#?}"
+    );
+}
+
+#[test]
+fn the_map_of_the_code_is_short() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let words = map.split_whitespace().count();
+    assert!(words <= 1500, "ARCHITECTURE.md has {words} words");
+}
+
+/// A decision says when it was made, and the index says so, too.
+#[test]
+fn decisions_are_dated_and_in_the_index() {
+    let folder = root().join("docs/decisions");
+    let index = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let mut decisions = 0;
+    for page in pages_in("docs/decisions") {
+        let name = page.file_name().unwrap().to_str().unwrap();
+        if name == "README.md" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let title = text.lines().next().unwrap().trim_start_matches("# ");
+        let date = text.lines().nth(2).unwrap();
+        assert!(name.starts_with(&format!("{date}-")), "{name} is of {date}");
+        let line = format!("- [{title}]({name}), {date}\n");
+        assert!(index.contains(&line), "the index lacks {line}");
+        decisions += 1;
+    }
+    assert_eq!(decisions, index.matches("\n- [").count());
 }
 
 /// The pages that a reader begins with, and those that they lead to.
 fn pages() -> Vec<PathBuf> {
-    let docs = std::fs::read_dir(root().join("docs")).unwrap();
-    let docs = docs.map(|entry| entry.unwrap().path());
-    let docs = docs.filter(|page| page.extension().is_some_and(|ending| ending == "md"));
     let others = [
         "README.md",
         "ARCHITECTURE.md",
         "CONTRIBUTING.md",
+        "format-spec.md",
         "agent/README.md",
+        "benches/README.md",
     ];
-    docs.chain(others.map(|page| root().join(page))).collect()
+    let folders = ["docs", "docs/decisions"].iter();
+    let pages = folders.flat_map(|folder| pages_in(folder));
+    pages.chain(others.map(|page| root().join(page))).collect()
+}
+
+fn pages_in(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(folder)).unwrap();
+    let pages = entries.map(|entry| entry.unwrap().path());
+    pages
+        .filter(|page| page.extension().is_some_and(|ending| ending == "md"))
+        .collect()
 }
 
 #[test]
