@@ -1,7 +1,7 @@
 //! `uniprof doctor`: what prevents a good recording, and which command to use.
 
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
-use crate::{Outcome, target, terminal};
+use crate::{Outcome, resolvers, target, terminal};
 use std::io::Write;
 use std::path::PathBuf;
 use uniprof_record::doctor::{Finding, Report, Verdict};
@@ -37,7 +37,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         return resume();
     }
     let mut report = match &args.target {
-        Some(target) => target::examine(target, args.elf.as_deref())?,
+        Some(target) => {
+            let target = resolvers::resolve(target, false)?;
+            target::examine(&target, args.elf.as_deref())?
+        }
         None => target::examine_host(),
     };
     for standing in target::left_paused() {

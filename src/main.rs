@@ -26,6 +26,8 @@ mod images;
 #[cfg(feature = "record")]
 mod meant;
 #[cfg(feature = "record")]
+mod resolvers;
+#[cfg(feature = "record")]
 mod target;
 #[cfg(feature = "report")]
 mod completions;
@@ -182,11 +184,7 @@ fn main() -> ExitCode {
     }
     let result = match cli.command {
         #[cfg(feature = "record")]
-        Command::Record(args) if !args.calls.is_empty() => calls::run(&args),
-        #[cfg(feature = "record")]
-        Command::Record(args) if args.are_several() => domains::run(&args),
-        #[cfg(feature = "record")]
-        Command::Record(args) => record::run(args),
+        Command::Record(args) => args.resolved().and_then(start),
         #[cfg(feature = "record")]
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "report")]
@@ -224,6 +222,18 @@ fn main() -> ExitCode {
             terminal::say(format_args!("uniprof: {}", describe(&error)));
             ExitCode::from(2)
         }
+    }
+}
+
+/// Starts a recording of samples, of calls, or of several domains.
+#[cfg(feature = "record")]
+fn start(args: record::Args) -> anyhow::Result<Outcome> {
+    if !args.calls.is_empty() {
+        calls::run(&args)
+    } else if args.are_several() {
+        domains::run(&args)
+    } else {
+        record::run(args)
     }
 }
 

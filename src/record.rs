@@ -7,7 +7,7 @@ use crate::elf::Elf;
 use crate::memory;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
 use crate::target::{ExitStatus, Wanted};
-use crate::{recorded, target, terminal};
+use crate::{recorded, resolvers, target, terminal};
 use anyhow::bail;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -188,6 +188,21 @@ impl Args {
             )),
             None => target::instead_of(&self.targets),
         }
+    }
+
+    /// With targets that the recorder knows, instead of names that other tools give.
+    ///
+    /// # Errors
+    /// That a tool doesn't know the name.
+    pub fn resolved(mut self) -> anyhow::Result<Self> {
+        for target in &mut self.targets {
+            let found = resolvers::resolve(target, !self.calls.is_empty())?;
+            if found != *target {
+                terminal::inform(format_args!("uniprof: {target} is {found}"));
+                *target = found;
+            }
+        }
+        Ok(self)
     }
 
     /// Whether each of several guests has a recording of its own.

@@ -4,6 +4,7 @@
 
 use crate::elf::Elf;
 use crate::meant;
+use crate::resolvers::RESOLVERS;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -129,13 +130,13 @@ pub const BACKENDS: &[Backend] = &[
     },
     Backend {
         prefix: "qemu:",
-        form: "qemu:/SOCKET",
+        form: "qemu:/SOCKET or qemu:HOST:PORT",
         what: "a QEMU guest, by its QMP monitor",
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
-        open: |path, wanted, plan| open_qemu(&Monitor::Socket(path.into()), wanted, plan),
-        breakpoints: Some(|path, wanted| opening(&Monitor::Socket(path.into()), wanted)),
-        examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::Socket(path.into()), elf)),
+        open: |path, wanted, plan| open_qemu(&Monitor::at(path), wanted, plan),
+        breakpoints: Some(|path, wanted| opening(&Monitor::at(path), wanted)),
+        examine: |path, elf| Ok(qemu::doctor::examine(&Monitor::at(path), elf)),
         examine_host: Some(qemu::doctor::examine_host),
         read_mark: None,
     },
@@ -208,10 +209,13 @@ pub fn instead_of(targets: &[String]) -> Option<String> {
 
 /// The forms of all targets, for help.
 pub fn help() -> String {
-    let forms = BACKENDS
+    let own = BACKENDS.iter().map(|backend| (backend.form, backend.what));
+    let names = RESOLVERS
         .iter()
-        .map(|backend| format!("{} for {}", backend.form, backend.what));
-    forms.collect::<Vec<_>>().join("; ")
+        .map(|resolver| (resolver.form, resolver.what));
+    let all = own.chain(names).filter(|(form, _)| !form.is_empty());
+    let all = all.map(|(form, what)| format!("{form} for {what}"));
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// Default of the longest freeze for a sample of the target.

@@ -242,7 +242,8 @@ fn by_stub(plan: &Plan) -> Result<Subject, String> {
 fn by_monitor(plan: &Plan) -> Result<Subject, String> {
     let (folder, state) = (tempfile::tempdir().unwrap(), Arc::default());
     let path = stub::monitor(folder.path(), &stub::stub(folder.path(), &state));
-    let source = qemu::source::open(&Monitor::Socket(path), Vec::new(), plan).unwrap();
+    let source =
+        qemu::source::open(&Monitor::at(path.to_str().unwrap()), Vec::new(), plan).unwrap();
     Ok(of_fake(source, state, Some(folder)))
 }
 

@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 use uniprof_record::Plan;
 use uniprof_record::gdb::client::Client;
@@ -216,7 +215,7 @@ const GREETING: &str = "{\"QMP\":{}}\n{\"return\":{}}\n";
 
 fn monitor(answer: &str) -> Result<serde_json::Value, String> {
     let said = [GREETING, answer].concat().into_bytes();
-    let qmp = Qmp::over(connection(said), Path::new("qmp"));
+    let qmp = Qmp::over(connection(said), &Endpoint::Unix("qmp".into()));
     let answer = qmp.and_then(|mut qmp| qmp.run("query-name", serde_json::json!({})));
     answer.map_err(|error| error.to_string())
 }
@@ -227,7 +226,11 @@ fn vcpus_that_a_monitor_tells() {
         let list = vec!["{}"; vcpus].join(",");
         let nothing = "{\"return\":{}}\n".repeat(16);
         let answers = format!("{GREETING}{{\"return\":{{}}}}\n{{\"return\":[{list}]}}\n{nothing}");
-        let mut qmp = Qmp::over(connection(answers.into_bytes()), Path::new("qmp")).unwrap();
+        let mut qmp = Qmp::over(
+            connection(answers.into_bytes()),
+            &Endpoint::Unix("qmp".into()),
+        )
+        .unwrap();
         Machine::ask(&mut qmp)
     };
     ask(MOST_VCPUS).unwrap();

@@ -230,10 +230,11 @@ class Uniprof:
         # A recorder without the report half can't read what it wrote.
         self.reader = os.environ.get("UNIPROF_READER", path)
 
-    def start(self, *arguments):
+    def start(self, *arguments, home=None):
+        environment = {**os.environ, "HOME": str(home)} if home else None
         reads = arguments[0] in ("dump", "export", "info", "report")
         program = self.reader if reads else self.path
-        return subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL,
+        return subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL, env=environment,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def recorder(self, *arguments, recording, patience=60):
@@ -244,9 +245,9 @@ class Uniprof:
             time.sleep(0.01)
         return process
 
-    def run(self, *arguments, expect=(0, 1), patience=90):
-        """Runs it; returns (status, output, messages)."""
-        process = self.start(*arguments)
+    def run(self, *arguments, expect=(0, 1), patience=90, home=None):
+        """Runs it, with another home folder if one is given; returns (status, output, messages)."""
+        process = self.start(*arguments, home=home)
         try:
             output, messages = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:

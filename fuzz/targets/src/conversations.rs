@@ -6,7 +6,6 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 use uniprof_record::gdb::client::Client;
 use uniprof_record::gdb::description::Description;
@@ -122,8 +121,8 @@ fn talk(bytes: &[u8]) {
 /// Lines of a monitor.
 pub fn qmp(bytes: &[u8]) {
     let (connection, _far) = connection(bytes).expect("a pair of sockets");
-    let machine =
-        Qmp::over(connection, Path::new("fuzz")).and_then(|mut qmp| Machine::ask(&mut qmp));
+    let machine = Qmp::over(connection, &Endpoint::Unix("fuzz".into()))
+        .and_then(|mut qmp| Machine::ask(&mut qmp));
     if let Err(error) = machine {
         assert!(!error.to_string().is_empty());
     }

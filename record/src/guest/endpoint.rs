@@ -93,6 +93,17 @@ impl Endpoint {
         }
     }
 
+    /// Whether it is on this machine, as far as its address says.
+    pub fn is_here(&self) -> bool {
+        match self {
+            Endpoint::Unix(_) => true,
+            Endpoint::Tcp(address) => {
+                let mut all = address.to_socket_addrs().into_iter().flatten();
+                all.all(|address| address.ip().is_loopback())
+            }
+        }
+    }
+
     /// Connects within `patience`.
     ///
     /// # Errors

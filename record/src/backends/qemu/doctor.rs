@@ -30,7 +30,7 @@ pub fn examine(monitor: &Monitor, elf: Option<&Path>) -> Report {
     let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
     let image = say_image(&mut report, elf);
     let target = match monitor {
-        Monitor::Socket(path) => format!("qemu:{}", path.display()),
+        Monitor::Socket(endpoint) => format!("qemu:{endpoint}"),
         Monitor::Libvirt(domain) => domain.to_string(),
     };
     let opened = source::open(monitor, Vec::new(), &Plan::default());

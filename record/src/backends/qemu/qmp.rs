@@ -12,7 +12,6 @@ use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for an answer.
@@ -33,6 +32,12 @@ pub enum QmpError {
     /// No connection.
     #[error("cannot reach QEMU's monitor: {}", unreachable(.0))]
     Unreachable(EndpointError),
+    /// It listens on another machine.
+    #[error(
+        "{0} is not on this machine, and a QEMU guest is recorded where it runs: run uniprof there, or sample its gdb \
+         stub (gdb:HOST:PORT)"
+    )]
+    Elsewhere(Endpoint),
     /// It is silent or the connection broke.
     #[error(
         "QEMU's monitor at {path} did not answer {command}: {why}; a monitor serves one program at a \
@@ -89,8 +94,8 @@ impl From<QmpError> for SourceError {
 /// Where a machine's monitor is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Monitor {
-    /// It listens at this socket.
-    Socket(PathBuf),
+    /// It listens here, on this machine.
+    Socket(Endpoint),
     /// libvirt is connected to that of its domain.
     Libvirt(Domain),
 }
@@ -98,23 +103,36 @@ pub enum Monitor {
 impl fmt::Display for Monitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Monitor::Socket(path) => path.display().fmt(f),
+            Monitor::Socket(endpoint) => endpoint.fmt(f),
             Monitor::Libvirt(domain) => domain.fmt(f),
         }
     }
 }
 
 impl Monitor {
+    /// The monitor that listens at `HOST:PORT`, `:PORT` or a path, which may have no `/`.
+    #[must_use]
+    pub fn at(text: &str) -> Self {
+        let endpoint = match Endpoint::parse(text) {
+            Ok(endpoint) if text.contains(':') => endpoint,
+            _ => Endpoint::Unix(text.into()),
+        };
+        Monitor::Socket(endpoint)
+    }
+
     /// Begins a conversation.
     ///
     /// # Errors
     /// Why there is none.
     pub fn connect(&self) -> Result<Qmp, QmpError> {
         match self {
-            Monitor::Socket(path) => {
-                let endpoint = Endpoint::Unix(path.clone());
+            Monitor::Socket(endpoint) => {
+                // Paths and threads that QEMU names are looked at here.
+                if !endpoint.is_here() {
+                    return Err(QmpError::Elsewhere(endpoint.clone()));
+                }
                 let connection = endpoint.connect(PATIENCE).map_err(QmpError::Unreachable)?;
-                Qmp::over(connection, path)
+                Qmp::over(connection, endpoint)
             }
             Monitor::Libvirt(domain) => Ok(Qmp::new(self, Way::Libvirt(domain.clone()))),
         }
@@ -151,27 +169,22 @@ impl Qmp {
         }
     }
 
-    /// Talks over a connection that is there already, and ends the greeting; `path` is what messages call it.
+    /// Talks over a connection that is there already, and ends the greeting; `endpoint` is what messages call it.
     ///
     /// # Errors
     /// As for [`Monitor::connect`].
-    pub fn over(connection: Connection, path: &Path) -> Result<Self, QmpError> {
+    pub fn over(connection: Connection, endpoint: &Endpoint) -> Result<Self, QmpError> {
         let lines = Lines {
             connection,
             received: Vec::new(),
         };
-        let mut qmp = Qmp::new(&Monitor::Socket(path.to_owned()), Way::Socket(lines));
+        let mut qmp = Qmp::new(&Monitor::Socket(endpoint.clone()), Way::Socket(lines));
         let greeting = qmp.line("its greeting", None)?;
         if greeting.get("QMP").is_none() {
             return Err(qmp.nonsense("it greets otherwise"));
         }
         qmp.run("qmp_capabilities", json!({}))?;
         Ok(qmp)
-    }
-
-    /// Whether libvirt passes commands on.
-    pub fn is_libvirt(&self) -> bool {
-        matches!(self.way, Way::Libvirt(_))
     }
 
     /// The process that listens at the monitor's socket, if that is one of this host's; not where libvirt passes
@@ -324,7 +337,7 @@ mod tests {
                 }
             }
         });
-        test(Monitor::Socket(path.clone()).connect());
+        test(Monitor::at(path.to_str().unwrap()).connect());
         monitor.join().unwrap();
     }
 
@@ -357,7 +370,7 @@ mod tests {
         against(&[GREETING, refusal], |qmp| {
             assert!(message(qmp).contains("refused qmp_capabilities: no ::x::y"));
         });
-        let absent = message(Monitor::Socket("/nowhere/qmp".into()).connect());
+        let absent = message(Monitor::at("/nowhere/qmp").connect());
         assert!(absent.contains("No such file"), "{absent}");
         assert!(
             absent.contains("-qmp unix:/nowhere/qmp,server=on,wait=off"),

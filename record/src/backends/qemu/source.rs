@@ -59,7 +59,7 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
         .kernel
         .as_deref()
         .map(|path| Image::open(path, None));
-    let vcpu_threads = process_of(&qmp, &machine)
+    let vcpu_threads = process_of(monitor, &qmp, &machine)
         .and_then(|pid| VcpuThreads::open(pid, &machine.threads, machine.kvm));
     drop(qmp);
     if images.is_empty() {
@@ -87,20 +87,22 @@ pub fn opening(monitor: &Monitor, mut images: Vec<Image>) -> Result<Opening, Sou
     })
 }
 
-/// QEMU's process: who listens at its monitor, or, where that is libvirt's, the process of its first vCPU's thread if
-/// it was started with the machine's name. Its threads' numbers mean nothing here if it is in another PID namespace.
-fn process_of(qmp: &Qmp, machine: &Machine) -> Option<i32> {
-    if qmp.is_libvirt() {
-        let first = machine.threads.first()?;
-        let status = std::fs::read_to_string(format!("/proc/{first}/status")).ok()?;
-        let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-        let pid = pid.trim().parse().ok()?;
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let name = format!("guest={}", machine.name);
-        let mut parts = words.split(|&byte| matches!(byte, 0 | b','));
-        return parts.any(|part| part == name.as_bytes()).then_some(pid);
-    }
-    qmp.listener()
+/// QEMU's process: the listener at its monitor's socket. Where that is libvirt's or a port, it is the process of the
+/// first vCPU's thread, if it was started with the machine's name or that port: thread numbers mean nothing here if
+/// QEMU is in another PID namespace.
+fn process_of(monitor: &Monitor, qmp: &Qmp, machine: &Machine) -> Option<i32> {
+    let (separators, word): (&[u8], String) = match monitor {
+        Monitor::Socket(Endpoint::Unix(_)) => return qmp.listener(),
+        Monitor::Socket(Endpoint::Tcp(address)) => (b":,", address.rsplit_once(':')?.1.to_owned()),
+        Monitor::Libvirt(_) => (b",", format!("guest={}", machine.name)),
+    };
+    let first = machine.threads.first()?;
+    let status = std::fs::read_to_string(format!("/proc/{first}/status")).ok()?;
+    let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    let pid = pid.trim().parse().ok()?;
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut parts = words.split(|byte| *byte == 0 || separators.contains(byte));
+    parts.any(|part| part == word.as_bytes()).then_some(pid)
 }
 
 fn notes(machine: &Machine) -> Vec<(String, String)> {
@@ -139,7 +141,10 @@ fn find_stub(
     }
     let socket = match monitor {
         // QEMU has a working directory of its own.
-        Monitor::Socket(path) => Some(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+        Monitor::Socket(Endpoint::Unix(path)) => {
+            Some(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+        }
+        Monitor::Socket(Endpoint::Tcp(_)) => None,
         Monitor::Libvirt(_) => socket_of_libvirt(qmp)?,
     };
     let beside = socket.map(|path| format!("unix:{}.gdb,server=on,wait=off", path.display()));
