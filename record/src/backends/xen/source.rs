@@ -19,7 +19,9 @@ use crate::guest::vcpu_of;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::turns::Place;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{
+    Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
+};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
@@ -458,21 +460,6 @@ impl StopWorld for XenSource {
         self.current.read(vcpu.handle, address, into)
     }
 
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let paging = self.current.pagings.get(vcpu.handle as usize)?;
-        self.current
-            .memory
-            .frame_of(&self.current.domain.xen.privcmd, paging, address)?
-            .physical()
-    }
-
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        let paging = self.current.pagings.get(vcpu.handle as usize)?;
-        self.current
-            .memory
-            .own_address(&self.current.domain.xen.privcmd, paging)
-    }
-
     fn reads_running(&self) -> bool {
         true
     }
@@ -509,10 +496,6 @@ impl StopWorld for XenSource {
         }
     }
 
-    fn let_go_ns(&self) -> Option<u64> {
-        Some(self.resumed_ns)
-    }
-
     fn complete(&mut self, vcpus: &mut Vcpus) {
         for vcpu in vcpus.all_mut() {
             if vcpu.registers.mask() != 0 {
@@ -524,19 +507,16 @@ impl StopWorld for XenSource {
         }
     }
 
-    fn was_left_alone(&self) -> bool {
-        self.left_alone
-    }
-
     fn place(&self) -> Option<Arc<Place>> {
         self.place.clone()
     }
 
-    fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        match self.runs_on {
-            true => self.current.moved.get(vcpu.handle as usize) != Some(&false),
-            false => self.was_rescued,
-        }
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        self
+    }
+
+    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+        Some(self)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -572,5 +552,39 @@ impl StopWorld for XenSource {
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
         totals
+    }
+}
+
+impl PageTables for XenSource {
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .frame_of(&self.current.domain.xen.privcmd, paging, address)?
+            .physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .own_address(&self.current.domain.xen.privcmd, paging)
+    }
+}
+
+impl LastFreeze for XenSource {
+    fn resumed_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
+    }
+
+    fn was_left_alone(&self) -> bool {
+        self.left_alone
+    }
+
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        match self.runs_on {
+            true => self.current.moved.get(vcpu.handle as usize) != Some(&false),
+            false => self.was_rescued,
+        }
     }
 }
