@@ -39,7 +39,6 @@ impl From<Outcome> for ExitCode {
 
 /// A failure that was reported when it happened, while others went on: it ends with status 2, and no more is said.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "record"), expect(dead_code))]
 pub struct Reported;
 
 impl std::fmt::Display for Reported {
