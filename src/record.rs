@@ -15,7 +15,6 @@ use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack
 use crate::record::destination::Place;
 use crate::target::ExitStatus;
 use crate::{target, terminal};
-use anyhow::bail;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +25,6 @@ use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
 use uniprof_record::{Counters, Plan, Summary};
-use uprof::cold::TargetKind;
 
 /// The default file of a recording.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -376,18 +374,6 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     // The output is checked first, before the guest is touched.
     let place = Place::find(args.file())?;
     let source = target::open(&start::wanted(args), &plan, status)?;
-    if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
-        bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
-    }
-    if plan.follow && source.hot.facts().target.kind != TargetKind::XenDomain {
-        bail!("--follow is for Xen domains: what else ends doesn't come back under its name");
-    }
-    if plan.no_pause && source.hot.facts().target.kind != TargetKind::XenDomain {
-        bail!(
-            "--no-pause is for Xen domains: perf events don't stop a process anyway, and behind a gdb stub, in QEMU \
-             or under ptrace a guest must stand still; --freeze-budget and --max-overhead say for how long"
-        );
-    }
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(source.hot.facts());
     let counters = Arc::new(Counters::default());
