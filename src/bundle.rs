@@ -1,10 +1,10 @@
 //! `uniprof bundle`: makes a recording that needs no images, or contains no private data.
 
-use crate::Outcome;
 use crate::candidates::recordings;
 #[cfg(feature = "record")]
 use crate::elf::Elf;
 use crate::images::{Images, place_given};
+use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::selection::{inform, say};
 use anyhow::{Context, bail};

@@ -1,7 +1,7 @@
 //! `uniprof completions`: completion scripts for shells. A script runs this program at each TAB, so that existing
 //! recordings, functions and targets are offered.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use anyhow::Context;
 use clap::error::Result;
 use clap::{Command, CommandFactory};

@@ -1,6 +1,6 @@
 //! `uniprof demo`: records the bundled workload and shows the result.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use crate::record;
 use crate::terminal;
 use clap::Parser;

@@ -1,9 +1,9 @@
 //! `uniprof diff`: is B slower than A, where, and how certain is that?
 
-use crate::Outcome;
 use crate::candidates::recordings;
 use crate::form::FormFlag;
 use crate::images::place_given;
+use crate::outcome::Outcome;
 use crate::output::{keep, write_to, write_to_stdout};
 use crate::progress::Progress;
 use crate::quantity::parse_share;

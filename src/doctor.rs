@@ -1,7 +1,8 @@
 //! `uniprof doctor`: what prevents a good recording, and which command to use.
 
+use crate::outcome::Outcome;
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
-use crate::{Outcome, resolvers, target, terminal};
+use crate::{resolvers, target, terminal};
 use std::io::Write;
 use std::path::PathBuf;
 use uniprof_record::doctor::{Finding, Report, Verdict};

@@ -1,7 +1,7 @@
 //! `uniprof dump`: every record of a recording, one line each.
 
-use crate::Outcome;
 use crate::candidates::recordings;
+use crate::outcome::Outcome;
 use crate::output::write_to_stdout;
 use anyhow::Context;
 use std::fs::File;

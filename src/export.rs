@@ -1,7 +1,7 @@
 //! `uniprof export`: writes a recording in the format of another program.
 
-use crate::Outcome;
 use crate::form::RecursionFlag;
+use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::progress::Progress;
 use crate::selection::{Selection, inform, say_account, say_warnings};

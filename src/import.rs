@@ -1,6 +1,6 @@
 //! `uniprof import`: makes a recording from another tool's output.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
 use anyhow::{Context, anyhow};

@@ -1,7 +1,7 @@
 //! `uniprof info`: what was recorded, where, when, and what is missing.
 
-use crate::Outcome;
 use crate::candidates::recordings;
+use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::showing::Showing;
 use std::path::PathBuf;

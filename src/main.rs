@@ -1,8 +1,9 @@
 //! The command-line program: flags in, a library call, messages out.
 //!
-//! Each subcommand is one file with its `Args` and a `run`; this file lists them and maps their results to an exit
-//! status: 0 done, 1 done with loss, 2 failed.
+//! Each subcommand is one file with its `Args` and a `run`; this file lists them, and no other knows it. `outcome` is
+//! what they return.
 
+mod outcome;
 mod new_file;
 #[cfg(feature = "report")]
 mod output;
@@ -38,21 +39,11 @@ mod selection;
 #[cfg(feature = "report")]
 mod views;
 #[cfg(feature = "record")]
-mod destination;
-#[cfg(feature = "record")]
 mod workload;
 #[cfg(feature = "report")]
 mod bundle;
 #[cfg(feature = "record")]
-mod recorded;
-#[cfg(feature = "record")]
 mod record;
-#[cfg(feature = "record")]
-mod calls;
-#[cfg(feature = "record")]
-mod domain_file;
-#[cfg(feature = "record")]
-mod domains;
 #[cfg(feature = "record")]
 mod doctor;
 #[cfg(feature = "report")]
@@ -78,6 +69,7 @@ mod demo;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use outcome::Reported;
 use std::process::ExitCode;
 
 /// Record/replay profiler for unikernels and other guests.
@@ -132,16 +124,6 @@ enum Command {
     Workload(workload::Args),
 }
 
-impl Outcome {
-    fn lossy_if(is_lossy: bool) -> Outcome {
-        if is_lossy {
-            Outcome::Lossy
-        } else {
-            Outcome::Done
-        }
-    }
-}
-
 #[cfg(feature = "report")]
 impl Command {
     /// Whether it only reads files, which may be hostile.
@@ -154,18 +136,6 @@ impl Command {
             _ => true,
         }
     }
-}
-
-/// The result of a subcommand that did not fail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Complete.
-    Done,
-    /// Done, but something was lost, truncated, or over a requested limit.
-    Lossy,
-    /// Done; exit with the status of the recorded command.
-    #[cfg(feature = "record")]
-    Status(u8),
 }
 
 fn main() -> ExitCode {
@@ -213,13 +183,13 @@ fn main() -> ExitCode {
         Command::Workload(args) => workload::run(args),
     };
     match result {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Lossy) => ExitCode::from(1),
-        #[cfg(feature = "record")]
-        Ok(Outcome::Status(code)) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Ok(outcome) => outcome.into(),
+        // Whoever has closed our output has seen enough.
+        Err(error) if outcome::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            terminal::say(format_args!("uniprof: {}", describe(&error)));
+            if !error.is::<Reported>() {
+                terminal::say(format_args!("uniprof: {}", outcome::describe(&error)));
+            }
             ExitCode::from(2)
         }
     }
@@ -227,11 +197,11 @@ fn main() -> ExitCode {
 
 /// Starts a recording of samples, of calls, or of several domains.
 #[cfg(feature = "record")]
-fn start(args: record::Args) -> anyhow::Result<Outcome> {
+fn start(args: record::Args) -> anyhow::Result<outcome::Outcome> {
     if !args.calls.is_empty() {
-        calls::run(&args)
+        record::call_recording::run(&args)
     } else if args.are_several() {
-        domains::run(&args)
+        record::domains::run(&args)
     } else {
         record::run(args)
     }
@@ -280,27 +250,6 @@ fn missing_half(error: &clap::Error) -> Option<String> {
             "this build of uniprof only records: `{name}` is in the whole program, which reads recordings on any \
              machine (cargo install uniprof)"
         )
-    })
-}
-
-/// The error and its causes, each once, since many messages include their cause.
-fn describe(error: &anyhow::Error) -> String {
-    let mut whole = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if whole.is_empty() {
-            whole = cause;
-        } else if !whole.contains(&cause) {
-            whole = format!("{whole}: {cause}");
-        }
-    }
-    whole
-}
-
-/// Whether the reader of our output has closed it, which is not an error.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let cause = cause.downcast_ref::<std::io::Error>();
-        cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
     })
 }
 

@@ -1,6 +1,6 @@
 //! `uniprof man`: manual pages, generated from the same text as `--help`.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::status;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,20 @@
 //! `uniprof record`: samples a guest or process into a file or pipe.
 
-use crate::Outcome;
-use crate::destination::Place;
+mod destination;
+mod summary;
+mod start;
+pub mod call_recording;
+mod domain_file;
+pub mod domains;
+
 use crate::elf::Elf;
 #[cfg(feature = "report")]
 use crate::memory;
+use crate::outcome::Outcome;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
-use crate::target::{ExitStatus, Wanted};
-use crate::{recorded, resolvers, target, terminal};
-use anyhow::bail;
+use crate::record::destination::Place;
+use crate::target::ExitStatus;
+use crate::{resolvers, target, terminal};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +25,6 @@ use std::time::Duration;
 use uniprof_record::plan::{LEAF_STACK_BYTES, USUAL_STOPS_HZ};
 use uniprof_record::signal;
 use uniprof_record::{Counters, Plan, Summary};
-use uprof::cold::TargetKind;
 
 /// The default file of a recording.
 pub const DEFAULT_FILE: &str = "run.uprof";
@@ -223,6 +228,11 @@ impl Args {
         self.output.as_deref().unwrap_or(Path::new(DEFAULT_FILE))
     }
 
+    /// The same, unless that is standard output.
+    pub fn named_file(&self) -> Option<&Path> {
+        Some(self.file()).filter(|output| *output != Path::new("-"))
+    }
+
     /// The plan according to the flags.
     pub fn plan(&self) -> Plan {
         Plan {
@@ -254,15 +264,11 @@ impl Args {
 
 /// Records, and prints a summary.
 pub fn run(args: Args) -> anyhow::Result<Outcome> {
-    if let Some(instead) = args.instead() {
-        bail!("{instead}");
-    }
-    for standing in target::left_paused() {
-        terminal::say(format_args!("uniprof: warning: {standing}"));
-    }
+    start::refuse_other_tools(&args)?;
+    start::warn_of_paused();
     let status = ExitStatus::default();
     let summary = record(&args, &status)?;
-    recorded::say(&summary, args.file(), args.frequency);
+    summary::say(&summary, args.file(), args.frequency);
     if let Some(left) = status.left() {
         terminal::inform(format_args!("{left}"));
     }
@@ -277,14 +283,14 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
             "Next: uniprof report {file}, or a page with uniprof report --html {file}"
         ));
     }
-    let outcome = recorded::outcome(&summary, args.frequency, "")?;
+    let outcome = summary::outcome(&summary, args.frequency, "")?;
     #[cfg(feature = "report")]
     let outcome = match outcome {
         Outcome::Done if !is_embedded => Outcome::Lossy,
         outcome => outcome,
     };
     Ok(match status.get().filter(|_| args.exit_status) {
-        Some(code @ 1..) => Outcome::Status(code),
+        Some(code @ 1..) => Outcome::Command(code),
         _ => outcome,
     })
 }
@@ -353,7 +359,7 @@ pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
             terminal::say(format_args!(
                 "uniprof: nothing was embedded: {}; the samples are safe in {path}, and `uniprof bundle {path}` tries \
                  again",
-                crate::describe(&error),
+                crate::outcome::describe(&error),
             ));
             return false;
         }
@@ -382,36 +388,9 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
     let place = Place::find(args.file())?;
-    let wanted = Wanted {
-        target: args.target().unwrap_or_default(),
-        command: &args.command,
-        keep_running: args.keep_running,
-        stdout_to_stderr: args.file() == Path::new("-"),
-        all: args.all,
-        ptrace: args.ptrace,
-        elf: &args.elf,
-    };
-    let source = target::open(&wanted, &plan, status)?;
-    if plan.off_cpu && source.hot.facts().target.kind != TargetKind::Process {
-        bail!("--off-cpu is for processes: a guest's vCPUs have states instead (report --state)");
-    }
-    if plan.follow && source.hot.facts().target.kind != TargetKind::XenDomain {
-        bail!("--follow is for Xen domains: what else ends doesn't come back under its name");
-    }
-    if plan.no_pause && source.hot.facts().target.kind != TargetKind::XenDomain {
-        bail!(
-            "--no-pause is for Xen domains: perf events don't stop a process anyway, and behind a gdb stub, in QEMU \
-             or under ptrace a guest must stand still; --freeze-budget and --max-overhead say for how long"
-        );
-    }
-    // Up to here a signal ends the program at once, and leaves nothing behind.
-    signal::hold_stops();
-    let output = place.create()?;
-    let named = Some(args.file()).filter(|output| *output != Path::new("-"));
-    uniprof_record::lockdown::lock_down(named)?;
-    for warning in &source.hot.facts().warnings {
-        terminal::say(format_args!("uniprof: {warning}"));
-    }
+    let source = target::open(&start::wanted(args), &plan, status)?;
+    let output = start::begin(|| place.create(), args.named_file())?;
+    start::warn(source.hot.facts());
     let counters = Arc::new(Counters::default());
     let watcher = terminal::is_watched().then(|| show_progress(Arc::clone(&counters), &plan));
     let summary = uniprof_record::record(source, output.writer()?, &plan, counters);
@@ -419,7 +398,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
         drop(done);
         let _ = thread.join();
     }
-    Ok(recorded::kept_in(output, summary)?)
+    Ok(summary::kept_in(output, summary)?)
 }
 
 type Watcher = (std::sync::mpsc::Sender<()>, std::thread::JoinHandle<()>);

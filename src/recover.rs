@@ -1,7 +1,7 @@
 //! `uniprof recover`: copies the sound parts of a damaged recording into a new one.
 
-use crate::Outcome;
 use crate::candidates::recordings;
+use crate::outcome::Outcome;
 use crate::output::{keep, write_private};
 use crate::terminal::{inform, say};
 use anyhow::Context;

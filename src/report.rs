@@ -1,7 +1,7 @@
 //! `uniprof report`: shows what is in a recording.
 
-use crate::Outcome;
 use crate::form::{FormFlag, RecursionFlag};
+use crate::outcome::Outcome;
 use crate::output::write_to;
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};

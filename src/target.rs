@@ -54,6 +54,8 @@ pub struct Backend {
     pub form: &'static str,
     /// What they are, for help.
     pub what: &'static str,
+    /// Which flags they take.
+    pub kind: Kind,
     /// Default of the longest freeze for a sample.
     pub budget: Duration,
     /// Default number of raw stack bytes of `--stack`.
@@ -70,6 +72,44 @@ pub struct Backend {
     read_mark: Option<ReadMark>,
 }
 
+/// Kinds of targets that differ in what can be recorded of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Processes, whose images are found here, and whose stacks are copied while others run.
+    Process,
+    /// A guest that is a program of this machine.
+    Guest,
+    /// A guest of which several are recorded at a time, and which may come back under its name.
+    XenDomain,
+}
+
+/// A flag for one kind of target.
+struct KindFlag {
+    is_given: fn(&Plan) -> bool,
+    kind: Kind,
+    /// The message for other kinds.
+    refusal: &'static str,
+}
+
+const KIND_FLAGS: [KindFlag; 3] = [
+    KindFlag {
+        is_given: |plan| plan.off_cpu,
+        kind: Kind::Process,
+        refusal: "--off-cpu is for processes: a guest's vCPUs have states instead (report --state)",
+    },
+    KindFlag {
+        is_given: |plan| plan.follow,
+        kind: Kind::XenDomain,
+        refusal: "--follow is for Xen domains: what else ends doesn't come back under its name",
+    },
+    KindFlag {
+        is_given: |plan| plan.no_pause,
+        kind: Kind::XenDomain,
+        refusal: "--no-pause is for Xen domains: perf events don't stop a process anyway, and behind a gdb stub, in \
+                  QEMU or under ptrace a guest must stand still; --freeze-budget and --max-overhead say for how long",
+    },
+];
+
 /// Ample time for a hypercall or a signal.
 const LOCAL_BUDGET: Duration = Duration::from_micros(200);
 /// Time for a deep stack through a stub under emulation.
@@ -84,6 +124,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "pid:",
         form: "pid:N or pid:N,M",
         what: "processes and all below them",
+        kind: Kind::Process,
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |list, wanted, plan| open_running(wanted, pids(list)?, plan),
@@ -96,6 +137,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "name:",
         form: "name:NAME",
         what: "all processes of that name, or whose program has it",
+        kind: Kind::Process,
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |name, wanted, plan| open_running(wanted, Scope::named(name)?, plan),
@@ -108,6 +150,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "cgroup:",
         form: "cgroup:PATH",
         what: "all processes of a control group",
+        kind: Kind::Process,
         budget: LOCAL_BUDGET,
         stack_bytes: PROCESS_STACK_BYTES,
         open: |path, wanted, plan| open_running(wanted, Scope::Cgroup(Cgroup::find(path)?), plan),
@@ -120,6 +163,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "gdb:",
         form: "gdb:HOST:PORT or gdb:/SOCKET",
         what: "a guest behind a gdb stub",
+        kind: Kind::Guest,
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |address, wanted, plan| Ok(gdb::open::open_stub(address, images_of(wanted)?, plan)?),
@@ -132,6 +176,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "qemu:",
         form: "qemu:/SOCKET or qemu:HOST:PORT",
         what: "a QEMU guest, by its QMP monitor",
+        kind: Kind::Guest,
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |path, wanted, plan| open_qemu(&Monitor::at(path), wanted, plan),
@@ -144,6 +189,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "libvirt:",
         form: "libvirt:NAME",
         what: "a QEMU guest that libvirt runs",
+        kind: Kind::Guest,
         budget: STUB_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |name, wanted, plan| open_qemu(&libvirt(name)?, wanted, plan),
@@ -156,6 +202,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "kvm:",
         form: "kvm:PID",
         what: "a guest under KVM, by its monitor's process",
+        kind: Kind::Guest,
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |pid, wanted, _| Ok(kvm::open(monitor(pid)?, images_of(wanted)?)?),
@@ -168,6 +215,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "agent:",
         form: "agent:HOST:PORT, agent:/SOCKET or agent:vchan:DOMID/PATH",
         what: "a guest that carries the agent",
+        kind: Kind::Guest,
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: open_agent,
@@ -180,6 +228,7 @@ pub const BACKENDS: &[Backend] = &[
         prefix: "",
         form: "a number or name",
         what: "a Xen domain",
+        kind: Kind::XenDomain,
         budget: LOCAL_BUDGET,
         stack_bytes: GUEST_STACK_BYTES,
         open: |target, wanted, plan| Ok(xen::open(target, images_of(wanted)?, plan)?),
@@ -190,6 +239,13 @@ pub const BACKENDS: &[Backend] = &[
     },
 ];
 
+/// The kind of a target; of none, which is a command or the machine, processes.
+fn kind_of(target: Option<&str>) -> Kind {
+    target
+        .and_then(backend_of)
+        .map_or(Kind::Process, |(backend, _)| backend.kind)
+}
+
 fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
     BACKENDS
         .iter()
@@ -198,7 +254,7 @@ fn backend_of(target: &str) -> Option<(&'static Backend, &str)> {
 
 /// Whether a target is a Xen domain, of which several can be recorded at a time.
 pub fn is_domain(target: &str) -> bool {
-    backend_of(target).is_some_and(|(backend, _)| backend.prefix.is_empty())
+    backend_of(target).is_some_and(|(backend, _)| backend.kind == Kind::XenDomain)
 }
 
 /// What to type instead of these targets, if they would be Xen's domains where there are none.
@@ -227,9 +283,10 @@ pub fn usual_budget(target: Option<&str>) -> Duration {
 
 /// Raw stack bytes of the target's samples without an option. A guest would stand still while they are copied.
 pub fn default_stack_bytes(target: Option<&str>) -> u32 {
-    match usual_stack_bytes(target) {
-        PROCESS_STACK_BYTES => PROCESS_STACK_BYTES,
-        _ => LEAF_STACK_BYTES,
+    if kind_of(target) == Kind::Process {
+        usual_stack_bytes(target)
+    } else {
+        LEAF_STACK_BYTES
     }
 }
 
@@ -256,7 +313,12 @@ pub fn examine_host() -> Report {
 /// Guests of this machine that can be recorded, in the form of targets; without processes.
 #[cfg(feature = "report")]
 pub fn guests() -> Vec<String> {
-    look_at_host(BACKENDS.iter().filter(|backend| backend.prefix != "pid:")).targets
+    look_at_host(
+        BACKENDS
+            .iter()
+            .filter(|backend| backend.kind != Kind::Process),
+    )
+    .targets
 }
 
 fn look_at_host<'a>(kinds: impl Iterator<Item = &'a Backend>) -> Report {
@@ -281,7 +343,17 @@ fn examine_processes(scope: Scope, elf: Option<&Path>) -> anyhow::Result<Report>
 
 /// Opens the target or command; `status` will be set to the status of the command. May fork, so that no thread may
 /// run yet.
+///
+/// # Errors
+/// Why it can't be recorded, or not as the plan has it.
 pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
+    let has_target = wanted.command.is_empty() && !wanted.all;
+    let kind = kind_of(Some(wanted.target).filter(|_| has_target));
+    for flag in KIND_FLAGS {
+        if (flag.is_given)(plan) && kind != flag.kind {
+            bail!("{}", flag.refusal);
+        }
+    }
     if !wanted.command.is_empty() {
         let command = Process::Started(Command {
             arguments: wanted.command.to_vec(),
@@ -345,9 +417,10 @@ fn open_running(wanted: &Wanted<'_>, scope: Scope, plan: &Plan) -> anyhow::Resul
 }
 
 fn open_process(wanted: &Wanted<'_>, process: Process, plan: &Plan) -> anyhow::Result<Source> {
-    let source = match wanted.ptrace {
-        true => process::open_ptrace(process, Vec::new()),
-        false => process::open(process, plan),
+    let source = if wanted.ptrace {
+        process::open_ptrace(process, Vec::new())
+    } else {
+        process::open(process, plan)
     };
     source.map_err(anyhow::Error::new)
 }
@@ -393,6 +466,50 @@ mod tests {
         for (index, backend) in BACKENDS.iter().enumerate() {
             let is_last = index == BACKENDS.len() - 1;
             assert_eq!(backend.prefix.is_empty(), is_last, "{}", backend.what);
+        }
+    }
+
+    #[test]
+    fn a_flag_of_another_kind_is_refused_before_the_target_is_looked_for() {
+        let plans = [
+            Plan {
+                off_cpu: true,
+                ..Plan::default()
+            },
+            Plan {
+                follow: true,
+                ..Plan::default()
+            },
+            Plan {
+                no_pause: true,
+                ..Plan::default()
+            },
+        ];
+        for backend in BACKENDS {
+            // No process, socket or domain is called that.
+            let target = format!("{}no such target", backend.prefix);
+            let wanted = Wanted {
+                target: &target,
+                command: &[],
+                keep_running: false,
+                stdout_to_stderr: false,
+                all: false,
+                ptrace: false,
+                elf: &[],
+            };
+            for plan in &plans {
+                let flag = KIND_FLAGS
+                    .iter()
+                    .find(|flag| (flag.is_given)(plan))
+                    .unwrap();
+                let opened = open(&wanted, plan, &ExitStatus::default());
+                let error = opened.map(drop).unwrap_err().to_string();
+                assert_eq!(
+                    error == flag.refusal,
+                    backend.kind != flag.kind,
+                    "{target}: {error}"
+                );
+            }
         }
     }
 }

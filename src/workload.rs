@@ -1,7 +1,7 @@
 //! The workload that `demo` records: a loop that serves synthetic requests, with an interesting call tree. It parses,
 //! hashes, compresses, recurses and waits.
 
-use crate::Outcome;
+use crate::outcome::Outcome;
 use std::hint::black_box;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};

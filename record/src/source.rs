@@ -204,7 +204,8 @@ pub enum Life {
     Crashed(String),
 }
 
-/// A guest that is sampled while all of it is frozen.
+/// A guest that is sampled while all of it is frozen: stopped, read and resumed. What became of a freeze, and what the
+/// guest's page tables say, are interfaces of their own, which a source without them doesn't implement.
 ///
 /// Between [`StopWorld::freeze`] and [`StopWorld::resume`] the guest waits: neither they nor [`StopWorld::read`] may
 /// allocate, lock or wait for anything but the guest.
@@ -232,20 +233,6 @@ pub trait StopWorld: Send {
     /// number of bytes read: fewer than requested where memory is missing.
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize;
 
-    /// The physical address of guest virtual address `address` for `vcpu`, by the guest's own page tables; `None` if
-    /// it is not mapped, or if page tables aren't read.
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let _ = (vcpu, address);
-        None
-    }
-
-    /// The address at which `vcpu` sees the page tables of the kernel's half, where it has tables of its own (AArch64);
-    /// `None` if they are not mapped, or if page tables aren't read. Searches them: not while the guest is frozen.
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        let _ = vcpu;
-        None
-    }
-
     /// Whether [`StopWorld::read`] also reads memory of a running guest, with the vCPUs of the last freeze.
     fn reads_running(&self) -> bool {
         false
@@ -257,30 +244,20 @@ pub trait StopWorld: Send {
     /// Why the guest may still be frozen.
     fn resume(&mut self) -> Result<(), SourceError>;
 
-    /// When [`StopWorld::resume`] let the guest go, as [`monotonic_ns`] counts, where the call that does so may return
-    /// much later: the kernel may run the guest in its caller's place, for as long as its scheduler sees fit. `None`:
-    /// when that has returned.
-    fn let_go_ns(&self) -> Option<u64> {
-        None
-    }
-
     /// Completes the vCPUs of the last freeze, when the guest runs again: adds registers that nobody needs while it
     /// stands still, where `freeze` left them out. It must have provided instruction, stack and frame pointer.
     fn complete(&mut self, vcpus: &mut Vcpus) {
         let _ = vcpus;
     }
 
-    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]: because the source
-    /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
-    fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        let _ = vcpu;
-        false
+    /// What became of the last freeze.
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        &Undisturbed
     }
 
-    /// Whether the last freeze left the guest alone, since someone else had paused it already: then it did not stand
-    /// still for us.
-    fn was_left_alone(&self) -> bool {
-        false
+    /// The guest's page tables; `None` if they aren't read.
+    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+        None
     }
 
     /// The place of a guest that must not stand still while certain others do; `None` if it needs no turn.
@@ -298,6 +275,46 @@ pub trait StopWorld: Send {
     /// Totals for the end of the recording, such as round trips or hypercalls: name and count.
     fn totals(&self) -> Vec<(String, u64)> {
         Vec::new()
+    }
+}
+
+/// What became of a freeze, known when the guest runs again.
+pub trait LastFreeze {
+    /// When [`StopWorld::resume`] resumed the guest, as [`monotonic_ns`] counts, where the call that does so may return
+    /// much later: the kernel may run the guest in its caller's place, for as long as its scheduler sees fit. `None`:
+    /// when that has returned.
+    fn resumed_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether `vcpu` may have run between [`StopWorld::freeze`] and [`StopWorld::resume`]: because the source
+    /// doesn't freeze its guest ([`Facts::freezes`]), or because the guardian resumed it.
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        let _ = vcpu;
+        false
+    }
+
+    /// Whether the guest was left alone, since someone else had paused it already: then it was not paused for us.
+    fn was_left_alone(&self) -> bool {
+        false
+    }
+}
+
+/// A freeze that ended when [`StopWorld::resume`] returned, with no other program involved.
+struct Undisturbed;
+
+impl LastFreeze for Undisturbed {}
+
+/// Addresses by a guest's own page tables, as a vCPU had them at the last freeze.
+pub trait PageTables {
+    /// The physical address of guest virtual address `address` for `vcpu`; `None` if it is not mapped.
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64>;
+
+    /// The address at which `vcpu` sees the page tables of the kernel's half, where it has tables of its own (AArch64);
+    /// `None` if they are not mapped. Searches them: not while the guest is frozen.
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let _ = vcpu;
+        None
     }
 }
 
@@ -511,7 +528,8 @@ impl<'a> Frozen<'a> {
         self.resumed = true;
         self.source.resume()?;
         // Before the next one's turn begins.
-        let end_ns = self.source.let_go_ns().unwrap_or_else(monotonic_ns);
+        let end_ns = self.source.last_freeze().resumed_ns();
+        let end_ns = end_ns.unwrap_or_else(monotonic_ns);
         Ok(end_ns.saturating_sub(self.since_ns))
     }
 }

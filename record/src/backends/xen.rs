@@ -11,6 +11,7 @@ mod target;
 mod translations;
 mod memory;
 mod follow;
+mod incarnation;
 mod rescue;
 mod others_pause;
 mod source;

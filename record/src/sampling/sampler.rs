@@ -271,7 +271,7 @@ impl<'a> Round<'a> {
             }
         }
         let frozen_ns = frozen.resume()?;
-        let cost_ns = (!source.was_left_alone()).then_some(frozen_ns);
+        let cost_ns = (!source.last_freeze().was_left_alone()).then_some(frozen_ns);
         source.complete(&mut self.vcpus);
         if left_out > 0 {
             sink.lose(LossReason::ReadFailed, left_out, start_ns);
@@ -308,7 +308,7 @@ impl<'a> Round<'a> {
             if vcpu.registers.mask() != 0 {
                 slot.stop = copied.walk(&mut slot, self.arch, &vcpu.registers, self.take);
                 // Then its stack bytes are inconsistent, and no unwind rule may be applied to them.
-                let has_moved = source.has_moved(vcpu);
+                let has_moved = source.last_freeze().has_moved(vcpu);
                 match &mut self.sites {
                     Some(sites) => {
                         if has_moved {

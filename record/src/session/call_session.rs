@@ -1,19 +1,19 @@
 //! A recording of calls from start to end: a tracer on this thread, a writer on another, so that a slow output never
 //! keeps the guest standing.
 
-use crate::session::sample_session::metadata;
+use crate::session::bounds;
 use crate::source::SourceError;
 use crate::source::call_source::{CallCost, FollowCalls, Told};
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
-use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
+use crate::sys::clock::monotonic_ns;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::Duration;
 use uprof::Writer;
-use uprof::cold::{ClockPair, End, Loss, LossReason, SLOWED_CALLS};
+use uprof::cold::{Loss, LossReason, SLOWED_CALLS};
 
 /// Most that waits for the writer; more is counted as lost.
 const MOST_WAITING: usize = 1 << 16;
@@ -66,48 +66,39 @@ pub fn record_calls<W: Write + Send>(
     counters: Arc<Counters>,
 ) -> Result<CallSummary, SourceError> {
     let start_ns = tracer.cost().guest_ns(monotonic_ns());
-    let mut metadata = metadata(tracer.facts(), plan);
+    let clock = bounds::clock_at(start_ns);
+    let mut metadata = bounds::metadata(tracer.facts(), plan);
     metadata.sampling.rate_millihertz = 0;
     metadata.sampling.trigger = "breakpoints".into();
     metadata.sampling.stack_bytes = 0;
     metadata.cost = None;
     let is_slowed = metadata.notes.iter().any(|(name, _)| name == SLOWED_CALLS);
-    let times = match is_slowed {
-        true => {
-            "the recorder's monotonic clock; of what breakpoints cost the guest, only its stops are left out"
-        }
-        false => {
-            "the recorder's monotonic clock, without the time for which the guest stood still at breakpoints"
-        }
+    let times = if is_slowed {
+        "the recorder's monotonic clock; of what breakpoints cost the guest, only its stops are left out"
+    } else {
+        "the recorder's monotonic clock, without the time for which the guest stood still at breakpoints"
     };
     metadata.notes.extend([
         ("calls of".into(), plan.calls.join(", ")),
         ("times of calls".into(), times.into()),
     ]);
-    let failed = |error: io::Error| SourceError(format!("cannot write the recording: {error}"));
     let uuid = fastrand::u128(..).to_le_bytes();
-    let mut writer = Writer::create(output, uuid, &metadata, start_ns).map_err(failed)?;
-    let clock = ClockPair {
-        monotonic_ns: start_ns,
-        realtime_ns: realtime_ns(),
-        guest: None,
-    };
-    writer.clocks(&[clock]).map_err(failed)?;
-    writer.tasks(&tracer.facts().tasks).map_err(failed)?;
-    writer.flush().map_err(failed)?;
+    let mut writer =
+        Writer::create(output, uuid, &metadata, start_ns).map_err(bounds::not_written)?;
+    writer.clocks(&[clock]).map_err(bounds::not_written)?;
+    writer
+        .tasks(&tracer.facts().tasks)
+        .map_err(bounds::not_written)?;
+    writer.flush().map_err(bounds::not_written)?;
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
     let names = tracer.names();
     let begun_ns = monotonic_ns();
     let (ending, mut written, left_out) = std::thread::scope(|scope| {
         let (sender, receiver) = sync_channel(MOST_WAITING);
-        let worker = std::thread::Builder::new().name("uniprof-writer".into());
         let (counters, writer, names) = (&*counters, &mut writer, &names);
-        let writing = worker
-            .spawn_scoped(scope, move || {
-                start_late(); // the guest stands still when something is told
-                write(writer, names, &receiver, counters, begun_ns)
-            })
-            .map_err(|error| SourceError(format!("cannot start the writer thread: {error}")))?;
+        let writing = bounds::start_thread(scope, "writer", move || {
+            write(writer, names, &receiver, counters, begun_ns)
+        })?;
         let mut left_out = 0;
         let ending = tracer.run(&mut control, &mut |told| {
             match sender.try_send(told) {
@@ -129,26 +120,19 @@ pub fn record_calls<W: Write + Send>(
     let cost = tracer.cost().clone();
     // The guest is released before the last bytes are written.
     drop(tracer);
-    let ending = match (&written.error, ending) {
-        (Some(_), Ending::Stopped(_)) => Ending::Stopped("the output failed".into()),
-        (_, ending) => ending,
-    };
+    let ending = bounds::ending_of(ending, written.error.is_some());
     if left_out > 0 {
         let lost = lost(LossReason::RingFull, left_out, end_ns);
         written.note(writer.losses(&[lost]));
         written.lost += left_out;
     }
-    let end = End {
-        time_ns: end_ns,
-        reason: ending.reason(),
-        message: ending.to_string(),
-        totals: vec![
-            ("calls".into(), written.calls),
-            ("stops".into(), cost.stops),
-            ("stopped_ns".into(), cost.stopped_ns()),
-            ("functions_given_up".into(), cost.too_hot.len() as u64),
-        ],
-    };
+    let totals = vec![
+        ("calls".into(), written.calls),
+        ("stops".into(), cost.stops),
+        ("stopped_ns".into(), cost.stopped_ns()),
+        ("functions_given_up".into(), cost.too_hot.len() as u64),
+    ];
+    let end = bounds::end_record(end_ns, &ending, totals);
     let bytes = writer.written_bytes();
     written.note(writer.finish(&end).map(drop));
     Ok(CallSummary {

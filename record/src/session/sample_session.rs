@@ -3,11 +3,12 @@
 use crate::guest::linux::later::LaterKernels;
 use crate::guest::linux::{self, KernelFacts, Linux, NotRead};
 use crate::sampling::sampler::{self, Take};
+use crate::session::bounds;
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
 use crate::source::{HeldImage, Hot, Source, SourceError, Vcpus};
-use crate::sys::clock::{monotonic_ns, realtime_ns, start_late};
+use crate::sys::clock::monotonic_ns;
 use crate::writing::encoder::{Encoder, NAP, Tally};
 use crate::writing::shared_observer::SharedObserver;
 use std::io::Write;
@@ -17,10 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use uprof::cold::{
-    ClockPair, Cost, End, Host, LossReason, Metadata, Recorder, Sampling, TargetKind,
-};
-use uprof::{Due, Durations, machine};
+use uprof::cold::{LossReason, TargetKind};
+use uprof::{Due, Durations};
 
 /// The outcome of a recording.
 #[derive(Debug, Clone)]
@@ -100,12 +99,8 @@ pub fn record<W: Write + Send>(
         take.kernel_bytes = bytes.min(take.window_bytes);
     }
     let start_ns = monotonic_ns();
-    let clock = ClockPair {
-        monotonic_ns: start_ns,
-        realtime_ns: realtime_ns(),
-        guest: None,
-    };
-    let metadata = metadata(&facts, plan);
+    let clock = bounds::clock_at(start_ns);
+    let metadata = bounds::metadata(&facts, plan);
     let observer = Arc::new(SharedObserver::new(observer));
     let mut encoder = Encoder::create(
         output,
@@ -115,7 +110,7 @@ pub fn record<W: Write + Send>(
         clock,
         Arc::clone(&observer),
     )
-    .map_err(|error| SourceError(format!("cannot write the recording: {error}")))?;
+    .map_err(bounds::not_written)?;
     let mut later_kernels = None;
     if let Some(linux) = linux {
         let (found, later) = std::sync::mpsc::channel();
@@ -135,18 +130,13 @@ pub fn record<W: Write + Send>(
 
     observer.mark(false);
     let (ending, mut tally) = std::thread::scope(|scope| {
-        let worker = std::thread::Builder::new().name("uniprof-encoder".into());
         let counters = &*counters;
         let encoder = &mut encoder;
-        let encoding = worker
-            .spawn_scoped(scope, move || {
-                // Its naps end at any time, and so also in the middle of a freeze.
-                start_late();
-                let run = || encoder.run(drain, counters, longest_nap);
-                let tally = catch_unwind(AssertUnwindSafe(run));
-                tally.unwrap_or_else(|_| encoder.panicked(counters))
-            })
-            .map_err(|error| SourceError(format!("cannot start the encoder thread: {error}")))?;
+        let encoding = bounds::start_thread(scope, "encoder", move || {
+            let run = || encoder.run(drain, counters, longest_nap);
+            let tally = catch_unwind(AssertUnwindSafe(run));
+            tally.unwrap_or_else(|_| encoder.panicked(counters))
+        })?;
         let ending = match &mut hot {
             Hot::StopWorld(source) => match failure {
                 None => {
@@ -177,22 +167,13 @@ pub fn record<W: Write + Send>(
     // The guest is released before the last bytes are written.
     drop(hot);
 
-    let ending = match (&tally.output_error, ending) {
-        (Some(_), Ending::Stopped(_)) if tally.stopped_sampler => {
-            Ending::Stopped("the output failed".into())
-        }
-        (_, ending) => ending,
-    };
+    let writer_stopped = tally.output_error.is_some() && tally.stopped_sampler;
+    let ending = bounds::ending_of(ending, writer_stopped);
     let slowed_to_ns = Some(counters.slowed_to_ns.load(Ordering::Relaxed)).filter(|&ns| ns > 0);
     let mut totals = tally.totals();
     totals.extend(counted.iter().cloned());
     totals.extend(slowed_to_ns.map(|ns| ("slowed_to_period_ns".to_string(), ns)));
-    let end = End {
-        time_ns: end_ns,
-        reason: ending.reason(),
-        message: ending.to_string(),
-        totals,
-    };
+    let end = bounds::end_record(end_ns, &ending, totals);
     let images = encoder.take_held();
     let unplaced = encoder.unplaced();
     let bytes = encoder.finish(&end, &mut tally);
@@ -273,56 +254,6 @@ fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
     match is_beside_others {
         true => Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP),
         false => NAP,
-    }
-}
-
-/// What a recording says of itself.
-pub(crate) fn metadata(facts: &crate::source::Facts, plan: &Plan) -> Metadata {
-    let mut notes = facts.notes.clone();
-    notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
-    Metadata {
-        recorder: Recorder {
-            program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
-            command_line: plan.command_line.clone(),
-        },
-        host: host(),
-        target: facts.target.clone(),
-        sampling: Sampling {
-            rate_millihertz: (plan.rate_hz * 1000.0) as u64,
-            trigger: facts.trigger.clone(),
-            most_frames: plan.most_frames,
-            stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
-            on_cpu_only: facts.on_cpu_only,
-        },
-        notes,
-        cost: Some(match facts.freezes {
-            true => Cost::Freeze,
-            false => Cost::Work,
-        }),
-    }
-}
-
-fn host() -> Host {
-    let uname = nix::sys::utsname::uname();
-    let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
-        uname.as_ref().map_or(String::new(), |all| {
-            part(all).to_string_lossy().into_owned()
-        })
-    };
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    let processors = std::thread::available_parallelism().map_or(0, NonZero::get);
-    Host {
-        name: text(|all| all.nodename()),
-        system: format!(
-            "{} {}",
-            text(|all| all.sysname()),
-            text(|all| all.release())
-        ),
-        processor: model.map_or(String::new(), |(_, name)| name.trim().to_string()),
-        processors: processors as u32,
     }
 }
 

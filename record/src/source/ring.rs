@@ -28,7 +28,8 @@ const SLOT_MEMORY_BYTES: usize = 64 << 20;
 pub struct Sink {
     samples: Out<Slot>,
     notes: Out<Note>,
-    lost: [Lost; LOSS_REASONS.len()],
+    /// By the number of the reason.
+    lost: [Lost; LossReason::ALL.len()],
     written: u64,
 }
 
@@ -79,15 +80,6 @@ struct In<T> {
     full: rtrb::Consumer<Box<T>>,
     free: rtrb::Producer<Box<T>>,
 }
-
-const LOSS_REASONS: [LossReason; 6] = [
-    LossReason::RingFull,
-    LossReason::KernelBuffer,
-    LossReason::ReadFailed,
-    LossReason::Deadline,
-    LossReason::EventsLost,
-    LossReason::WaitsLost,
-];
 
 /// Losses of one kind that were not sent to the encoder yet.
 #[derive(Debug, Clone, Copy, Default)]
@@ -206,10 +198,7 @@ impl Sink {
 
     /// Counts samples that could not be kept; [`Sink::report_losses`] sends the counts.
     pub fn lose(&mut self, reason: LossReason, count: u64, time_ns: u64) {
-        let index = LOSS_REASONS.iter().position(|&known| known == reason);
-        let Some(lost) = index.map(|index| &mut self.lost[index]) else {
-            return;
-        };
+        let lost = &mut self.lost[usize::from(reason.number())];
         if lost.count == 0 {
             lost.first_ns = time_ns;
         }
@@ -219,12 +208,13 @@ impl Sink {
 
     /// Sends the losses since the last call, as far as notes are free.
     pub fn report_losses(&mut self) {
-        for (index, reason) in LOSS_REASONS.into_iter().enumerate() {
+        for &reason in LossReason::ALL {
+            let lost = &mut self.lost[usize::from(reason.number())];
             let Lost {
                 count,
                 first_ns,
                 last_ns,
-            } = self.lost[index];
+            } = *lost;
             if count == 0 {
                 continue;
             }
@@ -238,7 +228,7 @@ impl Sink {
             };
             note.set(last_ns, Task { space: 0, vcpu: 0 }, kind, &[]);
             let _ = self.notes.full.push(note);
-            self.lost[index] = Lost::default();
+            *lost = Lost::default();
         }
     }
 
@@ -304,6 +294,23 @@ mod tests {
         );
         assert!(drain.sample(|_| ()).is_some());
         assert!(sink.take(20).is_some(), "a drained slot is free again");
+    }
+
+    #[test]
+    fn losses_are_reported_whatever_the_reason() {
+        let (mut sink, mut drain) = ring_of(2, 0);
+        for (&reason, count) in LossReason::ALL.iter().zip(1..) {
+            sink.lose(reason, count, 10);
+        }
+        sink.report_losses();
+        for (&reason, count) in LossReason::ALL.iter().zip(1..) {
+            let lost = NoteKind::Lost {
+                reason,
+                count,
+                first_ns: 10,
+            };
+            assert_eq!(drain.note(|note| note.kind), Some(lost));
+        }
     }
 
     #[test]

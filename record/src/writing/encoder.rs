@@ -3,7 +3,6 @@
 //! It may allocate, wait and fail without an effect on the sampler. A failed output ends the recording; what was
 //! written before stays readable.
 
-use crate::elf::Image;
 use crate::guest::linux::Linux;
 use crate::guest::vcpu_of;
 use crate::source::control::Counters;
@@ -11,8 +10,10 @@ use crate::source::ring::Drain;
 use crate::source::slot::{Note, NoteKind, Slot};
 use crate::source::{Facts, HeldImage, Namer};
 use crate::sys::clock::monotonic_ns;
+use crate::writing::pending::Pending;
+use crate::writing::placement::{Boot, Placement};
 use crate::writing::shared_observer::SharedObserver;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use uprof::cold::{
-    ClockPair, Code, End, FIRST_ROOT_SPACE, Loss, LossReason, Mapping, Metadata, ModuleChange,
-    ModuleEvent, ProcessTime, SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
+    ClockPair, Code, End, Loss, LossReason, Mapping, Metadata, ModuleChange, ModuleEvent,
+    SpaceChange, SpaceEvent, TaskChange, TaskEvent, space_of_root,
 };
 use uprof::due::is_late;
-use uprof::{Durations, ImagePart, State, Task, Writer};
+use uprof::{Durations, State, Task, Writer};
 
 /// A killed recorder loses at most this much, plus what is in the kernel's buffers: less than a second in all, even
 /// on a busy machine.
@@ -53,30 +54,12 @@ pub struct Encoder<W: Write> {
     writer: Option<Writer<W>>,
     observer: Arc<SharedObserver>,
     start_ns: u64,
-    tasks: Vec<TaskEvent>,
-    modules: Vec<ModuleEvent>,
-    /// Code of the guest, and how many of its records are written.
-    code: Vec<Code>,
-    code_written: usize,
-    images: Arc<[Image]>,
-    /// Indices of the images not yet found at their stated addresses in this life of the guest.
-    unplaced: Vec<usize>,
-    life: (u64, u32),
-    /// How many records of code are of earlier lives.
-    code_before: usize,
-    /// Images that were not found in an earlier life.
-    never_placed: Vec<usize>,
-    /// Images and address spaces of this life in which they were found.
-    placed: HashSet<(usize, u32)>,
-    /// The address spaces of this life, and the events of them still to be written.
+    pending: Pending,
+    placement: Placement,
+    /// The address spaces of this boot, and the page-table root of each.
     roots: HashMap<u32, u64>,
-    spaces: Vec<SpaceEvent>,
-    losses: Vec<Loss>,
-    parts: Vec<ImagePart>,
     namer: Option<Box<dyn Namer>>,
     held: Vec<HeldImage>,
-    times: Vec<ProcessTime>,
-    clocks: Vec<ClockPair>,
     counted_ns: Option<u64>,
     /// Kernels of a Linux guest, as read from its memory: of its first boot, and of later ones.
     kernels: Vec<Linux>,
@@ -166,45 +149,37 @@ impl<W: Write> Encoder<W> {
             writer: None,
             observer,
             start_ns: clock.monotonic_ns,
-            tasks: facts.tasks.clone(),
-            modules: Vec::new(),
-            code: Vec::new(),
-            code_written: 0,
-            unplaced: (0..facts.images.len()).collect(),
-            life: (clock.monotonic_ns, 0),
-            code_before: 0,
-            never_placed: Vec::new(),
-            placed: HashSet::new(),
+            pending: Pending::default(),
+            placement: Placement::new(
+                Arc::clone(&facts.images),
+                Boot {
+                    began_ns: clock.monotonic_ns,
+                    space: 0,
+                },
+            ),
             roots: HashMap::new(),
-            spaces: Vec::new(),
-            images: Arc::clone(&facts.images),
-            losses: Vec::new(),
-            parts: Vec::new(),
             namer,
             held: Vec::new(),
-            times: Vec::new(),
-            clocks: Vec::new(),
             counted_ns: None,
             kernels: Vec::new(),
             later_kernels: None,
         };
         let everywhere = encoder.namer.as_mut().map(|namer| namer.begin(clock));
-        encoder.modules.extend(everywhere);
+        encoder.pending.modules.extend(everywhere);
         for event in &facts.modules {
             encoder.add_module(event.clone());
         }
-        writer.tasks(&encoder.tasks)?;
-        writer.modules(&encoder.modules)?;
-        writer.flush()?;
-        encoder.tasks.clear();
-        encoder.modules.clear();
+        encoder.pending.tasks.extend_from_slice(&facts.tasks);
+        encoder
+            .pending
+            .write(&mut writer, &[], clock.monotonic_ns)?;
         encoder.writer = Some(writer);
         Ok(encoder)
     }
 
     /// Sets the guest's Linux kernel, and where those of its later boots come from.
     pub fn set_linux(&mut self, linux: Linux, later: Receiver<Linux>) {
-        self.modules.push(linux.module_event(self.start_ns));
+        self.pending.modules.push(linux.module_event(self.start_ns));
         self.kernels = vec![linux];
         self.later_kernels = Some(later);
     }
@@ -212,12 +187,16 @@ impl<W: Write> Encoder<W> {
     /// Takes a kernel of a later boot. If it is known, its processes are news.
     #[cold]
     fn add_kernel(&mut self, mut linux: Linux) {
-        let (began_ns, boot) = self.life;
+        let Boot {
+            began_ns,
+            space: boot,
+        } = self.placement.boot;
         if linux.boot() != boot {
             return;
         }
         for (space, root) in &self.roots {
-            self.spaces
+            self.pending
+                .spaces
                 .extend(linux.process_of(*root).map(|(pid, name)| SpaceEvent {
                     time_ns: began_ns,
                     space: *space,
@@ -233,7 +212,7 @@ impl<W: Write> Encoder<W> {
             return known.take_processes(linux);
         }
         if self.kernels.last().is_some_and(|last| linux.join(last)) {
-            self.modules.push(linux.module_event(began_ns));
+            self.pending.modules.push(linux.module_event(began_ns));
             self.kernels.push(linux);
         }
     }
@@ -312,7 +291,7 @@ impl<W: Write> Encoder<W> {
             namer,
             kernels,
             roots,
-            spaces,
+            pending,
             ..
         } = self;
         let mut failure = None;
@@ -321,7 +300,7 @@ impl<W: Write> Encoder<W> {
             let of_boot = kernels.iter().position(|one| one.boot() == slot.task.space);
             if let Some(root) = slot.details.root {
                 let kernel = of_boot.map(|number| &kernels[number]);
-                spaces.extend(new_space(roots, slot, root, kernel));
+                pending.spaces.extend(new_space(roots, slot, root, kernel));
             }
             if let Some(namer) = namer {
                 namer.see(slot.chain());
@@ -371,21 +350,24 @@ impl<W: Write> Encoder<W> {
             what,
         };
         match kind {
-            NoteKind::Named => self.tasks.push(task_event(TaskChange::Named(note.text()))),
-            NoteKind::Code(address) => self.code.push(Code {
+            NoteKind::Named => self
+                .pending
+                .tasks
+                .push(task_event(TaskChange::Named(note.text()))),
+            NoteKind::Code(address) => self.placement.add(Code {
                 time_ns,
                 space: task.space,
                 address,
                 bytes: note.bytes().to_vec(),
             }),
-            NoteKind::Ended => self.tasks.push(task_event(TaskChange::Ended)),
+            NoteKind::Ended => self.pending.tasks.push(task_event(TaskChange::Ended)),
             NoteKind::LifeEnded { vcpus } => {
                 let ended = |vcpu| TaskEvent {
                     time_ns,
                     task: Task { vcpu, ..task },
                     what: TaskChange::Ended,
                 };
-                self.tasks.extend((0..vcpus).map(ended));
+                self.pending.tasks.extend((0..vcpus).map(ended));
             }
             NoteKind::LifeBegan { vcpus } => {
                 let named = |vcpu| TaskEvent {
@@ -393,8 +375,11 @@ impl<W: Write> Encoder<W> {
                     task: Task { vcpu, ..task },
                     what: TaskChange::Named(vcpu_of(vcpu, &note.text())),
                 };
-                self.tasks.extend((0..vcpus).map(named));
-                self.begin_life(time_ns, task.space);
+                self.pending.tasks.extend((0..vcpus).map(named));
+                self.begin_boot(Boot {
+                    began_ns: time_ns,
+                    space: task.space,
+                });
             }
             NoteKind::Cleared => {
                 self.add_module(module_event(ModuleChange::Cleared));
@@ -425,7 +410,7 @@ impl<W: Write> Encoder<W> {
                 first_ns,
             } => {
                 tally.lose(reason, count);
-                self.losses.push(Loss {
+                self.pending.losses.push(Loss {
                     first_ns,
                     last_ns: time_ns,
                     task: None,
@@ -438,15 +423,15 @@ impl<W: Write> Encoder<W> {
 
     fn observe(&mut self, now_ns: u64) {
         let seen = self.observer.look(now_ns);
-        self.tasks.extend(seen.tasks);
-        self.clocks.extend(seen.clocks);
+        self.pending.tasks.extend(seen.tasks);
+        self.pending.clocks.extend(seen.clocks);
         seen.modules
             .into_iter()
             .for_each(|event| self.add_module(event));
         if let Some(times) = seen.times {
             let counted = times.iter().map(|time| time.own_ns + time.ended_ns);
             *self.counted_ns.get_or_insert(0) += counted.sum::<u64>();
-            self.times.extend(times);
+            self.pending.times.extend(times);
         }
     }
 
@@ -456,84 +441,25 @@ impl<W: Write> Encoder<W> {
             Some(namer) => namer.ask(event),
             None => Some(event),
         };
-        self.modules.extend(unasked);
+        self.pending.modules.extend(unasked);
     }
 
-    /// Makes modules of the images that the guest's code shows at their stated addresses: kernels in all address
-    /// spaces, others in those that have their code.
+    /// Begins another boot of the guest.
     #[cold]
-    fn place_images(&mut self, last: bool) {
-        let (since_ns, life) = self.life;
-        let code = &self.code[self.code_before..];
-        let spaces: BTreeSet<u32> = code.iter().map(|code| code.space).collect();
-        let roots = spaces.range(FIRST_ROOT_SPACE..).copied();
-        let mut roots: Vec<u32> = roots.collect();
-        let of_space = |space| -> Vec<Code> {
-            let code = code.iter().filter(|code| code.space == space);
-            code.cloned().collect()
-        };
-        let (shared, modules) = (of_space(life), &mut self.modules);
-        self.unplaced.retain(|&number| {
-            let image = &self.images[number];
-            if image.is_in_upper_half() || roots.is_empty() {
-                let is_there = match shared.is_empty() && !code.is_empty() {
-                    true => false,
-                    false => image.is_there(&shared, last),
-                };
-                if is_there {
-                    modules.extend(image.module_events(since_ns, life));
-                }
-                return !is_there;
-            }
-            for &space in &roots {
-                let is_new = !self.placed.contains(&(number, space));
-                if is_new && image.is_seen(&of_space(space), last) {
-                    self.placed.insert((number, space));
-                    modules.extend(image.module_events(since_ns, space));
-                }
-            }
-            true
-        });
-        if !last {
-            return;
-        }
-        // In a guest with one address space an image is in all of it, also for readers that don't know spaces.
-        if self.roots.len() > 1 {
-            roots.clear();
-        }
-        self.unplaced.retain(|&number| {
-            let is_there = self.placed.iter().any(|(placed, _)| *placed == number);
-            if is_there && !roots.is_empty() {
-                let image = &self.images[number];
-                modules.extend(image.module_events(since_ns, life));
-            }
-            !is_there
-        });
-    }
-
-    /// Begins a new life: the guest is another domain, in which all images must be found again.
-    #[cold]
-    fn begin_life(&mut self, time_ns: u64, space: u32) {
-        // Its first samples may have come before.
-        let new = self.code.partition_point(|code| code.time_ns < time_ns);
-        let code = self.code.split_off(new);
-        self.place_images(true);
-        self.code.extend(code);
-        self.never_placed.append(&mut self.unplaced);
-        self.unplaced = (0..self.images.len()).collect();
-        self.life = (time_ns, space);
-        self.code_before = new;
-        self.placed.clear();
+    fn begin_boot(&mut self, boot: Boot) {
+        let had_one_space = self.has_one_space();
+        self.placement
+            .begin(boot, had_one_space, &mut self.pending.modules);
         self.roots.clear();
+    }
+
+    fn has_one_space(&self) -> bool {
+        self.roots.len() <= 1
     }
 
     /// Paths of images that were not found at their stated addresses; known at the end.
     pub fn unplaced(&self) -> Vec<PathBuf> {
-        let mut numbers = [&self.never_placed[..], &self.unplaced].concat();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let images = numbers.iter().map(|&number| &self.images[number]);
-        images.map(|image| image.path.clone()).collect()
+        self.placement.unplaced()
     }
 
     /// Takes the namer's results; the `last` time it waits for outstanding ones.
@@ -543,12 +469,12 @@ impl<W: Write> Encoder<W> {
         };
         let answer = namer.answer(last);
         self.held.extend(answer.held);
-        self.modules.extend(answer.modules);
-        self.parts.extend(answer.parts);
+        self.pending.modules.extend(answer.modules);
+        self.pending.parts.extend(answer.parts);
         if answer.lost > 0 {
             let now_ns = monotonic_ns();
             tally.lose(LossReason::EventsLost, answer.lost);
-            self.losses.push(Loss {
+            self.pending.losses.push(Loss {
                 first_ns: now_ns,
                 last_ns: now_ns,
                 task: None,
@@ -565,34 +491,22 @@ impl<W: Write> Encoder<W> {
 
     /// Writes what was gathered.
     fn flush(&mut self, last: bool) -> io::Result<()> {
-        // Placing images reads their files, and gives the same result without new code.
-        let may_tell = last || self.code.len() > self.code_written;
-        if may_tell && !self.unplaced.is_empty() {
-            self.place_images(last);
+        let has_one_space = self.has_one_space();
+        let Encoder {
+            pending, placement, ..
+        } = self;
+        if last {
+            placement.place_last(has_one_space, &mut pending.modules);
+        } else {
+            placement.place_new(&mut pending.modules);
         }
         let Some(writer) = &mut self.writer else {
             return Ok(());
         };
-        writer.tasks(&self.tasks)?;
-        writer.modules(&self.modules)?;
-        writer.losses(&self.losses)?;
-        writer.times(&self.times)?;
-        writer.clocks(&self.clocks)?;
-        writer.spaces(&self.spaces)?;
-        writer.code(&self.code[self.code_written..])?;
-        self.code_written = self.code.len();
-        self.parts
-            .extend(self.kernels.iter_mut().filter_map(Linux::part));
-        for part in self.parts.drain(..) {
-            writer.image_part(&part, monotonic_ns())?;
-        }
-        self.tasks.clear();
-        self.modules.clear();
-        self.spaces.clear();
-        self.losses.clear();
-        self.times.clear();
-        self.clocks.clear();
-        writer.flush()
+        let parts = self.kernels.iter_mut().filter_map(Linux::part);
+        self.pending.parts.extend(parts);
+        self.pending
+            .write(writer, self.placement.take_code(), monotonic_ns())
     }
 
     /// Writes no more after an error of the output.

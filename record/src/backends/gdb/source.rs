@@ -13,7 +13,9 @@ use super::vcpu_threads::VcpuThreads;
 use crate::guest::boots::{self, Boots};
 use crate::guest::page_tables::{Paging, Roots};
 use crate::source::ring::Sink;
-use crate::source::{Facts, Life, SourceError, StopWorld, Vcpu, Vcpus, by_page};
+use crate::source::{
+    Facts, LastFreeze, Life, PageTables, SourceError, StopWorld, Vcpu, Vcpus, by_page,
+};
 use crate::sys::clock::monotonic_ns;
 use std::time::Duration;
 use uprof::{Arch, Details, Registers, State, Task};
@@ -414,15 +416,6 @@ impl StopWorld for GdbSource {
         }
     }
 
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let ram = self.ram.as_mut()?;
-        ram.frame_of(vcpu.handle as usize, address)?.physical()
-    }
-
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        self.ram.as_mut()?.kernel_tables(vcpu.handle as usize)
-    }
-
     fn reads_running(&self) -> bool {
         self.ram.is_some()
     }
@@ -454,8 +447,12 @@ impl StopWorld for GdbSource {
         }
     }
 
-    fn has_moved(&self, _: &Vcpu) -> bool {
-        self.was_rescued
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        self
+    }
+
+    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+        Some(self)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -474,6 +471,23 @@ impl StopWorld for GdbSource {
         totals.extend(self.boots.totals(self.narrow));
         totals.extend(self.vcpu_threads.iter().flat_map(VcpuThreads::totals));
         totals
+    }
+}
+
+impl PageTables for GdbSource {
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let ram = self.ram.as_mut()?;
+        ram.frame_of(vcpu.handle as usize, address)?.physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        self.ram.as_mut()?.kernel_tables(vcpu.handle as usize)
+    }
+}
+
+impl LastFreeze for GdbSource {
+    fn has_moved(&self, _: &Vcpu) -> bool {
+        self.was_rescued
     }
 }
 

@@ -12,7 +12,9 @@ use crate::guest::held::let_all_go;
 use crate::guest::page_tables::{Paging, Roots};
 use crate::guest::processor_time::{MISSED_TIME, VcpuTimes};
 use crate::source::ring::Sink;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{
+    Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
+};
 use crate::sys::clock::monotonic_ns;
 use nix::errno::Errno;
 use std::fs::File;
@@ -328,11 +330,6 @@ impl StopWorld for KvmSource {
         found.map_or(0, |vcpu| vcpu.paging.read(&mut self.ram, address, into))
     }
 
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
-        paging.translate(&mut self.ram, address).ok()?.physical()
-    }
-
     fn reads_running(&self) -> bool {
         true
     }
@@ -343,10 +340,6 @@ impl StopWorld for KvmSource {
         self.let_all_go();
         self.guardian.running();
         Ok(())
-    }
-
-    fn let_go_ns(&self) -> Option<u64> {
-        self.let_go_ns
     }
 
     /// A thread that was not asleep may have waited for a processor: when it stopped, the kernel counted what it had.
@@ -362,6 +355,14 @@ impl StopWorld for KvmSource {
             };
             vcpu.state = self.times.state(place, seen, counted_ns, self.since_ns);
         }
+    }
+
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        self
+    }
+
+    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+        Some(self)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -391,6 +392,19 @@ impl StopWorld for KvmSource {
             totals.push((STOPPED_SAMPLES.into(), self.stopped));
         }
         totals
+    }
+}
+
+impl PageTables for KvmSource {
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.vcpus.get(vcpu.handle as usize)?.paging;
+        paging.translate(&mut self.ram, address).ok()?.physical()
+    }
+}
+
+impl LastFreeze for KvmSource {
+    fn resumed_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 }
 

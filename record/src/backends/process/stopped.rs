@@ -12,7 +12,9 @@ use super::{Process, proc_status, refusal, threads};
 use crate::guest::held::{Held, let_all_go};
 use crate::source::ring::Sink;
 use crate::source::slot::NoteKind;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page};
+use crate::source::{
+    Facts, Hot, LastFreeze, Life, Source, SourceError, StopWorld, Vcpu, Vcpus, by_page,
+};
 use crate::sys::clock::{monotonic_ns, sleep_until};
 use crate::sys::ptrace::listen;
 use nix::errno::Errno;
@@ -268,8 +270,8 @@ impl StopWorld for StoppedSource {
         Ok(())
     }
 
-    fn let_go_ns(&self) -> Option<u64> {
-        self.let_go_ns
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        self
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -298,6 +300,12 @@ impl StopWorld for StoppedSource {
             Life::Ended(how) if how.is_empty() => Life::Ended(format!("{} ended", self.described)),
             life => life.clone(),
         })
+    }
+}
+
+impl LastFreeze for StoppedSource {
+    fn resumed_ns(&self) -> Option<u64> {
+        self.let_go_ns
     }
 }
 

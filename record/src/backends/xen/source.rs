@@ -6,26 +6,28 @@
 
 use super::domain::{Domain, Xen};
 use super::follow::Follow;
-use super::memory::GuestMemory;
+use super::incarnation::{Calls, Incarnation};
 use super::others_pause::OthersPause;
 use super::rescue::DomainRescuer;
 use super::target::{self, FoundDomain};
 use super::vcpu;
 use crate::elf::Image;
 use crate::guest::guardian::Guardian;
-use crate::guest::page_tables::{Paging, Roots};
+use crate::guest::page_tables::Paging;
 use crate::guest::processor_time::VcpuTimes;
 use crate::guest::vcpu_of;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
 use crate::source::turns::Place;
-use crate::source::{Facts, Hot, Life, Source, SourceError, StopWorld, Vcpu, Vcpus};
+use crate::source::{
+    Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
+};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::XenError;
 use crate::sys::xen::domctl::{DomainInfo, VcpuInfo};
 use std::sync::Arc;
-use uprof::cold::{Code, PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskChange, TaskEvent};
-use uprof::{Arch, Registers, State, Task};
+use uprof::cold::{PAUSED_BY_OTHERS_NS, Target, TargetKind, TaskChange, TaskEvent};
+use uprof::{Arch, State, Task};
 
 /// `SHUTDOWN_*` of sched.h.
 const SHUTDOWN_REBOOT: u8 = 1;
@@ -40,8 +42,7 @@ const LOOK_EVERY_NS: u64 = 20_000_000;
 /// The backend.
 struct XenSource {
     facts: Facts,
-    domain: Domain,
-    memory: GuestMemory,
+    current: Incarnation,
     /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
     /// Among other domains that this process records.
@@ -50,37 +51,24 @@ struct XenSource {
     rescues: u64,
     /// Stacks are read while the domain runs.
     runs_on: bool,
-    /// The vCPUs that ran meanwhile, or of which it isn't known.
-    moved: Vec<bool>,
     /// The guardian, or someone else, ended the last freeze.
     was_rescued: bool,
-    pagings: Vec<Paging>,
-    roots: Roots,
-    online: Vec<bool>,
     /// Processor time of each vCPU, and of all.
     times: VcpuTimes,
     /// When the last sample let the domain go: it can have run since.
     resumed_ns: u64,
-    /// The domain was paused by someone else at the last sample.
-    held_by_other: bool,
-    /// How long that has been so.
+    /// How long someone else has kept the domain paused.
     others_pause: OthersPause,
     /// The last sample left the domain alone, since someone else had paused it.
     left_alone: bool,
-    /// It had shut down when its state was last checked.
-    is_shut_down: bool,
-    /// When that was.
+    /// When the domain's state was last checked.
     looked_ns: u64,
-    /// The last fetch failed.
-    failed: bool,
     /// The source has paused the domain and not resumed it yet.
     frozen: bool,
-    /// Why the guest has shut down, if it has.
-    shutdown: Option<u8>,
     /// With `--follow`: the guest's other lives.
     follow: Option<Follow>,
-    /// Calls to Xen, and to map memory, of earlier lives.
-    calls_before: (u64, u64),
+    /// Calls of earlier incarnations.
+    calls_before: Calls,
 }
 
 /// Opens the domain named by `target`. If the user gave a single image that can't be relocated, it must be the
@@ -151,29 +139,20 @@ pub fn open_found(
                 vcpus,
             })
         },
-        memory: GuestMemory::new(id),
         guardian,
         place,
         rescues: 0,
         runs_on,
-        moved: vec![false; vcpus as usize],
         was_rescued: false,
-        pagings: vec![Paging::Unsupported; vcpus as usize],
-        roots: Roots::default(),
-        online: vec![false; vcpus as usize],
         times: VcpuTimes::new(vcpus as usize),
         resumed_ns: 0,
-        held_by_other: false,
         others_pause: OthersPause::default(),
         left_alone: false,
-        is_shut_down: false,
         looked_ns: 0,
-        failed: false,
         frozen: false,
-        shutdown: None,
         follow,
-        calls_before: (0, 0),
-        domain,
+        calls_before: Calls::default(),
+        current: Incarnation::new(domain),
     };
     source.look_around(given)?;
     Ok(Source::of(Hot::StopWorld(Box::new(source))))
@@ -183,24 +162,28 @@ impl XenSource {
     /// Gathers facts before the first sample, and maps page tables and stacks while the guest runs, so that the first
     /// freeze is as short as the others.
     fn look_around(&mut self, given: bool) -> Result<(), SourceError> {
-        self.domain.fetch(false, true)?;
-        let info = self.domain.info().ok_or_else(|| self.gone())?;
-        self.held_by_other = info.is_paused();
-        if self.held_by_other {
+        self.current.domain.fetch(false, true)?;
+        let info = self
+            .current
+            .domain
+            .info()
+            .ok_or_else(|| self.current.gone())?;
+        self.current.held_by_other = info.is_paused();
+        if self.current.held_by_other {
             self.facts.warnings.push(format!(
                 "domain {} is paused by someone else, and is left so: `xl unpause {0}` lets it run",
-                self.domain.id
+                self.current.domain.id
             ));
         }
         let now_ns = monotonic_ns();
-        for vcpu in 0..self.domain.vcpus {
-            let info = self.domain.vcpu_info(vcpu);
-            self.online[vcpu as usize] = info.is_some_and(|info| info.online != 0);
+        for vcpu in 0..self.current.domain.vcpus {
+            let info = self.current.domain.vcpu_info(vcpu);
+            self.current.online[vcpu as usize] = info.is_some_and(|info| info.online != 0);
             self.facts.tasks.push(TaskEvent {
                 time_ns: now_ns,
                 task: Task { space: 0, vcpu },
                 what: TaskChange::Named(match self.follow {
-                    Some(_) => vcpu_of(vcpu, &format!("domain {}", self.domain.id)),
+                    Some(_) => vcpu_of(vcpu, &format!("domain {}", self.current.domain.id)),
                     None => format!("vCPU {vcpu}"),
                 }),
             });
@@ -212,77 +195,31 @@ impl XenSource {
                 .push(("image".into(), image.path.display().to_string()));
             // One of several may be a program's, which is not in every address space.
             if given && images.len() == 1 && !image.may_move() {
-                self.check(image)?;
+                self.current.check(image)?;
             }
         }
         self.note_facts(info);
-        self.warm_up();
+        self.current.warm_up();
         Ok(())
-    }
-
-    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything is recorded.
-    fn check(&mut self, image: &Image) -> Result<(), SourceError> {
-        let mut code = Vec::new();
-        let mut registers = Registers::default();
-        let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
-        let paging = online.and_then(|vcpu| self.domain.vcpu_place(vcpu, &mut registers));
-        let Some(paging) = paging else {
-            return Ok(());
-        };
-        for address in image.probes() {
-            let mut bytes = vec![0; Code::PIECE_BYTES];
-            let privcmd = &self.domain.xen.privcmd;
-            if self.memory.read(privcmd, &paging, address, &mut bytes) == bytes.len() {
-                code.push(Code {
-                    time_ns: 0,
-                    space: 0,
-                    address,
-                    bytes,
-                });
-            }
-        }
-        if image.is_there(&code, true) {
-            return Ok(());
-        }
-        Err(SourceError(format!(
-            "{} is not what domain {} runs: its text differs from the guest's memory; give the right \
-             image with --elf, or record without and give it to report",
-            image.path.display(),
-            self.domain.id
-        )))
     }
 
     fn note_facts(&mut self, info: DomainInfo) {
         let kind = if info.is_hvm() { "HVM or PVH" } else { "PV" };
-        let version = self.domain.xen.version().unwrap_or("unknown".into());
+        let version = self
+            .current
+            .domain
+            .xen
+            .version()
+            .unwrap_or("unknown".into());
         let mut note = |name: &str, value: String| self.facts.notes.push((name.into(), value));
         note("domain kind", kind.into());
         note("Xen version", version);
         if self.runs_on {
             note("domain paused", "never".into());
         }
-        let interface = self.domain.xen.interface_version;
+        let interface = self.current.domain.xen.interface_version;
         note("domctl interface version", format!("{interface:#x}"));
         note("guest memory", format!("{} MiB", info.total_pages >> 8));
-    }
-
-    /// Reads each stack once, unpaused, to map its pages.
-    fn warm_up(&mut self) {
-        let mut registers = Registers::default();
-        let mut bytes = [0; 4096];
-        for vcpu in 0..self.domain.vcpus {
-            let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
-                continue;
-            };
-            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
-            let address = registers.get(stack_pointer).unwrap_or(0);
-            let privcmd = &self.domain.xen.privcmd;
-            self.memory.read(privcmd, &paging, address, &mut bytes);
-        }
-    }
-
-    fn gone(&self) -> SourceError {
-        SourceError(format!("domain {} is gone", self.domain.id))
     }
 
     /// Fetches, with a pause that the guardian guards if `pause`.
@@ -290,11 +227,11 @@ impl XenSource {
         if pause && let Some(guardian) = &mut self.guardian {
             guardian.freezing();
         }
-        let fetched = self.domain.fetch(pause, look);
-        self.failed = fetched.is_err();
-        self.frozen = pause && !self.failed;
+        let fetched = self.current.domain.fetch(pause, look);
+        self.current.failed = fetched.is_err();
+        self.frozen = pause && !self.current.failed;
         if pause
-            && self.failed
+            && self.current.failed
             && let Some(guardian) = &self.guardian
         {
             guardian.running();
@@ -307,7 +244,7 @@ impl XenSource {
     fn state_of(&mut self, vcpu: u32, info: VcpuInfo, now_ns: u64) -> State {
         let seen = match info.state() {
             State::Offline => State::Offline,
-            _ if self.held_by_other => State::Paused,
+            _ if self.current.held_by_other => State::Paused,
             state => state,
         };
         let since_ns = now_ns.saturating_sub(self.resumed_ns);
@@ -316,10 +253,10 @@ impl XenSource {
     }
 
     fn freeze_domain(&mut self, now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
-        self.left_alone = self.guardian.is_some() && self.held_by_other;
-        let by_us = self.guardian.is_some() && !self.held_by_other;
+        self.left_alone = self.guardian.is_some() && self.current.held_by_other;
+        let by_us = self.guardian.is_some() && !self.current.held_by_other;
         let is_due = now_ns - self.looked_ns >= LOOK_EVERY_NS;
-        let look = is_due || self.held_by_other || self.failed;
+        let look = is_due || self.current.held_by_other || self.current.failed;
         self.fetch(by_us, look)?;
         let just_released = if look {
             self.looked_ns = now_ns;
@@ -328,7 +265,7 @@ impl XenSource {
             false
         };
         // Registers of a domain that someone else has just resumed are inconsistent.
-        if !self.is_shut_down && !just_released {
+        if !self.current.is_shut_down && !just_released {
             self.hand_over(now_ns, vcpus);
         }
         Ok(())
@@ -337,22 +274,22 @@ impl XenSource {
     /// Takes over the state of the domain, as just fetched with the vCPUs. Returns whether someone else has resumed it
     /// since the last time.
     fn note_domain(&mut self, now_ns: u64) -> Result<bool, SourceError> {
-        let Some(info) = self.domain.info() else {
+        let Some(info) = self.current.domain.info() else {
             let _ = self.resume();
-            return Err(self.gone());
+            return Err(self.current.gone());
         };
-        self.remember_shutdown(Some(info));
-        let was_held = std::mem::replace(&mut self.held_by_other, info.is_paused());
-        self.others_pause.note(self.held_by_other, now_ns);
-        self.is_shut_down = info.is_shut_down();
-        Ok(was_held && !self.held_by_other && self.guardian.is_some())
+        self.current.remember_shutdown(Some(info));
+        let was_held = std::mem::replace(&mut self.current.held_by_other, info.is_paused());
+        self.others_pause.note(self.current.held_by_other, now_ns);
+        self.current.is_shut_down = info.is_shut_down();
+        Ok(was_held && !self.current.held_by_other && self.guardian.is_some())
     }
 
     fn hand_over(&mut self, now_ns: u64, vcpus: &mut Vcpus) {
         let space = self.follow.as_ref().map_or(0, |follow| follow.life);
-        self.moved.fill(true);
-        for vcpu in 0..self.domain.vcpus {
-            let Some(info) = self.domain.vcpu_info(vcpu) else {
+        self.current.moved.fill(true);
+        for vcpu in 0..self.current.domain.vcpus {
+            let Some(info) = self.current.domain.vcpu_info(vcpu) else {
                 continue;
             };
             let state = self.state_of(vcpu, info, now_ns);
@@ -361,21 +298,21 @@ impl XenSource {
             };
             added.handle = u64::from(vcpu);
             let registers = &mut added.registers;
-            let paging = self.domain.vcpu_place(vcpu, registers);
+            let paging = self.current.domain.vcpu_place(vcpu, registers);
             // These need no stack, and the freeze is shorter without.
             if matches!(state, State::Offline | State::Ready) {
                 registers.clear();
             }
             let paging = paging.unwrap_or(Paging::Unsupported);
-            self.pagings[vcpu as usize] = paging;
+            self.current.pagings[vcpu as usize] = paging;
             let mut root = paging.root();
             // Of a PV guest, Xen reports the kernel's root.
-            if self.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
+            if self.current.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
                 let (ip, _, _) = Arch::X86_64.special_registers();
-                root = self.roots.of(root, registers.get(ip));
+                root = self.current.roots.of(root, registers.get(ip));
             }
             let has_registers = registers.mask() != 0;
-            self.moved[vcpu as usize] = !has_registers;
+            self.current.moved[vcpu as usize] = !has_registers;
             added.details.root = root.filter(|_| has_registers);
             added.details.cpu = (state != State::Offline).then_some(u64::from(info.cpu));
         }
@@ -386,44 +323,34 @@ impl XenSource {
     /// processors, which may differ, and Xen adds none where the clock of the processor that a vCPU comes to is behind
     /// that of the one it left (`vcpu_runstate_change` in xen/common/sched/core.c).
     fn look_again(&mut self) {
-        let looked = self.domain.look_at_vcpus().is_ok();
+        let looked = self.current.domain.look_at_vcpus().is_ok();
         // Of those without registers nothing is asked, and a domain may have hundreds that are offline.
-        for vcpu in 0..self.domain.vcpus {
+        for vcpu in 0..self.current.domain.vcpus {
             let place = vcpu as usize;
-            if self.moved[place] {
+            if self.current.moved[place] {
                 continue;
             }
             let before_ns = self.times.counted_ns(place);
             let stood_still =
                 |info: VcpuInfo| info.running == 0 && Some(info.cpu_time_ns) == before_ns;
-            let stood_still = looked && self.domain.vcpu_info(vcpu).is_some_and(stood_still);
-            self.moved[place] = !stood_still || !self.domain.has_the_same_registers(vcpu);
-        }
-    }
-
-    /// A vCPU that came online may be in another mode than assumed.
-    fn refresh_modes(&mut self) {
-        for vcpu in 0..self.domain.vcpus {
-            let info = self.domain.vcpu_info(vcpu);
-            let is_online = info.is_some_and(|info| info.online != 0);
-            let was_online = std::mem::replace(&mut self.online[vcpu as usize], is_online);
-            if is_online && !was_online {
-                self.domain.refresh_mode(vcpu);
-            }
+            let stood_still =
+                looked && self.current.domain.vcpu_info(vcpu).is_some_and(stood_still);
+            self.current.moved[place] =
+                !stood_still || !self.current.domain.has_the_same_registers(vcpu);
         }
     }
 
     /// The state of the guest, as last fetched. The reason of a shutdown is remembered from earlier, since the
     /// toolstack may remove the domain quickly.
     fn life(&mut self) -> Life {
-        if self.failed {
-            self.domain.look();
+        if self.current.failed {
+            self.current.domain.look();
         }
-        let info = self.domain.info();
-        self.remember_shutdown(info);
+        let info = self.current.domain.info();
+        self.current.remember_shutdown(info);
         let gone = info.is_none_or(|info| info.is_dying());
-        let id = self.domain.id;
-        match self.shutdown {
+        let id = self.current.domain.id;
+        match self.current.shutdown {
             None if gone => Life::Ended(format!("domain {id} was destroyed")),
             None => Life::Alive,
             Some(SHUTDOWN_SUSPEND) if gone => {
@@ -444,12 +371,21 @@ impl XenSource {
         let Some(follow) = &mut self.follow else {
             return life;
         };
-        let life = follow.ended(life, self.domain.id, self.domain.vcpus);
+        let life = follow.ended(life, self.current.domain.id, self.current.domain.vcpus);
         if follow.is_waiting() {
             // Mapped frames would keep the old domain from being destroyed.
-            self.memory.forget();
+            self.current.memory.forget();
         }
         life
+    }
+
+    /// Calls of all incarnations.
+    fn calls(&self) -> Calls {
+        let calls = self.current.calls();
+        Calls {
+            hypercalls: self.calls_before.hypercalls + calls.hypercalls,
+            mappings: self.calls_before.mappings + calls.mappings,
+        }
     }
 
     fn is_waiting(&self) -> bool {
@@ -459,7 +395,7 @@ impl XenSource {
     /// Switches to the guest's next life, if it has begun.
     #[cold]
     fn look_for_successor(&mut self) {
-        let before = self.domain.id;
+        let before = self.current.domain.id;
         let found = self.follow.as_mut();
         let Some(id) = found.and_then(|follow| follow.successor(before)) else {
             return;
@@ -480,30 +416,16 @@ impl XenSource {
             return;
         };
         let vcpus = domain.vcpus;
-        self.calls_before.0 += self.domain.xen.hypercalls;
-        self.calls_before.1 += self.memory.map_calls;
-        self.domain = domain;
-        self.memory = GuestMemory::new(id);
-        self.pagings = vec![Paging::Unsupported; vcpus as usize];
-        self.roots = Roots::default();
-        self.online = vec![false; vcpus as usize];
-        self.moved = vec![false; vcpus as usize];
+        self.calls_before = self.calls();
+        self.current = Incarnation::new(domain);
         self.times.restart(vcpus as usize);
-        (self.held_by_other, self.is_shut_down, self.failed) = (false, false, false);
-        self.shutdown = None;
         if let Some(guardian) = &mut self.guardian {
             guardian.turn_to(u64::from(id));
         }
-        self.refresh_modes();
-        self.warm_up();
+        self.current.refresh_modes();
+        self.current.warm_up();
         if let Some(follow) = &mut self.follow {
             follow.begun(id, vcpus);
-        }
-    }
-
-    fn remember_shutdown(&mut self, info: Option<DomainInfo>) {
-        if let Some(info) = info.filter(|info| !info.is_dying()) {
-            self.shutdown = info.is_shut_down().then(|| info.shutdown_reason());
         }
     }
 }
@@ -535,25 +457,7 @@ impl StopWorld for XenSource {
     }
 
     fn read(&mut self, vcpu: &Vcpu, address: u64, into: &mut [u8]) -> usize {
-        match self.pagings.get(vcpu.handle as usize) {
-            Some(paging) => {
-                let privcmd = &self.domain.xen.privcmd;
-                self.memory.read(privcmd, paging, address, into)
-            }
-            None => 0,
-        }
-    }
-
-    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
-        let paging = self.pagings.get(vcpu.handle as usize)?;
-        self.memory
-            .frame_of(&self.domain.xen.privcmd, paging, address)?
-            .physical()
-    }
-
-    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
-        let paging = self.pagings.get(vcpu.handle as usize)?;
-        self.memory.own_address(&self.domain.xen.privcmd, paging)
+        self.current.read(vcpu.handle, address, into)
     }
 
     fn reads_running(&self) -> bool {
@@ -571,7 +475,11 @@ impl StopWorld for XenSource {
         let ours = self.guardian.as_ref().is_none_or(Guardian::may_resume);
         self.was_rescued = !ours;
         self.rescues += u64::from(!ours);
-        let resumed = if ours { self.domain.unpause() } else { Ok(()) };
+        let resumed = if ours {
+            self.current.domain.unpause()
+        } else {
+            Ok(())
+        };
         self.resumed_ns = monotonic_ns();
         if let Some(guardian) = &self.guardian {
             guardian.running();
@@ -588,32 +496,27 @@ impl StopWorld for XenSource {
         }
     }
 
-    fn let_go_ns(&self) -> Option<u64> {
-        Some(self.resumed_ns)
-    }
-
     fn complete(&mut self, vcpus: &mut Vcpus) {
         for vcpu in vcpus.all_mut() {
             if vcpu.registers.mask() != 0 {
                 let number = vcpu.task.vcpu;
-                self.domain.vcpu_registers(number, &mut vcpu.registers);
+                self.current
+                    .domain
+                    .vcpu_registers(number, &mut vcpu.registers);
             }
         }
-    }
-
-    fn was_left_alone(&self) -> bool {
-        self.left_alone
     }
 
     fn place(&self) -> Option<Arc<Place>> {
         self.place.clone()
     }
 
-    fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        match self.runs_on {
-            true => self.moved.get(vcpu.handle as usize) != Some(&false),
-            false => self.was_rescued,
-        }
+    fn last_freeze(&self) -> &dyn LastFreeze {
+        self
+    }
+
+    fn page_tables(&mut self) -> Option<&mut dyn PageTables> {
+        Some(self)
     }
 
     fn between(&mut self, sink: &mut Sink) -> Result<Life, SourceError> {
@@ -623,10 +526,10 @@ impl StopWorld for XenSource {
         if self.is_waiting() {
             return Ok(Life::Alive);
         }
-        self.refresh_modes();
-        if self.memory.is_stale() {
-            self.memory.forget();
-            self.warm_up();
+        self.current.refresh_modes();
+        if self.current.memory.is_stale() {
+            self.current.memory.forget();
+            self.current.warm_up();
         }
         let life = self.life();
         let life = self.unless_followed(life);
@@ -637,13 +540,10 @@ impl StopWorld for XenSource {
     }
 
     fn totals(&self) -> Vec<(String, u64)> {
-        let (hypercalls, map_calls) = self.calls_before;
+        let calls = self.calls();
         let mut totals = vec![
-            ("hypercalls".into(), hypercalls + self.domain.xen.hypercalls),
-            (
-                "memory_mapping_calls".into(),
-                map_calls + self.memory.map_calls,
-            ),
+            ("hypercalls".into(), calls.hypercalls),
+            ("memory_mapping_calls".into(), calls.mappings),
             ("resumed_by_guardian".into(), self.rescues),
         ];
         totals.extend(self.times.totals());
@@ -652,5 +552,39 @@ impl StopWorld for XenSource {
         let lives = self.follow.as_ref().map(|follow| follow.life + 1);
         totals.extend(lives.map(|lives| ("lives".to_string(), u64::from(lives))));
         totals
+    }
+}
+
+impl PageTables for XenSource {
+    fn physical(&mut self, vcpu: &Vcpu, address: u64) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .frame_of(&self.current.domain.xen.privcmd, paging, address)?
+            .physical()
+    }
+
+    fn kernel_tables(&mut self, vcpu: &Vcpu) -> Option<u64> {
+        let paging = self.current.pagings.get(vcpu.handle as usize)?;
+        self.current
+            .memory
+            .own_address(&self.current.domain.xen.privcmd, paging)
+    }
+}
+
+impl LastFreeze for XenSource {
+    fn resumed_ns(&self) -> Option<u64> {
+        Some(self.resumed_ns)
+    }
+
+    fn was_left_alone(&self) -> bool {
+        self.left_alone
+    }
+
+    fn has_moved(&self, vcpu: &Vcpu) -> bool {
+        match self.runs_on {
+            true => self.current.moved.get(vcpu.handle as usize) != Some(&false),
+            false => self.was_rescued,
+        }
     }
 }

@@ -1,46 +1,29 @@
 //! `uniprof record --calls`: follows calls of some functions of a guest by breakpoints.
 
-use crate::Outcome;
-use crate::destination::Place;
+use crate::outcome::Outcome;
 use crate::quantity;
 use crate::record::Args;
-use crate::recorded;
-use crate::target::{self, Wanted};
+use crate::record::destination::Place;
+use crate::record::start;
+use crate::record::summary;
+use crate::target;
 use crate::terminal;
 use anyhow::bail;
-use std::path::Path;
 use std::sync::Arc;
-use uniprof_record::{CallSummary, Counters, Ending, lockdown, signal};
+use uniprof_record::{CallSummary, Counters, Ending, signal};
 
 /// Records calls, and says what they cost.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.targets.len() > 1 {
         bail!("--calls follows the calls of one guest: name one target");
     }
-    for standing in target::left_paused() {
-        terminal::say(format_args!("uniprof: warning: {standing}"));
-    }
+    start::warn_of_paused();
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
     let place = Place::find(args.file())?;
-    let wanted = Wanted {
-        target: args.target().unwrap_or_default(),
-        command: &[],
-        keep_running: false,
-        stdout_to_stderr: false,
-        all: false,
-        ptrace: false,
-        elf: &args.elf,
-    };
-    let tracer = target::trace(&wanted, &plan)?;
-    // Up to here a signal ends the program at once, and leaves nothing behind.
-    signal::hold_stops();
-    let output = place.create()?;
-    let named = Some(args.file()).filter(|output| *output != Path::new("-"));
-    lockdown::lock_down(named)?;
-    for warning in &tracer.facts().warnings {
-        terminal::say(format_args!("uniprof: {warning}"));
-    }
+    let tracer = target::trace(&start::wanted(args), &plan)?;
+    let output = start::begin(|| place.create(), args.named_file())?;
+    start::warn(tracer.facts());
     let summary =
         uniprof_record::record_calls(tracer, output.writer()?, &plan, Arc::<Counters>::default());
     let summary = match summary {
@@ -57,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     let has_error = summary.output_error.is_some();
     let mut summary = summary;
-    if !recorded::is_kept(
+    if !summary::is_kept(
         &output,
         (summary.calls, summary.bytes),
         has_error,
@@ -82,13 +65,13 @@ fn outcome(summary: &CallSummary) -> anyhow::Result<Outcome> {
              record longer (-d)"
         ));
     }
-    let lossy = summary.calls == 0 || summary.lost > 0 || summary.output_error.is_some();
-    Ok(if lossy { Outcome::Lossy } else { Outcome::Done })
+    let is_lossy = summary.calls == 0 || summary.lost > 0 || summary.output_error.is_some();
+    Ok(Outcome::lossy_if(is_lossy))
 }
 
 /// Prints the summary.
 fn say(summary: &CallSummary, args: &Args) {
-    let output = recorded::name_of(args.file());
+    let output = summary::name_of(args.file());
     let cost = &summary.cost;
     let cut = match summary.without_end {
         0 => String::new(),
@@ -98,7 +81,7 @@ fn say(summary: &CallSummary, args: &Args) {
         "Recorded {} calls{cut} in {:.1} s {}; {}.",
         summary.calls,
         summary.passed_ns as f64 / 1e9,
-        recorded::kept_at(&output, summary.bytes),
+        summary::kept_at(&output, summary.bytes),
         summary.ending,
     ));
     let stopped_ns = cost.stopped_ns();
@@ -142,7 +125,7 @@ fn say(summary: &CallSummary, args: &Args) {
     if let Some(error) = &summary.output_error {
         terminal::say(format_args!(
             "uniprof: {}",
-            recorded::output_failed(&output, error)
+            summary::output_failed(&output, error)
         ));
     }
 }

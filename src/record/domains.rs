@@ -1,13 +1,13 @@
 //! `uniprof record` of several Xen domains at a time: a thread and a file for each.
 
-use crate::Outcome;
-use crate::destination::{Destination, Place};
-use crate::domain_file;
+use crate::outcome::{Outcome, Reported};
 use crate::quantity;
 use crate::record::Args;
+use crate::record::destination::{Destination, Place};
+use crate::record::domain_file;
 #[cfg(feature = "report")]
 use crate::record::embed;
-use crate::recorded;
+use crate::record::{start, summary};
 use crate::target::{self, Company};
 use crate::terminal;
 use anyhow::{Context, bail};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use uniprof_record::{Counters, Plan, Source, SourceError, Summary, lockdown, signal};
+use uniprof_record::{Counters, Plan, Source, SourceError, Summary, signal};
 
 /// The default folder of recordings.
 const DEFAULT_FOLDER: &str = "domains";
@@ -47,8 +47,9 @@ struct Recordings<'a> {
     over: BTreeSet<u64>,
     /// Recordings that are over.
     done: Vec<(PathBuf, Summary)>,
-    /// The worst status so far.
-    status: u8,
+    /// Whether a domain could not be recorded, and whether something of one that could is lost.
+    has_failed: bool,
+    is_lossy: bool,
     report: Sender<Ended>,
     ended: Receiver<Ended>,
 }
@@ -71,12 +72,8 @@ struct Waiting {
 /// Records according to the flags, and prints a line for each domain.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     refuse(args)?;
-    if let Some(instead) = args.instead() {
-        bail!("{instead}");
-    }
-    for standing in target::left_paused() {
-        terminal::say(format_args!("uniprof: warning: {standing}"));
-    }
+    start::refuse_other_tools(args)?;
+    start::warn_of_paused();
     let folder = args.output.as_deref().unwrap_or(Path::new(DEFAULT_FOLDER));
     let (report, ended) = channel();
     let plan = args.plan();
@@ -90,7 +87,8 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
         waiting: BTreeMap::new(),
         over: BTreeSet::new(),
         done: Vec::new(),
-        status: 0,
+        has_failed: false,
+        is_lossy: false,
         report,
         ended,
     };
@@ -98,10 +96,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     if sources.is_empty() && !args.all_domains {
         bail!("none of these domains can be recorded");
     }
-    // Up to here a signal ends the program at once, and leaves nothing behind.
-    signal::hold_stops();
-    create(folder)?;
-    lockdown::lock_down(Some(&folder.join("a file")))?;
+    start::begin(|| create(folder), Some(&folder.join("a file")))?;
     for source in sources {
         all.begin(source, all.plan.clone());
     }
@@ -165,7 +160,7 @@ impl Recordings<'_> {
                 }
                 Err(error) => {
                     terminal::say(format_args!("uniprof: {error}"));
-                    self.status = 2;
+                    self.has_failed = true;
                 }
             }
         }
@@ -177,7 +172,7 @@ impl Recordings<'_> {
         let id = source.hot.facts().target.id;
         if let Err(error) = self.try_to_begin(source, plan) {
             terminal::say(format_args!("uniprof: {error:#}"));
-            self.status = 2;
+            self.has_failed = true;
             self.over.insert(id);
         }
     }
@@ -190,9 +185,7 @@ impl Recordings<'_> {
             .join(domain_file::name_of(id, &facts.target.name));
         let output = Place::of_file(&path)?.create()?;
         let writer = output.writer()?;
-        for warning in &facts.warnings {
-            terminal::say(format_args!("uniprof: {warning}"));
-        }
+        start::warn(facts);
         if self.args.all_domains {
             terminal::inform(format_args!("Recording domain {id} to {}.", path.display()));
         }
@@ -228,7 +221,7 @@ impl Recordings<'_> {
                 terminal::say(format_args!(
                     "uniprof: no more domains are taken up: {error}"
                 ));
-                self.status = 2;
+                self.has_failed = true;
                 takes_up = false;
             }
             if self.running.is_empty() && !takes_up {
@@ -309,26 +302,21 @@ impl Recordings<'_> {
         let _ = running.thread.join();
         self.over.insert(id);
         let path = running.path;
-        let summary = match recorded::kept_in(running.output, summary) {
+        let summary = match summary::kept_in(running.output, summary) {
             Ok(summary) => summary,
             Err(error) => {
                 terminal::say(format_args!("uniprof: {}: {error}", path.display()));
-                self.status = 2;
+                self.has_failed = true;
                 return;
             }
         };
-        recorded::say_one_of_several(&summary, &path, self.plan.rate_hz);
-        let status = match recorded::outcome(
-            &summary,
-            self.plan.rate_hz,
-            &format!("{}: ", path.display()),
-        ) {
-            Ok(Outcome::Done) => 0,
-            Ok(Outcome::Lossy) => 1,
-            Ok(Outcome::Status(status)) => status,
-            Err(_) => 2, // the line has said it
-        };
-        self.status = self.status.max(status);
+        summary::say_one_of_several(&summary, &path, self.plan.rate_hz);
+        let of = format!("{}: ", path.display());
+        match summary::outcome(&summary, self.plan.rate_hz, &of) {
+            Ok(outcome) => self.is_lossy |= outcome != Outcome::Done,
+            // The line has said why.
+            Err(_) => self.has_failed = true,
+        }
         self.done.push((path, summary));
     }
 
@@ -348,25 +336,25 @@ impl Recordings<'_> {
             self.done.iter().map(samples).sum::<u64>(),
             self.began.elapsed().as_secs_f64(),
         ));
-        Ok(match self.status.max(self.embed_all()) {
-            0 => Outcome::Done,
-            1 => Outcome::Lossy,
-            status => Outcome::Status(status),
-        })
+        let is_embedded = self.embed_all();
+        if self.has_failed {
+            bail!(Reported);
+        }
+        Ok(Outcome::lossy_if(self.is_lossy || !is_embedded))
     }
 
-    /// Embeds images into all files; 1 if one of them could not take them.
+    /// Embeds images into all files; returns whether each could take them.
     #[cfg(feature = "report")]
-    fn embed_all(&self) -> u8 {
+    fn embed_all(&self) -> bool {
         let failed = |(path, summary): &(PathBuf, Summary)| !embed(self.args, path, summary);
         let failures = self.done.iter().filter(|done| failed(done)).count();
         signal::release_stops();
-        u8::from(failures > 0)
+        failures == 0
     }
 
     #[cfg(not(feature = "report"))]
-    fn embed_all(&self) -> u8 {
-        0
+    fn embed_all(&self) -> bool {
+        true
     }
 
     /// Shows samples and drops of all on the terminal.

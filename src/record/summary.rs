@@ -1,8 +1,8 @@
 //! What is said of a recording when it is over, and which status it ends with.
 
-use crate::Outcome;
-use crate::destination::Destination;
+use crate::outcome::Outcome;
 use crate::quantity;
+use crate::record::destination::Destination;
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;

@@ -1,0 +1,146 @@
+//! A domain from its creation to its end. A guest that is followed has another one after each reboot, save or
+//! migration.
+//!
+//! All that is known of a domain alone is here, so that nothing of it is left when its successor begins.
+
+use super::domain::Domain;
+use super::memory::GuestMemory;
+use crate::elf::Image;
+use crate::guest::page_tables::{Paging, Roots};
+use crate::source::SourceError;
+use crate::sys::xen::domctl::DomainInfo;
+use uprof::Registers;
+use uprof::cold::Code;
+
+/// The domain, and its state when it was last looked at.
+pub struct Incarnation {
+    pub domain: Domain,
+    pub memory: GuestMemory,
+    /// Of each vCPU, its page tables at the last sample.
+    pub pagings: Vec<Paging>,
+    pub roots: Roots,
+    /// Which vCPUs are online.
+    pub online: Vec<bool>,
+    /// Which vCPUs ran while their stacks were read, or may have.
+    pub moved: Vec<bool>,
+    /// It was paused by someone else at the last sample.
+    pub held_by_other: bool,
+    /// It had shut down when its state was last checked.
+    pub is_shut_down: bool,
+    /// The last fetch failed.
+    pub failed: bool,
+    /// Why it has shut down, if it has.
+    pub shutdown: Option<u8>,
+}
+
+/// Calls by which a domain was sampled.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Calls {
+    pub hypercalls: u64,
+    /// Those that map memory.
+    pub mappings: u64,
+}
+
+impl Incarnation {
+    pub fn new(domain: Domain) -> Self {
+        let vcpus = domain.vcpus as usize;
+        Incarnation {
+            memory: GuestMemory::new(domain.id),
+            pagings: vec![Paging::Unsupported; vcpus],
+            roots: Roots::default(),
+            online: vec![false; vcpus],
+            moved: vec![false; vcpus],
+            held_by_other: false,
+            is_shut_down: false,
+            failed: false,
+            shutdown: None,
+            domain,
+        }
+    }
+
+    /// Reads memory by the page tables that `vcpu` had at the last sample.
+    pub fn read(&mut self, vcpu: u64, address: u64, into: &mut [u8]) -> usize {
+        self.pagings.get(vcpu as usize).map_or(0, |paging| {
+            let privcmd = &self.domain.xen.privcmd;
+            self.memory.read(privcmd, paging, address, into)
+        })
+    }
+
+    /// Compares the image's text with the guest's memory, so that a wrong one is refused before anything is recorded.
+    pub fn check(&mut self, image: &Image) -> Result<(), SourceError> {
+        let mut code = Vec::new();
+        let mut registers = Registers::default();
+        let online = (0..self.domain.vcpus).find(|&vcpu| self.online[vcpu as usize]);
+        let paging = online.and_then(|vcpu| self.domain.vcpu_place(vcpu, &mut registers));
+        let Some(paging) = paging else {
+            return Ok(());
+        };
+        for address in image.probes() {
+            let mut bytes = vec![0; Code::PIECE_BYTES];
+            let privcmd = &self.domain.xen.privcmd;
+            if self.memory.read(privcmd, &paging, address, &mut bytes) == bytes.len() {
+                code.push(Code {
+                    time_ns: 0,
+                    space: 0,
+                    address,
+                    bytes,
+                });
+            }
+        }
+        if image.is_there(&code, true) {
+            return Ok(());
+        }
+        Err(SourceError(format!(
+            "{} is not what domain {} runs: its text differs from the guest's memory; give the right \
+             image with --elf, or record without and give it to report",
+            image.path.display(),
+            self.domain.id
+        )))
+    }
+
+    /// Reads each stack once, unpaused, to map its pages.
+    pub fn warm_up(&mut self) {
+        let mut registers = Registers::default();
+        let mut bytes = [0; 4096];
+        for vcpu in 0..self.domain.vcpus {
+            let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
+                continue;
+            };
+            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
+            let address = registers.get(stack_pointer).unwrap_or(0);
+            let privcmd = &self.domain.xen.privcmd;
+            self.memory.read(privcmd, &paging, address, &mut bytes);
+        }
+    }
+
+    /// A vCPU that came online may be in another mode than assumed.
+    pub fn refresh_modes(&mut self) {
+        for vcpu in 0..self.domain.vcpus {
+            let info = self.domain.vcpu_info(vcpu);
+            let is_online = info.is_some_and(|info| info.online != 0);
+            let was_online = std::mem::replace(&mut self.online[vcpu as usize], is_online);
+            if is_online && !was_online {
+                self.domain.refresh_mode(vcpu);
+            }
+        }
+    }
+
+    pub fn remember_shutdown(&mut self, info: Option<DomainInfo>) {
+        if let Some(info) = info.filter(|info| !info.is_dying()) {
+            self.shutdown = info.is_shut_down().then(|| info.shutdown_reason());
+        }
+    }
+
+    /// Calls so far.
+    pub fn calls(&self) -> Calls {
+        Calls {
+            hypercalls: self.domain.xen.hypercalls,
+            mappings: self.memory.map_calls,
+        }
+    }
+
+    /// The error of a call to a domain that no longer exists.
+    pub fn gone(&self) -> SourceError {
+        SourceError(format!("domain {} is gone", self.domain.id))
+    }
+}

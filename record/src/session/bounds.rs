@@ -1,0 +1,110 @@
+//! The start and the end of a recording: what is the same of samples and of calls.
+
+use crate::source::control::Ending;
+use crate::source::plan::Plan;
+use crate::source::{Facts, SourceError};
+use crate::sys::clock::{realtime_ns, start_late};
+use std::io;
+use std::num::NonZero;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+use uprof::cold::{ClockPair, Cost, End, Host, Metadata, Recorder, Sampling};
+use uprof::machine;
+
+/// What a recording says of itself.
+pub fn metadata(facts: &Facts, plan: &Plan) -> Metadata {
+    let mut notes = facts.notes.clone();
+    notes.extend(machine::mark().map(|mark| (machine::MADE_ON.to_owned(), mark)));
+    Metadata {
+        recorder: Recorder {
+            program: concat!("uniprof ", env!("CARGO_PKG_VERSION")).into(),
+            command_line: plan.command_line.clone(),
+        },
+        host: host(),
+        target: facts.target.clone(),
+        sampling: Sampling {
+            rate_millihertz: (plan.rate_hz * 1000.0) as u64,
+            trigger: facts.trigger.clone(),
+            most_frames: plan.most_frames,
+            stack_bytes: facts.stack_bytes.unwrap_or(plan.kept_bytes() as u32),
+            on_cpu_only: facts.on_cpu_only,
+        },
+        notes,
+        cost: Some(if facts.freezes {
+            Cost::Freeze
+        } else {
+            Cost::Work
+        }),
+    }
+}
+
+fn host() -> Host {
+    let uname = nix::sys::utsname::uname();
+    let text = |part: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
+        uname.as_ref().map_or(String::new(), |all| {
+            part(all).to_string_lossy().into_owned()
+        })
+    };
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let processors = std::thread::available_parallelism().map_or(0, NonZero::get);
+    Host {
+        name: text(|all| all.nodename()),
+        system: format!(
+            "{} {}",
+            text(|all| all.sysname()),
+            text(|all| all.release())
+        ),
+        processor: model.map_or(String::new(), |(_, name)| name.trim().to_string()),
+        processors: processors as u32,
+    }
+}
+
+/// Both clocks, now that the monotonic one shows `monotonic_ns`.
+pub fn clock_at(monotonic_ns: u64) -> ClockPair {
+    ClockPair {
+        monotonic_ns,
+        realtime_ns: realtime_ns(),
+        guest: None,
+    }
+}
+
+/// The error of a recording whose start could not be written.
+pub fn not_written(error: io::Error) -> SourceError {
+    SourceError(format!("cannot write the recording: {error}"))
+}
+
+/// Starts the thread that writes.
+pub fn start_thread<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    what: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, SourceError> {
+    let thread = Builder::new().name(format!("uniprof-{what}"));
+    thread
+        .spawn_scoped(scope, || {
+            // Its naps end at any time, and so also while the guest is paused, which must not wait for it.
+            start_late();
+            work()
+        })
+        .map_err(|error| SourceError(format!("cannot start the {what} thread: {error}")))
+}
+
+/// Why a recording ended, where a writer that failed may have asked for the end.
+pub fn ending_of(ending: Ending, writer_stopped: bool) -> Ending {
+    match ending {
+        Ending::Stopped(_) if writer_stopped => Ending::Stopped("the output failed".into()),
+        ending => ending,
+    }
+}
+
+/// The last record.
+pub fn end_record(time_ns: u64, ending: &Ending, totals: Vec<(String, u64)>) -> End {
+    End {
+        time_ns,
+        reason: ending.reason(),
+        message: ending.to_string(),
+        totals,
+    }
+}

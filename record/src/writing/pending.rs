@@ -1,0 +1,50 @@
+//! Records that wait for the next block.
+//!
+//! Input: what the notes of the ring, the observer and the namer report. Output: a block's cold records, in the order
+//! in which a reader needs them.
+
+use std::io::{self, Write};
+use uprof::cold::{ClockPair, Code, Loss, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent};
+use uprof::{ImagePart, Writer};
+
+/// Records by kind.
+#[derive(Default)]
+pub struct Pending {
+    pub tasks: Vec<TaskEvent>,
+    pub modules: Vec<ModuleEvent>,
+    pub spaces: Vec<SpaceEvent>,
+    pub losses: Vec<Loss>,
+    pub times: Vec<ProcessTime>,
+    pub clocks: Vec<ClockPair>,
+    pub parts: Vec<ImagePart>,
+}
+
+impl Pending {
+    /// Writes all, with `code` of the guest, as a block. Keeps them if that fails: then nothing more is written.
+    pub fn write<W: Write>(
+        &mut self,
+        writer: &mut Writer<W>,
+        code: &[Code],
+        now_ns: u64,
+    ) -> io::Result<()> {
+        writer.tasks(&self.tasks)?;
+        writer.modules(&self.modules)?;
+        writer.losses(&self.losses)?;
+        writer.times(&self.times)?;
+        writer.clocks(&self.clocks)?;
+        writer.spaces(&self.spaces)?;
+        writer.code(code)?;
+        for part in &self.parts {
+            writer.image_part(part, now_ns)?;
+        }
+        // Their memory is kept for the next block.
+        self.tasks.clear();
+        self.modules.clear();
+        self.spaces.clear();
+        self.losses.clear();
+        self.times.clear();
+        self.clocks.clear();
+        self.parts.clear();
+        writer.flush()
+    }
+}

@@ -1,0 +1,58 @@
+//! The start of a recording, the same for samples, for calls and for several domains.
+//!
+//! In this order: the output is checked before the guest is touched, the guest is opened while a signal still ends the
+//! program at once, and privileges are dropped before any thread is started.
+
+use crate::record::Args;
+use crate::target::{self, Wanted};
+use crate::terminal;
+use anyhow::bail;
+use std::path::Path;
+use uniprof_record::{Facts, lockdown, signal};
+
+/// Refuses a command line that others' profilers would understand, with what to type instead.
+pub fn refuse_other_tools(args: &Args) -> anyhow::Result<()> {
+    match args.instead() {
+        Some(instead) => bail!("{instead}"),
+        None => Ok(()),
+    }
+}
+
+/// Warns of guests that a recorder has left paused.
+pub fn warn_of_paused() {
+    for guest in target::left_paused() {
+        terminal::say(format_args!("uniprof: warning: {guest}"));
+    }
+}
+
+/// What to sample, according to the flags.
+pub fn wanted(args: &Args) -> Wanted<'_> {
+    Wanted {
+        target: args.target().unwrap_or_default(),
+        command: &args.command,
+        keep_running: args.keep_running,
+        stdout_to_stderr: args.file() == Path::new("-"),
+        all: args.all,
+        ptrace: args.ptrace,
+        elf: &args.elf,
+    }
+}
+
+/// Creates the output, and drops the privileges that `named` does not need, once the guest is open.
+pub fn begin<T>(
+    create: impl FnOnce() -> anyhow::Result<T>,
+    named: Option<&Path>,
+) -> anyhow::Result<T> {
+    // Up to here a signal ends the program at once, and leaves nothing behind.
+    signal::hold_stops();
+    let output = create()?;
+    lockdown::lock_down(named)?;
+    Ok(output)
+}
+
+/// Prints the warnings of an open guest.
+pub fn warn(facts: &Facts) {
+    for warning in &facts.warnings {
+        terminal::say(format_args!("uniprof: {warning}"));
+    }
+}
