@@ -39,7 +39,7 @@ and leaves out 0; the intervals of other changes have 95 %, each for itself. The
 `--fail-if any` go by this one list; --paths adds call paths, which are judged apart.
 
 Of recordings that hold calls of traces (uniprof import), the time per call and the calls a second of each function \
-are compared, apart, and what most functions changed by together is told once.")]
+are compared, apart, and a change that most functions share is reported once.")]
 pub struct Args {
     /// Before: a recording, or several with commas between them
     #[arg(value_name = "A", add = recordings())]
@@ -63,10 +63,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = FormFlag::Text, conflicts_with = "json")]
     format: FormFlag,
     /// Exit 1 if a change is certain at that size: 'netfront_rx>+5%', 'any>+2%', 'parse>+0.5pp'; may be repeated. A
-    /// function that is named is asked about alone, so that smaller changes of it are certain than in the table
+    /// named function is tested alone, so smaller changes of it are certain than in the table
     #[arg(long, value_name = "RULE", value_parser = parse_rule)]
     fail_if: Vec<Rule>,
-    /// Let a rule pass whose function neither side has
+    /// Let a rule pass if neither side has its function
     #[arg(long, requires = "fail_if")]
     allow_missing: bool,
     /// Compare call paths too
@@ -78,8 +78,8 @@ pub struct Args {
     /// Lines of the table; 0 for all
     #[arg(long, value_name = "N", default_value_t = 30)]
     rows: usize,
-    /// Least change worth telling: one is certain if it is certainly larger [default: 0.05% of all samples; of calls,
-    /// 1% of the time per call, or of the calls a second]
+    /// Smallest change to report: a change is certain if it is certainly larger [default: 0.05% of
+    /// all samples; of calls, 1% of the time per call, or of the calls a second]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     min_change: Option<f64>,
     /// Most false discoveries among the changes called certain

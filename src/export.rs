@@ -31,7 +31,7 @@ pub struct Args {
     /// Mark kernel frames with `_[k]` and inlined ones with `_[i]` (folded)
     #[arg(long)]
     marks: bool,
-    /// A chain of calls that follows upon itself once, or each frame (folded)
+    /// Show a repeated chain of calls once, or every frame (folded)
     #[arg(long, value_name = "HOW", default_value = "whole")]
     recursion: RecursionFlag,
 }

@@ -81,7 +81,7 @@ use std::process::ExitCode;
     arg_required_else_help = true
 )]
 struct Cli {
-    /// Say only what is wrong
+    /// Print only warnings and errors
     #[arg(short, long, global = true)]
     quiet: bool,
     #[command(subcommand)]

@@ -54,13 +54,13 @@ Examples:
 
 The recording holds memory of the guest: it is created with mode 0600.")]
 pub struct Args {
-    /// Where to write (default: run.uprof); `-` is standard output. A recording that is there is kept as FILE.old. Of
-    /// several domains a folder, with a file for each (default: domains)
+    /// Where to write (default: run.uprof); `-` is standard output. An existing recording is kept as FILE.old. For
+    /// several domains: a folder, with a file for each (default: domains)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
     /// Samples a second of each vCPU or thread (1 to 100000); odd rates don't run in step with
-    /// a process's timers, guests are sampled at random moments
+    /// a process's timers, guests are sampled at random times
     #[arg(short = 'F', long, value_name = "HZ", default_value = "99", value_parser = parse_rate)]
     pub frequency: f64,
 
@@ -94,12 +94,12 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=uprof::layout::MAX_FRAMES as i64))]
     pub depth: u32,
 
-    /// Most time that a guest may stand still for a sample, where sampling stops it (default:
-    /// 200us; 50ms behind a gdb stub, where each question takes its time)
+    /// Longest pause of a guest for a sample, where sampling pauses it (default: 200us; 50ms behind
+    /// a gdb stub, where each question is slow)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub freeze_budget: Option<Duration>,
 
-    /// Lower the rate when a guest stands still for more than this share of time
+    /// Lower the rate when a guest is paused for more than this share of the time
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_overhead: Option<f64>,
 
@@ -108,7 +108,7 @@ pub struct Args {
     #[arg(long)]
     pub follow: bool,
 
-    /// Record where threads wait, too, and for how long: a stack whenever a thread leaves its processor.
+    /// Record where threads wait, too, and for how long: a stack whenever a thread is switched out.
     /// Processes only, with perf events (report --off-cpu)
     #[arg(long, conflicts_with = "ptrace")]
     pub off_cpu: bool,
@@ -151,17 +151,18 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub ptrace: bool,
 
-    /// End with the command's status where it is not 0, 128 and the signal's number if one ended it
+    /// End with the command's status if it is not 0, or with 128 plus the number of the signal that ended it
     #[arg(long, conflicts_with_all = ["targets", "all", "all_domains"])]
     pub exit_status: bool,
 
     /// An image of the guest with its symbols: kernel, application; may be repeated (default: the
-    /// kernel that libxl's configuration of a Xen domain or QEMU's command line names). Its place is
-    /// found by the guest's code, if no address is given
+    /// kernel that libxl's configuration of a Xen domain or QEMU's command line names). Its load
+    /// address is found by the guest's code, if none is given
     #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse)]
     pub elf: Vec<Elf>,
 
-    /// Sample all Xen domains but this one, also those that come later, each into a file of its own in the folder -o
+    /// Sample all Xen domains except this one, also those that start later, each into a file of its
+    /// own in the folder -o
     #[arg(long, conflicts_with_all = ["command", "all", "follow", "elf", "calls", "off_cpu", "per_thread", "ptrace"])]
     pub all_domains: bool,
 

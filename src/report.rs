@@ -40,7 +40,7 @@ pub struct Args {
     /// Callers instead of callees: innermost frames first
     #[arg(long, help_heading = "Form")]
     reverse: bool,
-    /// A chain of calls that follows upon itself once, or each frame (default: folded in --tree and
+    /// Show a repeated chain of calls once, or every frame (default: folded in --tree and
     /// --callers, whole in --flame and --html; --chart has it whole)
     #[arg(long, value_name = "HOW", help_heading = "Form")]
     recursion: Option<RecursionFlag>,

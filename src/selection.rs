@@ -137,7 +137,7 @@ pub struct Selecting {
     /// Guess the caller where unwinding finds none: the next word that looks like one
     #[arg(long, help_heading = "Which frames")]
     pub scan: bool,
-    /// Tell the command line, the host's name and folders in what is written: they may be secrets
+    /// Write the command line, the host's name and folders into outputs: they may be secrets
     #[arg(long, help_heading = "Form")]
     pub identify: bool,
     #[command(flatten)]
