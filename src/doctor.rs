@@ -1,8 +1,9 @@
 //! `uniprof doctor`: what prevents a good recording, and which command to use.
 
 use crate::outcome::Outcome;
+use crate::target::resolvers;
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
-use crate::{resolvers, target, terminal};
+use crate::{target, terminal};
 use std::io::Write;
 use std::path::PathBuf;
 use uniprof_record::doctor::{Finding, Report, Verdict};

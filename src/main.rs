@@ -25,10 +25,6 @@ mod elf;
 #[cfg(feature = "report")]
 mod images;
 #[cfg(feature = "record")]
-mod meant;
-#[cfg(feature = "record")]
-mod resolvers;
-#[cfg(feature = "record")]
 mod target;
 #[cfg(feature = "report")]
 mod completions;

@@ -2,9 +2,10 @@
 //!
 //! A new backend is one row of [`BACKENDS`], from which help and error messages are generated.
 
+mod meant;
+pub mod resolvers;
+
 use crate::elf::Elf;
-use crate::meant;
-use crate::resolvers::RESOLVERS;
 use anyhow::{Context, bail};
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,8 @@ use uniprof_record::process::{self, Cgroup, Command, Process, Scope};
 use uniprof_record::qemu::{self, Monitor};
 use uniprof_record::xen;
 use uniprof_record::{Plan, Source};
+
+use resolvers::RESOLVERS;
 
 pub use uniprof_record::process::ExitStatus;
 #[cfg(feature = "report")]

@@ -246,8 +246,8 @@ fn project_files() -> Vec<PathBuf> {
     while let Some(folder) = open.pop() {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
         for path in entries.map(|entry| entry.unwrap().path()) {
-            let is_built = ["target", ".git", "tests/out"].iter();
-            if is_built.clone().any(|built| path.ends_with(built)) {
+            let mut is_built = ["target", ".git", "tests/out"].iter();
+            if is_built.any(|built| path == root().join(built)) {
                 continue;
             }
             if path.is_dir() {

@@ -13,7 +13,9 @@ pub fn sources(folder: &Path) -> Vec<PathBuf> {
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests/out") && !path.ends_with("target") {
+            // Cargo builds beside a manifest.
+            let is_built = path.ends_with("target") && path.with_file_name("Cargo.toml").exists();
+            if path.is_dir() && !path.ends_with("tests/out") && !is_built {
                 open.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 files.push(path);

@@ -1,5 +1,5 @@
-//! Names that other tools give to guests and containers. Enters: `kraft:web`, `docker:db`, … Leaves: a target that the
-//! recorder knows, found in the tool's own files, by its command line, or among the processes of this machine.
+//! Names that other tools give to guests and containers. Enters: `kraft:web`, `docker:db`, … Leaves: a target of the
+//! recorder, found in the tool's own files, by its command line, or among the processes of this machine.
 //!
 //! A resolver is one row of [`RESOLVERS`]; none of them samples anything. What a tool's files say is somebody's: a
 //! process that they name must look like what it should be.
@@ -251,8 +251,8 @@ fn guest(pid: i32, qmp: Option<String>, tool: &str, machine: &Machine) -> anyhow
     }
 }
 
-/// KraftKit keeps a folder for each machine, which has its number as a name and QEMU's pid file and monitor in it. Names
-/// are in a database of its own, which `kraft ps` shows. Source: unikraft/kraftkit, machine/qemu/v1alpha1.go.
+/// KraftKit keeps a folder for each machine. Its name is the machine's number, and QEMU's pid file and monitor are in
+/// it. Names are in a database of its own, which `kraft ps` shows. Source: unikraft/kraftkit, machine/qemu/v1alpha1.go.
 fn kraft(name: &str, machine: &Machine) -> anyhow::Result<String> {
     let mut folders = Vec::new();
     for home in &machine.homes {
