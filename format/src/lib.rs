@@ -45,7 +45,10 @@
 //!
 //! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
 //! Headers and tags (2 to 4) are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage`
-//! and `recover`. `agreed/` is no part of the format.
+//! and `recover`. Beside the format stands what its writers and readers agree on: facts about processors ([`cpu`]),
+//! which of several names wins ([`alias`]), how many samples were due ([`due`]), percentiles ([`Durations`]), on which
+//! machine a recording was made ([`machine`]), and what no text may do to its reader ([`log_commands`],
+//! [`is_control_character`]).
 //!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 
@@ -59,10 +62,16 @@ mod varint;
 mod word_hash;
 mod directory;
 mod samples;
+pub mod cpu;
 mod spans;
 pub mod cold;
 pub mod image;
-mod agreed;
+pub mod alias;
+pub mod due;
+mod durations;
+pub mod machine;
+mod control_characters;
+pub mod log_commands;
 mod compress;
 mod block;
 mod writer;
@@ -72,19 +81,18 @@ mod slice;
 mod stream;
 mod recover;
 
-pub use agreed::due::Due;
-pub use agreed::durations::Durations;
-pub use agreed::steering::is_steering;
-pub use agreed::{alias, calls, commands, due, linux, machine};
 pub use block::{Block, Payload};
+pub use control_characters::is_control_character;
 pub use damage::{Damage, DamageKind};
+pub use due::Due;
+pub use durations::Durations;
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use recover::{Recovered, recover};
 pub use samples::{
     Arch, Coding, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack,
-    Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait, register_name,
+    Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait,
 };
 pub use scanner::Item;
 pub use slice::{Blocks, SliceReader};

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cpu::is_kernel_address;
 use uprof::image::lowest_page;
 
 /// An ELF image.
@@ -154,7 +155,8 @@ impl Image {
 
     /// Whether it is in the kernel's half of the address space.
     pub fn is_in_upper_half(&self) -> bool {
-        self.lowest_page().is_some_and(|page| page >> 63 != 0)
+        self.lowest_page()
+            .is_some_and(|page| is_kernel_address(page))
     }
 
     /// The image's executable segments as modules of address space `space`.
@@ -180,7 +182,7 @@ impl Image {
     /// half, which may be relocated at boot.
     pub fn may_move(&self) -> bool {
         let low = self.segments.iter().map(|segment| segment.address).min();
-        low.is_none_or(|low| low == 0 || low >> 63 != 0)
+        low.is_none_or(|low| low == 0 || is_kernel_address(low))
     }
 
     /// Addresses spread evenly over the largest executable segment.

@@ -9,6 +9,7 @@ use crate::source::doctor::{Report, Verdict};
 use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;
+use uprof::cpu::{SpecialRegisters, aarch64};
 use uprof::{Arch, Registers};
 
 /// Enough samples of running vCPUs: a share is then known to within 15 percentage points.
@@ -22,8 +23,6 @@ const TEXT_BYTES: usize = 64;
 /// Bytes of code before a return address that are searched for the function's prologue; fewer if so many can't be
 /// read.
 const BEFORE_CALL_BYTES: [usize; 3] = [1024, 256, 64];
-/// DWARF number of AArch64's register for return addresses.
-const LINK_REGISTER: u8 = 30;
 /// Most pieces of code that are searched for elsewhere in the image; many may be another image's.
 const PIECES: usize = 128;
 /// Most bytes of an image that are searched.
@@ -131,7 +130,7 @@ impl<'a> Trial<'a> {
         if self.moved != Moved::Unknown {
             return self.compare_moved(read);
         }
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         if registers.get(sp).is_none() {
             return self.pass_over();
         }
@@ -164,9 +163,9 @@ impl<'a> Trial<'a> {
         if near && read(fp, &mut frame) == frame.len() {
             let word = u128::from_le_bytes(frame);
             let (saved, caller) = (word as u64, (word >> 64) as u64);
-            let caller = crate::guest::walk::without_signature(arch, caller);
+            let caller = arch.without_signature(caller);
             let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
-            let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(LINK_REGISTER), read);
+            let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(aarch64::LR), read);
             self.with_chain += u32::from(plausible && kept);
         }
     }
@@ -313,7 +312,7 @@ impl<'a> Trial<'a> {
 
 /// Whether the function that `link` returns to keeps a frame pointer, as far as its code shows.
 fn keeps_frame_pointers(link: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> bool {
-    let link = crate::guest::walk::without_signature(Arch::Aarch64, link);
+    let link = aarch64::without_signature(link);
     let mut code = [0; BEFORE_CALL_BYTES[0]];
     let known = BEFORE_CALL_BYTES.iter().find_map(|&bytes| {
         let code = &mut code[..bytes];
@@ -335,7 +334,7 @@ mod tests {
         let probes: Vec<u64> = image.probes().skip(1).take(ips).collect();
         let mut trial = Trial::new(Some(&image));
         let arch = Arch::X86_64;
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         for number in 0..101 {
             if number >= 100 && !trial.goes_on() {
                 break;
@@ -392,7 +391,7 @@ mod tests {
         for others in [0, 10] {
             let mut trial = Trial::new(Some(&image));
             let arch = Arch::X86_64;
-            let (ip, sp, _) = arch.special_registers();
+            let SpecialRegisters { ip, sp, .. } = arch.special_registers();
             let mut number = 0;
             while number < 101 && (number < 100 || trial.goes_on()) {
                 let address = match number < others {

@@ -6,10 +6,11 @@ use super::Image;
 use crate::images::library::{Given, Library};
 use crate::images::locate::{self, Located, NotLocated};
 use crate::images::symbols::SymbolTable;
-use crate::recording::spaces::{Module, Region, is_kernel_address};
+use crate::recording::spaces::{Module, Region};
 use crate::recording::{LIVES_MAX, Recording};
 use std::collections::{BTreeSet, HashSet};
 use uprof::cold::{Code, Contents, FIRST_ROOT_SPACE, MappedFile, Mapping, TargetKind};
+use uprof::cpu::is_kernel_address;
 
 /// Symbols that give the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];

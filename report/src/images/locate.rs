@@ -9,6 +9,7 @@
 use crate::images::{Image, ImageAddress};
 use std::collections::HashMap;
 use uprof::cold::Code;
+use uprof::cpu::x86_64::CALL_OPCODE;
 
 /// Images are moved by whole pages.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -207,9 +208,8 @@ fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
     found
 }
 
-/// Linux's replacement of calls that only tracing needs, and such a call's first byte.
+/// Linux's replacement of calls that only tracing needs.
 const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
-const CALL: u8 = 0xe8;
 
 /// Whether code matches: it may differ by relocation by `bias`, in bytes patched at run time, and in calls for
 /// tracing.
@@ -224,7 +224,7 @@ fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) 
         let nop = &NOP[..NOP.len().min(own.len() - at)];
         if own[at] == seen[at] || !is_kept(at) {
             at += 1;
-        } else if own[at] == CALL && seen[at..].starts_with(nop) {
+        } else if own[at] == CALL_OPCODE && seen[at..].starts_with(nop) {
             at += nop.len();
         } else if let Some(end) = relocated(own, seen, at, bias) {
             at = end;

@@ -10,6 +10,7 @@ use self::visible::Visible;
 use std::collections::{BTreeMap, HashMap};
 use uprof::WordMap;
 use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cpu::is_kernel_address;
 
 /// Number of a module in [`Spaces::modules`].
 pub(crate) type ModuleId = u32;
@@ -201,11 +202,6 @@ pub struct Spaces {
 
 /// Forks of forks are followed so far: a recording may claim circles.
 const COPIES_MAX: usize = 256;
-
-/// Whether `address` is in the upper half, which is the kernel's on both architectures.
-pub(crate) fn is_kernel_address(address: u64) -> bool {
-    address >> 63 != 0
-}
 
 impl Spaces {
     /// Sorts the module events of a recording. `whole_guest`: space 0 has all addresses, not only the kernel's.

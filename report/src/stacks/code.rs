@@ -6,12 +6,13 @@ use crate::images::ImageAddress;
 use crate::images::library::Library;
 use crate::images::symbols::Line;
 use crate::recording::Recording;
-use crate::recording::spaces::{At, Module, ModuleId, Place, is_kernel_address};
+use crate::recording::spaces::{At, Module, ModuleId, Place};
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::text::printable;
 use std::fmt;
 use std::sync::OnceLock;
 use uprof::Arch;
+use uprof::cpu::is_kernel_address;
 
 /// The largest function (bytes); the rest of a larger one is ignored.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 20;

@@ -274,7 +274,7 @@ impl XenSource {
             let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
                 continue;
             };
-            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
+            let stack_pointer = self.domain.kind.arch.special_registers().sp;
             let address = registers.get(stack_pointer).unwrap_or(0);
             let privcmd = &self.domain.xen.privcmd;
             self.memory.read(privcmd, &paging, address, &mut bytes);
@@ -371,7 +371,7 @@ impl XenSource {
             let mut root = paging.root();
             // Of a PV guest, Xen reports the kernel's root.
             if self.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
-                let (ip, _, _) = Arch::X86_64.special_registers();
+                let ip = Arch::X86_64.special_registers().ip;
                 root = self.roots.of(root, registers.get(ip));
             }
             let has_registers = registers.mask() != 0;
