@@ -46,7 +46,7 @@
 //! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
 //! Headers and tags (2 to 4) are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage`
 //! and `recover`. Beside the format stands what its writers and readers agree on: facts about processors ([`cpu`]),
-//! which of several names wins ([`alias`]), how many samples were due ([`due`]), percentiles ([`Durations`]), on which
+//! whether an image is a guest's and where ([`placement`]), which of several names wins ([`alias`]), how many samples were due ([`due`]), percentiles ([`Durations`]), on which
 //! machine a recording was made ([`machine`]), and what no text may do to its reader ([`log_commands`],
 //! [`is_control_character`]).
 //!
@@ -66,6 +66,7 @@ pub mod cpu;
 mod spans;
 pub mod cold;
 pub mod image;
+pub mod placement;
 pub mod alias;
 pub mod due;
 mod durations;

@@ -189,16 +189,12 @@ fn place_of(symbolizer: &Symbolizer<'_>, function: &Function<'_>, address: u64) 
 impl Source<'_> {
     fn function(&self, module: ModuleId, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let spaces = self.recording.spaces();
-        let region = spaces.region(0, u64::MAX, spot.offset);
-        let (at, kernel) = match region.is_some_and(|region| region.module == module) {
-            true => {
-                let (address, module) = (spot.offset, Some(module));
-                (At::Address { address, module }, is_kernel_address(address))
-            }
-            false => {
-                let offset = spot.offset;
-                (At::File { module, offset }, false)
-            }
+        let (at, kernel) = if spaces.shared_region(module, spot.offset).is_some() {
+            let (address, module) = (spot.offset, Some(module));
+            (At::Address { address, module }, is_kernel_address(address))
+        } else {
+            let offset = spot.offset;
+            (At::File { module, offset }, false)
         };
         let place = Place {
             at,

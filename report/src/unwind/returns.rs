@@ -78,9 +78,10 @@ fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Lan
             || is_begun::<C>(image, at)
             || begins_alone(rules, at) && C::ends_context(code_at(image, at))
     };
-    match is_code && (follows_call::<C>(image, at) || starts()) {
-        true => Landing::Return,
-        false => Landing::Elsewhere,
+    if is_code && (follows_call::<C>(image, at) || starts()) {
+        Landing::Return
+    } else {
+        Landing::Elsewhere
     }
 }
 
