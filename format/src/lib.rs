@@ -44,11 +44,9 @@
 //! `examples/count.rs` reads a recording of any length, from a file or a pipe.
 //!
 //! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
-//! Headers and tags (2 to 4) are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage`
-//! and `recover`. Beside the format stands what its writers and readers agree on: facts about processors ([`cpu`]),
-//! whether an image is a guest's and where ([`placement`]), which of several names wins ([`alias`]), how many samples were due ([`due`]), percentiles ([`Durations`]), on which
-//! machine a recording was made ([`machine`]), and what no text may do to its reader ([`log_commands`],
-//! [`is_control_character`]).
+//! Headers and tags (2 to 4) are in `layout`, `block` and `writer`, damage and recovery (9) in `scanner`, `damage`
+//! and `recover`. No part of the format are facts about processors ([`cpu`]) and what recorder and report must decide
+//! alike (`conventions/`).
 //!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 
@@ -66,14 +64,7 @@ pub mod cpu;
 mod spans;
 pub mod cold;
 pub mod image;
-pub mod placement;
-pub mod alias;
-pub mod due;
-mod durations;
-pub mod machine;
-mod control_characters;
-pub mod log_commands;
-mod compress;
+mod conventions;
 mod block;
 mod writer;
 mod damage;
@@ -83,10 +74,11 @@ mod stream;
 mod recover;
 
 pub use block::{Block, Payload};
-pub use control_characters::is_control_character;
+pub use conventions::control_characters::is_control_character;
+pub use conventions::due::Due;
+pub use conventions::durations::Durations;
+pub use conventions::{alias, due, log_commands, machine, placement};
 pub use damage::{Damage, DamageKind};
-pub use due::Due;
-pub use durations::Durations;
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
 pub use layout::{BlockHeader, BlockType, Codec, Preamble};
