@@ -2,8 +2,8 @@
 //!
 //! The way of a sample: a [`source`] freezes a guest (or is handed samples by the kernel), the thread of `sampling`
 //! copies what is needed into a slot, the [`ring`] hands it over, the thread of `writing` encodes it; a `session`
-//! starts and joins both. The sampler's loop never allocates, locks, formats or touches a file; what it can't keep up with is
-//! dropped and counted. `backends` are the kinds of guests, [`guest`] what they share, [`elf`] images, `sys` the
+//! starts and joins both. The sampler's loop never allocates, locks, formats or touches a file; what it can't keep up
+//! with is dropped and counted. `backends` are the kinds of guests, [`guest`] what they share, [`elf`] images, `sys` the
 //! interfaces of the operating system and of Xen.
 //!
 //! A source of one's own implements [`StopWorld`]:

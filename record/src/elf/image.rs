@@ -188,8 +188,7 @@ impl Image {
 
     /// Whether it is in the kernel's half of the address space.
     pub fn is_in_upper_half(&self) -> bool {
-        self.lowest_page()
-            .is_some_and(|page| is_kernel_address(page))
+        self.lowest_page().is_some_and(is_kernel_address)
     }
 
     /// The image's executable segments as modules of address space `space`.

@@ -165,7 +165,7 @@ impl<'a> Trial<'a> {
         };
         match found {
             Ok(_) => self.moved_by().filter(|by| *by != 0),
-            Err(NotLocated::Doubtful { bias, .. }) => Some(self.from_stated(bias)),
+            Err(NotLocated::Doubtful { bias, .. }) => Some(self.relative_to_stated(bias)),
             // Nothing but a page that a hypervisor fills was seen.
             Err(NotLocated::Foreign { .. }) => (self.filled > 0).then_some(0),
             Err(NotLocated::Ambiguous { .. }) => None,
@@ -175,13 +175,13 @@ impl<'a> Trial<'a> {
     /// How far the guest moved the image from its stated address, if that is certain.
     pub(crate) fn moved_by(&self) -> Option<u64> {
         match self.stage {
-            Stage::Known(Ok(found)) => Some(self.from_stated(found.bias)),
+            Stage::Known(Ok(found)) => Some(self.relative_to_stated(found.bias)),
             _ => None,
         }
     }
 
     /// A bias, which counts from where the image is linked, from its stated address on.
-    fn from_stated(&self, bias: u64) -> u64 {
+    fn relative_to_stated(&self, bias: u64) -> u64 {
         let stated = self.image.map_or(0, Image::moved_by);
         bias.wrapping_sub(stated)
     }
