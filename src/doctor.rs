@@ -1,11 +1,11 @@
 //! `uniprof doctor`: what prevents a good recording, and which command to use.
 
+use crate::elf::Elf;
 use crate::outcome::Outcome;
 use crate::target::resolvers;
 use crate::terminal::{columns, has_colors, in_columns, printable_lines};
 use crate::{target, terminal};
 use std::io::Write;
-use std::path::PathBuf;
 use uniprof_record::doctor::{Finding, Report, Verdict};
 
 /// Say whether and how a target can be recorded
@@ -18,9 +18,9 @@ Examples:
   uniprof doctor qemu:/run/qmp.sock  a QEMU guest, and which options would make it cheaper
   uniprof doctor --elf app.elf web   the domain called web, and whether it runs app.elf")]
 pub struct Args {
-    /// The image that the guest should be running
-    #[arg(long, value_name = "IMAGE")]
-    elf: Option<PathBuf>,
+    /// The image that the guest should be running; FILE@ADDRESS says where it is loaded
+    #[arg(long, value_name = "FILE[@ADDRESS]", value_parser = Elf::parse)]
+    elf: Option<Elf>,
 
     /// Resume guests that were left paused by a recorder that was killed together with its guardian in the middle of
     /// a sample
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut report = match &args.target {
         Some(target) => {
             let target = resolvers::resolve(target, false)?;
-            target::examine(&target, args.elf.as_deref())?
+            target::examine(&target, args.elf.as_ref())?
         }
         None => target::examine_host(),
     };

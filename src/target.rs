@@ -7,12 +7,11 @@ pub mod resolvers;
 
 use crate::elf::Elf;
 use anyhow::{Context, bail};
-use std::path::Path;
 use std::time::Duration;
 use uniprof_record::agent;
 use uniprof_record::call_source::FollowCalls;
 use uniprof_record::doctor::Report;
-use uniprof_record::elf::Image;
+use uniprof_record::elf::{GivenImage, Image};
 use uniprof_record::gdb;
 use uniprof_record::gdb::calls::CallTracer;
 use uniprof_record::gdb::open::Opening;
@@ -68,7 +67,7 @@ pub struct Backend {
     /// Connects to the target to follow calls, if it has breakpoints.
     breakpoints: Option<fn(&str, &Wanted<'_>) -> anyhow::Result<Opening>>,
     /// Examines the target for `uniprof doctor`, given the image.
-    examine: fn(&str, Option<&Path>) -> anyhow::Result<Report>,
+    examine: fn(&str, Option<&GivenImage>) -> anyhow::Result<Report>,
     /// Lists guests of the kind on this machine, and what recording them requires.
     examine_host: Option<fn(&mut Report)>,
     /// Reads the mark of a recorder that was killed while it had paused a guest of the kind.
@@ -301,9 +300,13 @@ pub fn usual_stack_bytes(target: Option<&str>) -> u32 {
 }
 
 /// Examines a target for `uniprof doctor`.
-pub fn examine(target: &str, elf: Option<&Path>) -> anyhow::Result<Report> {
+pub fn examine(target: &str, elf: Option<&Elf>) -> anyhow::Result<Report> {
     let (backend, rest) = backend_of(target).context("there is no such target")?;
-    (backend.examine)(rest, elf)
+    let image = elf.map(|elf| GivenImage {
+        path: elf.path.clone(),
+        address: elf.address,
+    });
+    (backend.examine)(rest, image.as_ref())
 }
 
 /// Examines this machine: what can be recorded here, and how to continue.
@@ -337,7 +340,7 @@ pub fn left_paused() -> Vec<LeftPaused> {
     LeftPaused::all(&kinds.collect::<Vec<_>>())
 }
 
-fn examine_processes(scope: Scope, elf: Option<&Path>) -> anyhow::Result<Report> {
+fn examine_processes(scope: Scope, elf: Option<&GivenImage>) -> anyhow::Result<Report> {
     if elf.is_some() {
         bail!("--elf is for guests: a process says itself which files it runs");
     }

@@ -26,9 +26,9 @@ pub fn say(message: std::fmt::Arguments<'_>) {
 
 /// `text`, which may have several lines and tabs, without control characters and commands for the runner of a build.
 pub fn printable_lines(text: &str) -> String {
-    let steers = |letter| uprof::is_steering(letter) && !matches!(letter, '\n' | '\t');
+    let steers = |letter| uprof::is_control_character(letter) && !matches!(letter, '\n' | '\t');
     let text = text.replace(steers, "\u{fffd}");
-    uprof::commands::without_commands(&text).into_owned()
+    uprof::log_commands::without_commands(&text).into_owned()
 }
 
 /// Wraps `text` at spaces to `columns`, with all lines but the first indented by `indent`; the first one begins there

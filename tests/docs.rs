@@ -23,7 +23,7 @@ fn read_sources() -> Sources {
         text.chars().take_while(is_part).collect()
     };
     let folders = [
-        "src", "tests", "agent", "format", "record", "report", "fuzz",
+        "src", "tests", "agent", "format", "linux", "record", "report", "fuzz",
     ];
     for file in folders
         .iter()

@@ -7,6 +7,7 @@ use std::process::Command;
 const PACKAGES: &[(&str, &str)] = &[
     ("uniprof", "."),
     ("uprof", "format"),
+    ("uniprof-linux", "linux"),
     ("uniprof-agent", "agent"),
     ("uniprof-record", "record"),
     ("uniprof-report", "report"),

@@ -380,6 +380,34 @@ fn doctor(words: &[&str], runtime: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
+fn doctor_takes_an_image_with_its_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stub");
+    let listener = UnixListener::bind(&path).unwrap();
+    let running = Arc::new(AtomicBool::new(true));
+    std::thread::spawn(move || serve::<false>(listener, Fault::Nothing, running));
+    let image = std::env::current_exe().unwrap();
+    let target = format!("gdb:{}", path.display());
+    let examined = |address: &str| {
+        let elf = format!("{}@{address}", image.display());
+        let (status, said) = doctor(&["--elf", &elf, &target], folder.path());
+        (status, said, format!(" --elf {elf} {target}"))
+    };
+    let (status, said, command) = examined("0x400000");
+    assert_eq!(status, Some(1), "{said}");
+    let advice = said.lines().find(|line| line.starts_with("Try: "));
+    assert!(
+        advice.is_some_and(|line| line.ends_with(&command)),
+        "{said}"
+    );
+    let (status, said, _) = examined("0x400001");
+    assert!(
+        status == Some(2) && said.contains("start of a page"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_guest_whose_recorder_and_guardian_were_killed_is_found_and_let_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stub");

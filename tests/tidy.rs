@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
 /// The crates, by their folders.
-const CRATES: [&str; 5] = ["agent", "format", "record", "report", ""];
+const CRATES: [&str; 6] = ["agent", "format", "linux", "record", "report", ""];
 /// Where `unsafe` may be.
 const UNSAFE: [&str; 5] = [
     "agent/src/c.rs",
@@ -428,7 +428,7 @@ fn the_system_interface_is_the_recorders_own() {
 fn lines_are_not_too_long_to_be_read() {
     let mut long = Vec::new();
     for folder in [
-        "src", "tests", "agent", "format", "record", "report", "fuzz",
+        "src", "tests", "agent", "format", "linux", "record", "report", "fuzz",
     ] {
         for file in sources(&root().join(folder)) {
             let text = std::fs::read_to_string(&file).unwrap();
@@ -438,6 +438,45 @@ fn lines_are_not_too_long_to_be_read() {
         }
     }
     assert!(long.is_empty(), "{long:#?}");
+}
+
+/// Facts about processors, as code would state them, which may stand in one folder only.
+const OF_PROCESSORS: [(&str, &str); 6] = [
+    ("0xe8", "the opcode of CALL"),
+    ("0xd63f_0000", "the opcode of BLR"),
+    (
+        "1 << 63",
+        "the start of the upper half of the address space",
+    ),
+    (">> 55 & 1", "the bit of an address that selects its half"),
+    ("u64::MAX << 48", "the bits of a signature"),
+    ("u64::MAX - 0xfff", "the last page"),
+];
+
+#[test]
+fn facts_about_processors_have_one_home() {
+    let home = root().join("format/src/cpu");
+    let (mut stated, mut wrong) = (0, Vec::new());
+    for name in CRATES.into_iter().filter(|name| *name != "agent") {
+        for file in sources(&root().join(name).join("src")) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let product = text.split("#[cfg(test)]").next().unwrap();
+            let is_home = file.with_extension("").starts_with(&home);
+            for (fact, what) in OF_PROCESSORS
+                .iter()
+                .filter(|(fact, _)| product.contains(fact))
+            {
+                stated += usize::from(is_home);
+                if !is_home && !file.ends_with("tests.rs") {
+                    wrong.push(format!("{}: {fact}, {what}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(
+        stated >= 4 && wrong.is_empty(),
+        "{stated} at home; {wrong:#?}"
+    );
 }
 
 /// What a file leaves out of records, and copies.

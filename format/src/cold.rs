@@ -8,7 +8,7 @@ mod modules;
 mod spaces;
 
 pub use modules::{Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
-pub use spaces::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
+pub use spaces::{AddressSpace, FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
 
 use crate::error::Fault;
 use crate::layout::MAX_RECORDS_BYTES;

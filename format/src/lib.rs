@@ -44,8 +44,9 @@
 //! `examples/count.rs` reads a recording of any length, from a file or a pipe.
 //!
 //! Inside, a folder is a section of the page: `samples/` is 5, `cold/` is 6, `image/` is 7, `spans/` is 15.
-//! Headers and tags (2 to 4) are in `layout`, `block` and `compress`, damage and recovery (9) in `scanner`, `damage`
-//! and `recover`. `agreed/` is no part of the format.
+//! Headers and tags (2 to 4) are in `layout`, `block` and `writer`, damage and recovery (9) in `scanner`, `damage`
+//! and `recover`. No part of the format are facts about processors ([`cpu`]) and what recorder and report must decide
+//! alike (`conventions/`).
 //!
 //! Decoding never panics and never allocates more than the limits in [`layout`] allow, whatever the bytes are.
 
@@ -59,11 +60,11 @@ mod varint;
 mod word_hash;
 mod directory;
 mod samples;
+pub mod cpu;
 mod spans;
 pub mod cold;
 pub mod image;
-mod agreed;
-mod compress;
+mod conventions;
 mod block;
 mod writer;
 mod damage;
@@ -72,11 +73,11 @@ mod slice;
 mod stream;
 mod recover;
 
-pub use agreed::due::Due;
-pub use agreed::durations::Durations;
-pub use agreed::steering::is_steering;
-pub use agreed::{alias, calls, commands, due, linux, machine};
 pub use block::{Block, Payload};
+pub use conventions::control_characters::is_control_character;
+pub use conventions::due::Due;
+pub use conventions::durations::Durations;
+pub use conventions::{alias, due, log_commands, machine, placement};
 pub use damage::{Damage, DamageKind};
 pub use error::{BlockPlace, DecodeError, Fault, OpenError};
 pub use image::{ImageIdentity, ImagePart, Symbol};
@@ -84,7 +85,7 @@ pub use layout::{BlockHeader, BlockType, Codec, Preamble};
 pub use recover::{Recovered, recover};
 pub use samples::{
     Arch, Coding, Column, Detail, Details, Form, Found, Frame, FrameKind, Node, RawStack,
-    Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait, register_name,
+    Registers, Row, Rows, Sample, SampleBlock, Shown, State, Stop, Task, Wait,
 };
 pub use scanner::Item;
 pub use slice::{Blocks, SliceReader};

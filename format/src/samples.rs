@@ -26,7 +26,6 @@ pub(crate) use numbers::{NumberBuilder, NumberReader};
 pub use reader::{Row, Rows, SampleBlock};
 pub use sample::{
     Arch, Found, Frame, FrameKind, RawStack, Registers, Sample, State, Stop, Task, Wait,
-    register_name,
 };
 pub(crate) use task_table::TaskTable;
 pub use trie::Node;

@@ -2,11 +2,13 @@
 //!
 //! Input: samples and cold records. Output: bytes on any [`Write`], the same for a pipe and a file.
 
+mod compress;
+
+use self::compress::Compressor;
 use crate::block::{Block, encoding_of};
 use crate::cold::{
     self, ClockPair, Code, End, Loss, Metadata, ModuleEvent, ProcessTime, SpaceEvent, TaskEvent,
 };
-use crate::compress::Compressor;
 use crate::image::{ImageIdentity, ImagePart, Symbol};
 use crate::layout::{
     BlockHeader, BlockType, Codec, ENCODING_RECORDS, FLAG_CRITICAL, MAX_PAYLOAD_BYTES,

@@ -15,6 +15,7 @@ use uniprof_record::ring::Sink;
 use uniprof_record::source::{Hot, Vcpu, Vcpus};
 use uniprof_record::{Counters, Facts, Life, Plan, Source, SourceError, StopWorld};
 use uprof::cold::{Target, TargetKind};
+use uprof::cpu::SpecialRegisters;
 use uprof::{Arch, Details, Registers, State, Task};
 
 const MAIN: u64 = 0x1000;
@@ -103,7 +104,7 @@ impl StopWorld for Guest {
     // guest with more memory would stay frozen until resume(), and read() would look at it meanwhile.
     fn freeze(&mut self, _now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         let machine = lock(&self.shared);
-        let (ip, sp, fp) = Arch::X86_64.special_registers();
+        let SpecialRegisters { ip, sp, fp } = Arch::X86_64.special_registers();
         let mut registers = Registers::default();
         registers.set(ip, machine.ip);
         registers.set(sp, machine.sp);

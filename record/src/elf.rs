@@ -8,7 +8,7 @@ pub mod build_id;
 mod symbols;
 mod image;
 
-pub use image::Image;
+pub use image::{GivenImage, Image, PROBES};
 
 use std::io;
 

@@ -24,7 +24,7 @@
 //!     }
 //!     fn freeze(&mut self, _now_ns: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
 //!         let mut registers = Registers::default();
-//!         registers.set(Arch::X86_64.special_registers().0, 0x40_1136);
+//!         registers.set(Arch::X86_64.special_registers().ip, 0x40_1136);
 //!         vcpus.push(Vcpu {
 //!             task: Task { space: 0, vcpu: 0 },
 //!             state: State::Running,

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use uprof::cold::{
     ClockPair, MappedFile, ModuleEvent, ProcessTime, Target, TaskEvent, space_of_root,
 };
+use uprof::cpu::is_kernel_address;
 use uprof::{Details, Frame, ImagePart, Registers, State, Task};
 
 /// A backend's description of itself and its guest.
@@ -369,7 +370,7 @@ impl Vcpu {
     /// The address space of `address`: the upper half is shared by all spaces of a guest.
     pub fn space_of(&self, address: u64) -> u32 {
         match self.details.root {
-            Some(root) if address >> 63 == 0 => space_of_root(self.task.space, root),
+            Some(root) if !is_kernel_address(address) => space_of_root(self.task.space, root),
             _ => self.task.space,
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use uniprof_report::images::disassembly::{instruction, starts};
 use uniprof_report::images::{Image, ImageAddress, Stubs, Target};
 use uprof::Arch;
-use uprof::calls::{Call, call_before};
+use uprof::cpu::Call;
 
 /// What objdump says of one instruction.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) 
     let (mut calls, mut mistaken) = (0, 0);
     for (theirs, after) in stretch.iter().zip(&stretch[1..]) {
         let end = (after.address - stretch[0].address) as usize;
-        let found = call_before(arch, after.address, &code[..end]);
+        let found = arch.call_before(after.address, &code[..end]);
         let is_call = match mnemonic(&theirs.text) {
             "call" | "callq" | "bl" => true,
             other => other.starts_with("blr"),
@@ -112,15 +112,33 @@ fn compare_calls(arch: Arch, stretch: &[Theirs], code: &[u8]) -> (usize, usize) 
     (calls, mistaken)
 }
 
-/// Compares all of `image` with what `objdump` prints; gives the number of instructions.
-fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
+/// What `objdump` prints of the code of `image`.
+fn disassembled(objdump: &str, image: &Path) -> String {
     let output = Command::new(objdump)
         .args(["-d", "-w", "-z", "--no-show-raw-insn"])
         .arg(image)
         .output()
         .unwrap();
     assert!(output.status.success(), "{objdump}: {output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Each stretch but the last, with its bytes in `image`.
+fn with_code<'t, 'i>(
+    stretches: &'t [Vec<Theirs>],
+    image: &'i Image,
+) -> impl Iterator<Item = (&'t [Theirs], &'i [u8])> {
+    let pairs = stretches.iter().zip(stretches.iter().skip(1));
+    pairs.filter_map(|(stretch, next)| {
+        let first = ImageAddress(stretch.first()?.address);
+        let length_bytes = next.first()?.address.saturating_sub(first.0);
+        Some((&stretch[..], image.code_at(first, length_bytes)?))
+    })
+}
+
+/// Compares all of `image` with what `objdump` prints; gives the number of instructions.
+fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usize {
+    let text = disassembled(objdump, image);
     let stretches = stretches(&text);
     let opened = Image::open(image).unwrap();
     let stubs = compare_stubs(&opened, &text);
@@ -128,23 +146,17 @@ fn compare(objdump: &str, image: &Path, explain: fn(&str, &str) -> bool) -> usiz
     let arch = opened.arch();
     let (mut compared, mut targets, mut calls, mut mistaken) = (0, 0, 0, 0);
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
-    for (stretch, next) in stretches.iter().zip(stretches.iter().skip(1)) {
-        let (Some(first), Some(after)) = (stretch.first(), next.first()) else {
-            continue;
-        };
-        let length_bytes = after.address.saturating_sub(first.address);
-        let Some(code) = opened.code_at(ImageAddress(first.address), length_bytes) else {
-            continue;
-        };
+    for (stretch, code) in with_code(&stretches, &opened) {
+        let first = stretch[0].address;
         let ours: BTreeSet<u64> = starts(arch, code)
             .iter()
-            .map(|start| first.address + *start as u64)
+            .map(|start| first + *start as u64)
             .collect();
         let found = compare_calls(arch, stretch, code);
         (calls, mistaken) = (calls + found.0, mistaken + found.1);
         for theirs in stretch {
             compared += 1;
-            let into = (theirs.address - first.address) as usize;
+            let into = (theirs.address - first) as usize;
             let found = instruction(arch, theirs.address, &code[into..]);
             let (here, there) = (mnemonic(&found.text), mnemonic(&theirs.text));
             if (!ours.contains(&theirs.address) || here != there) && !explain(here, there) {
@@ -222,6 +234,48 @@ fn aarch64_equals_objdump() {
         return;
     }
     assert!(compare(objdump, &libc, same_condition) > 100_000);
+}
+
+/// The images whose calls are counted, each with the objdump that reads it.
+const CALLING: [(&str, &str); 6] = [
+    ("objdump", "/lib64/ld-linux-x86-64.so.2"),
+    ("objdump", "/lib/x86_64-linux-gnu/libc.so.6"),
+    ("objdump", "/usr/bin/python3"),
+    ("objdump", "/usr/lib/debug/vmlinux"),
+    (
+        "aarch64-linux-gnu-objdump",
+        "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1",
+    ),
+    (
+        "aarch64-linux-gnu-objdump",
+        "/usr/aarch64-linux-gnu/lib/libc.so.6",
+    ),
+];
+
+/// A stack is cut at a return address behind a call that isn't seen.
+#[test]
+fn no_call_of_real_images_is_missed() {
+    for (objdump, image) in CALLING {
+        let path = Path::new(image);
+        if !is_there(objdump) || !path.is_file() {
+            eprintln!("skipped: there is no {objdump} (binutils) or no {image} to ask it about");
+            continue;
+        }
+        let text = disassembled(objdump, path);
+        let stretches = stretches(&text);
+        let image = Image::open(path).unwrap();
+        let found = with_code(&stretches, &image)
+            .map(|(stretch, code)| (stretch.len(), compare_calls(image.arch(), stretch, code)))
+            .fold((0, 0, 0), |sum, (all, (calls, mistaken))| {
+                (sum.0 + all, sum.1 + calls, sum.2 + mistaken)
+            });
+        let (instructions, calls, mistaken) = found;
+        println!(
+            "{}: {calls} calls, {mistaken} of {instructions} others end as calls do",
+            path.display()
+        );
+        assert!(calls > 500 && mistaken * 100 < instructions, "{found:?}");
+    }
 }
 
 /// Words that are no address of anything, from a fixed seed.

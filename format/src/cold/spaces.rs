@@ -29,6 +29,40 @@ pub enum SpaceChange {
     },
 }
 
+/// What the number of an address space stands for (format-spec.md, section 5.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddressSpace {
+    /// The kernel's, which all processes of the recorder's machine share.
+    Kernel,
+    /// A process, by its id.
+    Process(u32),
+    /// All addresses of a guest from this boot to the next; the first is 0. Where a guest has several page tables, what
+    /// these have in common.
+    Boot(u32),
+    /// One of a guest's page tables, by the number that its root has.
+    PageTables(u32),
+}
+
+impl AddressSpace {
+    /// The address space with this number, in a recording of a guest or of processes.
+    pub fn new(number: u32, is_guest: bool) -> AddressSpace {
+        match number {
+            FIRST_ROOT_SPACE.. if is_guest => AddressSpace::PageTables(number),
+            _ if is_guest => AddressSpace::Boot(number),
+            0 => AddressSpace::Kernel,
+            _ => AddressSpace::Process(number),
+        }
+    }
+
+    /// The boot with this number, if it is one.
+    pub fn boot(self) -> Option<u32> {
+        match self {
+            AddressSpace::Boot(number) => Some(number),
+            AddressSpace::Kernel | AddressSpace::Process(_) | AddressSpace::PageTables(_) => None,
+        }
+    }
+}
+
 /// Space numbers from here on are derived from roots.
 pub const FIRST_ROOT_SPACE: u32 = 1 << 31;
 
@@ -43,6 +77,19 @@ pub fn space_of_root(shared: u32, root: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_means_what_its_target_is() {
+        let root = space_of_root(1, 0x1a2_b000);
+        assert_eq!(
+            AddressSpace::new(root, true),
+            AddressSpace::PageTables(root)
+        );
+        assert_eq!(AddressSpace::new(1, true), AddressSpace::Boot(1));
+        assert_eq!(AddressSpace::new(0, true).boot(), Some(0));
+        assert_eq!(AddressSpace::new(0, false), AddressSpace::Kernel);
+        assert_eq!(AddressSpace::new(root, false), AddressSpace::Process(root));
+    }
 
     #[test]
     fn roots_have_numbers_of_their_own() {

@@ -16,49 +16,6 @@ tags! {
     }
 }
 
-impl Arch {
-    /// DWARF numbers of the instruction pointer, the stack pointer and the frame pointer.
-    pub fn special_registers(self) -> (u8, u8, u8) {
-        match self {
-            Arch::X86_64 => (16, 7, 6),
-            Arch::Aarch64 => (32, 31, 29),
-        }
-    }
-
-    /// Whether a call can return to `address`: instructions of aarch64 are aligned, addresses of x86-64
-    /// have 57 bits at most, which their top bits repeat (Intel SDM volume 1, 3.3.7.1, with five levels
-    /// of page tables), and numbers such as -1 lie in the last page. Which of the rest are
-    /// code, only the image knows.
-    pub fn can_be_code(self, address: u64) -> bool {
-        const LAST_PAGE: u64 = u64::MAX - 0xfff;
-        let is_form = match self {
-            Arch::X86_64 => matches!(address.cast_signed() >> 56, 0 | -1),
-            Arch::Aarch64 => address.is_multiple_of(4),
-        };
-        is_form && address < LAST_PAGE
-    }
-}
-
-/// The name of register `number` (a DWARF number), or `None` where the format gives it none.
-pub fn register_name(arch: Arch, number: u8) -> Option<&'static str> {
-    const X86_64: [&str; 17] = [
-        "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12",
-        "r13", "r14", "r15", "rip",
-    ];
-    const AARCH64: [&str; 34] = [
-        "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13",
-        "x14", "x15", "x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26",
-        "x27", "x28", "x29", "x30", "sp", "pc", "pstate",
-    ];
-    match (arch, number) {
-        (Arch::X86_64, 49) => Some("rflags"),
-        (Arch::X86_64, 58) => Some("fs_base"),
-        (Arch::X86_64, 59) => Some("gs_base"),
-        (Arch::X86_64, _) => X86_64.get(usize::from(number)).copied(),
-        (Arch::Aarch64, _) => AARCH64.get(usize::from(number)).copied(),
-    }
-}
-
 tags! {
     /// What a vCPU was doing when it was sampled.
     State: u8 {

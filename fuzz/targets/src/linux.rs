@@ -1,7 +1,7 @@
 //! A guest's kernel that says anything of its symbols, types and unwind rules, and stacks to walk by them.
 
+use uniprof_linux::{Btf, Kernel, KernelMemory, Orc, find};
 use uniprof_record::guest::linux::orc;
-use uprof::linux::{Btf, Kernel, KernelMemory, Orc, find};
 use uprof::{RawStack, Registers};
 
 const START: u64 = 0xffff_ffff_8100_0000;

@@ -88,7 +88,7 @@ fn follow(registers: &Registers, stack: &[u8]) {
         slot.reset(0, Task { space: 0, vcpu: 0 }, State::Running);
         walk::frame_pointers(&mut slot, arch, registers, &windows, MOST_FRAMES, true);
         assert!(slot.chain().len() <= MOST_FRAMES);
-        let (_, _, fp) = arch.special_registers();
+        let fp = arch.special_registers().fp;
         let _ = walk::leaves_window(registers.get(fp).unwrap_or(0), windows[0], MOST_FRAMES);
     }
 }

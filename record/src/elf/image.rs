@@ -5,11 +5,43 @@
 
 use crate::elf::{self, PF_X, PT_LOAD, build_id, symbols};
 use crate::sys::open;
+use std::borrow::Cow;
+use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use uprof::cold::{Code, Contents, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cpu::is_kernel_address;
 use uprof::image::lowest_page;
+use uprof::placement::{self, Agreement, ImageText};
+
+/// An image that the user gave for a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenImage {
+    /// Where the file is.
+    pub path: PathBuf,
+    /// The address at which its lowest page is loaded, if the user said it.
+    pub address: Option<u64>,
+}
+
+impl GivenImage {
+    /// See [`Image::open`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn open(&self) -> Result<Image, String> {
+        Image::open(&self.path, self.address)
+    }
+}
+
+/// As it is given on the command line: `FILE` or `FILE@ADDRESS`.
+impl fmt::Display for GivenImage {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{}", self.path.display())?;
+        self.address
+            .map_or(Ok(()), |address| write!(to, "@{address:#x}"))
+    }
+}
 
 /// An ELF image.
 #[derive(Debug)]
@@ -28,7 +60,10 @@ pub struct Image {
     moved_by: u64,
 }
 
-/// This many equal pieces are enough, even before all have come.
+/// Addresses of an image that are compared at once.
+pub const PROBES: usize = 16;
+
+/// So many equal pieces are enough, even before all have come.
 const ENOUGH_PIECES: usize = 16;
 
 /// A piece of the image that is loaded.
@@ -88,6 +123,11 @@ impl Image {
         })
     }
 
+    /// How far its stated address is from where it is linked.
+    pub fn moved_by(&self) -> u64 {
+        self.moved_by
+    }
+
     /// Its build-id, empty where it has none.
     pub fn build_id(&self) -> &[u8] {
         &self.build_id
@@ -124,37 +164,31 @@ impl Image {
     /// is certain.
     #[cold]
     pub fn is_there(&self, code: &[Code], last: bool) -> bool {
-        let (same, other) = self.agreement(code);
-        let unseen = same + other == 0 && (self.has_address || code.is_empty());
-        // Kernels patch some of their code.
-        other <= same && (same >= ENOUGH_PIECES || last && (same > 0 || unseen))
+        let agreement = self.agreement(code);
+        let is_unseen = agreement.compared() == 0 && (self.has_address || code.is_empty());
+        last && is_unseen || self.shows(agreement, last)
     }
 
     /// Whether code of one address space shows this image. Without evidence the answer is no: another space may have
     /// the image.
     #[cold]
     pub fn is_seen(&self, code: &[Code], last: bool) -> bool {
-        let (same, other) = self.agreement(code);
-        other <= same && (same >= ENOUGH_PIECES || last && same > 0)
+        self.shows(self.agreement(code), last)
     }
 
-    /// How many pieces of code equal the image at its stated address, and how many differ.
-    fn agreement(&self, code: &[Code]) -> (usize, usize) {
-        let (mut same, mut other) = (0, 0);
-        for (address, seen) in code.iter().flat_map(Code::pieces) {
-            let own = self.text_at(address, seen.len()).unwrap_or_default();
-            if Code::is_telling(&own) {
-                let equal = seen.starts_with(&own);
-                same += usize::from(equal);
-                other += usize::from(!equal);
-            }
-        }
-        (same, other)
+    fn shows(&self, agreement: Agreement, last: bool) -> bool {
+        let least = if last { 1 } else { ENOUGH_PIECES };
+        agreement.same >= least && !placement::contradicts(self, agreement)
+    }
+
+    /// How well code matches the image at its stated address.
+    fn agreement(&self, code: &[Code]) -> Agreement {
+        placement::agreement(self, self.moved_by, code)
     }
 
     /// Whether it is in the kernel's half of the address space.
     pub fn is_in_upper_half(&self) -> bool {
-        self.lowest_page().is_some_and(|page| page >> 63 != 0)
+        self.lowest_page().is_some_and(is_kernel_address)
     }
 
     /// The image's executable segments as modules of address space `space`.
@@ -180,61 +214,20 @@ impl Image {
     /// half, which may be relocated at boot.
     pub fn may_move(&self) -> bool {
         let low = self.segments.iter().map(|segment| segment.address).min();
-        low.is_none_or(|low| low == 0 || low >> 63 != 0)
+        low.is_none_or(|low| low == 0 || is_kernel_address(low))
     }
 
     /// Addresses spread evenly over the largest executable segment.
     pub fn probes(&self) -> impl Iterator<Item = u64> {
-        const PROBES: u64 = 16;
         let executable = self.segments.iter().filter(|segment| segment.executable);
         let text = executable.max_by_key(|segment| segment.file_bytes);
         let (start, bytes) = text.map_or((0, 0), |text| (text.address, text.file_bytes));
-        (0..PROBES).map(move |index| start.wrapping_add(bytes / PROBES * index))
+        (0..PROBES as u64).map(move |index| start.wrapping_add(bytes / PROBES as u64 * index))
     }
 
     /// The page where its lowest segment begins.
     pub fn lowest_page(&self) -> Option<u64> {
         lowest_of(&self.segments)
-    }
-
-    /// Finds `pieces` of code, given with the addresses at which they were seen, in the first `most` bytes of the
-    /// image's text. Returns both addresses of each piece that is found exactly once.
-    pub fn places<const N: usize>(&self, pieces: &[(u64, [u8; N])], most: u64) -> Vec<(u64, u64)> {
-        const CHUNK: usize = 1 << 20;
-        let head = |bytes: &[u8]| usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
-        let mut is_head = vec![false; 1 << 16];
-        pieces
-            .iter()
-            .for_each(|(_, piece)| is_head[head(piece)] = true);
-        let mut found: Vec<Vec<u64>> = vec![Vec::new(); pieces.len()];
-        let mut left = most;
-        for segment in self.segments.iter().filter(|segment| segment.executable) {
-            let mut into = 0;
-            while into < segment.file_bytes && left > 0 && !pieces.is_empty() {
-                let start = segment.address.wrapping_add(into);
-                // A piece may lie across the end of a chunk.
-                let Some(chunk) = self.text_at(start, CHUNK + N - 1) else {
-                    break;
-                };
-                let windows = chunk.windows(N).enumerate();
-                for (at, window) in windows.filter(|(_, window)| is_head[head(window)]) {
-                    for (number, (_, piece)) in pieces.iter().enumerate() {
-                        if window == piece && found[number].len() < 2 {
-                            found[number].push(start.wrapping_add(at as u64));
-                        }
-                    }
-                }
-                into += CHUNK as u64;
-                left = left.saturating_sub(CHUNK as u64);
-            }
-        }
-        let pairs = pieces.iter().zip(&found);
-        pairs
-            .filter_map(|((seen, _), places)| match places[..] {
-                [place] => Some((*seen, place)),
-                _ => None,
-            })
-            .collect()
     }
 
     /// At most `most` bytes of the image's text from `address` on; `None` where it has none.
@@ -249,6 +242,34 @@ impl Image {
             .read_exact_at(&mut bytes, segment.offset.checked_add(into)?)
             .ok()?;
         Some(bytes)
+    }
+}
+
+/// By the addresses that it was linked at, whatever the user said of where it is.
+impl ImageText for Image {
+    fn parts(&self) -> Vec<(u64, u64)> {
+        let code = self.segments.iter().filter(|segment| segment.executable);
+        code.map(|segment| {
+            let linked = segment.address.wrapping_sub(self.moved_by);
+            (linked, segment.file_bytes)
+        })
+        .collect()
+    }
+
+    fn code_at(&self, address: u64, length_bytes: u64) -> Option<Cow<'_, [u8]>> {
+        let length_bytes = usize::try_from(length_bytes).ok()?;
+        let text = self.text_at(address.wrapping_add(self.moved_by), length_bytes)?;
+        (text.len() == length_bytes).then_some(Cow::Owned(text))
+    }
+
+    fn lowest_page(&self) -> Option<u64> {
+        let page = Image::lowest_page(self)?;
+        Some(page.wrapping_sub(self.moved_by))
+    }
+
+    /// Kernels do.
+    fn may_be_patched(&self) -> bool {
+        self.is_in_upper_half()
     }
 }
 
@@ -306,6 +327,34 @@ mod tests {
         let text = image.text_at(mapping.start, 16).unwrap();
         assert_eq!(text.len(), 16);
         assert_eq!(image.text_at(mapping.start + mapping.length, 16), None);
+    }
+
+    /// A report would refuse what a recorder placed by a weaker rule.
+    #[test]
+    fn an_image_whose_code_differs_at_one_of_three_places_is_not_there() {
+        let image = Image::open(&std::env::current_exe().unwrap(), None).unwrap();
+        let codes = |others: usize| -> Vec<Code> {
+            let probes = image.probes().skip(1).take(15).enumerate();
+            let seen = probes.map(|(number, address)| {
+                let mut bytes = image.text_at(address, Code::PIECE_BYTES).unwrap();
+                if number < others {
+                    bytes.reverse();
+                }
+                Code {
+                    time_ns: 0,
+                    space: 0,
+                    address,
+                    bytes,
+                }
+            });
+            seen.collect()
+        };
+        for (others, is_there) in [(0, true), (2, true), (5, false), (15, false)] {
+            assert_eq!(image.is_there(&codes(others), true), is_there, "{others}");
+            assert_eq!(image.is_seen(&codes(others), true), is_there, "{others}");
+        }
+        assert!(image.is_there(&[], true) && !image.is_seen(&[], true));
+        assert!(!image.is_there(&codes(0)[..5], false), "more may come");
     }
 
     #[test]

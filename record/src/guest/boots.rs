@@ -92,7 +92,7 @@ pub const NARROW_SAMPLES: &str = "samples_not_in_64_bit_mode";
 /// Leaves out what means something else in 32-bit code, where return addresses and saved frame pointers are half as
 /// long.
 pub fn keep_only_ip(arch: Arch, registers: &mut Registers) {
-    let (number, ..) = arch.special_registers();
+    let number = arch.special_registers().ip;
     let ip = registers.get(number);
     registers.clear();
     if let Some(ip) = ip {

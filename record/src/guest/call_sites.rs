@@ -9,7 +9,7 @@
 //! it reads is code.
 
 use crate::source::Vcpu;
-use uprof::calls::{CALL_BYTES, Call, call_before};
+use uprof::cpu::{CALL_BYTES, Call};
 use uprof::{Arch, Frame};
 
 /// Return addresses remembered, a power of two. Of two that share a slot, each replaces the other.
@@ -114,7 +114,7 @@ impl CallSites {
         if read(address.wrapping_sub(CALL_BYTES as u64), &mut bytes) < CALL_BYTES {
             return None;
         }
-        let call = call_before(self.arch, address, &bytes);
+        let call = self.arch.call_before(address, &bytes);
         if let Some(Call::Direct(start)) = call {
             let function = (vcpu.space_of(start), start);
             let at = self.learn(function);
@@ -171,7 +171,7 @@ impl CallSites {
         for end in 1..=code.len() {
             let after = start.wrapping_add(end as u64);
             let is_instruction = self.arch == Arch::X86_64 || end.is_multiple_of(4);
-            let call = call_before(self.arch, after, &code[..end]);
+            let call = self.arch.call_before(after, &code[..end]);
             if let Some(Call::Direct(to)) = call.filter(|_| is_instruction)
                 // Other bytes than a call's hardly lead to such a place.
                 && (self.arch != Arch::X86_64 || to.is_multiple_of(ALIGNMENT))

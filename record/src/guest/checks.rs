@@ -3,15 +3,14 @@
 //! Input: a source. Output: findings. The guest is stopped only for a few samples.
 
 use super::Trial;
-use crate::elf::Image;
+use crate::elf::{GivenImage, Image};
 use crate::source::doctor::{Report, Verdict};
 use crate::source::{Frozen, Hot, Source, SourceError, StopWorld, Vcpus};
-use std::path::Path;
 use uprof::State;
 
 /// Opens the image that the user gave for the guest.
-pub fn say_image(report: &mut Report, elf: Option<&Path>) -> Option<Image> {
-    match elf.map(|path| Image::open(path, None)) {
+pub fn say_image(report: &mut Report, elf: Option<&GivenImage>) -> Option<Image> {
+    match elf.map(GivenImage::open) {
         Some(Ok(image)) => Some(image),
         Some(Err(problem)) => {
             report.say(Verdict::Bad, problem);
@@ -27,7 +26,7 @@ pub fn examine_source(
     source: Result<Source, SourceError>,
     target: &str,
     image: Option<&Image>,
-    elf: Option<&Path>,
+    elf: Option<&GivenImage>,
 ) {
     let mut source = match source {
         Ok(source) => source,
@@ -49,7 +48,7 @@ pub fn examine_source(
         }
     }
     trial.report(report);
-    let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
+    let elf = elf.map_or(String::new(), |elf| format!(" --elf {elf}"));
     let stack = if trial.have_chains() { "" } else { " --stack" };
     report.command = Some(format!("uniprof record -d 30s{stack}{elf} {target}"));
 }

@@ -21,8 +21,9 @@ use memory::{GuestKernel, IMAGES};
 use processes::{Places, Process};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
+use uniprof_linux::{KERNEL_PATH, Kernel, KernelMemory};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
-use uprof::linux::{KERNEL_HALF, KERNEL_PATH, Kernel, KernelMemory};
+use uprof::cpu::{LAST_PAGE, is_kernel_address};
 use uprof::{Arch, Frame, ImageIdentity, ImagePart, RawStack, Sample, Stop, Symbol};
 
 /// Attempts to find a kernel: the page tables of a running process may be gone when they are read.
@@ -53,7 +54,7 @@ pub fn stack_bytes(sp: u64, most: usize) -> usize {
 pub fn interrupted_stack(sp: u64, bytes: &[u8]) -> Option<u64> {
     let word = u64::from_le_bytes(*bytes.last_chunk()?);
     let is_other = word.wrapping_sub(sp) > bytes.len() as u64;
-    (word >= KERNEL_HALF && word.is_multiple_of(8) && is_other && word < u64::MAX - 0xfff)
+    (is_kernel_address(word) && word.is_multiple_of(8) && is_other && word < LAST_PAGE)
         .then_some(word)
 }
 
@@ -297,8 +298,8 @@ impl Linux {
     /// The sample in `slot`, with a chain by the kernel's own rules if the vCPU was in the kernel.
     pub fn sample<'a>(&'a mut self, slot: &'a Slot) -> Sample<'a> {
         let mut sample = slot.sample();
-        let (ip, _, _) = self.arch.special_registers();
-        let is_kernel = slot.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF);
+        let ip = self.arch.special_registers().ip;
+        let is_kernel = slot.registers.get(ip).is_some_and(is_kernel_address);
         // A guest may come back with another kernel, or at another address.
         let is_ours = is_kernel && slot.task.space == self.boot;
         // Bytes copied while the vCPU ran on are not a stack.

@@ -8,6 +8,7 @@
 mod search;
 
 use uprof::Arch;
+use uprof::cpu::{aarch64, is_kernel_address};
 
 /// Words of the guest's memory by frame.
 pub trait TableReader {
@@ -237,7 +238,7 @@ impl Roots {
     /// The recorded root of a sample at `ip` under `root`.
     pub fn of(&mut self, root: Option<u64>, ip: Option<u64>) -> Option<u64> {
         let (root, ip) = (root?, ip?);
-        self.are_single |= ip >> 63 == 0 && root & Self::SECOND == 0;
+        self.are_single |= !is_kernel_address(ip) && root & Self::SECOND == 0;
         Some(match self.are_single {
             true => root,
             false => root & !Self::SECOND,
@@ -295,7 +296,7 @@ fn translate_aarch64(
     tcr: u64,
     address: u64,
 ) -> Result<FrameAddress, Unmapped> {
-    let upper = address >> 55 & 1 != 0;
+    let upper = aarch64::is_in_upper_half(address);
     let half = Half::of(tcr, upper);
     let (granule_bits, levels) = half.levels()?;
     let address_bits = if half.top_byte_ignored { 56 } else { 64 };

@@ -3,12 +3,14 @@
 //!
 //! Enough samples for a reproducible result are taken, at random times.
 
-use crate::elf::Image;
+use crate::elf::{Image, PROBES};
 use crate::guest::link_register::is_saved_with_frame_pointer;
 use crate::source::doctor::{Report, Verdict};
 use crate::sys::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 use uprof::cold::Code;
+use uprof::cpu::{SpecialRegisters, aarch64};
+use uprof::placement::{self, Located, NotLocated};
 use uprof::{Arch, Registers};
 
 /// Enough samples of running vCPUs: a share is then known to within 15 percentage points.
@@ -17,95 +19,72 @@ const ENOUGH: u32 = 100;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Most time between samples.
 const PAUSE_NS: u64 = 20_000_000;
-/// Bytes of text that are compared with the image.
-const TEXT_BYTES: usize = 64;
 /// Bytes of code before a return address that are searched for the function's prologue; fewer if so many can't be
 /// read.
 const BEFORE_CALL_BYTES: [usize; 3] = [1024, 256, 64];
-/// DWARF number of AArch64's register for return addresses.
-const LINK_REGISTER: u8 = 30;
-/// Most pieces of code that are searched for elsewhere in the image; many may be another image's.
-const PIECES: usize = 128;
-/// Most bytes of an image that are searched.
-const SEARCHED_BYTES: u64 = 64 << 20;
+/// Most pieces of code that are searched for in the image; many may be another image's.
+const MOST_PIECES: usize = 128;
 
 /// The results of trial samples.
 pub(crate) struct Trial<'a> {
     /// The image that the user gave for the guest.
     image: Option<&'a Image>,
-    moved: Moved,
+    stage: Stage,
     start: Instant,
     rounds: u32,
     /// Samples of running vCPUs.
     running: u32,
     with_chain: u32,
-    text_compared: u32,
-    text_differs: u32,
     /// Samples of code that a hypervisor filled in.
     filled: u32,
     unreadable: u32,
     /// Samples of vCPUs whose memory can't be read.
     untranslatable: u32,
-    /// Code that differs from the image at its link address.
-    strange: Vec<(u64, [u8; TEXT_BYTES])>,
+    /// Code of the guest, a piece a record, each once.
+    code: Vec<Code>,
 }
 
-/// Whether the guest has the image at another address than it was linked at.
+/// What is known of where the guest has the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moved {
-    /// Not searched for yet.
-    Unknown,
-    /// The sampled code is nowhere in the image, or at different distances.
-    No,
-    /// It may be moved by `by`; at so many further places the guest has the image's code, or other code.
-    By { by: u64, same: u32, other: u32 },
-}
-
-impl Moved {
-    /// The distance, if it is certain.
-    fn by(self) -> Option<u64> {
-        match self {
-            // A kernel patches some of its code.
-            Moved::By { by, same, other } if same > 0 && same >= other * 3 => Some(by),
-            _ => None,
-        }
-    }
+enum Stage {
+    /// Nothing: samples are taken.
+    Sampling,
+    /// It may be moved so far: code of the guest that no sample showed is compared, too.
+    Checking(u64),
+    /// All that can be.
+    Known(Result<Located, NotLocated>),
 }
 
 impl<'a> Trial<'a> {
     pub(crate) fn new(image: Option<&'a Image>) -> Self {
         Trial {
             image,
-            moved: Moved::Unknown,
+            stage: Stage::Sampling,
             start: Instant::now(),
             rounds: 0,
             running: 0,
             with_chain: 0,
-            text_compared: 0,
-            text_differs: 0,
             filled: 0,
             unreadable: 0,
             untranslatable: 0,
-            strange: Vec::new(),
+            code: Vec::new(),
         }
     }
 
     /// Whether to take another sample; sleeps before it.
     pub(crate) fn goes_on(&mut self) -> bool {
+        if self.stage != Stage::Sampling {
+            self.conclude();
+            return false;
+        }
         if self.running >= ENOUGH || self.start.elapsed() >= PATIENCE {
-            // One more sample, at the place that the others point to.
-            let is_open = self.moved == Moved::Unknown;
-            self.moved = match self.image.filter(|_| is_open) {
-                // Nothing else was seen: other code of the image tells.
-                Some(_) if self.filled > 0 && self.text_compared == 0 => Moved::By {
-                    by: 0,
-                    same: 0,
-                    other: 0,
-                },
-                Some(image) => self.hinted_at(image),
-                None => return false,
-            };
-            return self.moved != Moved::No;
+            // One more sample, of what the others point to.
+            self.conclude();
+            if let Some(bias) = self.doubtful() {
+                self.stage = Stage::Checking(bias);
+                return true;
+            }
+            return false;
         }
         if self.rounds > 0 {
             let pause_ns = fastrand::Rng::with_seed(monotonic_ns()).u64(..PAUSE_NS);
@@ -128,35 +107,24 @@ impl<'a> Trial<'a> {
         registers: &Registers,
         read: &mut dyn FnMut(u64, &mut [u8]) -> usize,
     ) {
-        if self.moved != Moved::Unknown {
-            return self.compare_moved(read);
+        if let Stage::Checking(bias) = self.stage {
+            return self.compare_probes(bias, read);
         }
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         if registers.get(sp).is_none() {
             return self.pass_over();
         }
         self.running += 1;
         let register = |number| registers.get(number).unwrap_or(0);
         let (ip, sp, fp) = (register(ip), register(sp), register(fp));
-        let mut seen = [0; TEXT_BYTES];
+        let mut seen = [0; Code::PIECE_BYTES];
         let got = read(ip, &mut seen);
         self.unreadable += u32::from(got == 0);
         if let Some(image) = self.image {
-            let expected = image.text_at(ip, got);
             // What a hypervisor fills, such as the hypercall page, is empty in the image.
-            let is_filled = |own: &Vec<u8>| !Code::is_telling(own) && own[..] != seen[..own.len()];
-            if expected.as_ref().is_some_and(is_filled) {
-                self.filled += 1;
-            }
-            let expected = expected.filter(|own| !is_filled(own));
-            let differs = expected.as_ref().map(|it| it[..] != seen[..it.len()]);
-            self.text_compared += u32::from(differs.is_some() && got > 0);
-            self.text_differs += u32::from(differs == Some(true));
-            let is_strange = differs != Some(false) && got == TEXT_BYTES && Code::is_telling(&seen);
-            let is_new = self.strange.iter().all(|(address, _)| *address != ip);
-            if is_strange && is_new && self.strange.len() < PIECES {
-                self.strange.push((ip, seen));
-            }
+            let is_filled = |own: Vec<u8>| !Code::is_telling(&own) && own[..] != seen[..own.len()];
+            self.filled += u32::from(image.text_at(ip, got).is_some_and(is_filled));
+            self.add_code(ip, &seen[..got]);
         }
         // The saved frame pointer goes up, and the return address is not data on the stack.
         let mut frame = [0; 16];
@@ -164,16 +132,58 @@ impl<'a> Trial<'a> {
         if near && read(fp, &mut frame) == frame.len() {
             let word = u128::from_le_bytes(frame);
             let (saved, caller) = (word as u64, (word >> 64) as u64);
-            let caller = crate::guest::walk::without_signature(arch, caller);
+            let caller = arch.without_signature(caller);
             let plausible = (saved == 0 || saved > fp) && caller.abs_diff(ip) < 1 << 30;
-            let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(LINK_REGISTER), read);
+            let kept = arch != Arch::Aarch64 || keeps_frame_pointers(register(aarch64::LR), read);
             self.with_chain += u32::from(plausible && kept);
         }
     }
 
-    /// How far the guest moved the image, if that is certain; 0 where only other code than the samples' tells.
+    fn add_code(&mut self, address: u64, bytes: &[u8]) {
+        let is_new = self.code.iter().all(|code| code.address != address);
+        if is_new && bytes.len() == Code::PIECE_BYTES && self.code.len() < MOST_PIECES {
+            self.code.push(Code {
+                time_ns: 0,
+                space: 0,
+                address,
+                bytes: bytes.to_vec(),
+            });
+        }
+    }
+
+    /// Looks for the guest's code in the image.
+    fn conclude(&mut self) {
+        if let Some(image) = self.image {
+            self.stage = Stage::Known(placement::locate(image, &self.code));
+        }
+    }
+
+    /// Where the image may be but few samples say so.
+    fn doubtful(&self) -> Option<u64> {
+        let Stage::Known(found) = self.stage else {
+            return None;
+        };
+        match found {
+            Ok(_) => self.moved_by().filter(|by| *by != 0),
+            Err(NotLocated::Doubtful { bias, .. }) => Some(self.relative_to_stated(bias)),
+            // Nothing but a page that a hypervisor fills was seen.
+            Err(NotLocated::Foreign { .. }) => (self.filled > 0).then_some(0),
+            Err(NotLocated::Ambiguous { .. }) => None,
+        }
+    }
+
+    /// How far the guest moved the image from its stated address, if that is certain.
     pub(crate) fn moved_by(&self) -> Option<u64> {
-        self.moved.by()
+        match self.stage {
+            Stage::Known(Ok(found)) => Some(self.relative_to_stated(found.bias)),
+            _ => None,
+        }
+    }
+
+    /// A bias, which counts from where the image is linked, from its stated address on.
+    fn relative_to_stated(&self, bias: u64) -> u64 {
+        let stated = self.image.map_or(0, Image::moved_by);
+        bias.wrapping_sub(stated)
     }
 
     /// Whether frame pointers seem to be sufficient.
@@ -183,41 +193,15 @@ impl<'a> Trial<'a> {
         told == 0 || self.with_chain * 4 > told * 3
     }
 
-    /// The distance between the guest's code and the image, if nearly all pieces agree.
-    fn hinted_at(&self, image: &Image) -> Moved {
-        let mut votes: Vec<(u64, usize)> = Vec::new();
-        for (address, place) in image.places(&self.strange, SEARCHED_BYTES) {
-            let by = address.wrapping_sub(place);
-            match votes.iter_mut().find(|(other, _)| *other == by) {
-                Some((_, count)) => *count += 1,
-                None => votes.push((by, 1)),
-            }
-        }
-        let all: usize = votes.iter().map(|(_, count)| count).sum();
-        match votes.iter().max_by_key(|(_, count)| *count) {
-            Some(&(by, count)) if by != 0 && count * 4 >= all * 3 => Moved::By {
-                by,
-                same: 0,
-                other: 0,
-            },
-            _ => Moved::No,
-        }
-    }
-
-    /// Compares further places of the image with the guest's memory.
-    fn compare_moved(&mut self, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
-        let (Moved::By { by, same, other }, Some(image)) = (&mut self.moved, self.image) else {
-            return;
-        };
-        for probe in image.probes() {
-            let own = image.text_at(probe, TEXT_BYTES).unwrap_or_default();
-            let mut seen = [0; TEXT_BYTES];
-            let got = read(probe.wrapping_add(*by), &mut seen[..own.len()]);
-            if got == own.len() && Code::is_telling(&own) {
-                let equal = seen[..got] == own;
-                *same += u32::from(equal);
-                *other += u32::from(!equal);
-            }
+    /// Compares other code of the image with the guest's memory.
+    fn compare_probes(&mut self, bias: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) {
+        // They count before samples of other images.
+        self.code.truncate(MOST_PIECES - PROBES);
+        let probes: Vec<u64> = self.image.iter().flat_map(|it| it.probes()).collect();
+        for probe in probes {
+            let (mut seen, address) = ([0; Code::PIECE_BYTES], probe.wrapping_add(bias));
+            let got = read(address, &mut seen);
+            self.add_code(address, &seen[..got]);
         }
     }
 
@@ -279,41 +263,40 @@ impl<'a> Trial<'a> {
     }
 
     fn say_image(&self, report: &mut Report, image: &Image) {
-        // A kernel patches some of its code.
-        let is_same = self.text_compared > 0 && self.text_differs * 4 <= self.text_compared;
-        if is_same || self.moved_by() == Some(0) {
-            return report.say(Verdict::Good, "the image's text is what the guest runs");
-        }
-        if let Some(by) = self.moved_by() {
-            let lowest = image.lowest_page().unwrap_or(0).wrapping_add(by);
-            let text = format!(
-                "the image's text is what the guest runs, moved to {lowest:#x}: nothing is to be done, recordings find \
-                 it by the guest's code (--elf {}@{lowest:#x} says it)",
-                image.path.display()
-            );
-            return report.say(Verdict::Good, text);
-        }
-        if self.text_compared == 0 {
-            return report.say(
+        match self.stage {
+            Stage::Known(Ok(_)) if self.moved_by() == Some(0) => {
+                report.say(Verdict::Good, "the image's text is what the guest runs");
+            }
+            Stage::Known(Ok(Located { bias, .. })) => {
+                let start = placement::start(image, bias);
+                let text = format!(
+                    "the image's text is what the guest runs, moved to {start:#x}: nothing is to be done, recordings \
+                     find it by the guest's code (--elf {}@{start:#x} says it)",
+                    image.path.display()
+                );
+                report.say(Verdict::Good, text);
+            }
+            Stage::Known(Err(NotLocated::Doubtful { agreement, .. })) => {
+                let text = format!(
+                    "the image's text differs from the guest's memory at {} of {} pieces of code: it is not the \
+                     guest's image; give the right one with --elf",
+                    agreement.other,
+                    agreement.compared()
+                );
+                report.say(Verdict::Poor, text);
+            }
+            _ => report.say(
                 Verdict::Poor,
                 "no vCPU was seen inside the image, nor its code elsewhere: is it the guest's? Of a guest with \
                  several images give each with --elf",
-            );
-        }
-        report.say(
-            Verdict::Poor,
-            format!(
-                "the image's text differs from the guest's memory at {} of {} samples: it is not the guest's image; \
-                 give the right one with --elf",
-                self.text_differs, self.text_compared
             ),
-        );
+        }
     }
 }
 
 /// Whether the function that `link` returns to keeps a frame pointer, as far as its code shows.
 fn keeps_frame_pointers(link: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> bool {
-    let link = crate::guest::walk::without_signature(Arch::Aarch64, link);
+    let link = aarch64::without_signature(link);
     let mut code = [0; BEFORE_CALL_BYTES[0]];
     let known = BEFORE_CALL_BYTES.iter().find_map(|&bytes| {
         let code = &mut code[..bytes];
@@ -335,7 +318,7 @@ mod tests {
         let probes: Vec<u64> = image.probes().skip(1).take(ips).collect();
         let mut trial = Trial::new(Some(&image));
         let arch = Arch::X86_64;
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         for number in 0..101 {
             if number >= 100 && !trial.goes_on() {
                 break;
@@ -392,7 +375,7 @@ mod tests {
         for others in [0, 10] {
             let mut trial = Trial::new(Some(&image));
             let arch = Arch::X86_64;
-            let (ip, sp, _) = arch.special_registers();
+            let SpecialRegisters { ip, sp, .. } = arch.special_registers();
             let mut number = 0;
             while number < 101 && (number < 100 || trial.goes_on()) {
                 let address = match number < others {
@@ -410,6 +393,7 @@ mod tests {
                 trial.compare(arch, &registers, &mut read);
                 number += 1;
             }
+            assert!(!trial.goes_on());
             let mut report = Report::default();
             trial.report(&mut report);
             let said = &report.findings[0].text;

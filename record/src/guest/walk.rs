@@ -4,6 +4,7 @@
 //! depth and direction are bounded.
 
 use crate::source::slot::Slot;
+use uprof::cpu::SpecialRegisters;
 use uprof::{Arch, Frame, RawStack, Registers, Stop};
 
 /// The saved frame pointer and return address at `frame_pointer`.
@@ -47,7 +48,7 @@ pub fn frame_pointers(
     most_frames: usize,
     is_guest: bool,
 ) -> Stop {
-    let (ip, _, fp) = arch.special_registers();
+    let SpecialRegisters { ip, fp, .. } = arch.special_registers();
     let Some(ip) = registers.get(ip) else {
         return Stop::Unreadable;
     };
@@ -67,7 +68,7 @@ pub fn frame_pointers(
         if caller == 0 {
             return Stop::Complete;
         }
-        let caller = without_signature(arch, caller);
+        let caller = arch.without_signature(caller);
         if !arch.can_be_code(caller) {
             let begins = is_guest && next == 0 && slot.chain().len() > 1;
             return if begins {
@@ -90,18 +91,6 @@ pub fn frame_pointers(
     }
 }
 
-/// A return address as the processor will use it. On AArch64 a signature may be in the bits that are not translated,
-/// assumed to be those from 48 up except bit 55, which selects the half of the address space (Arm ARM, D8.9 "Pointer
-/// authentication").
-pub(crate) fn without_signature(arch: Arch, address: u64) -> u64 {
-    const SIGNATURE: u64 = u64::MAX << 48;
-    match arch {
-        Arch::X86_64 => address,
-        Arch::Aarch64 if address >> 55 & 1 == 1 => address | SIGNATURE,
-        Arch::Aarch64 => address & !SIGNATURE,
-    }
-}
-
 /// Why a frame pointer outside all windows ends the walk.
 fn beyond(at: u64, windows: &[RawStack<'_>]) -> Stop {
     const NEAR_BYTES: u64 = 1 << 20;
@@ -115,6 +104,7 @@ fn beyond(at: u64, windows: &[RawStack<'_>]) -> Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::cpu::x86_64;
     use uprof::{State, Task};
 
     const BASE: u64 = 0xffff_8000_0000_1000;
@@ -130,8 +120,8 @@ mod tests {
             bytes: &bytes,
         };
         let mut registers = Registers::default();
-        registers.set(16, 0x100);
-        registers.set(6, fp);
+        registers.set(x86_64::RIP, 0x100);
+        registers.set(x86_64::RBP, fp);
         let mut slot = Slot::new(0);
         slot.reset(0, Task { space: 0, vcpu: 0 }, State::Running);
         let windows = [window];
@@ -166,14 +156,6 @@ mod tests {
             (vec![0x100, 0x200, 0x300], Stop::Cycle)
         );
         assert_eq!(walk(&[BASE, 0x200], BASE, 64).1, Stop::Cycle);
-    }
-
-    #[test]
-    fn signed_return_addresses_lose_their_signature() {
-        let arm = |address| without_signature(Arch::Aarch64, address);
-        assert_eq!(arm(0x932a_0000_4008_1d04), 0x0000_4008_1d04);
-        assert_eq!(arm(0x1593_0000_4008_1d04), 0xffff_0000_4008_1d04);
-        assert_eq!(without_signature(Arch::X86_64, 1 << 60), 1 << 60);
     }
 
     #[test]

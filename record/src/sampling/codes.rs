@@ -7,6 +7,7 @@ use crate::source::ring::Sink;
 use crate::source::slot::NoteKind;
 use crate::source::{Frozen, Vcpu};
 use uprof::cold::Code;
+use uprof::cpu::SpecialRegisters;
 use uprof::{Arch, Frame, Task};
 
 /// Most pieces of an address space.
@@ -67,7 +68,7 @@ impl Codes {
             self.seen.clear();
             self.wanted = None;
         }
-        let (ip, sp, _) = arch.special_registers();
+        let SpecialRegisters { ip, sp, .. } = arch.special_registers();
         // Code in another mode is not an image's.
         let Some((ip, _)) = vcpu.registers.get(ip).zip(vcpu.registers.get(sp)) else {
             return false;
@@ -106,7 +107,7 @@ impl Codes {
         {
             return;
         }
-        let (_, sp, _) = arch.special_registers();
+        let sp = arch.special_registers().sp;
         let stack = vcpu.registers.get(sp).unwrap_or(0) / STACK_BYTES;
         let mut pieces = chain.iter().map(|frame| {
             let address = frame.lookup_address();
@@ -129,6 +130,7 @@ mod tests {
     use crate::source::ring::ring_of;
     use crate::source::{Facts, Life, SourceError, StopWorld, Vcpus};
     use uprof::cold::Target;
+    use uprof::cpu::x86_64;
     use uprof::{Details, Registers, State};
 
     /// A guest whose memory has its own addresses; fake, as it is no guest.
@@ -189,8 +191,8 @@ mod tests {
 
     fn vcpu(ip: u64, sp: u64) -> Vcpu {
         let mut registers = Registers::default();
-        registers.set(16, ip);
-        registers.set(7, sp);
+        registers.set(x86_64::RIP, ip);
+        registers.set(x86_64::RSP, sp);
         Vcpu {
             task: Task { space: 0, vcpu: 0 },
             state: State::Running,

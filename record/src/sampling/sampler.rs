@@ -18,7 +18,7 @@ use crate::source::{Frozen, Life, Pushed, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::{monotonic_ns, sleep_exactly, sleep_until, start_promptly};
 use crate::sys::signal;
 use uprof::cold::{LossReason, Target, TargetKind};
-use uprof::linux::KERNEL_HALF;
+use uprof::cpu::{SpecialRegisters, is_kernel_address};
 use uprof::{Arch, Details, Registers, Stop};
 
 /// The longest sleep in one piece.
@@ -56,7 +56,7 @@ impl Take {
 
     /// How many stack bytes are kept of a vCPU at `ip`.
     fn kept_bytes(&self, ip: Option<u64>) -> usize {
-        match ip.is_some_and(|ip| ip >= KERNEL_HALF) {
+        match ip.is_some_and(is_kernel_address) {
             true => self.kept_bytes.max(self.kernel_bytes),
             false => self.kept_bytes,
         }
@@ -331,7 +331,7 @@ impl<'a> Round<'a> {
                     codes.want(vcpu, self.arch, slot.chain());
                 }
                 let stack = copied.stack.raw();
-                let (ip, _, _) = self.arch.special_registers();
+                let ip = self.arch.special_registers().ip;
                 let kept_bytes = self.take.kept_bytes(vcpu.registers.get(ip));
                 let kept_bytes = kept_bytes.min(stack.bytes.len());
                 slot.keep_stack = kept_bytes > 0 && !has_moved;
@@ -376,12 +376,12 @@ impl Copied<'_> {
         take: Take,
         deadline_ns: u64,
     ) {
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         let (Some(sp), Some(fp)) = (vcpu.registers.get(sp), vcpu.registers.get(fp)) else {
             return;
         };
         let ip = vcpu.registers.get(ip);
-        self.is_kernel = take.kernel_bytes > 0 && ip.is_some_and(|ip| ip >= KERNEL_HALF);
+        self.is_kernel = take.kernel_bytes > 0 && ip.is_some_and(is_kernel_address);
         let mut reader = InTime {
             frozen,
             vcpu,
@@ -456,7 +456,7 @@ impl Copied<'_> {
             most,
             self.is_guest,
         );
-        let (_, sp, _) = arch.special_registers();
+        let sp = arch.special_registers().sp;
         match stop {
             _ if take.window_bytes == 0 => Stop::NotWalked,
             // 32-bit code.

@@ -6,7 +6,7 @@ use crate::images::symbols::SymbolTable;
 use crate::images::{ImageAddress, Segments};
 use crate::profile::advice::Counts;
 use crate::recording::account::{is_cut, is_shallow};
-use crate::recording::spaces::{ModuleId, Place, is_kernel_address};
+use crate::recording::spaces::{ModuleId, Place};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
 use crate::stacks::idle::Idle;
@@ -17,6 +17,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uprof::cold::TargetKind;
+use uprof::cpu::is_kernel_address;
 use uprof::image::ImageIdentity;
 use uprof::{Frame, FrameKind, State, Stop};
 

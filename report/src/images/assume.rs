@@ -1,15 +1,16 @@
 //! Where the images given by hand are in a guest: at the given address; where the guest's code matches theirs
-//! ([`crate::images::locate`]); by a symbol that both the image and a list of the guest's symbols have; or, in a
+//! ([`uprof::placement`]); by a symbol that both the image and a list of the guest's symbols have; or, in a
 //! recording without code, where they were linked.
 
 use super::Image;
 use crate::images::library::{Given, Library};
-use crate::images::locate::{self, Located, NotLocated};
 use crate::images::symbols::SymbolTable;
-use crate::recording::spaces::{Module, Region, is_kernel_address};
+use crate::recording::spaces::{Module, Region};
 use crate::recording::{LIVES_MAX, Recording};
 use std::collections::{BTreeSet, HashSet};
-use uprof::cold::{Code, Contents, FIRST_ROOT_SPACE, MappedFile, Mapping, TargetKind};
+use uprof::cold::{AddressSpace, Code, Contents, MappedFile, Mapping, TargetKind};
+use uprof::cpu::is_kernel_address;
+use uprof::placement::{self, Located, NotLocated};
 
 /// Symbols that give the bias: at fixed places in kernels and unikernels.
 const LANDMARKS: [&str; 5] = ["_text", "_stext", "_start", "start_kernel", "main"];
@@ -56,12 +57,12 @@ impl Recording {
             refusals.extend(placed.err().map(|why| (life, why)));
         }
         // Lives are usually alike.
-        said.extend(refusals.iter().map(|(life, why)| match found.is_empty() {
-            true => refused(&given.image, why),
-            false => {
-                let (name, boot) = (given.image.name(), life + 1);
-                format!("{name} is not used in boot {boot} of the guest: {why}")
+        said.extend(refusals.iter().map(|(life, why)| {
+            if found.is_empty() {
+                return refused(&given.image, why);
             }
+            let (name, boot) = (given.image.name(), life + 1);
+            format!("{name} is not used in boot {boot} of the guest: {why}")
         }));
         said
     }
@@ -76,14 +77,11 @@ impl Recording {
         let image = &*given.image;
         let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
         let has_it = |life: &&u32| {
-            let agreement = locate::agreement(image, bias, &self.code_of(**life));
-            agreement.same > 0 && !locate::contradicts(image, agreement)
+            let agreement = placement::agreement(image, bias, &self.code_of(**life));
+            agreement.same > 0 && !placement::contradicts(image, agreement)
         };
         let with_it: BTreeSet<u32> = lives.iter().filter(has_it).copied().collect();
-        match with_it.is_empty() {
-            true => lives,
-            false => with_it,
-        }
+        if with_it.is_empty() { lives } else { with_it }
     }
 
     /// The address spaces to search for images: a guest's lives.
@@ -91,10 +89,11 @@ impl Recording {
         let lives = self.code().iter().map(|code| code.space);
         let named = self.tasks().iter().map(|task| task.space);
         let all = [0].into_iter().chain(lives).chain(named);
-        let all = all.filter(|space| *space < FIRST_ROOT_SPACE);
-        match self.metadata().target.kind.is_guest() {
-            true => all.take(LIVES_MAX).collect(),
-            false => BTreeSet::from([0]),
+        let all = all.filter(|space| AddressSpace::new(*space, true).boot().is_some());
+        if self.metadata().target.kind.is_guest() {
+            all.take(LIVES_MAX).collect()
+        } else {
+            BTreeSet::from([0])
         }
     }
 
@@ -115,11 +114,11 @@ impl Recording {
             let found = match given.address {
                 Some(address) => {
                     let bias = image.segments().bias_of_load_address(address).unwrap_or(0);
-                    let agreement = locate::agreement(image, bias, &code);
-                    let is_seen = agreement.same > 0 && !locate::contradicts(image, agreement);
+                    let agreement = placement::agreement(image, bias, &code);
+                    let is_seen = agreement.same > 0 && !placement::contradicts(image, agreement);
                     is_seen.then_some(bias)
                 }
-                None => locate::locate(image, &code).ok().map(|found| found.bias),
+                None => placement::locate(image, &code).ok().map(|found| found.bias),
             };
             let Some(bias) = found else {
                 continue;
@@ -146,8 +145,8 @@ impl Recording {
     ) -> Result<Option<(u64, Option<String>)>, String> {
         let code = self.code_of(life);
         let there = found.iter().find(|&&bias| {
-            let agreement = locate::agreement(&given.image, bias, &code);
-            agreement.same > 0 && !locate::contradicts(&given.image, agreement)
+            let agreement = placement::agreement(&*given.image, bias, &code);
+            agreement.same > 0 && !placement::contradicts(&*given.image, agreement)
         });
         match there {
             Some(&bias) => Ok(Some((bias, None))),
@@ -180,7 +179,7 @@ impl Recording {
             if let Some(why) = objection_at(image, bias, code) {
                 return Err(why);
             }
-            let unseen = locate::agreement(image, bias, code).compared() == 0;
+            let unseen = placement::agreement(image, bias, code).compared() == 0;
             let name = image.name();
             return Ok(Some((
                 bias,
@@ -196,14 +195,14 @@ impl Recording {
         if code.is_empty() {
             return Ok(landmark().unwrap_or_else(linked));
         }
-        match locate::locate(image, code) {
+        match placement::locate(image, code) {
             Ok(Located { bias, agreement }) => Ok(Some((
                 bias,
                 (bias != 0).then(|| {
                     format!(
                         "{} is at {:#x}: the guest's code is the image's there at {} of {} pieces",
                         image.name(),
-                        locate::start(image, bias),
+                        placement::start(image, bias),
                         agreement.same,
                         agreement.compared()
                     )
@@ -294,8 +293,8 @@ impl Recording {
 }
 
 fn objection_at(image: &Image, bias: u64, code: &[Code]) -> Option<String> {
-    let agreement = locate::agreement(image, bias, code);
-    locate::contradicts(image, agreement).then(|| {
+    let agreement = placement::agreement(image, bias, code);
+    placement::contradicts(image, agreement).then(|| {
         format!(
             "its code is not what the guest ran there: it differs at {} of {} pieces",
             agreement.other,
@@ -344,6 +343,6 @@ fn landmark(image: &Image, library: &Library) -> Option<u64> {
             .iter()
             .find_map(|text| text.address_of(name))?;
         let bias = real.0.wrapping_sub(stated.0);
-        (bias % locate::PAGE_BYTES == 0).then_some(bias)
+        (bias % placement::PAGE_BYTES == 0).then_some(bias)
     })
 }

@@ -3,7 +3,8 @@
 
 use super::{Image, ImageAddress};
 use std::borrow::Cow;
-use uprof::linux::{KERNEL_HALF, Kallsyms, Kernel, KernelMemory, Orc, find};
+use uniprof_linux::{Kallsyms, Kernel, KernelMemory, Orc, find};
+use uprof::cpu::is_kernel_address;
 
 /// The part of an image to search for kallsyms (bytes); Debian's kernel has 40 MiB of code and data.
 const SEARCHED_BYTES_MAX: u64 = 512 << 20;
@@ -39,7 +40,7 @@ impl Image {
         let mut memory = Loaded(self);
         let (mut left_bytes, mut left_attempts) = (SEARCHED_BYTES_MAX, ATTEMPTS_MAX);
         let segments = self.segments().iter();
-        let mut segments = segments.filter(|segment| segment.address.0 >= KERNEL_HALF);
+        let mut segments = segments.filter(|segment| is_kernel_address(segment.address.0));
         segments.find_map(|segment| {
             let length_bytes = segment.file_bytes.min(left_bytes);
             left_bytes -= length_bytes;
@@ -154,6 +155,7 @@ fn relative(section: &[u8], at: u64, each: usize) -> impl Iterator<Item = u64> +
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::cpu::KERNEL_HALF;
 
     #[test]
     fn places_that_a_kernel_writes_over_up_to_the_last_and_past_it() {

@@ -1,259 +1,34 @@
-//! Where an image is in a guest. Input: an image, and code that the recorder read from the guest's memory. Output:
-//! the image's bias, or why it can't be determined.
-//!
-//! Each piece of code is searched for in the image's text, at the same offset in a page, since images are moved by
-//! whole pages. Each match is a vote for a bias; those with most votes are checked with all pieces that are then in
-//! the image. Relocated addresses in the code differ by exactly the bias, and match; so does what the image says is
-//! patched at run time.
+//! The code of an image, for the rule that finds it in a guest ([`uprof::placement`]).
 
 use crate::images::{Image, ImageAddress};
-use std::collections::HashMap;
-use uprof::cold::Code;
+use std::borrow::Cow;
+use uprof::placement::ImageText;
 
-/// Images are moved by whole pages.
-pub(crate) const PAGE_BYTES: u64 = 4096;
-/// Most records of code to search for.
-const CODES_MAX: usize = 128;
-/// The part of an image's text to search (bytes).
-const TEXT_BYTES_MAX: u64 = 128 << 20;
-/// A piece that is in the image more often than this (identical functions) has no vote.
-const PLACES_MAX: usize = 8;
-/// Most biases to check.
-const CHECKED_MAX: usize = 8;
-/// Pieces that must match: a single one may match by chance, or be in another build too.
-const SAME_MIN: usize = 2;
-
-/// Where an image is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Located {
-    /// What to add (wrapping) to its own addresses.
-    pub bias: u64,
-    /// How well its code matches there.
-    pub agreement: Agreement,
-}
-
-/// How well code of a guest matches an image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Agreement {
-    /// Pieces that match.
-    pub same: usize,
-    /// Pieces that don't.
-    pub other: usize,
-}
-
-impl Agreement {
-    /// Pieces that were compared.
-    pub(crate) fn compared(self) -> usize {
-        self.same + self.other
+impl ImageText for Image {
+    fn parts(&self) -> Vec<(u64, u64)> {
+        let code = self.segments().iter().filter(|segment| segment.executable);
+        code.map(|segment| (segment.address.0, segment.file_bytes))
+            .collect()
     }
-}
 
-/// Why an image's place can't be determined.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotLocated {
-    /// No piece is in it.
-    #[error(
-        "none of the guest's code that was recorded ({pieces} pieces) is in it: it is another build's, or \
-         none of it ran"
-    )]
-    Foreign {
-        /// Pieces that were searched for.
-        pieces: usize,
-    },
-    /// Too few pieces agree.
-    #[error(
-        "at the likeliest place ({start:#x}) the guest's code is the image's at {} of {} pieces: it is \
-         another build's, or too little of it ran", agreement.same, agreement.compared()
-    )]
-    Doubtful {
-        /// First address there.
-        start: u64,
-        /// How well the code matches there.
-        agreement: Agreement,
-    },
-    /// It may be at several places.
-    #[error("it may be at {first:#x} or at {second:#x}: give the right one as FILE@ADDRESS")]
-    Ambiguous {
-        /// First address at the most likely place.
-        first: u64,
-        /// First address at another one.
-        second: u64,
-    },
-}
-
-/// A piece of a guest's code.
-struct Piece<'c> {
-    address: u64,
-    bytes: &'c [u8],
-}
-
-fn pieces(code: &[Code]) -> impl Iterator<Item = Piece<'_>> {
-    let pieces = code.iter().take(CODES_MAX).flat_map(Code::pieces);
-    pieces
-        .map(|(address, bytes)| Piece { address, bytes })
-        .filter(|piece| piece.bytes.len() == Code::PIECE_BYTES && Code::is_telling(piece.bytes))
-}
-
-/// Finds `image` among `code`.
-///
-/// # Errors
-/// [`NotLocated`] if it isn't there, or that isn't certain.
-pub(crate) fn locate(image: &Image, code: &[Code]) -> Result<Located, NotLocated> {
-    let (mut votes, mut looked_for) = (HashMap::<u64, usize>::new(), 0);
-    for piece in pieces(code) {
-        looked_for += 1;
-        places(image, &piece)
-            .into_iter()
-            .for_each(|bias| *votes.entry(bias).or_default() += 1);
+    fn code_at(&self, address: u64, length_bytes: u64) -> Option<Cow<'_, [u8]>> {
+        let address = ImageAddress(address);
+        let is_code = self.segments().is_code(address);
+        let bytes = self.bytes_at(address, length_bytes);
+        bytes.filter(|_| is_code).map(Cow::Borrowed)
     }
-    let mut votes: Vec<(usize, u64)> = votes
-        .into_iter()
-        .map(|(bias, count)| (count, bias))
-        .collect();
-    votes.sort_by_key(|&(count, bias)| (std::cmp::Reverse(count), bias));
-    let checked = votes.iter().take(CHECKED_MAX).map(|&(_, bias)| Located {
-        bias,
-        agreement: agreement(image, bias, code),
-    });
-    let mut checked: Vec<Located> = checked.collect();
-    checked.sort_by_key(|found| std::cmp::Reverse(found.agreement.same));
-    let Some(&best) = checked.first() else {
-        return Err(NotLocated::Foreign { pieces: looked_for });
-    };
-    // At the linked address nothing is guessed.
-    let least = if best.bias == 0 { 1 } else { SAME_MIN };
-    if best.agreement.same < least || contradicts(image, best.agreement) {
-        return Err(NotLocated::Doubtful {
-            start: start(image, best.bias),
-            agreement: best.agreement,
-        });
+
+    fn lowest_page(&self) -> Option<u64> {
+        self.segments().lowest_page()
     }
-    // Identical functions may give another place a few votes.
-    if let Some(second) = checked.get(1)
-        && second.agreement.same * 2 > best.agreement.same
-    {
-        return Err(NotLocated::Ambiguous {
-            first: start(image, best.bias),
-            second: start(image, second.bias),
-        });
+
+    fn may_be_patched(&self) -> bool {
+        !self.tells_code()
     }
-    Ok(best)
-}
 
-/// How well `code` matches `image` moved by `bias`.
-pub(crate) fn agreement(image: &Image, bias: u64, code: &[Code]) -> Agreement {
-    let mut found = Agreement::default();
-    for piece in pieces(code) {
-        let address = ImageAddress(piece.address.wrapping_sub(bias));
-        if !image.segments().is_code(address) {
-            continue;
-        }
-        let Some(own) = image.bytes_at(address, Code::PIECE_BYTES as u64) else {
-            continue;
-        };
-        // A page that a hypervisor fills is empty in the image.
-        if !Code::is_telling(own) {
-            continue;
-        }
-        let is_kept = |at: usize| !image.is_written_over(ImageAddress(address.0 + at as u64));
-        let is_same = is_same(own, piece.bytes, bias, is_kept);
-        found.same += usize::from(is_same);
-        found.other += usize::from(!is_same);
+    fn is_written_over(&self, address: u64) -> bool {
+        Image::is_written_over(self, ImageAddress(address))
     }
-    found
-}
-
-/// Whether the image isn't the guest's, or not there. Kernels patch some of their code.
-pub(crate) fn contradicts(image: &Image, agreement: Agreement) -> bool {
-    let allowed = match image.tells_code() {
-        true => agreement.same / 4,
-        false => agreement.same,
-    };
-    agreement.other > allowed
-}
-
-/// The address of the image's lowest page where it was moved by `bias`.
-pub(crate) fn start(image: &Image, bias: u64) -> u64 {
-    let lowest = image.segments().lowest_page().unwrap_or(0);
-    lowest.wrapping_add(bias)
-}
-
-/// The biases at which `piece` is in `image`; none if there are many.
-fn places(image: &Image, piece: &Piece<'_>) -> Vec<u64> {
-    let mut found = Vec::new();
-    let mut left_bytes = TEXT_BYTES_MAX;
-    let code = image.segments().iter().filter(|segment| segment.executable);
-    for segment in code {
-        let length_bytes = segment.file_bytes.min(left_bytes);
-        left_bytes -= length_bytes;
-        let Some(text) = image.bytes_at(segment.address, length_bytes) else {
-            continue;
-        };
-        let first = piece.address.wrapping_sub(segment.address.0) % PAGE_BYTES;
-        for at in (first as usize..text.len()).step_by(PAGE_BYTES as usize) {
-            let Some(own) = text.get(at..at + Code::PIECE_BYTES) else {
-                break;
-            };
-            let address = segment.address.0.wrapping_add(at as u64);
-            let bias = piece.address.wrapping_sub(address);
-            if is_same(own, piece.bytes, bias, |_| true) && !found.contains(&bias) {
-                if found.len() == PLACES_MAX {
-                    return Vec::new();
-                }
-                found.push(bias);
-            }
-        }
-    }
-    found
-}
-
-/// Linux's replacement of calls that only tracing needs, and such a call's first byte.
-const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
-const CALL: u8 = 0xe8;
-
-/// Whether code matches: it may differ by relocation by `bias`, in bytes patched at run time, and in calls for
-/// tracing.
-fn is_same(own: &[u8], seen: &[u8], bias: u64, is_kept: impl Fn(usize) -> bool) -> bool {
-    // Most places are rejected without comparing everything.
-    let equal = own.iter().zip(seen).filter(|(own, seen)| own == seen);
-    if equal.count() < Code::PIECE_BYTES / 2 {
-        return false;
-    }
-    let mut at = 0;
-    while at < own.len() {
-        let nop = &NOP[..NOP.len().min(own.len() - at)];
-        if own[at] == seen[at] || !is_kept(at) {
-            at += 1;
-        } else if own[at] == CALL && seen[at..].starts_with(nop) {
-            at += nop.len();
-        } else if let Some(end) = relocated(own, seen, at, bias) {
-            at = end;
-        } else {
-            return false;
-        }
-    }
-    true
-}
-
-/// The end of the relocated address that `at` is in, if it is in one.
-fn relocated(own: &[u8], seen: &[u8], at: usize, bias: u64) -> Option<usize> {
-    let number = |bytes: &[u8]| {
-        let bytes = bytes.iter().rev();
-        bytes.fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-    };
-    [4, 8].into_iter().find_map(|length| {
-        let starts = at.saturating_sub(length - 1)..=at;
-        let mask = u64::MAX >> (64 - 8 * length);
-        starts.into_iter().find_map(|start| {
-            let (own, seen) = (
-                own.get(start..start + length)?,
-                seen.get(start..start + length)?,
-            );
-            let added = number(seen).wrapping_sub(number(own)) & mask;
-            // Addresses relative to something that isn't moved decrease.
-            (added == bias & mask || added == bias.wrapping_neg() & mask).then_some(start + length)
-        })
-    })
 }
 
 #[cfg(test)]

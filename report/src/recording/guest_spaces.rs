@@ -5,7 +5,7 @@
 //! of its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use uprof::cold::{FIRST_ROOT_SPACE, SpaceChange, SpaceEvent, space_of_root};
+use uprof::cold::{AddressSpace, SpaceChange, SpaceEvent, space_of_root};
 use uprof::{Row, Task};
 
 /// The spaces of one recording.
@@ -68,8 +68,7 @@ impl GuestSpaces {
     pub(crate) fn life_of(&self, space: u32) -> u32 {
         match self.spaces.get(&space) {
             Some(known) => known.life,
-            None if space >= FIRST_ROOT_SPACE => 0,
-            None => space,
+            None => AddressSpace::new(space, true).boot().unwrap_or(0),
         }
     }
 

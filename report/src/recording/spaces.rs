@@ -9,7 +9,8 @@ pub(crate) mod visible;
 use self::visible::Visible;
 use std::collections::{BTreeMap, HashMap};
 use uprof::WordMap;
-use uprof::cold::{FIRST_ROOT_SPACE, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cold::{AddressSpace, MappedFile, Mapping, ModuleChange, ModuleEvent};
+use uprof::cpu::is_kernel_address;
 
 /// Number of a module in [`Spaces::modules`].
 pub(crate) type ModuleId = u32;
@@ -202,11 +203,6 @@ pub struct Spaces {
 /// Forks of forks are followed so far: a recording may claim circles.
 const COPIES_MAX: usize = 256;
 
-/// Whether `address` is in the upper half, which is the kernel's on both architectures.
-pub(crate) fn is_kernel_address(address: u64) -> bool {
-    address >> 63 != 0
-}
-
 impl Spaces {
     /// Sorts the module events of a recording. `whole_guest`: space 0 has all addresses, not only the kernel's.
     pub(crate) fn new(mut events: Vec<ModuleEvent>, whole_guest: bool) -> Self {
@@ -296,20 +292,20 @@ impl Spaces {
 
     /// The space that a space shares with others: the kernel's, or that of a guest's life.
     pub(crate) fn shared_of(&self, space: u32) -> u32 {
-        match self.lives && space < FIRST_ROOT_SPACE {
-            true => space,
-            false => self.roots.get(&space).copied().unwrap_or(0),
-        }
+        let boot = AddressSpace::new(space, self.lives).boot();
+        boot.unwrap_or_else(|| self.roots.get(&space).copied().unwrap_or(0))
     }
 
     /// The space in which to look up `address` of a sample of `space`.
     pub(crate) fn space_of(&self, space: u32, address: u64) -> u32 {
         if self.whole_guest {
             // A guest's spaces without mappings of their own are all alike.
-            let is_own = space >= FIRST_ROOT_SPACE && self.spaces.contains_key(&space);
-            return match is_own && !is_kernel_address(address) {
-                true => space,
-                false => self.shared_of(space),
+            let of_root = matches!(AddressSpace::new(space, true), AddressSpace::PageTables(_));
+            let is_own = of_root && self.spaces.contains_key(&space);
+            return if is_own && !is_kernel_address(address) {
+                space
+            } else {
+                self.shared_of(space)
             };
         }
         if is_kernel_address(address) { 0 } else { space }
@@ -317,9 +313,10 @@ impl Spaces {
 
     /// A number that is equal for spaces with equal mappings.
     pub(crate) fn seen_as(&self, space: u32) -> u32 {
-        match self.whole_guest {
-            true => self.space_of(space, 0),
-            false => space,
+        if self.whole_guest {
+            self.space_of(space, 0)
+        } else {
+            space
         }
     }
 
@@ -371,11 +368,19 @@ impl Spaces {
     /// The place in its module's file; the address if no file is mapped there.
     pub(crate) fn file_offset(&self, place: Place) -> u64 {
         match place.at {
-            At::Address { address, .. } => self
-                .region(0, u64::MAX, address)
+            At::Address { address, module } => module
+                .and_then(|module| self.shared_region(module, address))
                 .map_or(address, |region| region.file_offset_of(address)),
             At::File { offset, .. } => offset,
         }
+    }
+
+    /// The mapping of `module` in space 0 that had `address`, at whatever time: a place keeps its module, and another
+    /// one may have been loaded there since. Of several, the latest.
+    pub(crate) fn shared_region(&self, module: ModuleId, address: u64) -> Option<Region> {
+        let generations = self.spaces.get(&0)?.generations.iter().rev();
+        let mut found = generations.flat_map(|generation| generation.over(address));
+        found.find(|region| region.module == module)
     }
 
     /// The mappings of `space` at `time_ns`, with those of the kernel; a later one may overlap an earlier one.
@@ -477,21 +482,24 @@ impl Generation {
         self.reach = ends.collect();
     }
 
-    /// The latest mapping over `address` at `time_ns`; before all of them, the first one.
-    fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
+    /// All mappings over `address`, by start; of one start the latest first.
+    fn over(&self, address: u64) -> impl Iterator<Item = Region> + '_ {
         let after = self
             .regions
             .partition_point(|region| region.start <= address);
+        let reach = self.reach[..after].iter().rev();
+        let near = reach.take_while(move |end| **end > address);
+        let regions = near.zip(self.regions[..after].iter().rev());
+        regions
+            .map(|(_, region)| *region)
+            .filter(move |region| address < region.end)
+    }
+
+    /// The latest mapping over `address` at `time_ns`; before all of them, the first one.
+    fn find(&self, time_ns: u64, address: u64) -> Option<Region> {
         let mut then: Option<Region> = None;
         let mut later: Option<Region> = None;
-        for index in (0..after).rev() {
-            if self.reach[index] <= address {
-                break;
-            }
-            let region = self.regions[index];
-            if address >= region.end {
-                continue;
-            }
+        for region in self.over(address) {
             if region.since_ns <= time_ns {
                 if then.is_none_or(|found| found.since_ns < region.since_ns) {
                     then = Some(region);
@@ -611,6 +619,26 @@ mod tests {
         let place = spaces.place(44, 9, 0xffff_ffff_8100_0010);
         assert!(place.kernel);
         assert_eq!(place.module(), Some(0));
+    }
+
+    /// A kernel's module was unloaded, and another one has its addresses now.
+    #[test]
+    fn what_was_in_an_unloaded_module_stays_there() {
+        let start = 0xffff_ffff_c000_0000;
+        let spaces = Spaces::new(
+            vec![
+                event(10, 0, mapped(start, 0x3000, "first")),
+                event(20, 0, mapped(start - 0x1000, 0x4000, "second")),
+            ],
+            false,
+        );
+        let offset_at = |time_ns| {
+            let place = spaces.place(7, time_ns, start + 0x10);
+            (place.module(), spaces.file_offset(place))
+        };
+        assert_eq!(offset_at(15), (Some(0), 0x110));
+        assert_eq!(offset_at(25), (Some(1), 0x1110));
+        assert_eq!(spaces.shared_region(2, start), None);
     }
 
     #[test]

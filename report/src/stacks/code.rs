@@ -6,12 +6,13 @@ use crate::images::ImageAddress;
 use crate::images::library::Library;
 use crate::images::symbols::Line;
 use crate::recording::Recording;
-use crate::recording::spaces::{At, Module, ModuleId, Place, is_kernel_address};
+use crate::recording::spaces::{At, Module, ModuleId, Place};
 use crate::stacks::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::text::printable;
 use std::fmt;
 use std::sync::OnceLock;
 use uprof::Arch;
+use uprof::cpu::is_kernel_address;
 
 /// The largest function (bytes); the rest of a larger one is ignored.
 pub(crate) const CODE_BYTES_MAX: u64 = 1 << 20;
@@ -188,16 +189,12 @@ fn place_of(symbolizer: &Symbolizer<'_>, function: &Function<'_>, address: u64) 
 impl Source<'_> {
     fn function(&self, module: ModuleId, spot: Where<'_>) -> Result<Function<'_>, NoCode> {
         let spaces = self.recording.spaces();
-        let region = spaces.region(0, u64::MAX, spot.offset);
-        let (at, kernel) = match region.is_some_and(|region| region.module == module) {
-            true => {
-                let (address, module) = (spot.offset, Some(module));
-                (At::Address { address, module }, is_kernel_address(address))
-            }
-            false => {
-                let offset = spot.offset;
-                (At::File { module, offset }, false)
-            }
+        let (at, kernel) = if spaces.shared_region(module, spot.offset).is_some() {
+            let (address, module) = (spot.offset, Some(module));
+            (At::Address { address, module }, is_kernel_address(address))
+        } else {
+            let offset = spot.offset;
+            (At::File { module, offset }, false)
         };
         let place = Place {
             at,

@@ -8,10 +8,11 @@
 use super::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::images::{ImageAddress, disassembly};
 use crate::recording::Recording;
-use crate::recording::spaces::{Place, is_kernel_address};
+use crate::recording::spaces::Place;
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
 use uprof::cold::{Code, TargetKind};
+use uprof::cpu::is_kernel_address;
 use uprof::{Arch, Fault, FrameKind, Row, SampleBlock, State, WordMap};
 
 /// How far into its function an idle instruction is looked for (bytes): idle loops are short, and all code before it is

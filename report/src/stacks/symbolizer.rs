@@ -259,11 +259,11 @@ impl<'a> Symbolizer<'a> {
 
     /// The address of `place` by the headers of an image with these segments.
     pub(crate) fn address(&self, segments: &Segments, place: Place) -> Option<ImageAddress> {
-        let address = match place.at {
-            At::Address { address, .. } => address,
+        let (address, module) = match place.at {
+            At::Address { address, module } => (address, module?),
             At::File { offset, .. } => return segments.address_of_offset(offset),
         };
-        let region = self.recording.spaces().region(0, u64::MAX, address)?;
+        let region = self.recording.spaces().shared_region(module, address)?;
         let bias = segments.bias_of_mapping(region.start, region.file_offset)?;
         Some(ImageAddress(address.wrapping_sub(bias)))
     }

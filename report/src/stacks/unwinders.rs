@@ -6,8 +6,8 @@ mod missing_caller;
 
 use self::believed::Believed;
 use crate::recording::Recording;
+use crate::recording::spaces::Region;
 use crate::recording::spaces::visible::Visible;
-use crate::recording::spaces::{Region, is_kernel_address};
 use crate::stacks::symbolizer::Symbolizer;
 use crate::unwind::splice::{self, Recorded};
 use crate::unwind::{Cache, Landing, Module, Options, PIECE_MODULES, Stack, Unwinder};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use uprof::cold::TargetKind;
+use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Row, Stop, WordMap};
 
 /// The mappings that apply to a sample: its space, and the states of that and of the kernel's.
@@ -164,7 +165,7 @@ impl<'a, 's> Unwinders<'a, 's> {
         unwound.clear();
         let (cache, unwinder) = self.held(held, row, view);
         let end = unwinder.unwind_to_end(cache, registers, &memory, self.options, &mut unwound);
-        let (_, _, frame_pointer) = target.arch.special_registers();
+        let frame_pointer = target.arch.special_registers().fp;
         let recorded = Recorded {
             chain,
             stop: cut.unwrap_or(row.stop),

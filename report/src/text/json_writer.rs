@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use uprof::commands::command_behind;
-use uprof::is_steering;
+use uprof::is_control_character;
+use uprof::log_commands::command_behind;
 
 /// A character as JSON escapes, one for each of its UTF-16 units.
 pub(crate) struct Escaped(pub char);
@@ -24,7 +24,7 @@ impl Write for JsonWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
         // serde_json escapes what is below U+007F itself, and line ends are only between values.
-        let steers = |letter: char| letter >= '\u{7f}' && is_steering(letter);
+        let steers = |letter: char| letter >= '\u{7f}' && is_control_character(letter);
         let is_command =
             |text: &str, at: usize| text[..at].ends_with('#') && command_behind(&text[at + 1..]);
         let mut rest = text;

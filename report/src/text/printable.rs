@@ -1,8 +1,8 @@
 //! Makes untrusted text printable: removes all characters that could control a terminal.
 
 use std::borrow::Cow;
-use uprof::commands::without_commands;
-use uprof::is_steering;
+use uprof::is_control_character;
+use uprof::log_commands::without_commands;
 
 /// The longest name to show (bytes): templates can have kilobytes.
 const NAME_BYTES_MAX: usize = 4096;
@@ -16,10 +16,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         end -= 1;
     }
     let kept = &text[..end];
-    if end == text.len() && !kept.contains(is_steering) {
+    if end == text.len() && !kept.contains(is_control_character) {
         return without_commands(text);
     }
-    let mut clean = without_commands(&kept.replace(is_steering, "\u{fffd}")).into_owned();
+    let mut clean = without_commands(&kept.replace(is_control_character, "\u{fffd}")).into_owned();
     if end < text.len() {
         clean.push('…');
     }

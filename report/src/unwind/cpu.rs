@@ -1,4 +1,5 @@
-//! Differences between architectures in unwinding. One file for each architecture implements this.
+//! Differences between architectures in unwinding. One file for each architecture implements this; what the recorder
+//! needs to know of a processor, too, is in [`uprof::cpu`].
 
 use uprof::Arch;
 
@@ -17,9 +18,6 @@ pub(super) trait Cpu {
     /// Whether the frame pointer's record is directly below the caller's frame, so that it gives the caller's stack
     /// pointer.
     const RECORD_ENDS_FRAME: bool;
-
-    /// A code address without signature bits.
-    fn strip(address: u64) -> u64;
 
     /// Whether code that isn't called begins between `before` and `behind`: the return from a signal, or the end of a
     /// goroutine, after a NOP in place of its call.

@@ -8,7 +8,7 @@ use super::table::RuleTable;
 use super::x86_64::X86_64;
 use crate::images::{Image, ImageAddress};
 use uprof::Arch;
-use uprof::calls::{CALL_BYTES, Call, call_before};
+use uprof::cpu::{CALL_BYTES, Call};
 use uprof::image::{Place, Save};
 
 /// Bytes behind a return address that may be something else than code that was called: a signal's return on x86-64.
@@ -78,9 +78,10 @@ fn landing_in<C: Cpu>(image: &Image, rules: &RuleTable, at: ImageAddress) -> Lan
             || is_begun::<C>(image, at)
             || begins_alone(rules, at) && C::ends_context(code_at(image, at))
     };
-    match is_code && (follows_call::<C>(image, at) || starts()) {
-        true => Landing::Return,
-        false => Landing::Elsewhere,
+    if is_code && (follows_call::<C>(image, at) || starts()) {
+        Landing::Return
+    } else {
+        Landing::Elsewhere
     }
 }
 
@@ -121,7 +122,7 @@ pub(super) fn call_at<C: Cpu>(image: &Image, at: ImageAddress) -> Option<Call> {
     let code = (2..=CALL_BYTES as u64).rev().find_map(|length_bytes| {
         image.bytes_at(ImageAddress(at.0.wrapping_sub(length_bytes)), length_bytes)
     });
-    call_before(C::ARCH, at.0, code?)
+    C::ARCH.call_before(at.0, code?)
 }
 
 /// Whether call frame information says that this is a signal's frame, or has no caller.
@@ -160,6 +161,7 @@ mod tests {
     use super::*;
     use crate::unwind::{Cache, Options, Stack, Unwinder};
     use std::sync::Arc;
+    use uprof::cpu::x86_64;
     use uprof::{Frame, Registers, Stop};
 
     /// Code without rules and without bytes, of which one return address is known.
@@ -196,7 +198,11 @@ mod tests {
             bytes: &bytes,
         };
         let mut registers = Registers::default();
-        for (number, value) in [(6, 0x8000), (7, 0x8000), (16, 0x1100)] {
+        for (number, value) in [
+            (x86_64::RBP, 0x8000),
+            (x86_64::RSP, 0x8000),
+            (x86_64::RIP, 0x1100),
+        ] {
             registers.set(number, value);
         }
         let (mut cache, mut frames) = (Cache::new(), Vec::new());

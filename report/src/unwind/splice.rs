@@ -8,9 +8,9 @@
 //! same only of a frame without a rule: a rule need not restore it, and Go's don't. The chain doesn't have the caller
 //! of any other frame, so that such a stack ends there. A missing caller is not invented ([`lacks_caller`]).
 
-use crate::recording::spaces::is_kernel_address;
 use crate::unwind::{End, Memory};
 use uprof::cold::TargetKind;
+use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Stop};
 
 /// Where the return address is in a record of the chain, behind the saved frame pointer.

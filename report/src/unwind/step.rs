@@ -148,7 +148,7 @@ pub(super) fn full<C: Cpu>(
         return Err(StepError::BadRule);
     }
     let pc = caller.get(rule.return_register).ok_or(StepError::BadRule)?;
-    caller.set(C::PROGRAM_COUNTER, C::strip(pc));
+    caller.set(C::PROGRAM_COUNTER, C::ARCH.without_signature(pc));
     *registers = caller;
     let kind = if rule.is_trap {
         FrameKind::Exact
@@ -216,12 +216,12 @@ pub(super) fn frame_pointer<C: Cpu>(
             Stop::BadPointer
         });
     };
-    if caller != 0 && !is_return(C::strip(caller), frame_pointer == 0) {
+    if caller != 0 && !is_return(C::ARCH.without_signature(caller), frame_pointer == 0) {
         return Err(Stop::BadPointer);
     }
     registers.set(C::FRAME_POINTER, frame_pointer);
     registers.set(C::RETURN_ADDRESS, caller);
-    registers.set(C::PROGRAM_COUNTER, C::strip(caller));
+    registers.set(C::PROGRAM_COUNTER, C::ARCH.without_signature(caller));
     let floor = record.wrapping_add(16);
     if C::RECORD_ENDS_FRAME {
         registers.set(C::STACK_POINTER, floor);
@@ -245,7 +245,7 @@ pub(super) fn scan<C: Cpu>(
 ) -> Option<Step> {
     for index in 0..SCAN_WORDS {
         let at = floor.checked_add(index * 8)?;
-        let word = C::strip(memory.word(at)?);
+        let word = C::ARCH.without_signature(memory.word(at)?);
         let before = word.wrapping_sub(1);
         let module = modules.find(before).and_then(|number| modules.get(number));
         if !module.is_some_and(|module| may_be_scanned::<C>(module, before)) {

@@ -11,10 +11,10 @@ use super::registers::Registers;
 use super::returns::{Landing, call_at, landing};
 use super::step::{self, Step, StepError};
 use super::x86_64::{X86_64, trap_frame};
-use crate::recording::spaces::is_kernel_address;
 use crate::work;
 use std::sync::atomic::{AtomicU64, Ordering};
-use uprof::calls::Call;
+use uprof::cpu::Call;
+use uprof::cpu::is_kernel_address;
 use uprof::{Arch, Found, Frame, FrameKind, Stop};
 
 /// How many times the stack pointer may decrease while unwinding: once for each change between stacks of a kernel.
@@ -485,7 +485,7 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             registers.set(C::RETURN_ADDRESS, caller);
         }
         registers.set(C::STACK_POINTER, cfa);
-        registers.set(C::PROGRAM_COUNTER, C::strip(caller));
+        registers.set(C::PROGRAM_COUNTER, C::ARCH.without_signature(caller));
         Ok(Step {
             kind: FrameKind::Return,
             found: Found::Cfi,

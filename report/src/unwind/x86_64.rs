@@ -1,25 +1,21 @@
-//! x86-64 (System V ABI, AMD64 supplement, figure 3.36 for register numbers).
+//! x86-64: what [`uprof::cpu`] does not say of it.
 
 use super::cpu::Cpu;
 use super::memory::Memory;
 use super::registers::Registers;
 use uprof::Arch;
+use uprof::cpu::x86_64;
 
 /// See the module.
 pub(super) struct X86_64;
 
 impl Cpu for X86_64 {
     const ARCH: Arch = Arch::X86_64;
-    const STACK_POINTER: u8 = 7;
-    const FRAME_POINTER: u8 = 6;
-    const RETURN_ADDRESS: u8 = 16;
-    const PROGRAM_COUNTER: u8 = 16;
+    const STACK_POINTER: u8 = x86_64::RSP;
+    const FRAME_POINTER: u8 = x86_64::RBP;
+    const RETURN_ADDRESS: u8 = x86_64::RIP;
+    const PROGRAM_COUNTER: u8 = x86_64::RIP;
     const RECORD_ENDS_FRAME: bool = true;
-
-    #[inline]
-    fn strip(address: u64) -> u64 {
-        address
-    }
 
     fn is_begun_by_return(before: &[u8], behind: &[u8]) -> bool {
         // mov $15, %rax (or %eax); syscall: rt_sigreturn.
@@ -28,7 +24,7 @@ impl Cpu for X86_64 {
             &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
         ];
         let is_signal = signal.iter().any(|code| behind.starts_with(code));
-        is_signal || before.last() == Some(&0x90) && behind.first() == Some(&0xe8)
+        is_signal || before.last() == Some(&0x90) && behind.first() == Some(&x86_64::CALL_OPCODE)
     }
 
     fn ends_context(code: &[u8]) -> bool {
@@ -111,21 +107,21 @@ mod tests {
             bytes: &bytes,
         };
         let mut registers = Registers::default();
-        registers.set(7, sp);
-        registers.set(6, sp + 0x48);
+        registers.set(x86_64::RSP, sp);
+        registers.set(x86_64::RBP, sp + 0x48);
         let is_code = |address| (0x10_0000..0x11_0000).contains(&address);
         let interrupted = trap_frame(&registers, &memory, is_code).expect("not found");
-        assert_eq!(interrupted.get(16), Some(0x10_0042));
-        assert_eq!(interrupted.get(7), Some(sp + 0x40));
+        assert_eq!(interrupted.get(x86_64::RIP), Some(0x10_0042));
+        assert_eq!(interrupted.get(x86_64::RSP), Some(sp + 0x40));
         // The stub pushed the frame pointer (2) next to the error code.
-        registers.set(6, sp + 0x8);
+        registers.set(x86_64::RBP, sp + 0x8);
         let interrupted = trap_frame(&registers, &memory, is_code).expect("not found");
         assert_eq!(
-            (interrupted.get(16), interrupted.get(6)),
+            (interrupted.get(x86_64::RIP), interrupted.get(x86_64::RBP)),
             (Some(0x10_0042), Some(2))
         );
         // The frame pointer says that this frame belongs to an outer trap.
-        registers.set(6, sp);
+        registers.set(x86_64::RBP, sp);
         assert_eq!(trap_frame(&registers, &memory, is_code), None);
     }
 
@@ -137,7 +133,7 @@ mod tests {
             bytes: &bytes,
         };
         let mut registers = Registers::default();
-        registers.set(7, 0x1000);
+        registers.set(x86_64::RSP, 0x1000);
         assert_eq!(trap_frame(&registers, &memory, |_| true), None);
     }
 }

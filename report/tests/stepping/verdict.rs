@@ -5,6 +5,7 @@ use super::{Images, Known, Machine};
 use std::collections::{BTreeMap, HashMap};
 use uniprof_report::images::ImageAddress;
 use uniprof_report::unwind::{Cache, Module, Options, Stack, Unwinder};
+use uprof::cpu::SpecialRegisters;
 use uprof::{Arch, Frame, Registers, Stop};
 
 /// An instruction that was looked at so often has shown what it can.
@@ -145,7 +146,7 @@ impl Walk<'_> {
     /// Takes our own frames for the truth to begin with.
     fn believe(&mut self) {
         let registers = self.machine.registers();
-        let (_, sp_number, _) = self.arch.special_registers();
+        let sp_number = self.arch.special_registers().sp;
         let sp = registers.get(sp_number).unwrap();
         let stop = self.unwind(&registers, sp);
         let outermost = self.frames.last().map(|frame| self.mapped.name(frame));
@@ -175,7 +176,11 @@ impl Walk<'_> {
     }
 
     fn run(&mut self, most: usize) {
-        let (pc_number, sp_number, _) = self.arch.special_registers();
+        let SpecialRegisters {
+            ip: pc_number,
+            sp: sp_number,
+            ..
+        } = self.arch.special_registers();
         let special = |registers: &Registers| {
             let get = |number| registers.get(number).unwrap();
             (get(pc_number), get(sp_number))

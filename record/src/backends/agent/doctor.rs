@@ -3,32 +3,32 @@
 //! Enters: a target. Leaves: findings. The guest samples itself for a moment.
 
 use super::open;
+use crate::elf::GivenImage;
 use crate::guest::checks::say_image;
 use crate::source::doctor::{Report, Verdict};
 use crate::source::plan::Plan;
 use crate::source::ring::ring;
 use crate::source::{Hot, Life, Source, SourceError};
 use crate::sys::clock::monotonic_ns;
-use std::path::Path;
 use uprof::{State, Stop};
 
 /// How long the guest samples itself.
 const LOOK_NS: u64 = 1_000_000_000;
 
 /// Looks at the guest whose agent is at `address`.
-pub fn examine(address: &str, elf: Option<&Path>) -> Report {
+pub fn examine(address: &str, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let image = say_image(&mut report, elf);
-    let images: Vec<_> = elf.filter(|_| image.is_some()).into_iter().collect();
+    let images = elf.filter(|_| image.is_some());
     let images: Vec<_> = images
         .into_iter()
-        .map(|path| (path.to_owned(), None))
+        .map(|elf| (elf.path.clone(), elf.address))
         .collect();
     let found = open::open(address, &images, &Plan::default());
     let found = found.and_then(|source| look(&mut report, source));
     match found {
         Ok(has_chains) => {
-            let elf = elf.map_or(String::new(), |path| format!(" --elf {}", path.display()));
+            let elf = elf.map_or(String::new(), |elf| format!(" --elf {elf}"));
             let stack = if has_chains { "" } else { " --stack" };
             report.command = Some(format!("uniprof record -d 30s{stack}{elf} agent:{address}"));
         }

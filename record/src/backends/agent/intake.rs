@@ -5,17 +5,15 @@
 
 use super::clock::GuestClock;
 use super::message::{Hello, SampleRecord, pair};
-use crate::guest::walk::without_signature;
 use crate::source::ring::Sink;
 use uprof::cold::LossReason;
+use uprof::cpu::{SpecialRegisters, aarch64};
 use uprof::{Arch, Frame, State, Stop, Task};
 
 /// A time may be so far from what can be: clocks are compared over a wire.
 const SLACK_NS: u64 = 1_000_000_000;
 /// Samples of a vCPU beyond what the rate allows: those that wait in the guest.
 const SLACK_SAMPLES: u64 = 64;
-/// x30 of AArch64.
-const LINK_REGISTER: u8 = 30;
 
 /// What is wrong with samples that are left out, and how many there were.
 #[derive(Debug, Clone, Copy, Default)]
@@ -177,17 +175,17 @@ impl Intake {
                 State::Running
             },
         );
-        let (ip, sp, fp) = self.arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = self.arch.special_registers();
         for (number, value) in [(ip, record.ip), (sp, record.sp), (fp, record.fp)] {
             slot.registers.set(number, value);
         }
         if self.arch == Arch::Aarch64 {
-            slot.registers.set(LINK_REGISTER, record.lr);
+            slot.registers.set(aarch64::LR, record.lr);
         }
         slot.stop = Stop::from_number(record.stop).unwrap_or(Stop::Unsaid);
         slot.push_frame(Frame::exact(record.ip));
         for caller in record.callers() {
-            let caller = without_signature(self.arch, caller);
+            let caller = self.arch.without_signature(caller);
             if !self.arch.can_be_code(caller) {
                 slot.stop = Stop::BadPointer;
                 break;
@@ -281,12 +279,12 @@ mod tests {
                 &mut sink,
             );
             let taken = drain.sample(|slot| {
-                let (ip, sp, fp) = intake.arch().special_registers();
+                let SpecialRegisters { ip, sp, fp } = intake.arch().special_registers();
                 assert_eq!(
                     [ip, sp, fp].map(|number| slot.registers.get(number)),
                     [Some(0x1000), Some(0x8003), Some(0x8000)]
                 );
-                let link = slot.registers.get(LINK_REGISTER);
+                let link = slot.registers.get(aarch64::LR);
                 assert_eq!(link, is_aarch64.then_some(0x77));
                 assert_eq!((slot.time_ns, slot.task.vcpu), (START_NS + 1_000, 1));
                 assert_eq!(

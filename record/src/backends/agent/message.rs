@@ -3,7 +3,7 @@
 //! Enters: a payload of a stranger. Leaves: what it says, as far as it can be.
 
 use super::frame::number;
-use uprof::is_steering;
+use uprof::is_control_character;
 
 /// The version that we speak.
 pub const VERSION: u16 = 1;
@@ -116,7 +116,13 @@ impl Hello {
 fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     name.chars()
-        .map(|letter| if is_steering(letter) { '.' } else { letter })
+        .map(|letter| {
+            if is_control_character(letter) {
+                '.'
+            } else {
+                letter
+            }
+        })
         .collect()
 }
 

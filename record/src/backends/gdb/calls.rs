@@ -29,6 +29,7 @@ use heat::Heat;
 use open_calls::{Call, Entry, OpenCalls};
 use std::sync::Arc;
 use uprof::cold::{LossReason, SLOWED_CALLS, SLOWED_CALLS_WHY, TaskChange, TaskEvent};
+use uprof::cpu::SpecialRegisters;
 use uprof::{Span, Task};
 
 /// What is different where QEMU emulates (its `check_for_breakpoints`).
@@ -329,7 +330,7 @@ impl CallTracer {
         tell: &mut dyn FnMut(Told),
     ) -> Result<(), GdbError> {
         let registers = one_vcpu::registers(&mut self.source, place)?;
-        let (ip, sp, _) = self.source.guest.layout.arch.special_registers();
+        let SpecialRegisters { ip, sp, .. } = self.source.guest.layout.arch.special_registers();
         let at = registers.get(ip).unwrap_or(0);
         let stack_pointer = registers.get(sp).unwrap_or(0);
         if !self.breakpoints.is_at(at) {

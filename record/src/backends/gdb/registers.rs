@@ -6,7 +6,8 @@
 use super::description::Description;
 use super::packet::register_value;
 use std::ops::Range;
-use uprof::{Arch, Registers, register_name};
+use uprof::cpu::SpecialRegisters;
+use uprof::{Arch, Registers};
 
 /// x86-64 control registers, which QEMU's stub has in its `g` reply.
 const CONTROL_X86_64: [&str; 4] = ["cr0", "cr3", "cr4", "efer"];
@@ -52,7 +53,7 @@ impl Layout {
         }
         let mut places = Vec::new();
         for number in 0..64 {
-            let Some(name) = register_name(arch, number) else {
+            let Some(name) = arch.register_name(number) else {
                 continue;
             };
             let name = match name {
@@ -95,11 +96,11 @@ impl Layout {
         control: Option<[Range<usize>; 4]>,
         system: Option<[u32; 4]>,
     ) -> Result<Self, Unusable> {
-        let (ip, sp, fp) = arch.special_registers();
+        let SpecialRegisters { ip, sp, fp } = arch.special_registers();
         let mut least_digits = 0;
         for needed in [ip, sp, fp] {
             let Some((_, place)) = places.iter().find(|(number, _)| *number == needed) else {
-                let name = register_name(arch, needed).unwrap_or("one");
+                let name = arch.register_name(needed).unwrap_or("one");
                 return Err(Unusable::Missing(name.to_owned()));
             };
             least_digits = least_digits.max(place.end);

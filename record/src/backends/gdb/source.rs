@@ -124,7 +124,7 @@ impl GdbSource {
 
     /// Whether the stub and the memory file have the same bytes at a stack pointer.
     fn is_ram_the_guests(&mut self, vcpus: &Vcpus) -> bool {
-        let (_, sp, _) = self.guest.layout.arch.special_registers();
+        let sp = self.guest.layout.arch.special_registers().sp;
         let first = vcpus.all().first();
         let Some((vcpu, sp)) = first.and_then(|vcpu| Some((vcpu, vcpu.registers.get(sp)?))) else {
             return true;
@@ -272,7 +272,7 @@ impl GdbSource {
     /// The page-table root.
     fn root(&mut self, paging: Paging, registers: &Registers) -> Option<u64> {
         let arch = self.guest.layout.arch;
-        let (ip, _, _) = arch.special_registers();
+        let ip = arch.special_registers().ip;
         let ip = registers.get(ip);
         let root = paging.root().filter(|_| ip.is_some());
         match arch {

@@ -109,7 +109,7 @@ impl Stacks {
             copy.filled = 0;
             copy.goal = 0;
         }
-        let (_, sp, _) = arch.special_registers();
+        let sp = arch.special_registers().sp;
         for vcpu in vcpus {
             let copy = self.copies.get_mut(vcpu.handle as usize);
             let (Some(sp), Some(copy)) = (vcpu.registers.get(sp), copy) else {
@@ -173,7 +173,7 @@ impl Stacks {
 impl Copy {
     /// Sets the goal according to the chain of frame pointers.
     fn aim(&mut self, arch: Arch, vcpu: &Vcpu, wanted: Wanted) {
-        let (_, _, fp) = arch.special_registers();
+        let fp = arch.special_registers().fp;
         if self.filled == 0 {
             return;
         }

@@ -3,12 +3,12 @@
 //! Input: a target. Output: findings. The guest is stopped only for a few samples.
 
 use super::source;
+use crate::elf::GivenImage;
 use crate::guest::checks::{examine_source, say_image};
 use crate::source::doctor::Report;
-use std::path::Path;
 
 /// Examines the guest of process `pid`.
-pub fn examine(pid: i32, elf: Option<&Path>) -> Report {
+pub fn examine(pid: i32, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let image = say_image(&mut report, elf);
     let opened = source::open(pid, Vec::new());

@@ -5,6 +5,7 @@
 //! kernel, "The Definitive KVM API", KVM_CAP_SYNC_REGS (Linux 4.17).
 
 use uprof::Registers;
+use uprof::cpu::x86_64;
 
 /// Offset of `kvm_valid_regs`, which KVM heeds at each return to the monitor and never changes.
 pub const VALID_AT: u64 = 288;
@@ -60,13 +61,13 @@ pub fn state(bytes: &[u8; BYTES]) -> Option<State> {
             general([0, 3, 2, 1, 4, 5, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16][number])
         });
         registers.set_first(&by_number);
-        registers.set(49, general(17));
-        registers.set(58, word(bytes, FS_AT));
-        registers.set(59, word(bytes, GS_AT));
+        registers.set(x86_64::RFLAGS, general(17));
+        registers.set(x86_64::FS_BASE, word(bytes, FS_AT));
+        registers.set(x86_64::GS_BASE, word(bytes, GS_AT));
     } else {
         // Zero, but in real mode.
         let base = word(bytes, SYSTEM_AT);
-        registers.set(16, base.wrapping_add(general(16)));
+        registers.set(x86_64::RIP, base.wrapping_add(general(16)));
     }
     Some(State {
         control,
@@ -84,6 +85,7 @@ fn word(bytes: &[u8; BYTES], at: usize) -> u64 {
 mod tests {
     use super::*;
     use uprof::Arch;
+    use uprof::cpu::SpecialRegisters;
 
     #[test]
     fn registers_are_where_the_header_has_them() {
@@ -111,7 +113,7 @@ mod tests {
         let read = state(&bytes).unwrap();
         assert!(is_asked(&bytes));
         assert_eq!(read.control, [0x8000_0011, 0x5000, 0x20, 0]);
-        let (ip, sp, fp) = Arch::X86_64.special_registers();
+        let SpecialRegisters { ip, sp, fp } = Arch::X86_64.special_registers();
         // Neither mode nor code segment are 64-bit; then only the mode is, as of 32-bit processes of a 64-bit kernel.
         let efer = 712 - VALID_AT as usize;
         for mode in [0, LONG_MODE_ACTIVE] {

@@ -166,7 +166,7 @@ impl KvmSource {
             }
             let mut vcpus = Vcpus::new();
             self.freeze(monotonic_ns(), &mut vcpus)?;
-            let (ip, ..) = Arch::X86_64.special_registers();
+            let ip = Arch::X86_64.special_registers().ip;
             for vcpu in vcpus.all() {
                 let place = &self.vcpus[vcpu.handle as usize];
                 let paging = place.paging;
@@ -261,7 +261,7 @@ impl KvmSource {
             self.boots.see(vcpu.paging);
             self.narrow += u64::from(state.is_some() && !vcpu.is_long && !vcpu.asleep);
             self.stopped += u64::from(vcpu.stopped);
-            let (ip, ..) = Arch::X86_64.special_registers();
+            let ip = Arch::X86_64.special_registers().ip;
             let ip = registers.get(ip);
             vcpus.push(Vcpu {
                 task: Task {

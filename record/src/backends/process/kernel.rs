@@ -10,9 +10,10 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::thread::JoinHandle;
+use uniprof_linux::KERNEL_PATH;
 use uprof::alias::{Alias, Binding, Kind};
 use uprof::cold::{Mapping, ModuleChange, ModuleEvent};
-use uprof::linux::{KERNEL_HALF, KERNEL_PATH};
+use uprof::cpu::is_kernel_address;
 use uprof::{Arch, ImageIdentity, ImagePart, Symbol};
 
 /// Collects sampled kernel addresses and names them.
@@ -69,7 +70,7 @@ impl Table {
 impl KernelNames {
     /// Remembers an address of the kernel; ignores others.
     pub fn add(&mut self, address: u64) {
-        if address >= KERNEL_HALF {
+        if is_kernel_address(address) {
             self.sampled.add(address);
         }
     }
@@ -211,7 +212,7 @@ fn parse_line(line: &str) -> Option<(u64, Alias<'_>)> {
         _ => return None,
     };
     let alias = alias(words.next()?, binding);
-    (address >= KERNEL_HALF).then_some((address, alias))
+    (is_kernel_address(address)).then_some((address, alias))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::sys::clock::monotonic_ns;
 use crate::sys::perf::TRAILER_BYTES;
 use perf_event_open_sys::bindings as abi;
 use uprof::cold::{LossReason, MappedFile};
-use uprof::linux::KERNEL_HALF;
+use uprof::cpu::is_kernel_address;
 use uprof::{Frame, Registers, State, Stop, Task};
 
 /// Reads the fields of a record one after the other.
@@ -175,7 +175,7 @@ impl RecordReader {
             let stack = fields.bytes(room)?;
             let filled = if room > 0 { fields.u64()? } else { 0 };
             let filled = usize::try_from(filled).ok()?.min(room);
-            let (_, sp, _) = super::registers::ARCH.special_registers();
+            let sp = super::registers::ARCH.special_registers().sp;
             if let Some(sp) = slot.registers.get(sp) {
                 slot.set_stack(sp, &stack[..filled]);
                 slot.keep_stack = filled > 0;
@@ -315,7 +315,7 @@ impl RecordReader {
 
 /// Where the kernel's frames left no room for the user's, the innermost user frame is known from the registers.
 fn user_ip(slot: &mut Slot) {
-    let (ip, _, _) = super::registers::ARCH.special_registers();
+    let ip = super::registers::ARCH.special_registers().ip;
     if let Some(ip) = slot.registers.get(ip) {
         slot.push_frame(Frame::exact(ip));
         if slot.stop == Stop::Unsaid {
@@ -356,7 +356,7 @@ fn lost(body: &[u8], share: &BufferShare, sink: &mut Sink) -> Option<()> {
 
 /// Whether a process may have code at `address`.
 fn is_user_code(address: u64) -> bool {
-    address < KERNEL_HALF && super::registers::ARCH.can_be_code(address)
+    !is_kernel_address(address) && super::registers::ARCH.can_be_code(address)
 }
 
 #[cfg(test)]

@@ -1,20 +1,25 @@
 //! The registers that an unwinder needs, by kernel and DWARF number.
 
+#[cfg(target_arch = "aarch64")]
+use uprof::cpu::aarch64;
+#[cfg(target_arch = "x86_64")]
+use uprof::cpu::x86_64;
+
 /// Registers requested from perf: kernel number (`asm/perf_regs.h`) and DWARF number.
 ///
 /// The callee-saved ones, instruction and stack pointer, and r10, in which code that realigns its stack saves the old
 /// one. The others can't be recovered for callers, and may contain private data.
 #[cfg(target_arch = "x86_64")]
 pub const WANTED: &[(u8, u8)] = &[
-    (1, 3),   // rbx
-    (6, 6),   // rbp
-    (7, 7),   // rsp
-    (8, 16),  // rip
-    (18, 10), // r10
-    (20, 12), // r12
-    (21, 13), // r13
-    (22, 14), // r14
-    (23, 15), // r15
+    (1, x86_64::RBX),
+    (6, x86_64::RBP),
+    (7, x86_64::RSP),
+    (8, x86_64::RIP),
+    (18, x86_64::R10),
+    (20, x86_64::R12),
+    (21, x86_64::R13),
+    (22, x86_64::R14),
+    (23, x86_64::R15),
 ];
 
 /// Registers requested from perf: on AArch64 the kernel's numbers are DWARF's.
@@ -30,10 +35,10 @@ pub const WANTED: &[(u8, u8)] = &[
     (26, 26),
     (27, 27),
     (28, 28),
-    (29, 29),
-    (30, 30),
-    (31, 31), // sp
-    (32, 32), // pc
+    (29, aarch64::FP),
+    (30, aarch64::LR),
+    (31, aarch64::SP),
+    (32, aarch64::PC),
 ];
 
 /// The architecture that we run on, and so that of every process.

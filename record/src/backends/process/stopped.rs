@@ -25,6 +25,10 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::IoSliceMut;
+#[cfg(target_arch = "aarch64")]
+use uprof::cpu::aarch64;
+#[cfg(target_arch = "x86_64")]
+use uprof::cpu::x86_64;
 use uprof::{Details, Registers, State, Task};
 
 /// A running thread that does not stop within this time is left out.
@@ -467,19 +471,19 @@ fn read_registers(tid: Pid) -> Option<Registers> {
     let mut registers = Registers::default();
     // Code of 32 bits: nothing here follows its stack.
     if all.cs == CODE_SEGMENT_32 {
-        registers.set(16, all.rip);
+        registers.set(x86_64::RIP, all.rip);
         return Some(registers);
     }
     for (number, value) in [
-        (3, all.rbx),
-        (6, all.rbp),
-        (7, all.rsp),
-        (10, all.r10),
-        (12, all.r12),
-        (13, all.r13),
-        (14, all.r14),
-        (15, all.r15),
-        (16, all.rip),
+        (x86_64::RBX, all.rbx),
+        (x86_64::RBP, all.rbp),
+        (x86_64::RSP, all.rsp),
+        (x86_64::R10, all.r10),
+        (x86_64::R12, all.r12),
+        (x86_64::R13, all.r13),
+        (x86_64::R14, all.r14),
+        (x86_64::R15, all.r15),
+        (x86_64::RIP, all.rip),
     ] {
         registers.set(number, value);
     }
@@ -490,10 +494,10 @@ fn read_registers(tid: Pid) -> Option<Registers> {
 fn read_registers(tid: Pid) -> Option<Registers> {
     let all = ptrace::getregs(tid).ok()?;
     let mut registers = Registers::default();
-    for number in 19..=30u8 {
+    for number in 19..=aarch64::LR {
         registers.set(number, all.regs[usize::from(number)]);
     }
-    registers.set(31, all.sp);
-    registers.set(32, all.pc);
+    registers.set(aarch64::SP, all.sp);
+    registers.set(aarch64::PC, all.pc);
     Some(registers)
 }

@@ -4,7 +4,7 @@ use super::advice::advice;
 use super::machine::Machine;
 use super::qmp::Monitor;
 use super::source;
-use crate::elf::Image;
+use crate::elf::GivenImage;
 use crate::guest::checks::{examine_source, say_image};
 use crate::source::SourceError;
 use crate::source::doctor::{Report, Verdict};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 const GUESTS_MAX: usize = 32;
 
 /// Examines the guest of `monitor`.
-pub fn examine(monitor: &Monitor, elf: Option<&Path>) -> Report {
+pub fn examine(monitor: &Monitor, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let machine = match ask(monitor) {
         Ok(machine) => machine,
@@ -26,8 +26,12 @@ pub fn examine(monitor: &Monitor, elf: Option<&Path>) -> Report {
         }
     };
     // The default image is the kernel that QEMU was given, if it is an ELF file.
-    let known = machine.kernel.as_deref();
-    let elf = elf.or(known.filter(|path| Image::open(path, None).is_ok()));
+    let known = machine.kernel.clone().map(|path| GivenImage {
+        path,
+        address: None,
+    });
+    let known = known.filter(|kernel| kernel.open().is_ok());
+    let elf = elf.or(known.as_ref());
     let image = say_image(&mut report, elf);
     let target = match monitor {
         Monitor::Socket(endpoint) => format!("qemu:{endpoint}"),

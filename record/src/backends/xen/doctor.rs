@@ -6,14 +6,13 @@ use super::MISSED_TIME;
 use super::domain::{Domain, Xen};
 use super::memory::GuestMemory;
 use super::target::{self, FoundDomain};
-use crate::elf::Image;
+use crate::elf::{GivenImage, Image};
 use crate::guest::Trial;
 use crate::guest::page_tables::Paging;
 use crate::guest::processor_time::VcpuTimes;
 use crate::guest::xenstore::Xenstore;
 use crate::source::doctor::{Report, Verdict};
 use crate::sys::clock::monotonic_ns;
-use std::path::Path;
 use uprof::{Due, Registers, State};
 
 /// About how often a trial looks, where it has found nothing running.
@@ -62,7 +61,7 @@ pub fn examine_host(report: &mut Report) {
 }
 
 /// Examines a domain and the image given for its kernel.
-pub fn examine_domain(target: &str, elf: Option<&Path>) -> Report {
+pub fn examine_domain(target: &str, elf: Option<&GivenImage>) -> Report {
     let mut report = Report::default();
     let mut found = match target::find(target) {
         Ok(found) => found,
@@ -131,10 +130,15 @@ fn say_domain(report: &mut Report, found: &FoundDomain) {
     }
 }
 
-fn say_image(report: &mut Report, found: &FoundDomain, elf: Option<&Path>) -> Option<Image> {
+fn say_image(report: &mut Report, found: &FoundDomain, elf: Option<&GivenImage>) -> Option<Image> {
     let stored = found.stored.as_ref();
-    let path = elf.or_else(|| stored?.kernel.as_deref());
-    let Some(path) = path else {
+    let configured = || {
+        Some(GivenImage {
+            path: stored?.kernel.clone()?,
+            address: None,
+        })
+    };
+    let Some(elf) = elf.cloned().or_else(configured) else {
         report.say(
             Verdict::Poor,
             "no image known: libxl's configuration names none; give it with --elf, when recording or \
@@ -142,9 +146,9 @@ fn say_image(report: &mut Report, found: &FoundDomain, elf: Option<&Path>) -> Op
         );
         return None;
     };
-    match Image::open(path, None) {
+    match elf.open() {
         Ok(image) => {
-            report.say(Verdict::Good, format!("image {}", path.display()));
+            report.say(Verdict::Good, format!("image {elf}"));
             Some(image)
         }
         Err(problem) => {

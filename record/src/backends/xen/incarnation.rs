@@ -106,7 +106,7 @@ impl Incarnation {
             let Some(paging) = self.domain.vcpu_place(vcpu, &mut registers) else {
                 continue;
             };
-            let (_, stack_pointer, _) = self.domain.kind.arch.special_registers();
+            let stack_pointer = self.domain.kind.arch.special_registers().sp;
             let address = registers.get(stack_pointer).unwrap_or(0);
             let privcmd = &self.domain.xen.privcmd;
             self.memory.read(privcmd, &paging, address, &mut bytes);

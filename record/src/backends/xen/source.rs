@@ -308,7 +308,7 @@ impl XenSource {
             let mut root = paging.root();
             // Of a PV guest, Xen reports the kernel's root.
             if self.current.domain.kind.is_hvm && vcpu::NATIVE == Arch::X86_64 {
-                let (ip, _, _) = Arch::X86_64.special_registers();
+                let ip = Arch::X86_64.special_registers().ip;
                 root = self.current.roots.of(root, registers.get(ip));
             }
             let has_registers = registers.mask() != 0;

@@ -4,6 +4,7 @@
 
 use crate::guest::page_tables::Paging;
 use crate::sys::xen::{context_aarch64, context_x86_64};
+use uprof::cpu::{SpecialRegisters, aarch64};
 use uprof::{Arch, Registers};
 use zerocopy::FromBytes;
 
@@ -78,7 +79,7 @@ pub fn read_place(
     long_mode: bool,
     out: &mut Registers,
 ) -> Option<Paging> {
-    let (ip, sp, fp) = kind.arch.special_registers();
+    let SpecialRegisters { ip, sp, fp } = kind.arch.special_registers();
     let (values, paging) = match Context::of(bytes, kind)? {
         Context::X86_64(context) => {
             let regs = &context.user_regs;
@@ -112,9 +113,9 @@ pub fn read_registers(bytes: &[u8], kind: ContextKind, out: &mut Registers) {
             tail,
         }) => {
             out.set_first(x);
-            out.set(31, sp_aarch64(pstate, tail));
-            out.set(32, pc);
-            out.set(33, pstate);
+            out.set(aarch64::SP, sp_aarch64(pstate, tail));
+            out.set(aarch64::PC, pc);
+            out.set(aarch64::PSTATE, pstate);
         }
         None => {}
     }
@@ -227,7 +228,7 @@ mod tests {
         put(context, 4984 + 24, 0x1234_5000); // CR3
         let kind = kind(Arch::X86_64, 0x15, false);
         let paging = read_place(context, kind, true, &mut registers);
-        let (ip, sp, fp) = Arch::X86_64.special_registers();
+        let SpecialRegisters { ip, sp, fp } = Arch::X86_64.special_registers();
         let place = [ip, sp, fp].map(|number| registers.get(number));
         assert_eq!(place, [648, 672, 552].map(Some));
         assert_eq!(registers.mask().count_ones(), 3);
@@ -263,7 +264,7 @@ mod tests {
             let mut registers = Registers::default();
             let kind = kind(Arch::Aarch64, version, true);
             let paging = read_place(context, kind, true, &mut registers);
-            let (ip, sp, fp) = Arch::Aarch64.special_registers();
+            let SpecialRegisters { ip, sp, fp } = Arch::Aarch64.special_registers();
             let place = [ip, sp, fp].map(|number| registers.get(number));
             assert_eq!(place, [256, tail as u64 + 8, 8 + 29 * 8].map(Some));
             assert_eq!(registers.mask().count_ones(), 3);
@@ -277,9 +278,13 @@ mod tests {
                     tcr: tail + 32
                 })
             );
-            assert_eq!(registers.get(31), Some(tail + 8), "sp_el1");
-            assert_eq!(registers.get(32), Some(256), "pc");
-            assert_eq!(registers.get(29), Some(8 + 29 * 8), "frame pointer");
+            assert_eq!(registers.get(aarch64::SP), Some(tail + 8), "sp_el1");
+            assert_eq!(registers.get(aarch64::PC), Some(256), "pc");
+            assert_eq!(
+                registers.get(aarch64::FP),
+                Some(8 + 29 * 8),
+                "frame pointer"
+            );
         }
     }
 

@@ -5,7 +5,7 @@
 //! task, where data that is written to begins.
 
 use std::ops::Range;
-use uprof::linux::{Kernel, KernelMemory, Marks, find_bytes};
+use uniprof_linux::{Kernel, KernelMemory, Marks, find_bytes};
 
 /// Memory behind the symbols that is searched for types, and behind those for the first task.
 const MOST_SEARCHED_BYTES: u64 = 32 << 20;
@@ -82,7 +82,7 @@ pub fn first_task(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uprof::linux::KERNEL_HALF;
+    use uprof::cpu::KERNEL_HALF;
 
     /// Memory of so many bytes from an address on.
     struct Made(u64, Vec<u8>);

@@ -5,8 +5,9 @@
 
 use crate::source::{Frozen, SourceError, StopWorld, Vcpu, Vcpus};
 use crate::sys::clock::monotonic_ns;
+use uniprof_linux::{Kernel, KernelMemory, find, find_bytes, likely};
 use uprof::Arch;
-use uprof::linux::{KERNEL_HALF, Kernel, KernelMemory, find, find_bytes, likely};
+use uprof::cpu::is_kernel_address;
 
 /// A kernel for x86-64 is in this GiB, at a multiple of 2 MiB (Documentation/arch/x86/x86_64/mm.rst of Linux).
 pub const IMAGES: u64 = 0xffff_ffff_8000_0000;
@@ -197,8 +198,8 @@ impl GuestKernel<'_> {
 }
 
 fn is_in_kernel(vcpu: &Vcpu, arch: Arch) -> bool {
-    let (ip, _, _) = arch.special_registers();
-    vcpu.registers.get(ip).is_some_and(|ip| ip >= KERNEL_HALF)
+    let ip = arch.special_registers().ip;
+    vcpu.registers.get(ip).is_some_and(is_kernel_address)
 }
 
 /// Whether an AArch64 vCPU is at exception level 0, by its PSTATE.

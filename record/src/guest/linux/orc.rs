@@ -4,8 +4,8 @@
 //! The encoder does this in the recorder: the rules are in the guest's memory, and chains take a tenth of the space
 //! of stacks.
 
-use uprof::linux::KERNEL_HALF;
-use uprof::linux::orc::{Base, FramePointer, Kind, Meaning, Orc, SAVED, SAVED_BY_PROCESSOR};
+use uniprof_linux::orc::{Base, FramePointer, Kind, Meaning, Orc, SAVED, SAVED_BY_PROCESSOR};
+use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, RawStack, Registers, Stop};
 
 /// How often a walk may go to a lower address: once for each of the kernel's stacks. More is a loop.
@@ -33,7 +33,7 @@ pub fn walk(
         let (Some(ip), Some(sp)) = (walk.registers.get(RIP), walk.registers.get(RSP)) else {
             return Stop::BadRule;
         };
-        if ip < KERNEL_HALF {
+        if !is_kernel_address(ip) {
             // The kernel is entered only by an interrupt, a fault or a system call.
             return match walk.kind {
                 FrameKind::Exact => Stop::Complete,

@@ -6,7 +6,8 @@
 
 use super::marks;
 use std::collections::HashSet;
-use uprof::linux::{Btf, KERNEL_HALF, KernelMemory, Marks};
+use uniprof_linux::{Btf, KernelMemory, Marks};
+use uprof::cpu::is_kernel_address;
 
 /// Most processes that are read.
 const MOST_PROCESSES: usize = 16_384;
@@ -66,7 +67,7 @@ impl Places {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
         let mut task = self.first;
-        while seen.len() < MOST_PROCESSES && task >= KERNEL_HALF && seen.insert(task) {
+        while seen.len() < MOST_PROCESSES && is_kernel_address(task) && seen.insert(task) {
             if task != self.first {
                 found.extend(self.process(memory, task));
             }
@@ -88,14 +89,14 @@ impl Places {
             true => self.active_mm,
             false => self.mm,
         };
-        let mm = word(memory, task.wrapping_add(mm)).filter(|mm| *mm >= KERNEL_HALF)?;
+        let mm = word(memory, task.wrapping_add(mm)).filter(|mm| is_kernel_address(*mm))?;
         let pid = word(memory, task.wrapping_add(self.tgid))? as u32;
         let tables = word(memory, mm.wrapping_add(self.pgd))?;
         let mut name = [0; NAME_BYTES];
         let read = memory.read(task.wrapping_add(self.name), &mut name);
         let name = name[..read].split(|byte| *byte == 0).next()?;
         let is_sound =
-            tables >= KERNEL_HALF && tables.is_multiple_of(TABLES_ALIGN) && pid <= MOST_PID;
+            is_kernel_address(tables) && tables.is_multiple_of(TABLES_ALIGN) && pid <= MOST_PID;
         is_sound.then(|| Process {
             pid,
             name: String::from_utf8_lossy(name).into_owned(),
@@ -112,6 +113,7 @@ fn word(memory: &mut dyn KernelMemory, address: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uprof::cpu::KERNEL_HALF;
 
     const FIRST: u64 = KERNEL_HALF | 0x10_0000;
     const PLACES: Places = Places {

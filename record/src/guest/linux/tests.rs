@@ -62,7 +62,7 @@ impl StopWorld for FakeGuest {
     fn freeze(&mut self, _: u64, vcpus: &mut Vcpus) -> Result<(), SourceError> {
         std::thread::sleep(self.takes);
         let mut registers = Registers::default();
-        let (ip, ..) = self.facts.target.arch.special_registers();
+        let ip = self.facts.target.arch.special_registers().ip;
         registers.set(ip, self.ip);
         registers.set(33, self.level << 2); // PSTATE of AArch64
         vcpus.push(Vcpu {

@@ -1,6 +1,8 @@
 //! Where images are found, and what is refused: real and made ones.
 
-use super::*;
+use crate::images::{Image, ImageAddress};
+use uprof::cold::Code;
+use uprof::placement::{NotLocated, locate, start};
 
 /// Code of this very test program: `count` records from its text, as if it had been moved by `bias`.
 fn own_code(image: &Image, bias: u64, count: u64) -> Vec<Code> {

@@ -2,9 +2,9 @@
 //! where a frame pointer held data, those and all that follow are invalid.
 
 use super::{UnwindState, Unwinders, View};
-use crate::recording::spaces::is_kernel_address;
 use crate::unwind::Landing;
 use uprof::cold::{LossReason, TargetKind};
+use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
 /// The valid part of a chain.

@@ -10,7 +10,7 @@
 use super::{UnwindState, Unwinders, View};
 use crate::unwind::{Memory, Stack};
 use std::ops::Range;
-use uprof::calls::Call;
+use uprof::cpu::{Call, SpecialRegisters};
 use uprof::{Found, Frame, FrameKind, Row};
 
 /// Most words above the stack pointer that are looked at: a function without a frame has few of its own.
@@ -51,10 +51,8 @@ impl Unwinders<'_, '_> {
             return;
         };
         let arch = self.recording.metadata().target.arch;
-        let (_, stack_pointer, frame_pointer) = arch.special_registers();
-        let (Some(from), Some(record)) =
-            (registers.get(stack_pointer), registers.get(frame_pointer))
-        else {
+        let SpecialRegisters { sp, fp, .. } = arch.special_registers();
+        let (Some(from), Some(record)) = (registers.get(sp), registers.get(fp)) else {
             return;
         };
         let memory = Stack {

@@ -3,7 +3,7 @@
 use crate::text::json_writer::Escaped;
 use std::fmt::Write as _;
 use uprof::Task;
-use uprof::commands::command_behind;
+use uprof::log_commands::command_behind;
 
 pub(super) fn put(line: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a `String` can't fail.
@@ -37,7 +37,9 @@ pub(super) fn quoted(text: &str) -> String {
             '#' if is_command() => put(&mut out, format_args!("{}", Escaped(letter))),
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            _ if uprof::is_steering(letter) => put(&mut out, format_args!("{}", Escaped(letter))),
+            _ if uprof::is_control_character(letter) => {
+                put(&mut out, format_args!("{}", Escaped(letter)))
+            }
             _ => out.push(letter),
         }
     }

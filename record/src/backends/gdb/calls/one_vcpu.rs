@@ -6,10 +6,8 @@ use crate::backends::gdb::handshake::Continue;
 use crate::backends::gdb::source::{GdbSource, life_of};
 use crate::backends::gdb::stacks;
 use crate::sys::clock::monotonic_ns;
+use uprof::cpu::aarch64;
 use uprof::{Arch, Registers};
-
-/// DWARF number of AArch64's register for return addresses.
-const LINK_REGISTER: u8 = 30;
 
 /// Most steps until a vCPU is past a breakpoint: an instruction that repeats itself takes many, and goes on alone.
 const MOST_STEPS: u32 = 8;
@@ -57,7 +55,7 @@ pub fn returns_to(
     registers: &Registers,
 ) -> Result<Option<(u64, u64)>, GdbError> {
     let arch = source.guest.layout.arch;
-    let (_, sp, _) = arch.special_registers();
+    let sp = arch.special_registers().sp;
     let sp = registers.get(sp).unwrap_or(0);
     match arch {
         Arch::X86_64 => {
@@ -66,14 +64,14 @@ pub fn returns_to(
             let is_whole = read == word.len();
             Ok(is_whole.then(|| (u64::from_le_bytes(word), sp.wrapping_add(8))))
         }
-        Arch::Aarch64 => Ok(registers.get(LINK_REGISTER).map(|link| (link, sp))),
+        Arch::Aarch64 => Ok(registers.get(aarch64::LR).map(|link| (link, sp))),
     }
 }
 
 /// Lets one vCPU, whose registers are given, run for one instruction while the others stand. Returns how long that
 /// took, in nanoseconds.
 pub fn step(source: &mut GdbSource, place: usize, before: &Registers) -> Result<u64, GdbError> {
-    let (ip, ..) = source.guest.layout.arch.special_registers();
+    let ip = source.guest.layout.arch.special_registers().ip;
     let mut tries = 0;
     loop {
         let begun_ns = monotonic_ns();

@@ -6,6 +6,9 @@
 //! Output: checked tables, or why there are none. All reads go through the trait and are bounded by each table's
 //! limits.
 
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+#![forbid(unsafe_code)]
+
 mod btf;
 mod find;
 mod kallsyms;
@@ -17,6 +20,7 @@ pub use kallsyms::{Function, Kallsyms};
 pub use orc::Orc;
 
 use std::ops::Range;
+use uprof::cpu::is_kernel_address;
 
 /// Bytes by kernel address.
 pub trait KernelMemory {
@@ -30,8 +34,6 @@ pub trait KernelMemory {
     }
 }
 
-/// First address of the kernel's half of an address space.
-pub const KERNEL_HALF: u64 = 1 << 63;
 /// Path of a kernel's image in a recording.
 pub const KERNEL_PATH: &str = "[kernel]";
 
@@ -96,7 +98,7 @@ impl Kernel {
         let (Some(start), Some(end)) = (start, end.max(first_end)) else {
             return Err("it does not say where its code is");
         };
-        if start < KERNEL_HALF || end <= start || end - start > MOST_TEXT_BYTES {
+        if !is_kernel_address(start) || end <= start || end - start > MOST_TEXT_BYTES {
             return Err("its code is said to be where no code can be");
         }
         let range = |start: Option<u64>, end: Option<u64>| Some(start?..end?);

@@ -7,9 +7,9 @@
 //! Linux; the last bits changed in 6.3 and in 6.4.
 
 use super::{KernelMemory, behind};
-use crate::image::{Cfa, Place, RuleRow, RuleSet, Save};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use uprof::image::{Cfa, Place, RuleRow, RuleSet, Save};
 
 /// Most rules of a kernel; Debian's has 400,000.
 const RULES_MAX: u64 = 4 << 20;

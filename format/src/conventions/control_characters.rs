@@ -5,7 +5,7 @@
 //! remainder is reserved for more of the same.
 
 /// First and last character of each stretch, ascending.
-const STEERING: [(char, char); 21] = [
+const CONTROL: [(char, char); 21] = [
     ('\0', '\u{1f}'),
     ('\u{7f}', '\u{9f}'),
     ('\u{ad}', '\u{ad}'),
@@ -32,10 +32,10 @@ const STEERING: [(char, char); 21] = [
 
 /// Whether `letter` moves the cursor, ends a line, changes the direction of text, is invisible, or is a noncharacter.
 /// Tabs and line ends are included.
-pub fn is_steering(letter: char) -> bool {
+pub fn is_control_character(letter: char) -> bool {
     // The common case first.
     !(' '..='~').contains(&letter)
-        && STEERING
+        && CONTROL
             .iter()
             .any(|&(first, last)| (first..=last).contains(&letter))
 }
@@ -45,17 +45,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controls_formats_and_directions_steer_and_letters_do_not() {
-        let steering = "\0\t\n\x1b\x7f\u{85}\u{9b}\u{ad}\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\
+    fn controls_formats_and_directions_are_control_characters_and_letters_are_not() {
+        let control = "\0\t\n\x1b\x7f\u{85}\u{9b}\u{ad}\u{61c}\u{200b}\u{200f}\u{2028}\u{202e}\
                         \u{2069}\u{feff}\u{fff9}\u{ffff}\u{110bd}\u{1343f}\u{e0001}\u{e007f}";
-        for letter in steering.chars() {
-            assert!(is_steering(letter), "{:#x}", u32::from(letter));
+        for letter in control.chars() {
+            assert!(is_control_character(letter), "{:#x}", u32::from(letter));
         }
         for letter in " ~é\u{a0}\u{ac}\u{ae}\u{200a}\u{2010}\u{2027}\u{202f}\u{2070}…�日😀".chars()
         {
-            assert!(!is_steering(letter), "{:#x}", u32::from(letter));
+            assert!(!is_control_character(letter), "{:#x}", u32::from(letter));
         }
-        for pair in STEERING.windows(2) {
+        for pair in CONTROL.windows(2) {
             assert!(pair[0].1 < pair[1].0);
         }
     }

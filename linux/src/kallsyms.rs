@@ -19,8 +19,9 @@
 //! Each begins at a multiple of 8, at an address that is stored nowhere: a table is accepted if all its entries agree
 //! with the next table.
 
-use super::{KERNEL_HALF, KernelMemory, behind};
-use crate::agreed::alias::{Alias, Binding, Kind};
+use super::{KernelMemory, behind};
+use uprof::alias::{Alias, Binding, Kind};
+use uprof::cpu::{KERNEL_HALF, is_kernel_address};
 
 /// Most symbols of a kernel; Debian's has 170,000.
 const SYMBOLS_MAX: usize = 1 << 20;
@@ -100,7 +101,7 @@ impl Places {
     fn are_sound(&self) -> bool {
         let all = || (0..self.len()).map(|index| self.get(index));
         let is_low = |address: u64| address < u64::from(u32::MAX);
-        let in_half = |address: &u64| *address >= KERNEL_HALF;
+        let in_half = |address: &u64| is_kernel_address(*address);
         let (Some(first), Some(last)) = (all().find(in_half), all().next_back().filter(in_half))
         else {
             return false;

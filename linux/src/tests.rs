@@ -1,7 +1,7 @@
 //! A kernel's memory made by hand, in each layout there is.
 
 use super::*;
-use crate::agreed::linux::orc::{Base, FramePointer, Kind, Meaning};
+use crate::orc::{Base, FramePointer, Kind, Meaning};
 
 /// Memory that begins at an address; the rest is missing.
 struct Made {
