@@ -271,7 +271,7 @@ fn no_call_of_real_images_is_missed() {
             });
         let (instructions, calls, mistaken) = found;
         println!(
-            "{}: {calls} calls, {mistaken} of {instructions} others end as calls do",
+            "{}: {calls} calls, {mistaken} of {instructions} instructions end as calls do and are none",
             path.display()
         );
         assert!(calls > 500 && mistaken * 100 < instructions, "{found:?}");
