@@ -68,11 +68,12 @@ fn formats() -> PossibleValuesParser {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     keep(&args.input);
-    let imported = match args.input.is_dir() {
-        true => write(args, |uuid, out| {
+    let imported = if args.input.is_dir() {
+        write(args, |uuid, out| {
             import_folder(&args.input, args.clock(), uuid, out)
-        }),
-        false => import_file(args),
+        })
+    } else {
+        import_file(args)
     };
     let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
     summarize(&imported, &args.output);
@@ -83,9 +84,10 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn import_file(args: &Args) -> anyhow::Result<Imported> {
-    let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::new(File::open(&args.input)?)),
+    let mut input: Box<dyn BufRead> = if args.input == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(&args.input)?))
     };
     let mut input = Counted(&mut *input);
     let mut head = Vec::new();

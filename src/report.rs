@@ -124,9 +124,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     };
     let one_by_one = [Needs::Samples, Needs::Places, Needs::EachCall];
-    let each: Option<&mut Each<'_>> = match one_by_one.into_iter().any(needs) {
-        true => Some(&mut take),
-        false => None,
+    let each: Option<&mut Each<'_>> = if one_by_one.into_iter().any(needs) {
+        Some(&mut take)
+    } else {
+        None
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
     if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted_samples()) {
@@ -243,9 +244,10 @@ impl Args {
         };
         let recording = &self.selection.files[0];
         asked.path.clone().unwrap_or_else(|| {
-            match recording.as_os_str() == "-" {
-                true => Path::new("run"),
-                false => recording,
+            if recording.as_os_str() == "-" {
+                Path::new("run")
+            } else {
+                recording
             }
             .with_extension(ending)
         })

@@ -44,9 +44,10 @@ impl Asked {
     /// These, or the default.
     pub fn or_default(&self) -> Vec<AskedView> {
         let default = VIEWS.iter().filter(|view| view.name == DEFAULT);
-        match self.0.is_empty() {
-            true => default.map(AskedView::plain).collect(),
-            false => self.0.clone(),
+        if self.0.is_empty() {
+            default.map(AskedView::plain).collect()
+        } else {
+            self.0.clone()
         }
     }
 }

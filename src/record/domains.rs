@@ -259,12 +259,12 @@ impl Recordings<'_> {
                 duration: self.left(),
                 ..self.plan.clone()
             };
-            let source = match domain.is_paused {
-                true => Err(format!("domain {id} is paused by someone else")),
-                false => self
-                    .company
+            let source = if domain.is_paused {
+                Err(format!("domain {id} is paused by someone else"))
+            } else {
+                self.company
                     .open(&id.to_string(), &plan)
-                    .map_err(|error| error.0),
+                    .map_err(|error| error.0)
             };
             match source {
                 Ok(source) => {

@@ -108,9 +108,10 @@ impl Pace {
         }
         self.period_ns = period_ns;
         self.place = None; // its periods are others now
-        let slowed_to_ns = match limit.is_lowered(period_ns) {
-            true => period_ns as u64,
-            false => 0,
+        let slowed_to_ns = if limit.is_lowered(period_ns) {
+            period_ns as u64
+        } else {
+            0
         };
         let slowed = &control.counters.slowed_to_ns;
         slowed.store(slowed_to_ns, Ordering::Relaxed);

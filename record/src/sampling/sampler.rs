@@ -56,9 +56,10 @@ impl Take {
 
     /// How many stack bytes are kept of a vCPU at `ip`.
     fn kept_bytes(&self, ip: Option<u64>) -> usize {
-        match ip.is_some_and(|ip| ip >= KERNEL_HALF) {
-            true => self.kept_bytes.max(self.kernel_bytes),
-            false => self.kept_bytes,
+        if ip.is_some_and(|ip| ip >= KERNEL_HALF) {
+            self.kept_bytes.max(self.kernel_bytes)
+        } else {
+            self.kept_bytes
         }
     }
 }

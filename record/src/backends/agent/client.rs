@@ -157,13 +157,11 @@ impl Client {
             garbage_bytes,
             ..
         } = &self.decoder;
-        match self.decoder.gives_up() {
-            false => Ok(()),
-            true => {
-                let what =
-                    format!("{damaged} damaged frames, {garbage_bytes} bytes between frames");
-                Err(AgentError::Garbage(self.name.clone(), what))
-            }
+        if self.decoder.gives_up() {
+            let what = format!("{damaged} damaged frames, {garbage_bytes} bytes between frames");
+            Err(AgentError::Garbage(self.name.clone(), what))
+        } else {
+            Ok(())
         }
     }
 }

@@ -92,14 +92,13 @@ impl CallTracer {
         let mut search = Search::new(&plan.calls)?;
         search.look_into(&opening.images);
         let (emulated, shares_memory) = (opening.emulated, opening.ram.is_some());
-        let (functions, mut source) = match shares_memory && !search.missing().is_empty() {
-            true => {
-                let mut source = open::connect(opening, plan, true)?;
-                look_into_kernel(&mut search, &mut source)?;
-                (search.all()?, source)
-            }
+        let (functions, mut source) = if shares_memory && !search.missing().is_empty() {
+            let mut source = open::connect(opening, plan, true)?;
+            look_into_kernel(&mut search, &mut source)?;
+            (search.all()?, source)
+        } else {
             // Refused before the guest is touched.
-            false => (search.all()?, open::connect(opening, plan, true)?),
+            (search.all()?, open::connect(opening, plan, true)?)
         };
         let [certainly, maybe] = SLOWED_CALLS_WHY;
         let slowed = match emulated {
@@ -190,12 +189,13 @@ impl CallTracer {
                 continue;
             }
             let (name, endpoint) = (&function.name, client.endpoint());
-            let why = match self.breakpoints.are_known() {
-                false => format!("{endpoint} knows no breakpoints: calls can't be followed there"),
-                true => format!(
+            let why = if self.breakpoints.are_known() {
+                format!(
                     "{endpoint} has no breakpoint for {name} (at {:#x}): name fewer functions",
                     function.address
-                ),
+                )
+            } else {
+                format!("{endpoint} knows no breakpoints: calls can't be followed there")
             };
             return Err(SourceError(format!(
                 "{why}; without --calls the guest can be sampled"
@@ -288,12 +288,13 @@ impl CallTracer {
         self.source.let_run()?;
         let took_ns = monotonic_ns().saturating_sub(begun_ns);
         self.cost.stopped.add(took_ns);
-        match self.strange_stops > MOST_STRANGE_STOPS {
-            true => Err(self
+        if self.strange_stops > MOST_STRANGE_STOPS {
+            Err(self
                 .source
                 .client
-                .nonsense("the guest stops where no breakpoint of ours is, again and again")),
-            false => Ok(Life::Alive),
+                .nonsense("the guest stops where no breakpoint of ours is, again and again"))
+        } else {
+            Ok(Life::Alive)
         }
     }
 

@@ -314,9 +314,10 @@ impl GdbSource {
     pub(super) fn gone(&mut self) {
         let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
-            self.life = Life::Ended(match is_there {
-                true => "the stub closed the connection; the guest runs on".into(),
-                false => "the guest's monitor ended".into(),
+            self.life = Life::Ended(if is_there {
+                "the stub closed the connection; the guest runs on".into()
+            } else {
+                "the guest's monitor ended".into()
             });
         }
     }

@@ -582,9 +582,10 @@ impl LastFreeze for XenSource {
     }
 
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        match self.runs_on {
-            true => self.current.moved.get(vcpu.handle as usize) != Some(&false),
-            false => self.was_rescued,
+        if self.runs_on {
+            self.current.moved.get(vcpu.handle as usize) != Some(&false)
+        } else {
+            self.was_rescued
         }
     }
 }
