@@ -89,7 +89,7 @@ fn import_file(args: &Args) -> anyhow::Result<Imported> {
     } else {
         Box::new(BufReader::new(File::open(&args.input)?))
     };
-    let mut input = Counted(&mut *input);
+    let mut input = CountingReader(&mut *input);
     let mut head = Vec::new();
     let format = match &args.format {
         Some(name) => IMPORTS
@@ -177,9 +177,9 @@ fn summarize(imported: &Imported, output: &Path) {
 }
 
 /// Counts what is read, on which the memory budget depends.
-struct Counted<'i>(&'i mut dyn BufRead);
+struct CountingReader<'i>(&'i mut dyn BufRead);
 
-impl Read for Counted<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(into)?;
         mapped::add_read(count as u64);
@@ -187,7 +187,7 @@ impl Read for Counted<'_> {
     }
 }
 
-impl BufRead for Counted<'_> {
+impl BufRead for CountingReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.0.fill_buf()
     }

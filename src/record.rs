@@ -12,7 +12,7 @@ use crate::elf::Elf;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
-use crate::record::destination::Place;
+use crate::record::destination::OutputPath;
 use crate::target::ExitStatus;
 use crate::target::resolvers;
 use crate::{target, terminal};
@@ -392,7 +392,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = Place::find(args.file())?;
+    let place = OutputPath::find(args.file())?;
     let source = target::open(&start::wanted(args), &plan, status)?;
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(source.hot.facts());

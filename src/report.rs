@@ -6,7 +6,7 @@ use crate::output::write_to;
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};
 use crate::showing::Showing;
-use crate::views::{self, Asked, AskedView};
+use crate::views::{self, SelectedView, SelectedViews};
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
 use uniprof_report::recording::{Recording, Unit};
@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
-    views: Asked,
+    views: SelectedViews,
     /// With --annotate: instructions even where source lines are known; of x86-64 in AT&T syntax
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
@@ -238,7 +238,7 @@ impl Args {
     }
 
     /// The path of a view that is a file: the given one, or beside the first recording.
-    fn path_of(&self, asked: &AskedView) -> PathBuf {
+    fn path_of(&self, asked: &SelectedView) -> PathBuf {
         let Output::File { ending, .. } = asked.view.output else {
             return PathBuf::from("-");
         };

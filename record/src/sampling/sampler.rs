@@ -89,7 +89,8 @@ pub fn stop_world(
     }
     let start_ns = monotonic_ns();
     control.begin(start_ns);
-    let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.place());
+    let mut pace =
+        Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.period_slot());
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that got no processor until the end has missed deadlines.

@@ -124,7 +124,7 @@ pub fn record<W: Write + Send>(
         plan.rate_hz,
         is_guest,
     );
-    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.place().is_some());
+    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
     let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
