@@ -1,9 +1,9 @@
-//! Guests that are recorded by one process take schedule: no two of them stand still at once.
+//! Guests that are recorded by one process take turns: no two of them stand still at once.
 //!
 //! Each recording has a [`PeriodSlot`]. A period of the rate, which begins for all at the same moment, is cut into as
 //! many parts as there are slots; who has which part is drawn anew for each period, by all from the same seed. A
-//! deadline is drawn from its own part, so that freezes are spread over the period, and yet each moment of the period is equally
-//! likely for each guest. Whoever is late, or takes longer than a part, holds the lock meanwhile.
+//! deadline is drawn from its own part, so that freezes are spread over the period, and yet each moment of
+//! the period is equally likely for each guest. Whoever is late, or takes longer than a part, holds the lock meanwhile.
 
 use crate::sys::clock::monotonic_ns;
 use std::sync::atomic::{AtomicUsize, Ordering};
