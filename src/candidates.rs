@@ -81,14 +81,13 @@ pub fn targets() -> ArgValueCompleter {
         let forms = BACKENDS.iter().filter(|backend| !backend.prefix.is_empty());
         let forms = forms.filter(|backend| !current.starts_with(backend.prefix));
         all.extend(forms.map(|backend| described(backend.prefix, backend.what)));
-        match current.starts_with("pid:") || current.starts_with("name:") {
-            true => {
-                for (pid, name) in running() {
-                    all.push(described(&format!("pid:{pid}"), &name));
-                    all.push(CompletionCandidate::new(format!("name:{name}")));
-                }
+        if current.starts_with("pid:") || current.starts_with("name:") {
+            for (pid, name) in running() {
+                all.push(described(&format!("pid:{pid}"), &name));
+                all.push(CompletionCandidate::new(format!("name:{name}")));
             }
-            false => all.extend(guests().into_iter().map(CompletionCandidate::new)),
+        } else {
+            all.extend(guests().into_iter().map(CompletionCandidate::new))
         }
         if let Some(path) = current.strip_prefix("qemu:") {
             let paths = PathCompleter::any().complete(OsStr::new(path));

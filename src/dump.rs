@@ -31,12 +31,11 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let options = DumpOptions {
         samples_only: args.samples,
     };
-    let input: Box<dyn Read> = match args.file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => {
-            let opened = File::open(&args.file);
-            Box::new(opened.with_context(|| format!("cannot open {}", args.file.display()))?)
-        }
+    let input: Box<dyn Read> = if args.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let opened = File::open(&args.file);
+        Box::new(opened.with_context(|| format!("cannot open {}", args.file.display()))?)
     };
     let describe = || format!("cannot read {}", args.file.display());
     let mut reader = StreamReader::open(BufReader::new(input)).with_context(describe)?;

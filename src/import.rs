@@ -68,11 +68,12 @@ fn formats() -> PossibleValuesParser {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     keep(&args.input);
-    let imported = match args.input.is_dir() {
-        true => write(args, |uuid, out| {
+    let imported = if args.input.is_dir() {
+        write(args, |uuid, out| {
             import_folder(&args.input, args.clock(), uuid, out)
-        }),
-        false => import_file(args),
+        })
+    } else {
+        import_file(args)
     };
     let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
     summarize(&imported, &args.output);
@@ -83,11 +84,12 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn import_file(args: &Args) -> anyhow::Result<Imported> {
-    let mut input: Box<dyn BufRead> = match args.input == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::new(File::open(&args.input)?)),
+    let mut input: Box<dyn BufRead> = if args.input == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(&args.input)?))
     };
-    let mut input = Counted(&mut *input);
+    let mut input = CountingReader(&mut *input);
     let mut head = Vec::new();
     let format = match &args.format {
         Some(name) => IMPORTS
@@ -175,9 +177,9 @@ fn summarize(imported: &Imported, output: &Path) {
 }
 
 /// Counts what is read, on which the memory budget depends.
-struct Counted<'i>(&'i mut dyn BufRead);
+struct CountingReader<'i>(&'i mut dyn BufRead);
 
-impl Read for Counted<'_> {
+impl Read for CountingReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(into)?;
         mapped::add_read(count as u64);
@@ -185,7 +187,7 @@ impl Read for Counted<'_> {
     }
 }
 
-impl BufRead for Counted<'_> {
+impl BufRead for CountingReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.0.fill_buf()
     }

@@ -93,9 +93,10 @@ fn budget() -> usize {
 fn over_budget(wanted: usize) {
     let start = START.load(Ordering::Relaxed);
     let budget = start.saturating_add(budget());
-    match wanted > budget {
-        true => end(Why::Memory(budget - start)),
-        false => BUDGET.store(budget, Ordering::Relaxed),
+    if wanted > budget {
+        end(Why::Memory(budget - start))
+    } else {
+        BUDGET.store(budget, Ordering::Relaxed)
     }
 }
 
@@ -148,9 +149,10 @@ fn end(why: Why) {
     let mut stderr = std::io::stderr();
     let _ = stderr.write_all(&text[..said]);
     let embeds = EMBEDS.load(Ordering::Relaxed);
-    let _ = stderr.write_all(match embeds {
-        true => b"\nuniprof: nothing was embedded; the recording itself is whole\n",
-        false => b"\n",
+    let _ = stderr.write_all(if embeds {
+        b"\nuniprof: nothing was embedded; the recording itself is whole\n"
+    } else {
+        b"\n"
     });
     crate::output::abandon();
     std::process::exit(if embeds { 1 } else { 2 });

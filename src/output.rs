@@ -74,14 +74,14 @@ fn write_with_mode(
         bail!("{}: it is read to make this; name another file", describe());
     }
     if let Some(file) = new_file::special(path)? {
-        let mut file = Counted(BufWriter::new(file));
+        let mut file = CountingWriter(BufWriter::new(file));
         return write(&mut file)
             .and_then(|()| file.flush())
             .with_context(describe);
     }
     let new = NewFile::beside(path, mode).with_context(describe)?;
     *lock(&UNFINISHED) = Some(new.part().to_path_buf());
-    let mut file = Counted(BufWriter::new(&new.file));
+    let mut file = CountingWriter(BufWriter::new(&new.file));
     let written = write(&mut file).and_then(|()| file.flush());
     drop(file);
     let done = written.and_then(|()| new.put(path));
@@ -90,12 +90,12 @@ fn write_with_mode(
 }
 
 /// Counts output as work: a few kilobytes of samples can expand to terabytes.
-struct Counted<W: Write>(W);
+struct CountingWriter<W: Write>(W);
 
 /// Output bytes per step of work.
 const BYTES_PER_STEP: usize = 4;
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         work::take(bytes.len().div_ceil(BYTES_PER_STEP) as u64);
         self.0.write(bytes)
@@ -108,7 +108,7 @@ impl<W: Write> Write for Counted<W> {
 
 /// Runs `write` on standard output, buffered.
 pub fn write_to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let mut out = Counted(BufWriter::with_capacity(64 << 10, io::stdout().lock()));
+    let mut out = CountingWriter(BufWriter::with_capacity(64 << 10, io::stdout().lock()));
     write(&mut out)
         .and_then(|()| out.flush())
         .context("cannot write to standard output")

@@ -12,7 +12,7 @@ use crate::elf::Elf;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::quantity::{self, parse_duration, parse_rate, parse_share, parse_stack_bytes};
-use crate::record::destination::Place;
+use crate::record::destination::OutputPath;
 use crate::target::ExitStatus;
 use crate::target::resolvers;
 use crate::{target, terminal};
@@ -219,9 +219,10 @@ impl Args {
 
     /// The only target, or the first; what `--all-domains` samples are Xen domains.
     pub fn target(&self) -> Option<&str> {
-        match self.all_domains {
-            true => Some(""),
-            false => self.targets.first().map(String::as_str),
+        if self.all_domains {
+            Some("")
+        } else {
+            self.targets.first().map(String::as_str)
         }
     }
 
@@ -308,9 +309,10 @@ fn is_regular(path: &Path) -> bool {
 fn shell_word(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-+:@%".contains(letter);
-    match path.chars().all(is_plain) {
-        true => path,
-        false => format!("'{}'", path.replace('\'', "'\\''")),
+    if path.chars().all(is_plain) {
+        path
+    } else {
+        format!("'{}'", path.replace('\'', "'\\''"))
     }
 }
 
@@ -343,9 +345,10 @@ pub fn embed(args: &Args, path: &Path, summary: &Summary) -> bool {
     match bundled {
         Ok(bundled) => {
             let size_bytes: usize = bundled.images.iter().map(|image| image.size_bytes).sum();
-            let of = match args.are_several() {
-                true => format!("{}: ", path.display()),
-                false => String::new(),
+            let of = if args.are_several() {
+                format!("{}: ", path.display())
+            } else {
+                String::new()
             };
             terminal::inform(format_args!(
                 "{of}Embedded {} KiB of symbols, lines and unwind rules of {} images.",
@@ -389,7 +392,7 @@ pub fn record(args: &Args, status: &ExitStatus) -> anyhow::Result<Summary> {
     signal::listen_to_children();
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = Place::find(args.file())?;
+    let place = OutputPath::find(args.file())?;
     let source = target::open(&start::wanted(args), &plan, status)?;
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(source.hot.facts());

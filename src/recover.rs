@@ -32,12 +32,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let shown = args.file.display();
     keep(&args.file);
-    let input: Box<dyn Read> = match args.file == Path::new("-") {
-        true => Box::new(io::stdin().lock()),
-        false => {
-            let opened = File::open(&args.file);
-            Box::new(opened.with_context(|| format!("cannot open {shown}"))?)
-        }
+    let input: Box<dyn Read> = if args.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let opened = File::open(&args.file);
+        Box::new(opened.with_context(|| format!("cannot open {shown}"))?)
     };
     let reader = StreamReader::open(BufReader::new(input))
         .with_context(|| format!("cannot recover anything from {shown}"))?;

@@ -6,7 +6,7 @@ use crate::output::write_to;
 use crate::quantity::parse_share;
 use crate::selection::{ProcessesFlag, Selection, inform, say};
 use crate::showing::Showing;
-use crate::views::{self, Asked, AskedView};
+use crate::views::{self, SelectedView, SelectedViews};
 use std::path::{Path, PathBuf};
 use uniprof_report::profile::{By, Each, Profile, Reduced, Sampled};
 use uniprof_report::recording::{Recording, Unit};
@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     selection: Selection,
     #[command(flatten)]
-    views: Asked,
+    views: SelectedViews,
     /// With --annotate: instructions even where source lines are known; of x86-64 in AT&T syntax
     #[arg(long, requires = "annotate", help_heading = "Form")]
     asm: bool,
@@ -124,9 +124,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         }
     };
     let one_by_one = [Needs::Samples, Needs::Places, Needs::EachCall];
-    let each: Option<&mut Each<'_>> = match one_by_one.into_iter().any(needs) {
-        true => Some(&mut take),
-        false => None,
+    let each: Option<&mut Each<'_>> = if one_by_one.into_iter().any(needs) {
+        Some(&mut take)
+    } else {
+        None
     };
     let mut profile = Selection::gather(&recordings, &library, &options, each);
     if let Some(advice) = nothing_of(profile.account.unit, profile.account.counted_samples()) {
@@ -237,15 +238,16 @@ impl Args {
     }
 
     /// The path of a view that is a file: the given one, or beside the first recording.
-    fn path_of(&self, asked: &AskedView) -> PathBuf {
+    fn path_of(&self, asked: &SelectedView) -> PathBuf {
         let Output::File { ending, .. } = asked.view.output else {
             return PathBuf::from("-");
         };
         let recording = &self.selection.files[0];
         asked.path.clone().unwrap_or_else(|| {
-            match recording.as_os_str() == "-" {
-                true => Path::new("run"),
-                false => recording,
+            if recording.as_os_str() == "-" {
+                Path::new("run")
+            } else {
+                recording
             }
             .with_extension(ending)
         })

@@ -164,9 +164,12 @@ impl Selection {
                 place_given(&mut recording, &library);
                 recording
             });
-            recording.map_err(|error| match file.as_os_str() == "run.uprof" {
-                true => anyhow!("{error}; give the recording's name, or record one first"),
-                false => anyhow!(error),
+            recording.map_err(|error| {
+                if file.as_os_str() == "run.uprof" {
+                    anyhow!("{error}; give the recording's name, or record one first")
+                } else {
+                    anyhow!(error)
+                }
             })
         });
         opened.collect()
@@ -261,9 +264,10 @@ impl Selecting {
             StateFlag::Ready => vec![State::Ready],
             StateFlag::All => State::ALL.to_vec(),
         });
-        let with_idle: &[State] = match self.idle {
-            true => &[State::Running, State::Blocked],
-            false => &[],
+        let with_idle: &[State] = if self.idle {
+            &[State::Running, State::Blocked]
+        } else {
+            &[]
         };
         Options {
             filter: Filter {

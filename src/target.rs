@@ -13,7 +13,7 @@ use uniprof_record::call_source::FollowCalls;
 use uniprof_record::doctor::Report;
 use uniprof_record::elf::{GivenImage, Image};
 use uniprof_record::gdb;
-use uniprof_record::gdb::calls::CallTracer;
+use uniprof_record::gdb::call_tracer::CallTracer;
 use uniprof_record::gdb::open::Opening;
 use uniprof_record::guest::left_paused::{LeftPaused, ReadMark};
 use uniprof_record::kvm;
@@ -31,7 +31,7 @@ pub use uniprof_record::process::running;
 pub use uniprof_record::xen::several::Company;
 
 /// What to sample, and how.
-pub struct Wanted<'a> {
+pub struct TargetRequest<'a> {
     /// The target on the command line; empty for a command or the machine.
     pub target: &'a str,
     /// A command to start, with its arguments; empty for none.
@@ -63,9 +63,9 @@ pub struct Backend {
     /// Default number of raw stack bytes of `--stack`.
     pub stack_bytes: u32,
     /// Opens the target; the first argument is its text after the prefix.
-    open: fn(&str, &Wanted<'_>, &Plan) -> anyhow::Result<Source>,
+    open: fn(&str, &TargetRequest<'_>, &Plan) -> anyhow::Result<Source>,
     /// Connects to the target to follow calls, if it has breakpoints.
-    breakpoints: Option<fn(&str, &Wanted<'_>) -> anyhow::Result<Opening>>,
+    breakpoints: Option<fn(&str, &TargetRequest<'_>) -> anyhow::Result<Opening>>,
     /// Examines the target for `uniprof doctor`, given the image.
     examine: fn(&str, Option<&GivenImage>) -> anyhow::Result<Report>,
     /// Lists guests of the kind on this machine, and what recording them requires.
@@ -352,7 +352,11 @@ fn examine_processes(scope: Scope, elf: Option<&GivenImage>) -> anyhow::Result<R
 ///
 /// # Errors
 /// Why it can't be recorded, or not as the plan has it.
-pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Result<Source> {
+pub fn open(
+    wanted: &TargetRequest<'_>,
+    plan: &Plan,
+    status: &ExitStatus,
+) -> anyhow::Result<Source> {
     let has_target = wanted.command.is_empty() && !wanted.all;
     let kind = kind_of(Some(wanted.target).filter(|_| has_target));
     for flag in KIND_FLAGS {
@@ -379,7 +383,7 @@ pub fn open(wanted: &Wanted<'_>, plan: &Plan, status: &ExitStatus) -> anyhow::Re
 }
 
 /// Opens the target to follow calls in it. May fork, so that no thread may run yet.
-pub fn trace(wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Box<dyn FollowCalls>> {
+pub fn trace(wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Box<dyn FollowCalls>> {
     let (backend, rest) = backend_of(wanted.target).context("there is no such target")?;
     let Some(breakpoints) = backend.breakpoints else {
         let able = BACKENDS
@@ -418,11 +422,15 @@ fn monitor(pid: &str) -> anyhow::Result<i32> {
     })
 }
 
-fn open_running(wanted: &Wanted<'_>, scope: Scope, plan: &Plan) -> anyhow::Result<Source> {
+fn open_running(wanted: &TargetRequest<'_>, scope: Scope, plan: &Plan) -> anyhow::Result<Source> {
     open_process(wanted, Process::Running(scope), plan)
 }
 
-fn open_process(wanted: &Wanted<'_>, process: Process, plan: &Plan) -> anyhow::Result<Source> {
+fn open_process(
+    wanted: &TargetRequest<'_>,
+    process: Process,
+    plan: &Plan,
+) -> anyhow::Result<Source> {
     let source = if wanted.ptrace {
         process::open_ptrace(process, Vec::new())
     } else {
@@ -432,18 +440,18 @@ fn open_process(wanted: &Wanted<'_>, process: Process, plan: &Plan) -> anyhow::R
 }
 
 /// The images that `--elf` names.
-fn images_of(wanted: &Wanted<'_>) -> anyhow::Result<Vec<Image>> {
+fn images_of(wanted: &TargetRequest<'_>) -> anyhow::Result<Vec<Image>> {
     let images = wanted.elf.iter();
     let images = images.map(|elf| Image::open(&elf.path, elf.address));
     let images: Result<_, String> = images.collect();
     images.map_err(anyhow::Error::msg)
 }
 
-fn opening(monitor: &Monitor, wanted: &Wanted<'_>) -> anyhow::Result<Opening> {
+fn opening(monitor: &Monitor, wanted: &TargetRequest<'_>) -> anyhow::Result<Opening> {
     Ok(qemu::source::opening(monitor, images_of(wanted)?)?)
 }
 
-fn open_qemu(monitor: &Monitor, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+fn open_qemu(monitor: &Monitor, wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Source> {
     Ok(qemu::source::open(monitor, images_of(wanted)?, plan)?)
 }
 
@@ -454,7 +462,7 @@ fn libvirt(name: &str) -> anyhow::Result<Monitor> {
     Ok(Monitor::Libvirt(qemu::Domain::named(name)))
 }
 
-fn open_agent(address: &str, wanted: &Wanted<'_>, plan: &Plan) -> anyhow::Result<Source> {
+fn open_agent(address: &str, wanted: &TargetRequest<'_>, plan: &Plan) -> anyhow::Result<Source> {
     let images = wanted.elf.iter();
     let images: Vec<_> = images.map(|elf| (elf.path.clone(), elf.address)).collect();
     Ok(agent::open::open(address, &images, plan)?)
@@ -494,7 +502,7 @@ mod tests {
         for backend in BACKENDS {
             // No process, socket or domain is called that.
             let target = format!("{}no such target", backend.prefix);
-            let wanted = Wanted {
+            let wanted = TargetRequest {
                 target: &target,
                 command: &[],
                 keep_running: false,

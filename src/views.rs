@@ -12,7 +12,7 @@ const DEFAULT: &str = "top";
 
 /// A selected view with the value of its flag.
 #[derive(Debug, Clone)]
-pub struct AskedView {
+pub struct SelectedView {
     /// The row.
     pub view: &'static View,
     /// The function that it is about, or how many things it shows; empty for all.
@@ -21,9 +21,9 @@ pub struct AskedView {
     pub path: Option<PathBuf>,
 }
 
-impl AskedView {
+impl SelectedView {
     fn plain(view: &'static View) -> Self {
-        AskedView {
+        SelectedView {
             view,
             function: String::new(),
             path: None,
@@ -38,15 +38,16 @@ impl AskedView {
 
 /// The selected views, in the order of the table.
 #[derive(Debug)]
-pub struct Asked(Vec<AskedView>);
+pub struct SelectedViews(Vec<SelectedView>);
 
-impl Asked {
+impl SelectedViews {
     /// These, or the default.
-    pub fn or_default(&self) -> Vec<AskedView> {
+    pub fn or_default(&self) -> Vec<SelectedView> {
         let default = VIEWS.iter().filter(|view| view.name == DEFAULT);
-        match self.0.is_empty() {
-            true => default.map(AskedView::plain).collect(),
-            false => self.0.clone(),
+        if self.0.is_empty() {
+            default.map(SelectedView::plain).collect()
+        } else {
+            self.0.clone()
         }
     }
 }
@@ -81,7 +82,7 @@ fn flag(view: &'static View) -> Arg {
     }
 }
 
-impl clap::Args for Asked {
+impl clap::Args for SelectedViews {
     fn augment_args(command: Command) -> Command {
         command.args(VIEWS.iter().map(flag))
     }
@@ -91,12 +92,12 @@ impl clap::Args for Asked {
     }
 }
 
-impl clap::FromArgMatches for Asked {
+impl clap::FromArgMatches for SelectedViews {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_asked =
             |view: &&View| matches.value_source(view.name) == Some(ValueSource::CommandLine);
         let asked = VIEWS.iter().filter(is_asked).map(|view| {
-            let mut one = AskedView::plain(view);
+            let mut one = SelectedView::plain(view);
             match view.output {
                 Output::Text => {}
                 Output::Count => {
@@ -108,7 +109,7 @@ impl clap::FromArgMatches for Asked {
             }
             Some(one)
         });
-        Ok(Asked(asked.flatten().collect()))
+        Ok(SelectedViews(asked.flatten().collect()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

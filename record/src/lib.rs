@@ -81,7 +81,7 @@ pub use session::sample_session::{Summary, record};
 pub use source::control::{Counters, Ending};
 pub use source::plan::Plan;
 pub use source::{Facts, Life, Pushed, Source, SourceError, StopWorld};
-pub use source::{call_source, doctor, plan, ring, slot, turns};
+pub use source::{call_source, doctor, plan, ring, schedule, slot};
 #[cfg(feature = "simulated-time")]
 pub use sys::clock::simulated;
 pub use sys::clock::{monotonic_ns, realtime_ns};

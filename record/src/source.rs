@@ -11,7 +11,7 @@
 
 pub mod slot;
 pub mod ring;
-pub mod turns;
+pub mod schedule;
 pub mod control;
 pub mod call_source;
 pub mod plan;
@@ -19,7 +19,7 @@ pub mod doctor;
 
 use crate::elf::Image;
 use crate::source::ring::Sink;
-use crate::source::turns::{Place, Turn};
+use crate::source::schedule::{PeriodSlot, Turn};
 use crate::sys::clock::monotonic_ns;
 use std::fs::File;
 use std::sync::Arc;
@@ -261,8 +261,8 @@ pub trait StopWorld: Send {
         None
     }
 
-    /// The place of a guest that must not stand still while certain others do; `None` if it needs no turn.
-    fn place(&self) -> Option<Arc<Place>> {
+    /// The slot of a guest that must not be paused while certain others are; `None` if it needs none.
+    fn period_slot(&self) -> Option<Arc<PeriodSlot>> {
         None
     }
 
@@ -502,7 +502,7 @@ impl<'a> Frozen<'a> {
         source: &'a mut dyn StopWorld,
         vcpus: &mut Vcpus,
     ) -> Result<Frozen<'a>, SourceError> {
-        let turn = source.place().map(Turn::take);
+        let turn = source.period_slot().map(Turn::take);
         source.may_freeze()?;
         let since_ns = monotonic_ns();
         source.freeze(since_ns, vcpus)?;

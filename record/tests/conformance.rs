@@ -323,9 +323,10 @@ impl StopWorld for FakeGuest {
     }
 
     fn between(&mut self, _: &mut Sink) -> Result<Life, SourceError> {
-        Ok(match self.state.ended.load(Ordering::SeqCst) {
-            true => Life::Ended("it has ended".into()),
-            false => Life::Alive,
+        Ok(if self.state.ended.load(Ordering::SeqCst) {
+            Life::Ended("it has ended".into())
+        } else {
+            Life::Alive
         })
     }
 }

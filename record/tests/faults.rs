@@ -97,9 +97,10 @@ impl StopWorld for FakeGuest {
 
     fn resume(&mut self) -> Result<(), SourceError> {
         std::thread::sleep(10 * self.faults.let_go_after);
-        match next(&self.calls.resumes) == self.faults.resume {
-            true => Err(SourceError("the guest may stand still".into())),
-            false => Ok(()),
+        if next(&self.calls.resumes) == self.faults.resume {
+            Err(SourceError("the guest may stand still".into()))
+        } else {
+            Ok(())
         }
     }
 
@@ -112,9 +113,10 @@ impl StopWorld for FakeGuest {
         if number == 1 {
             std::thread::sleep(self.faults.slow_start);
         }
-        match number == self.faults.between {
-            true => Err(SourceError("the guest can't be seen any more".into())),
-            false => Ok(Life::Alive),
+        if number == self.faults.between {
+            Err(SourceError("the guest can't be seen any more".into()))
+        } else {
+            Ok(Life::Alive)
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::outcome::Outcome;
 use crate::quantity;
 use crate::record::Args;
-use crate::record::destination::Place;
+use crate::record::destination::OutputPath;
 use crate::record::start;
 use crate::record::summary;
 use crate::target;
@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     start::warn_of_paused();
     let plan = args.plan();
     // The output is checked first, before the guest is touched.
-    let place = Place::find(args.file())?;
+    let place = OutputPath::find(args.file())?;
     let tracer = target::trace(&start::wanted(args), &plan)?;
     let output = start::begin(|| place.create(), args.named_file())?;
     start::warn(tracer.facts());

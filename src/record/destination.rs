@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use uniprof_record::output::Output;
 
 /// A checked place for a recording; a file is not created yet.
-pub enum Place {
+pub enum OutputPath {
     /// Standard output.
     Stdout,
     /// A file, existing or not.
@@ -40,7 +40,7 @@ pub struct Before {
     older: Option<PathBuf>,
 }
 
-impl Place {
+impl OutputPath {
     /// Checks the place. Waits for the reader of a named pipe.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Place {
             if io::IsTerminal::is_terminal(&io::stdout()) {
                 bail!("a recording is no text: send it into a file or pipe, or use -o FILE");
             }
-            return Ok(Place::Stdout);
+            return Ok(OutputPath::Stdout);
         }
         let cannot = || format!("cannot create {}", path.display());
         if let Some(folder) = path
@@ -68,8 +68,8 @@ impl Place {
             bail!("{}: it is a folder; name a file in it", cannot());
         }
         Ok(match new_file::special(path)? {
-            Some(file) => Place::Special(file),
-            None => Place::File(path.to_path_buf()),
+            Some(file) => OutputPath::Special(file),
+            None => OutputPath::File(path.to_path_buf()),
         })
     }
 
@@ -82,7 +82,7 @@ impl Place {
             Ok(found) if !found.is_file() => {
                 bail!("cannot create {}: it is not a file", path.display())
             }
-            _ => Ok(Place::File(path.to_path_buf())),
+            _ => Ok(OutputPath::File(path.to_path_buf())),
         }
     }
 
@@ -92,9 +92,9 @@ impl Place {
     /// Why nothing can be written there.
     pub fn create(self) -> anyhow::Result<Destination> {
         let path = match self {
-            Place::Stdout => return Ok(Destination::Stdout),
-            Place::Special(file) => return Ok(Destination::Special(file)),
-            Place::File(path) => path,
+            OutputPath::Stdout => return Ok(Destination::Stdout),
+            OutputPath::Special(file) => return Ok(Destination::Special(file)),
+            OutputPath::File(path) => path,
         };
         let (file, before) =
             create(&path).with_context(|| format!("cannot create {}", path.display()))?;

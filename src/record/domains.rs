@@ -3,7 +3,7 @@
 use crate::outcome::{Outcome, Reported};
 use crate::quantity;
 use crate::record::Args;
-use crate::record::destination::{Destination, Place};
+use crate::record::destination::{Destination, OutputPath};
 use crate::record::domain_file;
 #[cfg(feature = "report")]
 use crate::record::embed;
@@ -183,7 +183,7 @@ impl Recordings<'_> {
         let path = self
             .folder
             .join(domain_file::name_of(id, &facts.target.name));
-        let output = Place::of_file(&path)?.create()?;
+        let output = OutputPath::of_file(&path)?.create()?;
         let writer = output.writer()?;
         start::warn(facts);
         if self.args.all_domains {
@@ -259,12 +259,12 @@ impl Recordings<'_> {
                 duration: self.left(),
                 ..self.plan.clone()
             };
-            let source = match domain.is_paused {
-                true => Err(format!("domain {id} is paused by someone else")),
-                false => self
-                    .company
+            let source = if domain.is_paused {
+                Err(format!("domain {id} is paused by someone else"))
+            } else {
+                self.company
                     .open(&id.to_string(), &plan)
-                    .map_err(|error| error.0),
+                    .map_err(|error| error.0)
             };
             match source {
                 Ok(source) => {

@@ -4,7 +4,7 @@
 //! program at once, and privileges are dropped before any thread is started.
 
 use crate::record::Args;
-use crate::target::{self, Wanted};
+use crate::target::{self, TargetRequest};
 use crate::terminal;
 use anyhow::bail;
 use std::path::Path;
@@ -26,8 +26,8 @@ pub fn warn_of_paused() {
 }
 
 /// What to sample, according to the flags.
-pub fn wanted(args: &Args) -> Wanted<'_> {
-    Wanted {
+pub fn wanted(args: &Args) -> TargetRequest<'_> {
+    TargetRequest {
         target: args.target().unwrap_or_default(),
         command: &args.command,
         keep_running: args.keep_running,

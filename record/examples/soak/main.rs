@@ -73,8 +73,9 @@ fn main() -> io::Result<ExitCode> {
             ));
         }
     };
-    Ok(match good {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(1),
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
     })
 }

@@ -1,9 +1,9 @@
 //! Guests behind a gdb stub: QEMU, solo5-hvt, Firecracker, cloud-hypervisor, uhyve, gdbserver.
 //!
 //! Bytes come from an [endpoint](crate::guest::endpoint), become packets in [`packet`], replies in [`client`],
-//! registers by the stub's [`description`] and [`registers`], samples in `source`, calls in [`calls`]. [`release`]
-//! resumes the guest however the recorder ended. Protocol: "Debugging with GDB", appendix E, "GDB Remote Serial
-//! Protocol".
+//! registers by the stub's [`description`] and [`registers`], samples in `source`, calls in [`call_tracer`].
+//! [`release`] resumes the guest however the recorder ended. Protocol: "Debugging with GDB", appendix E, "GDB
+//! Remote Serial Protocol".
 
 pub mod packet;
 pub mod error;
@@ -18,5 +18,5 @@ pub mod release;
 mod guard;
 pub(crate) mod source;
 pub mod open;
-pub mod calls;
+pub mod call_tracer;
 pub mod doctor;

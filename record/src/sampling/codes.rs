@@ -46,9 +46,10 @@ impl Codes {
             return false;
         }
         let of_space = self.seen.iter().filter(|(space, _)| *space == piece.0);
-        let most = match self.seen.len() < MANY_PIECES {
-            true => MOST_PIECES,
-            false => FEW_PIECES,
+        let most = if self.seen.len() < MANY_PIECES {
+            MOST_PIECES
+        } else {
+            FEW_PIECES
         };
         of_space.count() < most
     }

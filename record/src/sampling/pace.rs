@@ -12,7 +12,7 @@
 mod overhead;
 
 use crate::source::control::Control;
-use crate::source::turns::Place;
+use crate::source::schedule::PeriodSlot;
 use overhead::OverheadLimit;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +30,7 @@ pub struct Pace {
     period_ns: f64,
     random: fastrand::Rng,
     /// Among guests of which only one may stand still at a time, as long as all have the same period.
-    place: Option<Arc<Place>>,
+    slot: Option<Arc<PeriodSlot>>,
     limit: Option<OverheadLimit>,
     housekeeping_ns: u64,
 }
@@ -44,7 +44,7 @@ impl Pace {
             wake_ns: 0,
             period_ns,
             random: fastrand::Rng::with_seed(now_ns),
-            place: None,
+            slot: None,
             limit: most_overhead.map(|most| OverheadLimit::new(most, period_ns)),
             housekeeping_ns: now_ns,
         };
@@ -52,12 +52,12 @@ impl Pace {
         pace
     }
 
-    /// Before the first sample: has its periods in common with those who have other places.
-    pub fn in_turn(mut self, place: Option<Arc<Place>>) -> Self {
-        if let Some(place) = &place {
-            (self.grid_ns, self.fraction_ns) = place.first_period(self.grid_ns, self.period_ns);
+    /// Before the first sample: has its periods in common with those that have other slots.
+    pub fn in_turn(mut self, slot: Option<Arc<PeriodSlot>>) -> Self {
+        if let Some(slot) = &slot {
+            (self.grid_ns, self.fraction_ns) = slot.first_period(self.grid_ns, self.period_ns);
         }
-        self.place = place;
+        self.slot = slot;
         self.draw();
         self
     }
@@ -71,8 +71,8 @@ impl Pace {
 
     /// Draws the deadline in the current period.
     fn draw(&mut self) {
-        let (from_ns, length_ns) = match &self.place {
-            Some(place) => place.part(self.grid_ns, self.period_ns),
+        let (from_ns, length_ns) = match &self.slot {
+            Some(slot) => slot.part(self.grid_ns, self.period_ns),
             None => (0, self.period_ns as u64),
         };
         self.wake_ns = self.grid_ns + from_ns + self.random.u64(..length_ns.max(1));
@@ -107,10 +107,11 @@ impl Pace {
             return;
         }
         self.period_ns = period_ns;
-        self.place = None; // its periods are others now
-        let slowed_to_ns = match limit.is_lowered(period_ns) {
-            true => period_ns as u64,
-            false => 0,
+        self.slot = None; // its periods are others now
+        let slowed_to_ns = if limit.is_lowered(period_ns) {
+            period_ns as u64
+        } else {
+            0
         };
         let slowed = &control.counters.slowed_to_ns;
         slowed.store(slowed_to_ns, Ordering::Relaxed);
@@ -132,7 +133,7 @@ mod shared_processor;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::turns::Turns;
+    use crate::source::schedule::Schedule;
     use crate::sys::clock::monotonic_ns;
 
     #[test]
@@ -178,15 +179,15 @@ mod tests {
         assert_eq!(ends.map(|end_ns| pace.unmet(end_ns)), [0, 0, 1, 1, 1, 2, 3]);
     }
 
-    /// Of several that take turns, no two are due in the same part of a period, and each at any time of it.
+    /// Of several that take schedule, no two are due in the same part of a period, and each at any time of it.
     #[test]
     fn deadlines_of_several_are_apart_and_anywhere_in_the_period() {
-        let turns = Turns::new();
-        let places: Vec<_> = (0..10).map(|_| turns.place()).collect();
+        let schedule = Schedule::new();
+        let slots: Vec<_> = (0..10).map(|_| schedule.join()).collect();
         let now_ns = monotonic_ns();
-        let paces = places
+        let paces = slots
             .into_iter()
-            .map(|place| Pace::new(now_ns, 1e6, None).in_turn(Some(place)));
+            .map(|slot| Pace::new(now_ns, 1e6, None).in_turn(Some(slot)));
         let mut paces: Vec<Pace> = paces.collect();
         let begins_ns = paces[0].grid_ns;
         let mut firsts = [0; 10];

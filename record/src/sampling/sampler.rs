@@ -56,9 +56,10 @@ impl Take {
 
     /// How many stack bytes are kept of a vCPU at `ip`.
     fn kept_bytes(&self, ip: Option<u64>) -> usize {
-        match ip.is_some_and(is_kernel_address) {
-            true => self.kept_bytes.max(self.kernel_bytes),
-            false => self.kept_bytes,
+        if ip.is_some_and(is_kernel_address) {
+            self.kept_bytes.max(self.kernel_bytes)
+        } else {
+            self.kept_bytes
         }
     }
 }
@@ -88,7 +89,8 @@ pub fn stop_world(
     }
     let start_ns = monotonic_ns();
     control.begin(start_ns);
-    let mut pace = Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.place());
+    let mut pace =
+        Pace::new(start_ns, take.period_ns, take.most_overhead).in_turn(source.period_slot());
     loop {
         if let Some(ending) = wait(source, sink, pace.wake_ns, control) {
             // A sampler that got no processor until the end has missed deadlines.

@@ -3,7 +3,7 @@
 
 use crate::session::bounds;
 use crate::source::SourceError;
-use crate::source::call_source::{CallCost, FollowCalls, Told};
+use crate::source::call_source::{CallCost, CallEvent, FollowCalls};
 use crate::source::control::{Control, Counters, Ending};
 use crate::source::plan::Plan;
 use crate::sys::clock::monotonic_ns;
@@ -162,7 +162,7 @@ fn lost(reason: LossReason, count: u64, time_ns: u64) -> Loss {
 fn write<W: Write>(
     writer: &mut Writer<W>,
     names: &[String],
-    receiver: &Receiver<Told>,
+    receiver: &Receiver<CallEvent>,
     counters: &Counters,
     begun_ns: u64,
 ) -> Written {
@@ -197,17 +197,21 @@ fn write<W: Write>(
 }
 
 impl Written {
-    fn take<W: Write>(&mut self, writer: &mut Writer<W>, names: &[String], told: Told) {
+    fn take<W: Write>(&mut self, writer: &mut Writer<W>, names: &[String], told: CallEvent) {
         let result = match told {
-            Told::Call(call) => {
+            CallEvent::Call(call) => {
                 self.calls += 1;
                 self.without_end += u64::from(!call.complete);
                 let name = names.get(call.name).map_or("", String::as_str);
                 let task = call.task;
                 writer.span(&call.with(name, task))
             }
-            Told::Task(event) => writer.tasks(&[event]),
-            Told::Lost(reason, count, time_ns) => {
+            CallEvent::Task(event) => writer.tasks(&[event]),
+            CallEvent::Lost {
+                reason,
+                count,
+                time_ns,
+            } => {
                 self.lost += count;
                 writer.losses(&[lost(reason, count, time_ns)])
             }

@@ -124,7 +124,7 @@ pub fn record<W: Write + Send>(
         plan.rate_hz,
         is_guest,
     );
-    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.place().is_some());
+    let is_beside_others = matches!(&hot, Hot::StopWorld(source) if source.period_slot().is_some());
     let longest_nap = longest_nap(is_beside_others, plan.rate_hz);
     let mut control = Control::new(Arc::clone(&counters), plan.duration);
 
@@ -251,9 +251,10 @@ fn most_at_once(hot: &Hot) -> usize {
 /// How long the encoder may sleep. Beside others, each that wakes for a sample or two costs more than the samples do;
 /// what comes in four rounds has room, notes of a guest's code too.
 fn longest_nap(is_beside_others: bool, rate_hz: f64) -> Duration {
-    match is_beside_others {
-        true => Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP),
-        false => NAP,
+    if is_beside_others {
+        Duration::from_secs_f64(4.0 / rate_hz).clamp(NAP, 10 * NAP)
+    } else {
+        NAP
     }
 }
 

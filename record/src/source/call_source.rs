@@ -13,25 +13,32 @@ pub trait FollowCalls {
     /// The guest.
     fn facts(&self) -> &Facts;
 
-    /// The names of the functions, which [`Told::Call`] refers to.
+    /// The names of the functions, which [`CallEvent::Call`] refers to.
     fn names(&self) -> Vec<String>;
 
     /// What it cost until now.
     fn cost(&self) -> &CallCost;
 
     /// Follows calls until something ends it. The guest then runs as before.
-    fn run(&mut self, control: &mut Control, tell: &mut dyn FnMut(Told)) -> Ending;
+    fn run(&mut self, control: &mut Control, tell: &mut dyn FnMut(CallEvent)) -> Ending;
 }
 
-/// What a trace tells.
+/// What a trace reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum CallEvent {
     /// A call that ended, or is cut: the index of its name.
     Call(Span<usize>),
     /// A stack or thread, by its name.
     Task(TaskEvent),
-    /// From a time on, so many calls could not be followed.
-    Lost(LossReason, u64, u64),
+    /// Calls that could not be followed.
+    Lost {
+        /// Why.
+        reason: LossReason,
+        /// How many.
+        count: u64,
+        /// From when on.
+        time_ns: u64,
+    },
 }
 
 /// What a trace cost the guest.

@@ -87,17 +87,19 @@ impl Plan {
 
     /// Stack bytes that are kept of a sample.
     pub fn kept_bytes(&self) -> usize {
-        match self.ip_only {
-            true => 0,
-            false => (self.stack_bytes as usize).min(MAX_STACK_BYTES),
+        if self.ip_only {
+            0
+        } else {
+            (self.stack_bytes as usize).min(MAX_STACK_BYTES)
         }
     }
 
     /// Stack bytes that are read for a walk or kept.
     pub fn window_bytes(&self) -> usize {
-        match self.ip_only {
-            true => 0,
-            false => self.kept_bytes().max(WALK_WINDOW_BYTES),
+        if self.ip_only {
+            0
+        } else {
+            self.kept_bytes().max(WALK_WINDOW_BYTES)
         }
     }
 }

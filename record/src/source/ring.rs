@@ -119,9 +119,10 @@ pub fn ring(
     let slot_bytes =
         size_of::<Slot>() + uprof::layout::MAX_FRAMES * size_of::<uprof::Frame>() + stack_bytes;
     let most = (SLOT_MEMORY_BYTES / slot_bytes).clamp(SLOTS_MIN, SLOTS_MAX);
-    let reserve_seconds = match is_guest && stack_bytes >= STACKS_BYTES {
-        true => STACKS_RESERVE_SECONDS,
-        false => RESERVE_SECONDS,
+    let reserve_seconds = if is_guest && stack_bytes >= STACKS_BYTES {
+        STACKS_RESERVE_SECONDS
+    } else {
+        RESERVE_SECONDS
     };
     let a_while = (most_at_once as f64 * rate_hz * reserve_seconds) as usize;
     let needed = a_while.max(most_at_once * RESERVE_ROUNDS);

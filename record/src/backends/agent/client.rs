@@ -26,7 +26,7 @@ pub(super) struct Client {
 
 /// What came of a look at the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum StreamState {
     /// There are new bytes.
     Some,
     /// There are none at the moment.
@@ -80,8 +80,8 @@ impl Client {
             }
             client.check()?;
             match received {
-                Received::End(None) => return Err(AgentError::Closed(client.name)),
-                Received::End(Some(why)) => return Err(AgentError::Broken(client.name, why)),
+                StreamState::End(None) => return Err(AgentError::Closed(client.name)),
+                StreamState::End(Some(why)) => return Err(AgentError::Broken(client.name, why)),
                 _ => {}
             }
         }
@@ -125,22 +125,22 @@ impl Client {
     }
 
     /// Takes in what has come, as much as there is room for.
-    pub fn receive(&mut self) -> Received {
+    pub fn receive(&mut self) -> StreamState {
         let room = self.decoder.room();
         if room.is_empty() {
-            return Received::Some;
+            return StreamState::Some;
         }
         match self.line.receive_some(room) {
-            Ok(Some(0)) => Received::End(None),
+            Ok(Some(0)) => StreamState::End(None),
             Ok(Some(count)) => {
                 self.decoder.grow(count);
-                Received::Some
+                StreamState::Some
             }
             Ok(None) => match self.broken.take() {
-                None => Received::Nothing,
-                why => Received::End(why),
+                None => StreamState::Nothing,
+                why => StreamState::End(why),
             },
-            Err(why) => Received::End(Some(why)),
+            Err(why) => StreamState::End(Some(why)),
         }
     }
 
@@ -157,13 +157,11 @@ impl Client {
             garbage_bytes,
             ..
         } = &self.decoder;
-        match self.decoder.gives_up() {
-            false => Ok(()),
-            true => {
-                let what =
-                    format!("{damaged} damaged frames, {garbage_bytes} bytes between frames");
-                Err(AgentError::Garbage(self.name.clone(), what))
-            }
+        if self.decoder.gives_up() {
+            let what = format!("{damaged} damaged frames, {garbage_bytes} bytes between frames");
+            Err(AgentError::Garbage(self.name.clone(), what))
+        } else {
+            Ok(())
         }
     }
 }

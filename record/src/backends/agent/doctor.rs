@@ -90,16 +90,16 @@ fn look(report: &mut Report, mut source: Source) -> Result<bool, SourceError> {
         );
     }
     let has_chains = whole * 10 >= running * 9;
-    match has_chains {
-        true if running > 0 => report.say(Verdict::Good, "chains of frame pointers are whole"),
-        true => {}
-        false => report.say(
+    if !has_chains {
+        report.say(
             Verdict::Poor,
             format!(
                 "of {running} chains of frame pointers {whole} are whole: build the guest with them, name all its \
                  stacks to the agent, or record with --stack"
             ),
-        ),
+        );
+    } else if running > 0 {
+        report.say(Verdict::Good, "chains of frame pointers are whole");
     }
     Ok(has_chains)
 }

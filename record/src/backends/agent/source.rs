@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::client::{Client, Received};
+use super::client::{Client, StreamState};
 use super::clock::Pair;
 use super::error::AgentError;
 use super::intake::Intake;
@@ -132,9 +132,9 @@ impl AgentSource {
             }
             self.client.check()?;
             match received {
-                Received::Some => {}
-                Received::Nothing => break,
-                Received::End(why) => {
+                StreamState::Some => {}
+                StreamState::Nothing => break,
+                StreamState::End(why) => {
                     self.life = Life::Ended(match why {
                         None => "the guest closed the connection".into(),
                         Some(why) => format!("the connection to the guest broke: {why}"),

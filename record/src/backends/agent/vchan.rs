@@ -16,7 +16,7 @@ use crate::sys::xen::event_channel::EventChannel;
 use crate::sys::xen::shared_pages::SharedPages;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rings::{CLIENT_LIVES, Refused, Rings};
+use rings::{CLIENT_LIVES, RingError, Rings};
 use std::fmt;
 use std::os::fd::AsFd;
 use withdrawal::Withdrawal;
@@ -118,8 +118,8 @@ impl Vchan {
         let first = map(&[reference]).map_err(unmapped)?;
         let rings = Rings::open(first, map);
         let mut rings = rings.map_err(|refused| match refused {
-            Refused::Nonsense(what) => AgentError::Nonsense(name.clone(), what),
-            Refused::Unmapped(errno) => unmapped(errno),
+            RingError::Nonsense(what) => AgentError::Nonsense(name.clone(), what),
+            RingError::Unmapped(errno) => unmapped(errno),
         })?;
         if !rings.is_served() {
             return Err(AgentError::Closed(name));

@@ -17,7 +17,7 @@ const MOST_REGISTERS: usize = 8192;
 
 /// One register.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct RegisterDescription {
     /// Its name.
     pub name: String,
     /// Its number, for `p`.
@@ -39,7 +39,7 @@ pub struct Description {
     /// The text of `<architecture>`.
     pub architecture: String,
     /// Registers, in order of number.
-    pub registers: Vec<Described>,
+    pub registers: Vec<RegisterDescription>,
 }
 
 impl Description {
@@ -109,7 +109,7 @@ impl Description {
             && self.registers.len() < MOST_REGISTERS
             && bits <= 1 << 16
         {
-            self.registers.push(Described {
+            self.registers.push(RegisterDescription {
                 name: name.to_owned(),
                 number: number.unwrap_or(next),
                 bits,
@@ -130,7 +130,7 @@ impl Description {
     }
 
     /// The register of this name.
-    pub fn find(&self, name: &str) -> Option<&Described> {
+    pub fn find(&self, name: &str) -> Option<&RegisterDescription> {
         self.registers.iter().find(|register| register.name == name)
     }
 

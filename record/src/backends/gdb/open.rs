@@ -6,7 +6,7 @@ use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
 use super::source::{Afterwards, GdbSource, Hold, PATIENCE};
-use super::stacks::{Stacks, Wanted};
+use super::stacks::{FetchLimits, Stacks};
 use super::vcpu_threads::VcpuThreads;
 use crate::elf::Image;
 use crate::guest::boots::Boots;
@@ -111,13 +111,13 @@ pub(super) fn connect(
     let mut client = Client::over(connection, &opening.endpoint, PATIENCE);
     client.set_end(Some(OPENING));
     let guest = handshake::greet(&mut client)?;
-    let wanted = Wanted {
+    let wanted = FetchLimits {
         window_bytes: plan.window_bytes(),
         kept_bytes: plan.kept_bytes(),
         most_frames: plan.most_frames as usize,
         budget_ns: u64::try_from(plan.budget.as_nanos()).unwrap_or(u64::MAX),
     };
-    let window = Wanted {
+    let window = FetchLimits {
         // Nothing is copied through the stub if memory can be read without it.
         window_bytes: if opening.ram.is_some() {
             0

@@ -154,7 +154,7 @@ mod tests {
             architecture: architecture.into(),
             registers: described
                 .map(
-                    |(index, &(name, bits))| super::super::description::Described {
+                    |(index, &(name, bits))| super::super::description::RegisterDescription {
                         name: name.into(),
                         number: index as u32,
                         bits,

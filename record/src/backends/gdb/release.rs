@@ -68,9 +68,10 @@ fn detach(connection: &Connection) -> Result<(), Errno> {
     })?;
     // The acknowledgement is for stubs that wait for one; others skip it.
     connection.send(b"+$D#44", deadline(PATIENCE))?;
-    match swallow(connection, PATIENCE, |payload| payload == b"OK")? {
-        true => Ok(()),
-        false => Err(Errno::ETIMEDOUT),
+    if swallow(connection, PATIENCE, |payload| payload == b"OK")? {
+        Ok(())
+    } else {
+        Err(Errno::ETIMEDOUT)
     }
 }
 

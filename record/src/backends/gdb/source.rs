@@ -8,7 +8,7 @@ use super::error::GdbError;
 use super::guard::Guard;
 use super::guest_ram::GuestRam;
 use super::handshake::{self, Guest};
-use super::stacks::{self, Stacks, Wanted};
+use super::stacks::{self, FetchLimits, Stacks};
 use super::vcpu_threads::VcpuThreads;
 use crate::guest::boots::{self, Boots};
 use crate::guest::page_tables::{Paging, Roots};
@@ -57,7 +57,7 @@ pub(super) struct GdbSource {
     pub(super) boots: Boots,
     /// Samples of vCPUs that were not in 64-bit mode.
     pub(super) narrow: u64,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: FetchLimits,
     pub(super) life: Life,
     pub(super) hold: Hold,
     /// Someone else stopped the guest, so that it must not be resumed.
@@ -314,9 +314,10 @@ impl GdbSource {
     pub(super) fn gone(&mut self) {
         let is_there = self.guard.release(&self.client);
         if self.life == Life::Alive {
-            self.life = Life::Ended(match is_there {
-                true => "the stub closed the connection; the guest runs on".into(),
-                false => "the guest's monitor ended".into(),
+            self.life = Life::Ended(if is_there {
+                "the stub closed the connection; the guest runs on".into()
+            } else {
+                "the guest's monitor ended".into()
             });
         }
     }

@@ -23,7 +23,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// What to fetch.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct FetchLimits {
     /// Most bytes of a stack.
     pub window_bytes: usize,
     /// How many of them are fetched even if no chain of frame pointers spans them.
@@ -53,13 +53,13 @@ struct Copy {
 /// The stacks' copies.
 #[derive(Debug)]
 pub struct Stacks {
-    wanted: Wanted,
+    wanted: FetchLimits,
     copies: Vec<Copy>,
 }
 
 impl Stacks {
     /// Room for `vcpus` stacks.
-    pub fn new(vcpus: usize, wanted: Wanted) -> Self {
+    pub fn new(vcpus: usize, wanted: FetchLimits) -> Self {
         let copy = || Copy {
             address: 0,
             bytes: vec![0; wanted.window_bytes],
@@ -172,7 +172,7 @@ impl Stacks {
 
 impl Copy {
     /// Sets the goal according to the chain of frame pointers.
-    fn aim(&mut self, arch: Arch, vcpu: &Vcpu, wanted: Wanted) {
+    fn aim(&mut self, arch: Arch, vcpu: &Vcpu, wanted: FetchLimits) {
         let fp = arch.special_registers().fp;
         if self.filled == 0 {
             return;

@@ -32,7 +32,7 @@ pub struct Area {
 
 /// A vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MonitorVcpu {
     /// KVM's number for it.
     pub number: u32,
     /// Address in the monitor of the page that it shares with KVM.
@@ -49,7 +49,7 @@ pub struct Monitor {
     /// Its memory, to read and write.
     pub memory: File,
     /// Its vCPUs, by number.
-    pub vcpus: Vec<Place>,
+    pub vcpus: Vec<MonitorVcpu>,
     /// What may be guest memory, the largest first.
     pub areas: Vec<Area>,
 }
@@ -146,8 +146,8 @@ fn number(path: &str) -> Option<u32> {
 }
 
 /// The vCPUs and large mappings in a process's `maps`.
-fn parse(maps: &str) -> (Vec<Place>, Vec<Area>) {
-    let (mut vcpus, mut areas) = (Vec::<Place>::new(), Vec::new());
+fn parse(maps: &str) -> (Vec<MonitorVcpu>, Vec<Area>) {
+    let (mut vcpus, mut areas) = (Vec::<MonitorVcpu>::new(), Vec::new());
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(range), Some(access), Some(offset)) = (words.next(), words.next(), words.next())
@@ -168,7 +168,7 @@ fn parse(maps: &str) -> (Vec<Place>, Vec<Area>) {
         // Beyond its first pages a vCPU may have a ring, which a monitor maps apart.
         if let Some(number) = number(path).filter(|_| offset.bytes().all(|digit| digit == b'0')) {
             if vcpus.len() < VCPUS_MAX && vcpus.iter().all(|other| other.number != number) {
-                vcpus.push(Place {
+                vcpus.push(MonitorVcpu {
                     number,
                     run_page: start,
                 });
@@ -203,7 +203,7 @@ mod tests {
 ffffffffffffffff-7f00 rw-p zz
 ";
         let (vcpus, areas) = parse(maps);
-        let place = |number, run_page| Place { number, run_page };
+        let place = |number, run_page| MonitorVcpu { number, run_page };
         assert_eq!(
             vcpus,
             [place(0, 0x7f20_8001_3000), place(1, 0x7f20_8000_0000)]

@@ -105,9 +105,10 @@ fn stop_and_look(monitor: &Monitor, tid: i32) -> Result<Doing, SourceError> {
     thread
         .ask()
         .map_err(|errno| refused(monitor.pid, tid, errno))?;
-    let doing = match thread.wait(monotonic_ns() + STOP_WITHIN_NS) {
-        true => monitor.doing(tid),
-        false => Doing::Other,
+    let doing = if thread.wait(monotonic_ns() + STOP_WITHIN_NS) {
+        monitor.doing(tid)
+    } else {
+        Doing::Other
     };
     let_go_for_sure(&mut thread);
     Ok(doing)

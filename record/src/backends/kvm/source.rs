@@ -182,15 +182,16 @@ impl KvmSource {
             return Ok(());
         }
         let pid = self.pid;
-        Err(SourceError(match self.narrow > 0 {
-            true => format!(
+        Err(SourceError(if self.narrow > 0 {
+            format!(
                 "the guest of process {pid} runs 32-bit code, and uniprof samples 64-bit guests only: if it is being \
                  started, record again later"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "KVM hands out no registers of the guest of process {pid}: it is a confidential one (SEV-ES, TDX), or \
                  this kernel is older than Linux 4.17"
-            ),
+            )
         }))
     }
 

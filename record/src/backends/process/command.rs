@@ -186,9 +186,11 @@ impl Drop for Child {
             let _ = self.status.0.left.set(Left::Running(name, self.pid()));
             return;
         }
-        let ended_by = |signal| match never_ran {
-            true => {}
-            false => drop(self.status.0.left.set(Left::Ended(name, signal))),
+        let ended_by = |signal| {
+            if never_ran {
+            } else {
+                drop(self.status.0.left.set(Left::Ended(name, signal)))
+            }
         };
         let _ = kill(self.pid, Signal::SIGTERM);
         for _ in 0..PATIENCE_MS / 10 {

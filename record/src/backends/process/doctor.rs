@@ -113,9 +113,10 @@ pub fn examine(scope: Scope) -> Report {
                 let is_poor = is_kernels_lack
                     || facts.per_thread && name == "perf events"
                     || value.ends_with(FEWER_STACK_BYTES);
-                let verdict = match is_poor {
-                    true => Verdict::Poor,
-                    false => Verdict::Good,
+                let verdict = if is_poor {
+                    Verdict::Poor
+                } else {
+                    Verdict::Good
                 };
                 report.say(verdict, format!("{name}: {value}"));
             }
@@ -156,9 +157,10 @@ fn say_kernel_names(report: &mut Report) {
     }
     // Nobody has them with 2.
     let restrict = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
-    let whom = match Uid::effective().is_root() || restrict.trim() == "2" {
-        true => "",
-        false => "root, or ",
+    let whom = if Uid::effective().is_root() || restrict.trim() == "2" {
+        ""
+    } else {
+        "root, or "
     };
     report.say(
         Verdict::Poor,

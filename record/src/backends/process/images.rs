@@ -111,9 +111,10 @@ impl Images {
         while let Ok(answer) = self.answers.try_recv() {
             self.take(answer, &mut all);
         }
-        let patience = match self.watch.is_stuck(PATIENCE) {
-            true => PATIENCE,
-            false => MOST_PATIENCE,
+        let patience = if self.watch.is_stuck(PATIENCE) {
+            PATIENCE
+        } else {
+            MOST_PATIENCE
         };
         self.give_up(patience, &mut all);
         all

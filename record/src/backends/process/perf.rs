@@ -81,9 +81,10 @@ pub fn open(process: &Process, plan: &Plan) -> Result<Source, Refusal> {
         Events::open(settings, &scope, plan.per_thread).map_err(|error| refusal(error, &scope))?;
     let settings = *events.settings();
 
-    let mut switches = match plan.off_cpu {
-        true => Some(Switches::open(&settings, &scope)?),
-        false => None,
+    let mut switches = if plan.off_cpu {
+        Some(Switches::open(&settings, &scope)?)
+    } else {
+        None
     };
     // After the events were enabled: later processes have records.
     let now_ns = monotonic_ns();
@@ -226,9 +227,10 @@ fn notes(events: &Events, plan: &Plan) -> Vec<(String, String)> {
 }
 
 fn kernel_note(settings: &Settings) -> &'static str {
-    match settings.kernel {
-        true => "recorded",
-        false => NO_KERNEL,
+    if settings.kernel {
+        "recorded"
+    } else {
+        NO_KERNEL
     }
 }
 

@@ -211,10 +211,12 @@ impl RecordReader {
                 slot.push_frame(frame);
             }
         }
-        slot.stop = match slot.chain().len() >= self.most_frames {
-            _ if is_cut => Stop::BadPointer,
-            true => Stop::Depth,
-            false => Stop::Unsaid,
+        slot.stop = if is_cut {
+            Stop::BadPointer
+        } else if slot.chain().len() >= self.most_frames {
+            Stop::Depth
+        } else {
+            Stop::Unsaid
         };
         Some(User::Frames(has_user))
     }

@@ -22,9 +22,10 @@ pub fn ring_bytes(stack_bytes: u32, rate_hz: u64, processors: usize) -> usize {
     let most = MOST_BYTES.min(share).max(LEAST_BYTES);
     let bytes = needed.clamp(LEAST_BYTES, most).next_power_of_two();
     // The next power of two may be beyond the share.
-    match bytes > most {
-        true => bytes as usize / 2,
-        false => bytes as usize,
+    if bytes > most {
+        bytes as usize / 2
+    } else {
+        bytes as usize
     }
 }
 

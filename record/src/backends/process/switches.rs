@@ -41,9 +41,10 @@ impl Switches {
     pub fn open(sampling: &Settings, scope: &Scope) -> Result<Self, Refusal> {
         let settings = Settings {
             trigger: Trigger::Switches,
-            user_stack_bytes: match sampling.fits_stack {
-                true => sampling.user_stack_bytes.min(USUAL_STACK_BYTES),
-                false => sampling.user_stack_bytes,
+            user_stack_bytes: if sampling.fits_stack {
+                sampling.user_stack_bytes.min(USUAL_STACK_BYTES)
+            } else {
+                sampling.user_stack_bytes
             },
             ..*sampling
         };

@@ -28,7 +28,7 @@ const SHORT_NS: u64 = 1_000_000;
 #[derive(Debug)]
 struct Thread {
     task: Task,
-    place: Place,
+    place: CpuState,
     /// The stack with which it left the processor.
     stack: Option<Box<Slot>>,
     /// When the last short wait that was recorded with its own stack ended.
@@ -41,7 +41,7 @@ impl Thread {
     fn new(task: Task) -> Self {
         Thread {
             task,
-            place: Place::Unknown,
+            place: CpuState::Unknown,
             stack: None,
             recorded_ns: 0,
             short: Default::default(),
@@ -50,7 +50,7 @@ impl Thread {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum CpuState {
     /// Not seen yet: its current wait began before the recording.
     Unknown,
     On,
@@ -102,7 +102,7 @@ impl Allowance {
 
 /// Totals for the end record.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counted {
+struct WaitTotals {
     waits: u64,
     merged: u64,
     bare: u64,
@@ -120,7 +120,7 @@ pub struct Waits {
     #[expect(clippy::vec_box, reason = "they change places with the ring's boxes")]
     free: Vec<Box<Slot>>,
     allowance: Allowance,
-    counted: Counted,
+    counted: WaitTotals,
 }
 
 fn index_of(state: State) -> usize {
@@ -144,7 +144,7 @@ impl Waits {
                 left_ns: Allowance::PERIOD_NS,
                 since_ns: 0,
             },
-            counted: Counted::default(),
+            counted: WaitTotals::default(),
         }
     }
 
@@ -243,7 +243,7 @@ impl Waits {
             0 => State::Blocked,
             _ => State::Ready,
         };
-        self.threads[index].place = Place::Off {
+        self.threads[index].place = CpuState::Off {
             since_ns: time_ns.max(self.reader.since_ns),
             state,
         };
@@ -253,10 +253,10 @@ impl Waits {
     /// Handles a thread that has a processor again.
     fn back(&mut self, index: usize, now_ns: u64, sink: &mut Sink) {
         let thread = &mut self.threads[index];
-        match std::mem::replace(&mut thread.place, Place::On) {
-            Place::Off { since_ns, state } => self.waited(index, since_ns, now_ns, state, sink),
-            Place::Unknown => self.counted.begun_before += 1,
-            Place::On => {}
+        match std::mem::replace(&mut thread.place, CpuState::On) {
+            CpuState::Off { since_ns, state } => self.waited(index, since_ns, now_ns, state, sink),
+            CpuState::Unknown => self.counted.begun_before += 1,
+            CpuState::On => {}
         }
         self.free.extend(self.threads[index].stack.take());
     }
@@ -350,8 +350,8 @@ impl Waits {
         if let Some(index) = self.find(Task { space, vcpu }, time_ns, sink) {
             let thread = &mut self.threads[index];
             thread.task = Task { space, vcpu };
-            if thread.place == Place::Unknown {
-                thread.place = Place::On;
+            if thread.place == CpuState::Unknown {
+                thread.place = CpuState::On;
             }
         }
         Some(())
@@ -381,9 +381,9 @@ impl Waits {
         for index in 0..self.threads.len() {
             self.flush(index, sink);
             let thread = &mut self.threads[index];
-            count += u64::from(matches!(thread.place, Place::Off { .. }));
+            count += u64::from(matches!(thread.place, CpuState::Off { .. }));
             // The next record of the thread must end no wait.
-            thread.place = Place::On;
+            thread.place = CpuState::On;
             self.free.extend(thread.stack.take());
         }
         sink.lose(LossReason::WaitsLost, count, time_ns);
@@ -395,13 +395,13 @@ impl Waits {
         for index in 0..self.threads.len() {
             has_room(sink);
             match self.threads[index].place {
-                Place::Off { since_ns, state } => {
+                CpuState::Off { since_ns, state } => {
                     self.counted.unfinished += 1;
                     self.waited(index, since_ns, now_ns, state, sink);
                     has_room(sink);
                 }
-                Place::Unknown => self.counted.never_switched += 1,
-                Place::On => {}
+                CpuState::Unknown => self.counted.never_switched += 1,
+                CpuState::On => {}
             }
             self.flush(index, sink);
         }
@@ -410,7 +410,7 @@ impl Waits {
 
     /// Totals: name and count.
     pub fn totals(&self) -> Vec<(String, u64)> {
-        let Counted {
+        let WaitTotals {
             waits,
             merged,
             bare,

@@ -1,6 +1,6 @@
 //! Several domains recorded by one process, that come and go.
 //!
-//! Input: targets, or Xen's list of domains. Output: sources that share one guardian and take turns.
+//! Input: targets, or Xen's list of domains. Output: sources that share one guardian and take schedule.
 
 use super::domain::Xen;
 use super::rescue::DomainRescuer;
@@ -8,7 +8,7 @@ use super::source;
 use super::target;
 use crate::guest::guardian::Guardian;
 use crate::source::plan::Plan;
-use crate::source::turns::{Place, Turns};
+use crate::source::schedule::{PeriodSlot, Schedule};
 use crate::source::{Source, SourceError};
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub struct Company {
     xen: Xen,
     /// `None` if none of them is ever paused.
     guardian: Option<Guardian>,
-    turns: Arc<Turns>,
+    schedule: Arc<Schedule>,
 }
 
 /// A domain, as Xen lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedDomain {
     /// Its number.
     pub id: u16,
     /// Whether someone has paused it: also one that is being built or restored.
@@ -43,7 +43,7 @@ impl Company {
         Ok(Company {
             xen,
             guardian: guardian.transpose()?,
-            turns: Turns::new(),
+            schedule: Schedule::new(),
         })
     }
 
@@ -51,7 +51,7 @@ impl Company {
     ///
     /// # Errors
     /// Why Xen can't be asked, or why none of them could be recorded any more: the guardian is gone.
-    pub fn list(&mut self) -> Result<Vec<Listed>, SourceError> {
+    pub fn list(&mut self) -> Result<Vec<ListedDomain>, SourceError> {
         if let Some(guardian) = &self.guardian {
             guardian.is_there()?;
         }
@@ -64,7 +64,7 @@ impl Company {
                 Err(error) => return Err(error.into()),
             };
             if !info.is_dying() && !info.is_shut_down() {
-                all.push(Listed {
+                all.push(ListedDomain {
                     id: info.domain,
                     is_paused: info.is_paused(),
                 });
@@ -85,7 +85,7 @@ impl Company {
         let id = u64::from(found.id);
         let guardian = self.guardian.as_ref();
         let guardian = guardian.map(|guardian| guardian.also_for(id));
-        let place: Option<Arc<Place>> = guardian.is_some().then(|| self.turns.place());
-        source::open_found(found, Vec::new(), plan, guardian, place)
+        let slot: Option<Arc<PeriodSlot>> = guardian.is_some().then(|| self.schedule.join());
+        source::open_found(found, Vec::new(), plan, guardian, slot)
     }
 }

@@ -18,7 +18,7 @@ use crate::guest::processor_time::VcpuTimes;
 use crate::guest::vcpu_of;
 use crate::source::plan::Plan;
 use crate::source::ring::Sink;
-use crate::source::turns::Place;
+use crate::source::schedule::PeriodSlot;
 use crate::source::{
     Facts, Hot, LastFreeze, Life, PageTables, Source, SourceError, StopWorld, Vcpu, Vcpus,
 };
@@ -45,8 +45,8 @@ struct XenSource {
     current: Incarnation,
     /// `None` with `ip_only` and `no_pause`: a domain that is never paused needs no guardian.
     guardian: Option<Guardian>,
-    /// Among other domains that this process records.
-    place: Option<Arc<Place>>,
+    /// In the period that it shares with other domains that this process records.
+    slot: Option<Arc<PeriodSlot>>,
     /// Freezes that the guardian has ended.
     rescues: u64,
     /// Stacks are read while the domain runs.
@@ -90,13 +90,13 @@ pub fn pauses(plan: &Plan) -> bool {
     !plan.ip_only && !plan.no_pause
 }
 
-/// As [`open`], with a guardian, and a place if there are others.
+/// As [`open`], with a guardian, and a slot in the period if there are others.
 pub fn open_found(
     found: FoundDomain,
     mut images: Vec<Image>,
     plan: &Plan,
     guardian: Option<Guardian>,
-    place: Option<Arc<Place>>,
+    slot: Option<Arc<PeriodSlot>>,
 ) -> Result<Source, SourceError> {
     let FoundDomain {
         xen,
@@ -140,7 +140,7 @@ pub fn open_found(
             })
         },
         guardian,
-        place,
+        slot,
         rescues: 0,
         runs_on,
         was_rescued: false,
@@ -507,8 +507,8 @@ impl StopWorld for XenSource {
         }
     }
 
-    fn place(&self) -> Option<Arc<Place>> {
-        self.place.clone()
+    fn period_slot(&self) -> Option<Arc<PeriodSlot>> {
+        self.slot.clone()
     }
 
     fn last_freeze(&self) -> &dyn LastFreeze {
@@ -582,9 +582,10 @@ impl LastFreeze for XenSource {
     }
 
     fn has_moved(&self, vcpu: &Vcpu) -> bool {
-        match self.runs_on {
-            true => self.current.moved.get(vcpu.handle as usize) != Some(&false),
-            false => self.was_rescued,
+        if self.runs_on {
+            self.current.moved.get(vcpu.handle as usize) != Some(&false)
+        } else {
+            self.was_rescued
         }
     }
 }

@@ -46,9 +46,10 @@ impl OverheadLimit {
         self.frozen_ns += frozen_ns;
         self.samples += 1;
         let needed_ns = self.frozen_ns as f64 / self.most / self.samples as f64;
-        let next_ns = match self.is_start {
-            true => needed_ns.max(self.shortest_ns).min(LONGEST_NS),
-            false => period_ns,
+        let next_ns = if self.is_start {
+            needed_ns.max(self.shortest_ns).min(LONGEST_NS)
+        } else {
+            period_ns
         };
         self.passed_ns += next_ns;
         let is_over = self.samples >= SAMPLES_MIN || self.is_start;

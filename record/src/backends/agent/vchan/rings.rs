@@ -25,7 +25,7 @@ const MOST_ORDER: u16 = 20;
 
 /// What a server says that can't be, or why its pages can't be mapped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum RingError {
     Nonsense(String),
     Unmapped(Errno),
 }
@@ -65,8 +65,8 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
     pub fn open(
         first: P,
         mut map: impl FnMut(&[u32]) -> Result<P, Errno>,
-    ) -> Result<Self, Refused> {
-        let nonsense = |what: String| Err(Refused::Nonsense(what));
+    ) -> Result<Self, RingError> {
+        let nonsense = |what: String| Err(RingError::Nonsense(what));
         let orders = ORDERS.map(|at| first.half(at));
         if orders
             .iter()
@@ -99,7 +99,7 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         let mut ring = |index: usize, references: &[u32]| {
             let pages = match references {
                 [] => None,
-                _ => Some(map(references).map_err(Refused::Unmapped)?),
+                _ => Some(map(references).map_err(RingError::Unmapped)?),
             };
             Ok(Ring {
                 // In the first page, a ring begins at its size.

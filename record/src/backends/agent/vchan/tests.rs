@@ -1,6 +1,6 @@
 //! A server that is sound, one that lies, and our end between them, over pages of this process.
 
-use super::rings::{Refused, Rings};
+use super::rings::{RingError, Rings};
 use super::*;
 use crate::sys::xen::shared_pages::PAGE_BYTES;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl FakeServer {
         }
     }
 
-    fn client(&mut self) -> Result<Rings<Arc<SharedPages>>, Refused> {
+    fn client(&mut self) -> Result<Rings<Arc<SharedPages>>, RingError> {
         let FakeServer {
             first,
             rings,
@@ -52,7 +52,7 @@ impl FakeServer {
 
     fn refused(left_order: u16, right_order: u16) -> String {
         match FakeServer::new(left_order, right_order).client() {
-            Err(Refused::Nonsense(what)) => what,
+            Err(RingError::Nonsense(what)) => what,
             other => panic!("{other:?}"),
         }
     }

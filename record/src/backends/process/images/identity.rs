@@ -81,16 +81,15 @@ impl Identity {
         let build_id = build_id::of_elf(file).unwrap_or_default();
         let mut magic = [0; 4];
         let is_image = file.read_at(&mut magic, 0)? == magic.len() && elf::is_elf(&magic);
-        let contents = match build_id.is_empty() && is_image {
-            true => {
-                let reader = Positioned {
-                    file,
-                    at: 0,
-                    progress,
-                };
-                Some(Contents::of(found.len(), reader)?)
-            }
-            false => None,
+        let contents = if build_id.is_empty() && is_image {
+            let reader = Positioned {
+                file,
+                at: 0,
+                progress,
+            };
+            Some(Contents::of(found.len(), reader)?)
+        } else {
+            None
         };
         let own = MappedFile {
             device_major: libc::major(found.dev()),

@@ -74,9 +74,10 @@ impl JitDump {
                 // It is still being written, or is not a record.
                 break;
             }
-            let time_ns = match self.has_times && time_ns >= since_ns {
-                true => time_ns.min(now_ns),
-                false => since_ns,
+            let time_ns = if self.has_times && time_ns >= since_ns {
+                time_ns.min(now_ns)
+            } else {
+                since_ns
             };
             functions.extend(self.record(kind, at + RECORD_BYTES, end, time_ns));
             at = end;

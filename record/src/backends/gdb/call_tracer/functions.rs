@@ -56,9 +56,10 @@ impl<'n> Search<'n> {
             found: Vec::new(),
             places: Vec::new(),
         };
-        match names.len() > MOST_FUNCTIONS {
-            true => Err(too_many(names.len())),
-            false => Ok(search),
+        if names.len() > MOST_FUNCTIONS {
+            Err(too_many(names.len()))
+        } else {
+            Ok(search)
         }
     }
 
@@ -124,9 +125,10 @@ impl<'n> Search<'n> {
                 self.places.join(", "),
             )));
         }
-        match self.found.len() > MOST_FUNCTIONS {
-            true => Err(too_many(self.found.len())),
-            false => Ok(self.found),
+        if self.found.len() > MOST_FUNCTIONS {
+            Err(too_many(self.found.len()))
+        } else {
+            Ok(self.found)
         }
     }
 }

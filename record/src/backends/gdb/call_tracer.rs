@@ -18,7 +18,7 @@ use super::open::{self, Opening};
 use super::source::{GdbSource, life_of};
 use crate::guest::checks;
 use crate::guest::linux::{self, NotRead};
-use crate::source::call_source::{CallCost, FollowCalls, Told};
+use crate::source::call_source::{CallCost, CallEvent, FollowCalls};
 use crate::source::control::{Control, Ending};
 use crate::source::plan::Plan;
 use crate::source::{Facts, Life, SourceError};
@@ -71,7 +71,7 @@ impl FollowCalls for CallTracer {
         &self.cost
     }
 
-    fn run(&mut self, control: &mut Control, tell: &mut dyn FnMut(Told)) -> Ending {
+    fn run(&mut self, control: &mut Control, tell: &mut dyn FnMut(CallEvent)) -> Ending {
         let ending = match self.follow(control, tell) {
             Ok(ending) => ending,
             Err(error) => Ending::Failed(error),
@@ -93,14 +93,13 @@ impl CallTracer {
         let mut search = Search::new(&plan.calls)?;
         search.look_into(&opening.images);
         let (emulated, shares_memory) = (opening.emulated, opening.ram.is_some());
-        let (functions, mut source) = match shares_memory && !search.missing().is_empty() {
-            true => {
-                let mut source = open::connect(opening, plan, true)?;
-                look_into_kernel(&mut search, &mut source)?;
-                (search.all()?, source)
-            }
+        let (functions, mut source) = if shares_memory && !search.missing().is_empty() {
+            let mut source = open::connect(opening, plan, true)?;
+            look_into_kernel(&mut search, &mut source)?;
+            (search.all()?, source)
+        } else {
             // Refused before the guest is touched.
-            false => (search.all()?, open::connect(opening, plan, true)?),
+            (search.all()?, open::connect(opening, plan, true)?)
         };
         let [certainly, maybe] = SLOWED_CALLS_WHY;
         let slowed = match emulated {
@@ -191,12 +190,13 @@ impl CallTracer {
                 continue;
             }
             let (name, endpoint) = (&function.name, client.endpoint());
-            let why = match self.breakpoints.are_known() {
-                false => format!("{endpoint} knows no breakpoints: calls can't be followed there"),
-                true => format!(
+            let why = if self.breakpoints.are_known() {
+                format!(
                     "{endpoint} has no breakpoint for {name} (at {:#x}): name fewer functions",
                     function.address
-                ),
+                )
+            } else {
+                format!("{endpoint} knows no breakpoints: calls can't be followed there")
             };
             return Err(SourceError(format!(
                 "{why}; without --calls the guest can be sampled"
@@ -208,7 +208,7 @@ impl CallTracer {
     fn follow(
         &mut self,
         control: &mut Control,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(CallEvent),
     ) -> Result<Ending, SourceError> {
         self.source.guard.guardian.freezing();
         one_vcpu::stop(&mut self.source)?;
@@ -260,7 +260,7 @@ impl CallTracer {
     }
 
     /// Waits for a stop, and deals with it.
-    fn next_stop(&mut self, tell: &mut dyn FnMut(Told)) -> Result<Life, GdbError> {
+    fn next_stop(&mut self, tell: &mut dyn FnMut(CallEvent)) -> Result<Life, GdbError> {
         let Some(packet) = self.source.client.unasked()? else {
             let wait = self.source.client.connection().wait_to_receive(WAIT_MS);
             let endpoint = || self.source.client.endpoint().clone();
@@ -289,17 +289,18 @@ impl CallTracer {
         self.source.let_run()?;
         let took_ns = monotonic_ns().saturating_sub(begun_ns);
         self.cost.stopped.add(took_ns);
-        match self.strange_stops > MOST_STRANGE_STOPS {
-            true => Err(self
+        if self.strange_stops > MOST_STRANGE_STOPS {
+            Err(self
                 .source
                 .client
-                .nonsense("the guest stops where no breakpoint of ours is, again and again")),
-            false => Ok(Life::Alive),
+                .nonsense("the guest stops where no breakpoint of ours is, again and again"))
+        } else {
+            Ok(Life::Alive)
         }
     }
 
     /// The place of a vCPU or thread, which may be new.
-    fn place_of(&mut self, id: &str, now_ns: u64, tell: &mut dyn FnMut(Told)) -> usize {
+    fn place_of(&mut self, id: &str, now_ns: u64, tell: &mut dyn FnMut(CallEvent)) -> usize {
         let threads = &mut self.source.guest.threads;
         if let Some(place) = threads.iter().position(|thread| thread.id == id) {
             return place;
@@ -314,7 +315,7 @@ impl CallTracer {
             number,
             name: format!("thread {id}"),
         });
-        tell(Told::Task(TaskEvent {
+        tell(CallEvent::Task(TaskEvent {
             time_ns: self.cost.guest_ns(now_ns),
             task: task(number),
             what: TaskChange::Named(format!("thread {id}")),
@@ -327,7 +328,7 @@ impl CallTracer {
         &mut self,
         place: usize,
         now_ns: u64,
-        tell: &mut dyn FnMut(Told),
+        tell: &mut dyn FnMut(CallEvent),
     ) -> Result<(), GdbError> {
         let registers = one_vcpu::registers(&mut self.source, place)?;
         let SpecialRegisters { ip, sp, .. } = self.source.guest.layout.arch.special_registers();
@@ -357,7 +358,11 @@ impl CallTracer {
                 self.breakpoints.remove(&mut self.source.client, address)?;
             }
             self.cost.too_hot.push(hot);
-            tell(Told::Lost(LossReason::CallsLost, 1, time_ns));
+            tell(CallEvent::Lost {
+                reason: LossReason::CallsLost,
+                count: 1,
+                time_ns,
+            });
         }
         if let Some(function) = entered.filter(|index| self.functions[*index].is_on) {
             let followed = match one_vcpu::returns_to(&mut self.source, place, &registers)? {
@@ -371,7 +376,11 @@ impl CallTracer {
                 None => false,
             };
             if !followed {
-                tell(Told::Lost(LossReason::CallsLost, 1, time_ns));
+                tell(CallEvent::Lost {
+                    reason: LossReason::CallsLost,
+                    count: 1,
+                    time_ns,
+                });
             }
         }
         let is_entry = self
@@ -402,13 +411,13 @@ impl CallTracer {
     }
 
     /// Passes on the calls that ended, and stacks that are new.
-    fn tell_ended(&mut self, tell: &mut dyn FnMut(Told)) {
+    fn tell_ended(&mut self, tell: &mut dyn FnMut(CallEvent)) {
         let mut ended = std::mem::take(&mut self.ended);
         for stack in self.told..self.open.stacks() {
             let (vcpu, nth) = self.open.owner(stack);
             if nth > 0 {
                 let name = self.name_of(vcpu);
-                tell(Told::Task(TaskEvent {
+                tell(CallEvent::Task(TaskEvent {
                     time_ns: self.cost.guest_ns(monotonic_ns()),
                     task: self.task_of(stack).0,
                     what: TaskChange::Named(format!("{name}, stack {}", nth + 1)),
@@ -419,7 +428,7 @@ impl CallTracer {
         for call in ended.drain(..) {
             let (task, cpu) = self.task_of(call.task);
             let name = call.name;
-            tell(Told::Call(Span {
+            tell(CallEvent::Call(Span {
                 cpu,
                 ..call.with(name, task)
             }));

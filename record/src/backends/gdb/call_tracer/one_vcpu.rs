@@ -41,9 +41,10 @@ pub fn registers(source: &mut GdbSource, place: usize) -> Result<Registers, GdbE
     client.add(format_args!("g"));
     stacks::expect_chosen(client, thread)?;
     let mut registers = Registers::default();
-    match guest.layout.read(client.reply()?, &mut registers) {
-        true => Ok(registers),
-        false => Err(client.nonsense("it has no registers of a vCPU that it stopped")),
+    if guest.layout.read(client.reply()?, &mut registers) {
+        Ok(registers)
+    } else {
+        Err(client.nonsense("it has no registers of a vCPU that it stopped"))
     }
 }
 

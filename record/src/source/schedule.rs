@@ -1,33 +1,33 @@
 //! Guests that are recorded by one process take turns: no two of them stand still at once.
 //!
-//! Each recording has a [`Place`]. A period of the rate, which begins for all at the same moment, is cut into as many
-//! parts as there are places; who has which part is drawn anew for each period, by all from the same seed. A deadline
-//! is drawn from its own part, so that freezes are spread over the period, and yet each moment of the period is equally
-//! likely for each guest. Whoever is late, or takes longer than a part, holds the lock meanwhile.
+//! Each recording has a [`PeriodSlot`]. A period of the rate, which begins for all at the same moment, is cut into as
+//! many parts as there are slots; who has which part is drawn anew for each period, by all from the same seed. A
+//! deadline is drawn from its own part, so that freezes are spread over the period, and yet each moment of
+//! the period is equally likely for each guest. Whoever is late, or takes longer than a part, holds the lock meanwhile.
 
 use crate::sys::clock::monotonic_ns;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The turns of the guests of one process.
+/// The schedule of the guests of one process.
 #[derive(Debug)]
-pub struct Turns {
+pub struct Schedule {
     /// When a period began, for all.
     origin_ns: u64,
     seed: u64,
     still: Mutex<Still>,
     /// Notified when the guest that stood still runs again, if others wait for that.
     runs_again: Condvar,
-    /// Which places are taken.
+    /// Which slots are taken.
     taken: Mutex<Vec<bool>>,
     /// One more than the last of them.
     count: AtomicUsize,
 }
 
-/// A recording's place among the others.
+/// A recording's slot among the others.
 #[derive(Debug)]
-pub struct Place {
-    turns: Arc<Turns>,
+pub struct PeriodSlot {
+    schedule: Arc<Schedule>,
     number: usize,
 }
 
@@ -40,12 +40,12 @@ struct Still {
 
 /// For as long as it lives, no other guest stands still.
 #[derive(Debug)]
-pub struct Turn(Arc<Place>);
+pub struct Turn(Arc<PeriodSlot>);
 
-impl Turns {
-    /// Turns that nobody has a place in.
-    pub fn new() -> Arc<Turns> {
-        Arc::new(Turns {
+impl Schedule {
+    /// A schedule without slots.
+    pub fn new() -> Arc<Schedule> {
+        Arc::new(Schedule {
             origin_ns: monotonic_ns(),
             seed: fastrand::u64(..),
             still: Mutex::default(),
@@ -55,8 +55,8 @@ impl Turns {
         })
     }
 
-    /// The first free place, which is free again when it is dropped.
-    pub fn place(self: &Arc<Self>) -> Arc<Place> {
+    /// The first free slot, which is free again when it is dropped.
+    pub fn join(self: &Arc<Self>) -> Arc<PeriodSlot> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let free = taken.iter().position(|taken| !taken);
         let number = free.unwrap_or(taken.len());
@@ -65,8 +65,8 @@ impl Turns {
         }
         taken[number] = true;
         self.count.store(taken.len(), Ordering::Relaxed);
-        Arc::new(Place {
-            turns: Arc::clone(self),
+        Arc::new(PeriodSlot {
+            schedule: Arc::clone(self),
             number,
         })
     }
@@ -75,35 +75,38 @@ impl Turns {
         self.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// By which places are ordered in a period.
-    fn key(&self, period: u64, place: usize) -> u64 {
+    /// By which slots are ordered in a period.
+    fn key(&self, period: u64, slot: usize) -> u64 {
         // The finalizer of splitmix64 (Steele, Lea and Flood, 2014).
         let odd = 0x9e37_79b9_7f4a_7c15_u64;
         let mut key = self.seed ^ period.wrapping_mul(odd);
-        key = key.wrapping_add((place as u64 + 1).wrapping_mul(odd.rotate_left(32)));
+        key = key.wrapping_add((slot as u64 + 1).wrapping_mul(odd.rotate_left(32)));
         key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         key ^ key >> 31
     }
 }
 
-impl Place {
+impl PeriodSlot {
     /// When the first common period after `now_ns` begins, and its fraction of a nanosecond.
     pub fn first_period(&self, now_ns: u64, period_ns: f64) -> (u64, f64) {
-        let passed_ns = now_ns.saturating_sub(self.turns.origin_ns) as f64;
+        let passed_ns = now_ns.saturating_sub(self.schedule.origin_ns) as f64;
         let begins_ns = (passed_ns / period_ns).ceil() * period_ns;
-        (self.turns.origin_ns + begins_ns as u64, begins_ns.fract())
+        (
+            self.schedule.origin_ns + begins_ns as u64,
+            begins_ns.fract(),
+        )
     }
 
     /// Where our part of the period that begins at `begins_ns` begins, and how long it is, in nanoseconds.
     pub fn part(&self, begins_ns: u64, period_ns: f64) -> (u64, u64) {
-        let turns = &*self.turns;
-        let passed_ns = begins_ns.saturating_sub(turns.origin_ns) as f64;
+        let schedule = &*self.schedule;
+        let passed_ns = begins_ns.saturating_sub(schedule.origin_ns) as f64;
         let period = (passed_ns / period_ns).round() as u64;
-        let count = turns.count.load(Ordering::Relaxed).max(1);
-        let key_of = |place| (turns.key(period, place), place);
+        let count = schedule.count.load(Ordering::Relaxed).max(1);
+        let key_of = |slot| (schedule.key(period, slot), slot);
         let own = key_of(self.number);
-        let before = (0..count).filter(|&place| key_of(place) < own).count();
+        let before = (0..count).filter(|&slot| key_of(slot) < own).count();
         let length_ns = period_ns / count as f64;
         ((length_ns * before as f64) as u64, length_ns as u64)
     }
@@ -111,42 +114,45 @@ impl Place {
 
 impl Turn {
     /// Waits until no other guest stands still.
-    pub fn take(place: Arc<Place>) -> Turn {
-        let turns = &place.turns;
-        let mut still = turns.still();
+    pub fn take(slot: Arc<PeriodSlot>) -> Turn {
+        let schedule = &slot.schedule;
+        let mut still = schedule.still();
         while still.is_taken {
             still.waiting += 1;
-            let woken = turns.runs_again.wait(still);
+            let woken = schedule.runs_again.wait(still);
             still = woken.unwrap_or_else(PoisonError::into_inner);
             still.waiting -= 1;
         }
         still.is_taken = true;
         drop(still);
-        Turn(place)
+        Turn(slot)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let turns = &self.0.turns;
-        let mut still = turns.still();
+        let schedule = &self.0.schedule;
+        let mut still = schedule.still();
         still.is_taken = false;
         // A call to the kernel, which most samples don't need.
         if still.waiting > 0 {
-            turns.runs_again.notify_one();
+            schedule.runs_again.notify_one();
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for PeriodSlot {
     fn drop(&mut self) {
-        let turns = &self.turns;
-        let mut taken = turns.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let schedule = &self.schedule;
+        let mut taken = schedule
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         taken[self.number] = false;
         while taken.last() == Some(&false) {
             taken.pop();
         }
-        turns.count.store(taken.len(), Ordering::Relaxed);
+        schedule.count.store(taken.len(), Ordering::Relaxed);
     }
 }
 
@@ -158,15 +164,15 @@ mod tests {
 
     #[test]
     fn in_each_period_each_place_has_a_part_of_its_own_and_all_parts_in_time() {
-        let turns = Turns::new();
-        let places: Vec<_> = (0..30).map(|_| turns.place()).collect();
-        let (mut begins_ns, _) = places[0].first_period(monotonic_ns(), PERIOD_NS);
+        let schedule = Schedule::new();
+        let slots: Vec<_> = (0..30).map(|_| schedule.join()).collect();
+        let (mut begins_ns, _) = slots[0].first_period(monotonic_ns(), PERIOD_NS);
         let mut firsts = [0; 30];
         for _ in 0..3000 {
-            let mut parts: Vec<_> = places
+            let mut parts: Vec<_> = slots
                 .iter()
                 .enumerate()
-                .map(|(number, place)| (place.part(begins_ns, PERIOD_NS), number))
+                .map(|(number, slot)| (slot.part(begins_ns, PERIOD_NS), number))
                 .collect();
             parts.sort_unstable();
             firsts[parts[0].1] += 1;
@@ -187,40 +193,40 @@ mod tests {
 
     #[test]
     fn places_that_were_left_are_given_out_again() {
-        let turns = Turns::new();
-        let [first, second, third] = [turns.place(), turns.place(), turns.place()];
+        let schedule = Schedule::new();
+        let [first, second, third] = [schedule.join(), schedule.join(), schedule.join()];
         drop(second);
-        assert_eq!(turns.count.load(Ordering::Relaxed), 3);
-        let again = turns.place();
+        assert_eq!(schedule.count.load(Ordering::Relaxed), 3);
+        let again = schedule.join();
         assert_eq!(again.number, 1);
         drop((again, third));
-        assert_eq!(turns.count.load(Ordering::Relaxed), 1);
-        assert_eq!(first.part(turns.origin_ns, 1000.0), (0, 1000));
+        assert_eq!(schedule.count.load(Ordering::Relaxed), 1);
+        assert_eq!(first.part(schedule.origin_ns, 1000.0), (0, 1000));
     }
 
     #[test]
     fn who_starts_later_shares_the_periods_of_those_that_are_there() {
-        let turns = Turns::new();
-        let place = turns.place();
+        let schedule = Schedule::new();
+        let slot = schedule.join();
         for late_ns in [0, 1, 10_101_010, 10_101_011, 3_600_000_000_000] {
-            let now_ns = turns.origin_ns + late_ns;
-            let (begins_ns, fraction_ns) = place.first_period(now_ns, PERIOD_NS);
+            let now_ns = schedule.origin_ns + late_ns;
+            let (begins_ns, fraction_ns) = slot.first_period(now_ns, PERIOD_NS);
             assert!(begins_ns as f64 + fraction_ns >= now_ns as f64);
-            let periods = ((begins_ns - turns.origin_ns) as f64 + fraction_ns) / PERIOD_NS;
+            let periods = ((begins_ns - schedule.origin_ns) as f64 + fraction_ns) / PERIOD_NS;
             assert!((periods - periods.round()).abs() < 1e-6, "{periods}");
         }
     }
 
     #[test]
     fn a_turn_ends_before_the_next_begins() {
-        let turns = Turns::new();
+        let schedule = Schedule::new();
         let inside = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let place = turns.place();
+                    let slot = schedule.join();
                     for _ in 0..1000 {
-                        let _turn = Turn::take(Arc::clone(&place));
+                        let _turn = Turn::take(Arc::clone(&slot));
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         inside.fetch_sub(1, Ordering::SeqCst);
                     }
