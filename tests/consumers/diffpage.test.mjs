@@ -3,11 +3,12 @@
 // and of the page in a browser.
 
 import { deepStrictEqual, ok, strictEqual } from 'node:assert'
-import { readFileSync, readdirSync } from 'node:fs'
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { MISSING, launch, opened } from './browser.mjs'
+import { example } from './example.mjs'
 import { OUT, ROOT, SHOTS, hostile, uniprof } from './uniprof.mjs'
 
 const MODULES = join(ROOT, 'report/src/views/html/script')
@@ -304,6 +305,19 @@ describe('diff page', { skip: MISSING }, () => {
       })
     }
   }
+
+  test('the picture of the README is of this page', async () => {
+    const path = file('example')
+    uniprof('diff', `--html=${path}`, ...[0, 1].map(side => example(`shop-${'ab'[side]}`, side)))
+    const { page } = await opened(browser.context, path, '#tab=flame')
+    await page.setViewportSize({ width: 1200, height: 720 })
+    await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))
+    const picture = await page.screenshot({ path: join(OUT, 'diff.png') })
+    const kept = join(ROOT, 'docs/pictures/diff.png')
+    if (process.env.UNIPROF_BLESS) writeFileSync(kept, picture)
+    ok(readFileSync(kept).length > 10_000, 'UNIPROF_BLESS=1 tests/consumers/run makes it anew')
+    await page.close()
+  })
 
   for (const [width, height] of [[1400, 900], [1024, 700], [390, 844]]) {
     for (const scheme of ['light', 'dark']) {

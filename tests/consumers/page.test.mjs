@@ -10,6 +10,7 @@ import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MISSING, launch, opened as open } from './browser.mjs'
+import { example } from './example.mjs'
 import { MODULES, decoded } from './selections.mjs'
 import { OUT, ROOT, SHOTS, folded, recordings, sorted, sourced, stacks, sum, uniprof } from './uniprof.mjs'
 
@@ -631,6 +632,19 @@ describe('page', { skip: MISSING }, () => {
     }
   })
 
+  test('names that are cut keep their last part', async () => {
+    const { fitted } = await import(join(MODULES, 'names.mjs'))
+    const cases = [
+      ['core::iter::Map<A, B>::next', 30, 'core::iter::Map<A, B>::next'],
+      ['core::iter::Map<A, B>::next', 22, 'Map<…>::next'],
+      ['core::iter::Map<A, B>::next', 8, 'next'],
+      ['app::run::{closure#0}', 16, 'run::{closure#0}'],
+      ['std::less<A>::operator()', 20, 'less<A>::operator()'],
+      ['a_function_of_c', 8, 'a_funct…'],
+    ]
+    for (const [name, columns, shown] of cases) strictEqual(fitted(name, columns), shown)
+  })
+
   test('flags for the form are how the page opens', async () => {
     const path = join(OUT, 'reverse-page.html')
     uniprof('report', `--html=${path}`, '--reverse', '--recursion', 'folded', ...RECORDINGS[0].args)
@@ -644,7 +658,10 @@ describe('page', { skip: MISSING }, () => {
   })
 
   test('the picture of the README is of this page', async () => {
-    const { page } = await open(browser.context, file('pack-stack'), '#tab=flame')
+    const path = join(OUT, 'example-page.html')
+    uniprof('report', `--html=${path}`, example('shop', 0))
+    const { page } = await open(browser.context, path)
+    await page.setViewportSize({ width: 1200, height: 720 })
     // What the boxes are of, as the table has it.
     await page.locator('#tab-functions').click()
     const lines = (await rows(page)).map(({ numbers, name }) => [...numbers, name].join('  '))
@@ -652,7 +669,6 @@ describe('page', { skip: MISSING }, () => {
     const text = [...tracks, ...lines, ''].join('\n')
     await page.locator('#tab-flame').click()
     await page.waitForSelector('#panel-flame:not([hidden])')
-    await page.setViewportSize({ width: 1200, height: 900 })
     await drawn(page)
     const picture = await page.screenshot({ path: join(OUT, 'page.png') })
     if (process.env.UNIPROF_BLESS) {

@@ -150,8 +150,12 @@ export class Flame {
     if (end > left) pen.fillRect(left, y, part < 1 ? end - left : width, LINE - 1)
     // Where what is filled has no room for letters, they stand behind it.
     const columns = space => Math.floor((space - 6) / this.surface.letter)
-    const inside = fitted(mark + one.name, columns(end - left))
-    const text = inside || (part < 1 && fitted(mark + one.name, columns(right - Math.max(left, end))))
+    const named = space => {
+      const name = fitted(one.name, columns(space) - mark.length)
+      return name && mark + name
+    }
+    const inside = named(end - left)
+    const text = inside || (part < 1 && named(right - Math.max(left, end)))
     if (text) {
       pen.fillStyle = inside ? '#14171a' : colours.soft
       pen.fillText(text, (inside ? left : Math.max(left, end)) + 3, y + LINE / 2)
