@@ -13,9 +13,8 @@ const NAMES: &str = include_str!("names.js");
 /// The width of inferno's pictures before a script runs, and the size of their letters (pixels).
 const WIDTH: f64 = 1200.0;
 const LETTER_SIZE: f64 = 12.0;
-/// The line of the key, and how far above the picture's end inferno's last line is (pixels).
+/// The height of the line of the key (pixels).
 const KEY_HEIGHT: f64 = 18.0;
-const DETAILS_BELOW: f64 = 17.0;
 
 /// The drawing with our names and colours; a letter's width is `letter_width` of its size. `None` if it isn't one of
 /// inferno's.
@@ -45,7 +44,6 @@ pub(super) fn finished(svg: &str, letter_width: f64, key: &[(&str, String)]) -> 
 fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<String> {
     let height = head.split_once("viewBox=\"0 0 1200 ")?.1.split_once('"')?.0;
     let height: f64 = height.parse().ok()?;
-    let lower = |y: f64| format!("y=\"{:.2}\"", height - y);
     let mut head = head
         .replace(
             &format!("height=\"{height}\""),
@@ -54,8 +52,15 @@ fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<St
         .replace(
             &format!(" 1200 {height}\""),
             &format!(" 1200 {}\"", height + KEY_HEIGHT),
-        )
-        .replace(&lower(DETAILS_BELOW), &lower(DETAILS_BELOW - KEY_HEIGHT));
+        );
+    // The line of what is pointed at is below the boxes, or above them where they hang.
+    for id in ["details", "matched"] {
+        let (before, rest) = head.split_once(&format!("<text id=\"{id}\""))?;
+        let (attributes, rest) = rest.split_once(" y=\"")?;
+        let (y, rest) = rest.split_once('"')?;
+        let y = y.parse::<f64>().ok()? + KEY_HEIGHT;
+        head = format!("{before}<text id=\"{id}\"{attributes} y=\"{y:.2}\"{rest}");
+    }
     head.push_str("<g id=\"key\">");
     let mut x = 10.0;
     for (text, colour) in key {
