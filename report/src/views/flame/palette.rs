@@ -1,4 +1,4 @@
-//! The colours of flame graphs and their key: what kind of code a frame is, in shades by its name, the same in every run.
+//! The colours of flame graphs and their key: what kind of code a frame is, in shades by its name, the same each time.
 
 use crate::profile::labels::{LabelId, Labels};
 use inferno::flamegraph::color::{Color, PaletteMap};
