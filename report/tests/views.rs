@@ -407,3 +407,59 @@ fn every_view_has_the_same_bytes_with_one_thread_and_with_two() {
         assert!(text.contains(part), "{part:?} is missing");
     }
 }
+
+#[test]
+fn a_chart_of_short_processes_is_full_of_their_code_and_has_a_key() {
+    let stacks: [[u64; 2]; 2] = [[0, 1], [100, 0]];
+    let samples: Vec<made::Made<'_>> = (0..200_u64)
+        .map(|number| made::Made {
+            at_ms: number / 10 * 1000 + number % 10,
+            thread: (number / 10) as u32 + 1,
+            state: uprof::State::Running,
+            stack: &stacks[(number % 2) as usize],
+        })
+        .collect();
+    let recording = open(made::recording(&["work", "main"], &["vfs_read"], &samples));
+    let mut shown = chart::Chart::default();
+    let mut take = |sampled: &Sampled, _: &Profile| shown.add(sampled, "sh");
+    let mut library = Library::default();
+    library.only_given = true;
+    let each = Some(&mut take as &mut _);
+    let found = gather(
+        &[&recording],
+        &library,
+        &Options::default(),
+        &|_, _| {},
+        each,
+    );
+    let drawing = flame::FlameOptions {
+        title: "made".into(),
+        subtitle: String::new(),
+        reverse: false,
+        icicle: false,
+        least_share: 0.0,
+        fold: false,
+    };
+    let mut out = Vec::new();
+    shown.write(&found, 1_000_000, &drawing, &mut out).unwrap();
+    let svg = String::from_utf8(out).unwrap();
+    // Percents of the picture's width that boxes of this name have.
+    let wide = |name: &str| -> f64 {
+        let boxes = svg.split("<title>").filter(|one| one.starts_with(name));
+        let widths = boxes.map(|one| {
+            one.split_once("width=\"")
+                .unwrap()
+                .1
+                .split_once('%')
+                .unwrap()
+                .0
+        });
+        widths.map(|width| width.parse::<f64>().unwrap()).sum()
+    };
+    assert!(wide("work (") > 90.0, "{} %", wide("work ("));
+    assert!(wide("vfs_read (") > 40.0, "{} %", wide("vfs_read ("));
+    for kind in ["kernel", "program", "process, thread"] {
+        assert!(svg.contains(&format!(">{kind}</text>")), "{kind}");
+    }
+    assert!(!svg.contains(">JIT</text>"));
+}

@@ -3,12 +3,13 @@
 // and of the page in a browser.
 
 import { deepStrictEqual, ok, strictEqual } from 'node:assert'
-import { readFileSync, readdirSync } from 'node:fs'
+import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { MISSING, launch, opened } from './browser.mjs'
-import { OUT, ROOT, hostile, uniprof } from './uniprof.mjs'
+import { example } from './example.mjs'
+import { OUT, ROOT, SHOTS, hostile, uniprof } from './uniprof.mjs'
 
 const MODULES = join(ROOT, 'report/src/views/html/script')
 const { decode, nameOf } = await import(join(MODULES, 'profile.mjs'))
@@ -196,6 +197,7 @@ describe('diff page', { skip: MISSING }, () => {
       const { page, events } = await opened(browser.context, file(name))
       const summaries = () => page.locator('.selected').allTextContents()
       const before = await summaries()
+      await page.locator('.times > summary').click()
       const tracks = page.locator('canvas.tracks').nth(1)
       await tracks.scrollIntoViewIfNeeded()
       const line = await tracks.boundingBox()
@@ -252,6 +254,7 @@ describe('diff page', { skip: MISSING }, () => {
       const row = page.locator('#top tbody tr').first()
       const [own, total] = [await row.locator('td').nth(1).textContent(), await row.locator('td').nth(2).textContent()]
       await row.getByRole('button').click()
+      await page.getByRole('button', { name: 'Callers and callees' }).click()
       await page.locator('#panel-sandwich:not([hidden])').waitFor()
       const title = await page.locator('#panel-sandwich .around').textContent()
       ok(title.includes(`B has ${total} samples`) && title.includes(`${own} in itself`), title)
@@ -265,6 +268,7 @@ describe('diff page', { skip: MISSING }, () => {
       // Of what calls it, one may be turned over, too.
       await page.locator('#tab-calls').click()
       await page.locator('[role=treeitem]').first().press('Enter')
+      await page.getByRole('button', { name: 'Callers and callees' }).click()
       await page.locator('#panel-sandwich:not([hidden])').waitFor()
       await page.waitForFunction(() => location.hash.includes('function='))
       const again = await opened(browser.context, file(name), await page.evaluate(() => location.hash))
@@ -296,6 +300,47 @@ describe('diff page', { skip: MISSING }, () => {
           const wide = await page.evaluate(() => document.documentElement.scrollWidth)
           ok(wide <= width, `${tab}: ${wide} pixels of ${width}`)
         }
+        deepStrictEqual(events.errors, [])
+        await page.close()
+      })
+    }
+  }
+
+  test('the picture of the README is of this page', async () => {
+    const path = file('example')
+    uniprof('diff', `--html=${path}`, ...[0, 1].map(side => example(`shop-${'ab'[side]}`, side)))
+    const { page } = await opened(browser.context, path, '#tab=flame')
+    await page.setViewportSize({ width: 1200, height: 720 })
+    await page.evaluate(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))
+    const picture = await page.screenshot({ path: join(OUT, 'diff.png') })
+    const kept = join(ROOT, 'docs/pictures/diff.png')
+    if (process.env.UNIPROF_BLESS) writeFileSync(kept, picture)
+    ok(readFileSync(kept).length > 10_000, 'UNIPROF_BLESS=1 tests/consumers/run makes it anew')
+    await page.close()
+  })
+
+  for (const [width, height] of [[1400, 900], [1024, 700], [390, 844]]) {
+    for (const scheme of ['light', 'dark']) {
+      test(`the first screen has the verdict and the changes (${width} × ${height}, ${scheme})`, async () => {
+        const { page, events } = await opened(scheme === 'dark' ? browser.dark : browser.context, file('calls'))
+        await page.setViewportSize({ width, height })
+        const places = await page.evaluate(() =>
+          ['header', '#views h2', '#verdicts-table tbody tr:nth-child(3)'].map(one =>
+            document.querySelector(one).getBoundingClientRect().toJSON(),
+          ),
+        )
+        const [header, verdict, third] = places
+        ok(verdict.top < header.bottom + 12 && third.bottom < height, JSON.stringify(places))
+        if (width > 672) ok(header.height < 48, `the header is ${header.height} pixels high`)
+        await page.screenshot({ path: join(SHOTS, `diff-${width}x${height}-${scheme}.png`) })
+        await page.locator('#tab-flame').click()
+        await page.waitForSelector('#panel-flame:not([hidden])')
+        const [flame] = await page.locator('#panel-flame canvas').all()
+        const { y } = await flame.boundingBox()
+        ok(y + 18 < height, `the first flame graph is at ${y}`)
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth)
+        ok(wide <= width, `${wide} pixels of ${width}`)
+        await page.screenshot({ path: join(SHOTS, `diff-flame-${width}x${height}-${scheme}.png`) })
         deepStrictEqual(events.errors, [])
         await page.close()
       })

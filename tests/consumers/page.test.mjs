@@ -10,14 +10,21 @@ import { after, before, describe, test } from 'node:test'
 import { pathToFileURL } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MISSING, launch, opened as open } from './browser.mjs'
+import { example } from './example.mjs'
 import { MODULES, decoded } from './selections.mjs'
-import { OUT, ROOT, folded, recordings, sorted, sourced, stacks, sum, uniprof } from './uniprof.mjs'
+import { OUT, ROOT, SHOTS, folded, recordings, sorted, sourced, stacks, sum, uniprof } from './uniprof.mjs'
 
 const { lookOf } = await import(join(MODULES, 'look.mjs'))
 const { pprof } = await import(join(MODULES, 'pprof.mjs'))
 const { filtered } = await import(join(MODULES, 'selection.mjs'))
 
-const TABS = ['functions', 'flame', 'sandwich', 'calls', 'code', 'chart', 'heat']
+const TABS = ['flame', 'functions', 'sandwich', 'calls', 'code', 'chart', 'heat']
+/** Sizes of screens: a desk's, a small one, a phone's. */
+const SCREENS = [
+  [1400, 900],
+  [1024, 700],
+  [390, 844],
+]
 
 const RECORDINGS = recordings()
 /** Source of the first one, which tries to leave its place. */
@@ -103,7 +110,7 @@ describe('page', { skip: MISSING }, () => {
     const { name, args } = recording
 
     test(`${name}: its numbers are those of --top and of JSON`, async () => {
-      const { page } = await open(browser.context, file(name))
+      const { page } = await open(browser.context, file(name), '#tab=functions')
       const found = await rows(page)
       const lines = uniprof('report', '--top', '--rows', '0', ...args).split('\n')
       const split = line => /^ *(\d+) +(\S+) +(\d+) +(\S+)  (.*)$/.exec(line)
@@ -147,7 +154,7 @@ describe('page', { skip: MISSING }, () => {
     })
 
     test(`${name}: a click on a heading sorts`, async () => {
-      const { page } = await open(browser.context, file(name))
+      const { page } = await open(browser.context, file(name), '#tab=functions')
       const column = async index => (await rows(page)).map(one => Number(one.numbers[index]))
       const falling = [...(await column(2))].sort((a, b) => b - a)
       const sort = async (key, order) => {
@@ -167,7 +174,7 @@ describe('page', { skip: MISSING }, () => {
     })
 
     test(`${name}: the search leaves what has it, and says in how much that is`, async () => {
-      const { page, events } = await open(browser.context, file(name))
+      const { page, events } = await open(browser.context, file(name), '#tab=functions')
       const all = await rows(page)
       const sought = all[1].whole || all[1].name
       const pattern = sought.slice(0, 60).replace(/[^\w]/gu, '.')
@@ -192,7 +199,7 @@ describe('page', { skip: MISSING }, () => {
     })
 
     test(`${name}: what is dragged over is selected, as the flags that it tells select it`, async () => {
-      const { page, events } = await open(browser.context, file(name))
+      const { page, events } = await open(browser.context, file(name), '#tab=functions')
       const line = await page.locator('canvas.tracks').boundingBox()
       const [left, right] = [line.x + line.width * 0.3, line.x + line.width * 0.62]
       await page.mouse.move(left, line.y + 30)
@@ -235,8 +242,8 @@ describe('page', { skip: MISSING }, () => {
       const [first, last] = [await at(3), await at(width - 3)]
       ok(first.includes(' samples, '), first)
       strictEqual(last, first)
-      ok(await page.locator('.picked bdi').isVisible())
-      ok(first.startsWith(await page.locator('.picked bdi').textContent()), first)
+      ok(await page.locator('.picked h3 bdi').isVisible())
+      ok(first.startsWith(await page.locator('.picked h3 bdi').textContent()), first)
       // A link to it shows the same box as wide.
       await page.waitForFunction(() => location.hash.includes('zoom='))
       const again = await open(browser.context, file(name), await page.evaluate(() => location.hash))
@@ -266,6 +273,7 @@ describe('page', { skip: MISSING }, () => {
       await page.waitForFunction(() => /--vcpu/.test(document.querySelector('.selected code').textContent))
       const flags = await flagsOf(page)
       const waiting = page.waitForEvent('download')
+      await page.locator('.menu summary', { hasText: 'Save' }).click()
       await page.getByRole('button', { name: 'Save for speedscope' }).click()
       const saved = await waiting
       strictEqual(saved.suggestedFilename(), 'selection.speedscope.json')
@@ -292,7 +300,7 @@ describe('page', { skip: MISSING }, () => {
     test(`${name}: keys alone go through tabs and the tree of calls`, async () => {
       const { page, events } = await open(browser.context, file(name))
       await page.locator('#tab-functions').focus()
-      for (const key of ['ArrowRight', 'ArrowRight', 'ArrowRight']) await page.keyboard.press(key)
+      for (const key of ['ArrowRight', 'ArrowRight']) await page.keyboard.press(key)
       strictEqual(await page.evaluate(() => document.activeElement.id), 'tab-calls')
       await page.locator('[role=treeitem]').first().waitFor()
       const item = page.locator('[role=tree] > [role=treeitem]').first()
@@ -322,7 +330,7 @@ describe('page', { skip: MISSING }, () => {
       ok(told.size > 2, [...told].join('\n'))
       const [box] = (await detail()).split(': about ')
       await chart.press('Enter')
-      const picked = await page.locator('.picked bdi').textContent()
+      const picked = await page.locator('.picked h3 bdi').textContent()
       ok(box.startsWith(picked), `${box}: ${picked}`)
       await page.locator('#tab-heat').click()
       const heat = page.locator('canvas.heatmap')
@@ -340,7 +348,7 @@ describe('page', { skip: MISSING }, () => {
 
     test(`${name}: it reads without a script`, async () => {
       const { page } = await open(browser.still, file(name))
-      for (const part of ['#top tbody tr', '#threads td', '.account li', 'dd']) {
+      for (const part of ['#top tbody tr', '#threads td', '.account li', 'dd', 'header h1']) {
         ok(await page.locator(part, { hasText: /\w/ }).first().isVisible(), part)
       }
       for (const control of ['#find', '#views', '.control']) {
@@ -383,15 +391,11 @@ describe('page', { skip: MISSING }, () => {
           if (!(await page.locator(`#tab-${tab}`).count())) continue
           await page.locator(`#tab-${tab}`).click()
           await page.locator(`#panel-${tab}`).waitFor()
-          // The bar that stays would be in the picture where it is scrolled to.
           await page.evaluate(() => scrollTo(0, 0))
           await page.screenshot({ path: join(OUT, `${name}-page-${form}-${tab}.png`), fullPage: true })
           const wide = await page.evaluate(() => document.documentElement.scrollWidth)
           ok(wide <= width, `${tab}: ${wide} pixels of ${width}`)
         }
-        // The bar that stays covers one line of what is scrolled, however narrow the window.
-        const bar = await page.locator('nav').boundingBox()
-        ok(bar.height < 56, `the bar has ${bar.height} pixels`)
         await page.locator('#find').fill('a')
         await page.waitForFunction(() => document.querySelector('#matches').textContent)
         const matches = await page.locator('#matches').boundingBox()
@@ -402,6 +406,89 @@ describe('page', { skip: MISSING }, () => {
       })
     }
   }
+
+  for (const [width, height] of SCREENS) {
+    for (const scheme of ['light', 'dark']) {
+      test(`the first screen has the profile (${width} × ${height}, ${scheme})`, async () => {
+        const { page, events } = await open(scheme === 'dark' ? browser.dark : browser.context, file('pack-stack'))
+        await page.setViewportSize({ width, height })
+        await drawn(page)
+        await page.screenshot({ path: join(SHOTS, `report-${width}x${height}-${scheme}.png`) })
+        const { flame, header, wide, high } = await page.evaluate(() => ({
+          flame: document.querySelector('#panel-flame canvas').getBoundingClientRect().toJSON(),
+          header: document.querySelector('header').getBoundingClientRect().height,
+          wide: document.documentElement.scrollWidth,
+          high: document.documentElement.scrollHeight,
+        }))
+        // A row of boxes is 18 pixels high: the first ten are seen.
+        ok(flame.top > 0 && flame.top + 10 * 18 < height, `the flame graph is at ${flame.top}`)
+        ok(wide <= width, `${wide} pixels of ${width}`)
+        if (width > 672) {
+          ok(header < 48, `the header is ${header} pixels high`)
+          strictEqual(high, height)
+          ok(flame.top < height * 0.4, `the flame graph is at ${flame.top} of ${height}`)
+        }
+        // Its first box is all of a process.
+        await page.locator('#panel-flame canvas').hover({ position: { x: 20, y: 9 } })
+        ok(/ samples, /.test(await page.locator('#detail').textContent()))
+        deepStrictEqual(events.errors, [])
+        await page.close()
+      })
+    }
+  }
+
+  test('a row that is clicked on selects its function, and the panel has its numbers and neighbours', async () => {
+    const { page, events } = await open(browser.context, file('pack-stack'), '#tab=functions')
+    // What is hottest is listed before anything is selected.
+    const [first] = await rows(page)
+    const hottest = page.locator('.picked .list button').first()
+    ok((await hottest.textContent()).startsWith(first.name), await hottest.textContent())
+    const row = page.locator('#top tbody tr', { hasText: 'pack_block' })
+    const cells = await row.locator('td').allTextContents()
+    await row.locator('td.module').click()
+    await page.waitForFunction(() => document.querySelector('.picked h3 bdi').textContent === 'pack_block')
+    const facts = await page.locator('.picked dd').allTextContents()
+    deepStrictEqual(facts, [`${cells[1]}, ${cells[0]} samples`, `${cells[3]}, ${cells[2]} samples`])
+    const near = await page.locator('.picked .list').allTextContents()
+    strictEqual(near.length, (await page.locator('.picked h4').count()))
+    ok(near.some(text => text.includes('qsort_r')), near.join('; '))
+    strictEqual(await row.getAttribute('aria-current'), 'true')
+    // Of two columns no one has the name of another.
+    const heads = await page.locator('#top th').allTextContents()
+    strictEqual(new Set(heads).size, heads.length)
+    await page.locator('.picked .list button', { hasText: 'qsort_r' }).click()
+    await page.waitForFunction(() => document.querySelector('.picked h3 bdi').textContent === 'qsort_r')
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
+
+  test('Show all and Escape end selection, filters and search; controls are those of the view; ? lists the keys', async () => {
+    const { page, events } = await open(browser.context, file('pack-stack'), '#tab=functions&from=10&search=pack&focus=pack')
+    const showAll = page.getByRole('button', { name: 'Show all' })
+    strictEqual(await page.locator('#find').inputValue(), 'pack')
+    await showAll.click()
+    await page.waitForFunction(() => document.querySelector('#find').value === '')
+    await page.waitForFunction(() => location.hash === '#tab=functions')
+    ok(await showAll.isDisabled())
+    await page.locator('#find').fill('memcpy')
+    await page.waitForFunction(() => document.querySelector('#matches').textContent)
+    await page.locator('#tab-functions').press('Escape')
+    await page.waitForFunction(() => document.querySelector('#find').value === '')
+    const forms = () => page.locator('.toolbar [data-form]').evaluateAll(all => all.map(one => one.dataset.form))
+    deepStrictEqual(await forms(), ['by', 'fold', 'inlines'])
+    await page.locator('#tab-heat').click()
+    await drawn(page)
+    deepStrictEqual(await forms(), [])
+    await page.keyboard.press('?')
+    ok(await page.getByRole('dialog').isVisible())
+    await page.screenshot({ path: join(OUT, 'help-page.png') })
+    await page.keyboard.press('Escape')
+    ok(!(await page.getByRole('dialog').isVisible()))
+    await page.keyboard.press('/')
+    strictEqual(await page.evaluate(() => document.activeElement.id), 'find')
+    deepStrictEqual(events.errors, [])
+    await page.close()
+  })
 
   for (const [name, { text, recording: real, args = [], says }] of Object.entries(ODD)) {
     test(`${name}: a page that says so`, async () => {
@@ -443,7 +530,7 @@ describe('page', { skip: MISSING }, () => {
     uniprof('report', `--html=${path}`, ...args)
     const { page, events } = await open(browser.context, path, '#tab=flame&colour=found')
     await page.locator('#panel-flame').waitFor()
-    const legend = await page.locator('.toolbar .legend').textContent()
+    const legend = await page.locator('.status .legend').textContent()
     ok(legend.includes('register or frame pointer') && legend.includes('call frame information'), legend)
     const canvas = page.locator('canvas.flame').first()
     const { width, height } = await canvas.boundingBox()
@@ -489,7 +576,7 @@ describe('page', { skip: MISSING }, () => {
     // Another function, chosen by its name.
     await page.locator('[data-form=function]').selectOption({ label: 'work  [calls]' })
     await page.waitForFunction(() => document.querySelector('#panel-code .around bdi').textContent.startsWith('work'))
-    ok((await page.locator('.picked bdi').textContent()) === 'work')
+    ok((await page.locator('.picked h3 bdi').textContent()) === 'work')
     await page.locator('.track').nth(1).click()
     await page.locator('[data-form=function]').selectOption({ label: 'steps  [calls]' })
     await page.waitForFunction(() => /--vcpu/.test(document.querySelector('.selected code').textContent))
@@ -545,6 +632,19 @@ describe('page', { skip: MISSING }, () => {
     }
   })
 
+  test('names that are cut keep their last part', async () => {
+    const { fitted } = await import(join(MODULES, 'names.mjs'))
+    const cases = [
+      ['core::iter::Map<A, B>::next', 30, 'core::iter::Map<A, B>::next'],
+      ['core::iter::Map<A, B>::next', 22, 'Map<…>::next'],
+      ['core::iter::Map<A, B>::next', 8, 'next'],
+      ['app::run::{closure#0}', 16, 'run::{closure#0}'],
+      ['std::less<A>::operator()', 20, 'less<A>::operator()'],
+      ['a_function_of_c', 8, 'a_funct…'],
+    ]
+    for (const [name, columns, shown] of cases) strictEqual(fitted(name, columns), shown)
+  })
+
   test('flags for the form are how the page opens', async () => {
     const path = join(OUT, 'reverse-page.html')
     uniprof('report', `--html=${path}`, '--reverse', '--recursion', 'folded', ...RECORDINGS[0].args)
@@ -558,17 +658,19 @@ describe('page', { skip: MISSING }, () => {
   })
 
   test('the picture of the README is of this page', async () => {
-    const { page } = await open(browser.context, file('pack-stack'), '#tab=flame')
+    const path = join(OUT, 'example-page.html')
+    uniprof('report', `--html=${path}`, example('shop', 0))
+    const { page } = await open(browser.context, path)
+    await page.setViewportSize({ width: 1200, height: 720 })
     // What the boxes are of, as the table has it.
     await page.locator('#tab-functions').click()
     const lines = (await rows(page)).map(({ numbers, name }) => [...numbers, name].join('  '))
-    const tracks = await page.locator('.track').allTextContents()
+    const tracks = await page.locator('.names .track').allTextContents()
     const text = [...tracks, ...lines, ''].join('\n')
     await page.locator('#tab-flame').click()
     await page.waitForSelector('#panel-flame:not([hidden])')
-    await page.setViewportSize({ width: 1200, height: 900 })
-    const clip = await page.locator('#views').boundingBox()
-    const picture = await page.screenshot({ path: join(OUT, 'page.png'), fullPage: true, clip })
+    await drawn(page)
+    const picture = await page.screenshot({ path: join(OUT, 'page.png') })
     if (process.env.UNIPROF_BLESS) {
       writeFileSync(join(PICTURES, 'page.png'), picture)
       writeFileSync(join(PICTURES, 'page.txt'), text)
@@ -592,11 +694,11 @@ describe('page', { skip: MISSING }, () => {
     const path = join(OUT, 'evil-page.html')
     writeFileSync(path, page.replace('</h1>', `</h1>${evil}`))
     const { page: opened, events } = await open(browser.context, path)
-    await opened.getByText('x', { exact: true }).click()
+    await opened.getByText('x', { exact: true }).first().click()
     strictEqual(await opened.evaluate(() => window.pwned), undefined)
     strictEqual(asked, 0)
     ok(events.errors.length >= 6, events.errors.join('\n'))
-    ok(await opened.locator('#top').isVisible())
+    ok(await opened.locator('#views').isVisible())
     await opened.close()
     server.close()
   })

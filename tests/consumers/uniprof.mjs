@@ -10,7 +10,10 @@ export const ROOT = join(import.meta.dirname, '../..')
 export const OUT = join(ROOT, 'tests/out/consumers', basename(process.argv[1], '.test.mjs'))
 const PROGRAM = join(ROOT, 'target/debug/uniprof')
 
-mkdirSync(OUT, { recursive: true })
+/** Both pages' first screens. */
+export const SHOTS = join(ROOT, 'tests/out/screens')
+
+for (const folder of [OUT, SHOTS]) mkdirSync(folder, { recursive: true })
 
 /** What the program prints. Exit status 1 means that a recording is incomplete, which some are. */
 export function uniprof(...args) {

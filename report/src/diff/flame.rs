@@ -2,8 +2,8 @@
 //! are drawn, since what is gone has no width in B, and what is new has none in A.
 
 use super::Diff;
+use crate::views::flame::palette::Palette;
 use crate::views::flame::{FlameOptions, draw, inferno_options};
-use inferno::flamegraph;
 use std::io::{self, Write};
 
 /// Which side gives the widths.
@@ -14,6 +14,13 @@ pub enum Widths {
     /// B's: shows what is new.
     B,
 }
+
+/// What inferno's colours of differences say.
+const KEY: &[(&str, &str)] = &[
+    ("grew", "rgb(255,90,90)"),
+    ("shrank", "rgb(90,90,255)"),
+    ("as before", "rgb(250,250,250)"),
+];
 
 /// Draws the comparison. The other side is scaled to the same total.
 ///
@@ -27,14 +34,17 @@ pub fn write(
 ) -> io::Result<()> {
     let lines = lines(diff, widths);
     let mut drawing = inferno_options(options, &lines);
-    // Only red, white and blue have a meaning here.
-    drawing.colors = flamegraph::Palette::default();
     drawing.count_name = diff.series.unit.width_name().to_owned();
     drawing.negate_differentials = widths == Widths::A;
     if lines.is_empty() {
         return crate::views::flame::write_nothing(options, &diff.warnings, out);
     }
-    draw(&mut drawing, lines.iter().map(String::as_str), out)
+    draw(
+        drawing,
+        Palette::with_key(KEY),
+        lines.iter().map(String::as_str),
+        out,
+    )
 }
 
 fn lines(diff: &Diff, widths: Widths) -> Vec<String> {

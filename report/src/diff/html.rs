@@ -76,13 +76,19 @@ pub fn write(
         names.join(" + ")
     });
     let title = title.join(" → ");
-    shell::write_start("diff", &title, out)?;
+    let basis = basis(diff, &all, &options.chosen);
+    let unit = diff.series.unit;
+    let [a, b] = diff.accounts.each_ref();
+    let counted = [a, b].map(|account| unit.phrase(account.counted));
+    let counted = format!("A: {}; B: {}", counted[0], counted[1]);
+    shell::write_start("diff", &title, (&counted, basis.is_incomplete), out)?;
+    facts::write_basis(&basis, out)?;
     for (letter, side) in ["A", "B"].into_iter().zip(&surveyed) {
         writeln!(out, "<h2>{letter}</h2>")?;
         facts::write_summary(side, identify, out)?;
     }
-    writeln!(out, "</header>")?;
-    facts::write_basis(&basis(diff, &all, &options.chosen), out)?;
+    facts::write_recordings(surveyed.iter().flatten(), identify, out)?;
+    shell::write_search(out)?;
     let listed: Vec<&Change> = diff.listed(options.paths).collect();
     if diff.accounts.iter().any(|account| account.counted > 0) {
         let carried = Carried {
@@ -95,20 +101,11 @@ pub fn write(
         };
         payload::write(&samples.payload, &carried, out)?;
         payload::write_value("verdicts", &verdicts(diff, &listed), out)?;
-        shell::write_contents(PARTS, out)?;
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
     }
     changes::write(diff, &listed, out)?;
-    facts::write_recordings(surveyed.iter().flatten(), identify, out)?;
     shell::write_end("diff", "", out)
 }
-
-/// The parts of the page: id, name, class of the link.
-const PARTS: &[(&str, &str, &str)] = &[
-    ("views", "Views", "control"),
-    ("changes", "Changes", "fixed"),
-    ("recording", "Recordings", ""),
-];
 
 fn basis(diff: &Diff, all: &[&Recording], chosen: &str) -> Basis {
     let mut lines = vec![verdict(

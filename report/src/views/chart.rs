@@ -3,6 +3,7 @@
 
 mod calls;
 
+use super::flame::palette::{Kind, Palette};
 use super::flame::{FlameOptions, draw, inferno_options, write_nothing};
 use super::{Drawn, Needs, Output, Shown, View};
 use crate::export::folded::{FoldedOptions, frame_names};
@@ -14,6 +15,7 @@ use crate::recording::processes::task_name;
 use crate::recording::unit::Unit;
 use crate::text::printable;
 use calls::InOrder;
+use inferno::flamegraph::Direction;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -68,8 +70,22 @@ type Thread = (String, Vec<Moment>);
 /// A sample's time, stack, and duration if it is a wait.
 type Moment = (u64, NodeId, u64);
 
-/// Slots of time for all threads together; within one, equal stacks are joined.
-const SLOTS: usize = 4000;
+/// Slots of time for a thread; within one, equal stacks are joined.
+const SLOTS: u64 = 4000;
+/// The same for several threads together: as many as the picture has pixels, so that what is rare is seen.
+const SLOTS_OF_SEVERAL: u64 = 1180;
+
+/// When a thread's first sample, or wait, begins, and how long it is from there to the end of its last.
+fn life(samples: &[Moment], period_ns: u64) -> (u64, u64) {
+    let first = samples.iter().map(|(ns, ..)| *ns).min();
+    let end = |(ns, _, waited_ns): &Moment| ns.saturating_add(*waited_ns);
+    let last = samples.iter().map(end).max();
+    let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
+    match samples {
+        [] => (0, 0),
+        _ => (first, (last - first).saturating_add(period_ns).max(1)),
+    }
+}
 
 impl Chart {
     /// Takes one sample; `thread` is its thread's name.
@@ -110,23 +126,35 @@ impl Chart {
                 moments.extend(calls::moments(calls));
             }
         }
-        let all = self.threads.values().flat_map(|(_, samples)| samples);
-        let (first, last) = all.fold((u64::MAX, 0), |(first, last), (ns, _, waited_ns)| {
-            (first.min(*ns), last.max(ns.saturating_add(*waited_ns)))
-        });
         let is_time = profile.unit() != Unit::Samples;
         let period_ns = if is_time { 1 } else { period_ns };
-        if first > last {
+        // Each from its first sample to its last: of many short processes little would be seen beside all the time when
+        // they weren't there.
+        let lives = self
+            .threads
+            .values()
+            .map(|(_, samples)| life(samples, period_ns));
+        let lives: Vec<(u64, u64)> = lives.collect();
+        let all_ns = lives
+            .iter()
+            .fold(0_u64, |all, (_, length_ns)| all.saturating_add(*length_ns));
+        if all_ns == 0 {
             return write_nothing(options, &profile.account.lines(), out);
         }
-        let length_ns = (last - first).saturating_add(period_ns).max(1);
-        let slots = (SLOTS / self.threads.len().max(1)).max(10) as u64;
-        let slot_ns = (length_ns / slots).max(period_ns).max(1);
+        let slots = if lives.len() == 1 {
+            SLOTS
+        } else {
+            SLOTS_OF_SEVERAL
+        };
+        let slot_ns = (all_ns / slots).max(period_ns).max(1);
         let names = frame_names(&profile.labels, FoldedOptions { marks: true });
+        let mut palette = Palette::of(&profile.labels, &names);
         let mut lines = Vec::new();
-        for ((_, _, vcpu), (name, samples)) in &mut self.threads {
+        let threads = self.threads.iter_mut().zip(lives);
+        for (((_, _, vcpu), (name, samples)), (first, length_ns)) in threads {
             samples.sort_by_key(|(ns, ..)| *ns);
             let root = printable(&format!("{name} ({vcpu})")).replace(';', ":");
+            palette.add(&root, Kind::Made);
             if is_time {
                 let slots = (first, slot_ns, length_ns);
                 put_waits(&mut lines, &root, samples, slots, (profile, &names));
@@ -170,9 +198,11 @@ impl Chart {
             unit @ Unit::Calls => unit.width_name().to_owned(),
         };
         drawing.flame_chart = true;
+        // A tall picture opens with the names of its threads.
+        drawing.direction = Direction::Inverted;
         // inferno expects the latest first.
         let lines = lines.iter().rev().map(String::as_str);
-        draw(&mut drawing, lines, out)
+        draw(drawing, palette, lines, out)
     }
 }
 

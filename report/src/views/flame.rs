@@ -1,6 +1,6 @@
-//! `--flame`: the stack tree as a flame graph, drawn by inferno. Kernel frames are orange, inlined
-//! ones aqua, C++'s and Rust's yellow, C's red and others green, the same in every run.
+//! `--flame`: the stack tree as a flame graph, drawn by inferno in colours of our own.
 
+pub(crate) mod palette;
 mod boxes;
 
 use crate::export::folded::{FoldedOptions, frame_names, named_lines};
@@ -8,8 +8,8 @@ use crate::profile::Profile;
 use crate::profile::recursion::shown;
 use crate::profile::tree::StackTree;
 use crate::views::{Needs, Output, Shown, View, caption};
-use inferno::flamegraph::color::{MultiPalette, Palette};
 use inferno::flamegraph::{self, Direction};
+use palette::Palette;
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -72,20 +72,25 @@ fn write_tree(
     // They become an XML comment, which must not have two hyphens (XML 1.0, section 2.5).
     let notes = profile.account.short_line(NOTES_LETTERS);
     drawing.notes = notes.replace("--", "\u{2013}");
-    draw(&mut drawing, lines.iter().map(String::as_str), out)
+    let palette = Palette::of(&profile.labels, &names);
+    draw(drawing, palette, lines.iter().map(String::as_str), out)
 }
 
 /// Draws `lines` with inferno, and completes the picture.
 pub(crate) fn draw<'l>(
-    drawing: &mut flamegraph::Options<'_>,
+    drawing: flamegraph::Options<'static>,
+    mut palette: Palette,
     lines: impl Iterator<Item = &'l str>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut svg = Vec::new();
     let lines: Vec<_> = that_add_up(lines).collect();
-    flamegraph::from_lines(drawing, lines.iter().map(|line| &**line), &mut svg)?;
+    let (key, letter_width) = (palette.key(), drawing.font_width);
+    let mut drawing: flamegraph::Options<'_> = drawing;
+    drawing.palette_map = Some(&mut palette.colours);
+    flamegraph::from_lines(&mut drawing, lines.iter().map(|line| &**line), &mut svg)?;
     let svg = String::from_utf8(svg).map_err(io::Error::other)?;
-    let svg = boxes::finished(&svg, drawing.font_width)
+    let svg = boxes::finished(&svg, letter_width, &key)
         .ok_or_else(|| io::Error::other("inferno's drawing has another form than expected"))?;
     out.write_all(svg.as_bytes())
 }
@@ -131,7 +136,6 @@ pub(crate) fn inferno_options(
         caption::columns(WIDTH, drawing.font_size as u64),
     );
     drawing.subtitle = (!subtitle.is_empty()).then_some(subtitle);
-    drawing.colors = Palette::Multi(MultiPalette::Java);
     // Colours by name, so that equal input gives equal pictures.
     drawing.deterministic = true;
     drawing.min_width = (options.least_share * 100.0).max(0.01);
@@ -214,7 +218,8 @@ mod tests {
         let mut drawing = flamegraph::Options::default();
         drawing.flame_chart = true;
         let mut svg = Vec::new();
-        draw(&mut drawing, lines.iter().map(String::as_str), &mut svg).unwrap();
+        let palette = Palette::default();
+        draw(drawing, palette, lines.iter().map(String::as_str), &mut svg).unwrap();
         assert!(svg.starts_with(b"<?xml"));
     }
 }

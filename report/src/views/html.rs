@@ -111,10 +111,15 @@ pub struct Page<'a> {
 pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let profile = page.profile;
     let counted = profile.account.counted;
-    shell::write_start("report", &page.drawing.title, out)?;
+    let basis = basis(page);
+    shell::write_start("report", &page.drawing.title, basis.head(), out)?;
+    facts::write_basis(&basis, out)?;
     facts::write_summary(page.recordings, page.identify, out)?;
-    writeln!(out, "</header>")?;
-    facts::write_basis(&basis(page), out)?;
+    if counted > 0 {
+        tally::write_threads(page, out)?;
+    }
+    facts::write_recordings(page.recordings.iter(), page.identify, out)?;
+    shell::write_search(out)?;
     if counted > 0 {
         let recordings: Vec<&Recording> = page.recordings.iter().map(|(one, _)| *one).collect();
         let more = [
@@ -152,12 +157,9 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         {
             payload::write_value("code", value, out)?;
         }
-        shell::write_contents(PARTS, out)?;
         writeln!(out, "<section id=\"views\" hidden=\"\"></section>")?;
         functions::write(profile, page.least_share, out)?;
-        tally::write_threads(page, out)?;
     }
-    facts::write_recordings(page.recordings.iter(), page.identify, out)?;
     let has_code = page
         .tally
         .code
@@ -170,14 +172,6 @@ pub fn write(page: &Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     };
     shell::write_end("report", holds, out)
 }
-
-/// The parts of the page: id, name, class of the link.
-const PARTS: &[(&str, &str, &str)] = &[
-    ("views", "Views", "control"),
-    ("functions", "Functions", "fixed"),
-    ("threads", "Threads", ""),
-    ("recording", "Recording", ""),
-];
 
 fn basis(page: &Page<'_>) -> Basis {
     let account = &page.profile.account;

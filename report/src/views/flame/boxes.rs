@@ -13,19 +13,22 @@ const NAMES: &str = include_str!("names.js");
 /// The width of inferno's pictures before a script runs, and the size of their letters (pixels).
 const WIDTH: f64 = 1200.0;
 const LETTER_SIZE: f64 = 12.0;
+/// The height of the line of the key (pixels).
+const KEY_HEIGHT: f64 = 18.0;
 
 /// The drawing with our names and colours; a letter's width is `letter_width` of its size. `None` if it isn't one of
 /// inferno's.
-pub(super) fn finished(svg: &str, letter_width: f64) -> Option<String> {
+pub(super) fn finished(svg: &str, letter_width: f64, key: &[(&str, String)]) -> Option<String> {
     let (head, rest) = svg.split_once("<svg id=\"frames\"")?;
+    let head = with_key(head, LETTER_SIZE * letter_width, key)?;
     let (frames, rest) = rest.split_once('>')?;
     let boxes = rest.strip_suffix("</svg></svg>")?;
     let mut drawing = String::with_capacity(svg.len() + 8192);
-    drawing.push_str(head);
+    drawing.push_str(&head);
     // Before the boxes, after inferno's script; it runs when everything is loaded.
     drawing.push_str(&format!(
         "<style type=\"text/css\">\n{DARK}</style><script type=\"text/ecmascript\"><![CDATA[\n{NAMES}]]></script>\
-         <svg id=\"frames\"{frames}>"
+         <svg id=\"frames\" y=\"{KEY_HEIGHT}\"{frames}>"
     ));
     for group in boxes.split_inclusive("</g>") {
         match labelled(group, LETTER_SIZE * letter_width) {
@@ -35,6 +38,41 @@ pub(super) fn finished(svg: &str, letter_width: f64) -> Option<String> {
     }
     drawing.push_str("</svg></svg>");
     Some(drawing)
+}
+
+/// The picture's head with room for a line below the titles that says what the colours mean. What is below moves down.
+fn with_key(head: &str, letter_pixels: f64, key: &[(&str, String)]) -> Option<String> {
+    let height = head.split_once("viewBox=\"0 0 1200 ")?.1.split_once('"')?.0;
+    let height: f64 = height.parse().ok()?;
+    let mut head = head
+        .replace(
+            &format!("height=\"{height}\""),
+            &format!("height=\"{}\"", height + KEY_HEIGHT),
+        )
+        .replace(
+            &format!(" 1200 {height}\""),
+            &format!(" 1200 {}\"", height + KEY_HEIGHT),
+        );
+    // The line of what is pointed at is below the boxes, or above them where they hang.
+    for id in ["details", "matched"] {
+        let (before, rest) = head.split_once(&format!("<text id=\"{id}\""))?;
+        let (attributes, rest) = rest.split_once(" y=\"")?;
+        let (y, rest) = rest.split_once('"')?;
+        let y = y.parse::<f64>().ok()? + KEY_HEIGHT;
+        head = format!("{before}<text id=\"{id}\"{attributes} y=\"{y:.2}\"{rest}");
+    }
+    head.push_str("<g id=\"key\">");
+    let mut x = 10.0;
+    for (text, colour) in key {
+        head.push_str(&format!(
+            "<rect x=\"{x:.0}\" y=\"58\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
+             <text x=\"{:.0}\" y=\"67\">{text}</text>",
+            x + 14.0
+        ));
+        x += 30.0 + letter_pixels.max(7.5) * width(text) as f64;
+    }
+    head.push_str("\n</g>");
+    Some(head)
 }
 
 /// A box with its name in it, and the shorter forms of the name beside it.
@@ -138,7 +176,12 @@ mod tests {
         let mut svg = Vec::new();
         let mut options = flamegraph::Options::default();
         flamegraph::from_lines(&mut options, lines.iter().copied(), &mut svg).unwrap();
-        finished(&String::from_utf8(svg).unwrap(), 0.62).unwrap()
+        finished(
+            &String::from_utf8(svg).unwrap(),
+            0.62,
+            &[("kernel", "red".to_owned())],
+        )
+        .unwrap()
     }
 
     #[test]
@@ -199,6 +242,39 @@ mod tests {
     }
 
     #[test]
+    fn the_key_has_a_line_of_its_own() {
+        let mut plain = Vec::new();
+        flamegraph::from_lines(
+            &mut flamegraph::Options::default(),
+            ["main;f 3"],
+            &mut plain,
+        )
+        .unwrap();
+        let plain = String::from_utf8(plain).unwrap();
+        let number = |svg: &str, before: &str| -> f64 {
+            let rest = svg.split_once(before).unwrap().1;
+            rest.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let svg = drawn(&["main;f 3"]);
+        for before in [
+            "width=\"1200\" height=\"",
+            "viewBox=\"0 0 1200 ",
+            "width=\"100%\" height=\"",
+            "id=\"details\" fill=\"rgb(0,0,0)\" x=\"10\" y=\"",
+        ] {
+            assert_eq!(
+                number(&svg, before),
+                number(&plain, before) + KEY_HEIGHT,
+                "{before}"
+            );
+        }
+        assert!(
+            svg.contains("fill=\"red\"/><text x=\"24\" y=\"67\">kernel</text>"),
+            "{svg}"
+        );
+    }
+
+    #[test]
     fn inferno_still_writes_what_is_taken_apart() {
         let svg = drawn(&["main;f 3", "main;g 5"]);
         assert_eq!(svg.matches("</text></g>").count(), 4);
@@ -222,6 +298,6 @@ mod tests {
             assert!(svg.contains(&format!("id=\"{name}\"")), "{name}: {svg}");
         }
         assert!(svg.contains("prefers-color-scheme: dark"));
-        assert_eq!(finished("<svg></svg>", 0.62), None);
+        assert_eq!(finished("<svg></svg>", 0.62, &[]), None);
     }
 }

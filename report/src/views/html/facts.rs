@@ -88,6 +88,16 @@ pub(crate) struct Basis {
     pub(crate) warnings: Vec<String>,
 }
 
+impl Basis {
+    /// What the header shows of it: the first line, and whether samples are missing.
+    pub(crate) fn head(&self) -> (&str, bool) {
+        (
+            self.lines.first().map_or("", String::as_str),
+            self.is_incomplete,
+        )
+    }
+}
+
 /// Writes it. Where samples are missing, nobody shall overlook it.
 pub(crate) fn write_basis(basis: &Basis, out: &mut dyn Write) -> io::Result<()> {
     let (class, heading) = match basis.is_incomplete {

@@ -33,8 +33,8 @@ pub(super) fn write(profile: &Profile, least_share: f64, out: &mut dyn Write) ->
          <p class=\"lead\"><b>Self</b>: {what} in the function itself. <b>Total</b>: that \
          in what it called, too.</p>\n<div class=\"scroll tall\"><table id=\"top\">\n<thead><tr>\
          <th class=\"number\" data-key=\"self\" aria-sort=\"descending\">Self</th>\
-         <th class=\"number\">%</th><th class=\"number\" data-key=\"total\">Total</th>\
-         <th class=\"number\">%</th><th class=\"bar\"></th>\
+         <th class=\"number\">Self %</th><th class=\"number\" data-key=\"total\">Total</th>\
+         <th class=\"number\">Total %</th><th class=\"bar\"></th>\
          <th class=\"function\" data-key=\"function\">Function</th>\
          <th class=\"module\" data-key=\"module\">Module</th></tr></thead>\n<tbody>"
     )?;

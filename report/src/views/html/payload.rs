@@ -27,6 +27,7 @@ use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
 use crate::recording::unit::Unit;
 use crate::stacks::idle::IdlePlaces;
+use crate::views::flame::palette::Kind;
 use columns::Columns;
 use preorder::Preorder;
 use serde_json::{Map, Value, json};
@@ -245,8 +246,17 @@ fn tables(carried: &Carried<'_>, about: Value, order: &Preorder) -> Columns {
     columns.column(labels().map(|label| u64::from(label.module)));
     columns.column(labels().map(|label| u64::from(label.file)));
     columns.column(labels().map(|label| u64::from(label.line)));
-    columns.column(labels().map(|label| {
-        let flags = [label.kernel, label.inlined, label.unknown, label.made];
+    columns.column((0..all.len() as LabelId).map(|id| {
+        let (label, kind) = (all.get(id), Kind::of(all, id));
+        let is = |one| kind == one;
+        let flags = [
+            label.kernel,
+            label.inlined,
+            label.unknown,
+            label.made,
+            is(Kind::Library),
+            is(Kind::Jit),
+        ];
         let bits = flags.iter().enumerate();
         bits.map(|(bit, is)| u64::from(*is) << bit).sum()
     }));

@@ -14,18 +14,29 @@ const STYLE: &str = concat!(
 );
 /// SHA-256 of [`STYLE`] and of what [`script::write`] writes. Browsers apply and run what has these, and nothing else:
 /// what a name might smuggle in stays dead. A test of the page says what they must be.
-const STYLE_HASH: &str = "sha256-Q0aEc/9nwDBLLzm4OTJnYtCXR/d20xkgEw9YjdXRH3Q=";
-const SCRIPT_HASH: &str = "sha256-VGsI+PZj1Ah/3okrZNOJgV2A/YXm1eo+TBlX1cT+eEo=";
+const STYLE_HASH: &str = "sha256-3sjbgokFTpivG/02bDGonxgfIVVu6wnKH3INz6sQo/0=";
+const SCRIPT_HASH: &str = "sha256-C+z4RhToJTuyTJueJdLY9kj2QDEtCYTAKJrNd5gUoB0=";
 
 /// Names are cut to so many columns: no box, cell or line has room for more.
 const NAME_COLUMNS: usize = 240;
 
-/// Writes the start: `kind` is the subcommand.
+/// Writes the start: `kind` is the subcommand, `first` the line of the header that says what was counted. What is
+/// written after this, up to [`write_search`], opens with a click on it, and is open for whoever has no script.
 ///
 /// # Errors
 /// What `out` returns.
-pub(crate) fn write_start(kind: &str, title: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_start(
+    kind: &str,
+    title: &str,
+    (first, is_incomplete): (&str, bool),
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let title = text(title);
+    let warning = if is_incomplete {
+        "<b>Samples are missing</b> "
+    } else {
+        ""
+    };
     writeln!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
@@ -35,24 +46,23 @@ pub(crate) fn write_start(kind: &str, title: &str, out: &mut dyn Write) -> io::R
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
          <meta name=\"referrer\" content=\"no-referrer\"/>\n\
          <title>{title} – uniprof</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <header>\n<p class=\"kind\">uniprof {kind}</p>\n<h1><bdi>{title}</bdi></h1>"
+         <header>\n<p class=\"kind\">uniprof {kind}</p>\n<h1><bdi>{title}</bdi></h1>\n\
+         <details id=\"about\" open=\"\"><summary>{warning}<span>{}</span> <em>Details</em></summary>\n\
+         <div class=\"sheet\">",
+        text(first)
     )
 }
 
-/// Writes the links to a page's parts, each with its name and class, and what searches it.
+/// Ends the details, and the header with what searches the page.
 ///
 /// # Errors
 /// What `out` returns.
-pub(crate) fn write_contents(parts: &[(&str, &str, &str)], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "<nav>")?;
-    for (id, name, class) in parts {
-        writeln!(out, "<a href=\"#{id}\" class=\"{class}\">{name}</a>")?;
-    }
+pub(crate) fn write_search(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "<span class=\"control search\"><input type=\"search\" id=\"find\" maxlength=\"200\" \
-         placeholder=\"Search functions\" aria-label=\"Search functions\"/>\
-         <output id=\"matches\" for=\"find\"></output></span>\n</nav>"
+        "</div></details>\n<span class=\"control search\"><output id=\"matches\" for=\"find\"></output>\
+         <input type=\"search\" id=\"find\" maxlength=\"200\" placeholder=\"Search functions ( / )\" \
+         aria-label=\"Search functions\"/></span>\n</header>"
     )
 }
 

@@ -11,6 +11,8 @@ import { decodeVerdicts } from './verdicts.mjs'
 /** Begins, or says in a sentence why not. */
 async function begin() {
   document.documentElement.classList.add('scripted')
+  // Open for whoever has no script.
+  document.getElementById('about').open = false
   const parts = ['tables', 'samples', 'verdicts', 'code'].map(id => document.getElementById(id))
   const [tables, samples, verdicts, code] = parts
   const place = document.getElementById('views')

@@ -143,6 +143,15 @@ export function callersOf(tree, label, first = outermost(tree)) {
   return turned.grown()
 }
 
+/** The functions next to the one that such a tree is of, most first. */
+export function neighbours({ labels, parents, total }) {
+  const found = []
+  for (let node = 2; node < labels.length; node++) {
+    if (parents[node] === 1 && total[node] > 0) found.push({ label: labels[node], weight: total[node] })
+  }
+  return found.sort((a, b) => b.weight - a.weight)
+}
+
 /** What a function called: it is below the root. */
 export function calleesOf({ labels, parents, own, found }, label, first = outermost({ labels, parents })) {
   const tree = new Growing()

@@ -22,11 +22,10 @@ export class CallTree {
       class: 'tree',
       onkeydown: event => this.key(event),
       onclick: event => this.click(event),
-      ondblclick: event => this.pick(event.target.closest('[role=treeitem]')),
     })
     const heads = ['function', 'total', 'self'].map((text, at) => element(at ? 'span' : 'b', {}, text))
     const head = element('p', { class: 'line head' }, ...heads)
-    this.element = element('div', { class: 'scroll tall' }, element('div', { class: 'calltree' }, head, this.tree))
+    this.element = element('div', { class: 'calltree' }, head, this.tree)
   }
 
   draw({ tree, all, unit, about }) {
@@ -109,6 +108,7 @@ export class CallTree {
     if (!item) return
     this.unfold(item, item.getAttribute('aria-expanded') !== 'true')
     this.go(item)
+    this.pick(item)
   }
 
   pick(item) {

@@ -9,7 +9,8 @@ export class Changes {
     this.rows = [...table.tBodies[0].rows]
     this.rows.forEach((row, number) => {
       const name = row.querySelector('bdi')
-      const pick = button('', () => picked(number), { class: 'name' })
+      const pick = button('', null, { class: 'name' })
+      row.addEventListener('click', () => picked(number))
       name.replaceWith(pick)
       pick.append(name)
     })

@@ -3,22 +3,23 @@
 import { amount, phrase, share } from './amounts.mjs'
 import { bar } from './bar.mjs'
 import { choice, element } from './element.mjs'
+import { Forms } from './forms.mjs'
 import { shortened } from './names.mjs'
 
 export class CodeView {
   /** `change` is told in which form code is looked at, `picked` of which function, by one of its labels. */
   constructor(code, { change, picked }) {
     Object.assign(this, { code, change, picked })
-    this.forms = element('div', { class: 'forms' })
+    this.forms = new Forms()
     this.title = element('h3', { class: 'around' })
     this.body = element('tbody')
     const head = (text, kind) => element('th', { class: kind, scope: 'col' }, text)
-    const numbers = ['Self', '%', 'Total', '%'].map(text => head(text, 'number'))
+    const numbers = ['Self', 'Self %', 'Total', 'Total %'].map(text => head(text, 'number'))
     this.place = head('Line', 'number')
     const heads = element('tr', {}, ...numbers, head('', 'bar'), this.place, head('Text', 'text'))
     this.table = element('table', { class: 'code' }, element('thead', {}, heads), this.body)
     this.note = element('p', { class: 'note' })
-    this.element = element('div', {}, this.forms, this.title, element('div', { class: 'scroll tall' }, this.table), this.note)
+    this.element = element('div', {}, this.forms.element, this.title, element('div', { class: 'scroll' }, this.table), this.note)
   }
 
   /**
@@ -29,7 +30,7 @@ export class CodeView {
     const { code } = this
     const forms = number === null ? [] : code.forms(number)
     const form = forms.includes(look.code) ? look.code : forms[0]
-    this.drawForms(number, forms, form, choices)
+    this.forms.draw([number, form, ...choices].join(), () => this.made(number, forms, form, choices))
     const one = number === null ? null : code.functions[number]
     this.table.hidden = !one
     this.table.className = `code ${form ?? ''}`
@@ -48,11 +49,7 @@ export class CodeView {
     this.body.replaceChildren(...rows)
   }
 
-  drawForms(number, forms, form, choices) {
-    const key = [number, form, ...choices].join()
-    if (this.drawn === key) return
-    this.drawn = key
-    const focused = document.activeElement?.dataset?.form
+  made(number, forms, form, choices) {
     const { functions } = this.code
     const listed = choices.includes(number) || number === null ? choices : [number, ...choices]
     const named = listed.map(one => [`${one}`, `${shortened(functions[one].name)}  [${functions[one].module}]`])
@@ -60,10 +57,7 @@ export class CodeView {
     const pick = one => one && this.picked(functions[Number(one)].labels[0])
     const which = choice('Function', [...none, ...named], `${number ?? ''}`, pick)
     const how = choice('Show', forms.map(one => [one, one]), form, one => this.change({ code: one }))
-    which.querySelector('select').dataset.form = 'function'
-    how.querySelector('select').dataset.form = 'code'
-    this.forms.replaceChildren(which, ...(forms.length > 1 ? [how] : []))
-    if (focused) this.forms.querySelector(`[data-form="${focused}"]`)?.focus()
+    return [['function', which], ...(forms.length > 1 ? [['code', how]] : [])]
   }
 
   row({ heading, note, gap, line, spot, place, text }, { own, total, most, all, unit }) {

@@ -1,11 +1,10 @@
-// Colours of boxes. They mean the same as in the SVG of `--flame`: orange is the kernel, aqua is inlined, yellow and
-// red are functions of processes; what has no name is grey. Processes and threads are lavender.
+// Colours of boxes. They mean the same as in the SVG of `--flame` (report/src/views/flame/palette.rs).
 
-import { INLINED, KERNEL, MADE, UNKNOWN } from './profile.mjs'
+import { INLINED, JIT, KERNEL, LIBRARY, MADE, UNKNOWN } from './profile.mjs'
 
 /** What a box's colour tells. */
 export const COLOURINGS = [
-  ['kind', 'kernel, user, inlined'],
+  ['kind', 'kind of code'],
   ['module', 'module'],
   ['name', 'name'],
   ['found', 'how the frame was found'],
@@ -53,28 +52,32 @@ export function colourOf(colouring, of) {
   return colour
 }
 
+/** Kinds of code by their flag, the first that a label has, as hue, saturation and least lightness. */
+const KINDS = [
+  [MADE, 'process, thread', 250, 37, 84],
+  [KERNEL, 'kernel', 28, 92, 62],
+  [UNKNOWN, 'no name', 210, 8, 72],
+  [INLINED, 'inlined', 180, 52, 66],
+  [JIT, 'JIT', 112, 44, 66],
+  [LIBRARY, 'library', 48, 84, 68],
+]
+const PROGRAM = [0, 'program', 7, 84, 69]
+
+const kindOf = flags => KINDS.find(([flag]) => flags & flag) ?? PROGRAM
+
 function mixed(colouring, { name, module, flags }) {
-  const shade = hashed(name)
-  if (flags & MADE) return 'hsl(255 34% 84%)'
-  if (colouring === 'module') return `hsl(${Math.floor(hashed(module) * 360)} 62% ${68 + Math.floor(shade * 9)}%)`
-  if (colouring === 'name') return `hsl(${Math.floor(shade * 360)} 66% 72%)`
-  if (flags & KERNEL) return `hsl(28 92% ${62 + Math.floor(shade * 11)}%)`
-  if (flags & UNKNOWN) return `hsl(210 8% ${72 + Math.floor(shade * 10)}%)`
-  if (flags & INLINED) return `hsl(180 52% ${66 + Math.floor(shade * 11)}%)`
-  return `hsl(${name.includes('::') ? 50 : 8} 84% ${68 + Math.floor(shade * 10)}%)`
+  const shade = Math.floor(hashed(name) * 11)
+  if (colouring === 'module' && !(flags & MADE)) return `hsl(${Math.floor(hashed(module) * 360)} 62% ${68 + shade}%)`
+  if (colouring === 'name' && !(flags & MADE)) return `hsl(${Math.floor(hashed(name) * 360)} 66% 72%)`
+  const [, , hue, saturation, least] = kindOf(flags)
+  return `hsl(${hue} ${saturation}% ${least + shade}%)`
 }
 
-/** What the colours of a colouring are called, for the legend. */
-export function legendOf(colouring) {
-  const one = (name, flags, of = 'f') => [name, colourOf('kind', { name: of, module: '', flags })]
+/** What the colours of a colouring are called, for the legend: those of labels with these flags. */
+export function legendOf(colouring, flags) {
   if (colouring === 'found') return [...WAYS, SEVERAL, UNTOLD]
   if (colouring !== 'kind') return []
-  return [
-    one('kernel', KERNEL),
-    one('user', 0),
-    one('user, with a path', 0, 'a::f'),
-    one('inlined', INLINED),
-    one('no name', UNKNOWN),
-    one('process, thread', MADE),
-  ]
+  const found = new Set(Array.from(new Set(flags), kindOf))
+  const shown = [PROGRAM, ...KINDS].filter(kind => found.has(kind))
+  return shown.map(([, name, hue, saturation, least]) => [name, `hsl(${hue} ${saturation}% ${least}%)`])
 }

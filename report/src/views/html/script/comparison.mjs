@@ -2,17 +2,21 @@
 // `uniprof diff`, of all that it compared; the page selects, and colours.
 
 import { phrase, share } from './amounts.mjs'
+import { App } from './app.mjs'
 import { boxes } from './boxes.mjs'
 import { CallTree } from './calltree.mjs'
+import { neighbours } from './calls.mjs'
 import { Changes } from './changes.mjs'
-import { button, choice, element, once, swatch, toggle } from './element.mjs'
+import { button, choice, element, swatch, toggle } from './element.mjs'
 import { Filters } from './filters.mjs'
 import { FlamePair } from './flamepair.mjs'
+import { Forms } from './forms.mjs'
 import { grownBy, joined } from './joined.mjs'
-import { LOOK_AT_BOTH, addressOf, lookOf } from './look.mjs'
+import { LOOK_AT_BOTH } from './look.mjs'
 import { Model } from './model.mjs'
 import { sought } from './selection.mjs'
 import { SHADES, markOf, shadeOf } from './shades.mjs'
+import { LISTED, Side } from './side.mjs'
 import { flagsOf, summaryOf } from './summary.mjs'
 import { Table, emptyTable } from './table.mjs'
 import { Tabs } from './tabs.mjs'
@@ -22,89 +26,76 @@ import { Verdicts, placeOf } from './verdicts.mjs'
 /** What of the look is a side's own. */
 const OWN = ['from', 'to', 'tasks']
 
-export class Comparison {
+/** Which views each control matters to. */
+const TABS_OF = {
+  side: ['functions', 'calls'],
+  invert: ['flame', 'calls'],
+  icicle: ['flame'],
+  fold: ['flame', 'sandwich', 'functions', 'calls'],
+}
+
+export class Comparison extends App {
   constructor(both, changes, place) {
+    super(LOOK_AT_BOTH, both.map(({ about }) => about.tasks.length))
     this.models = both.map(profile => new Model(profile))
     this.verdicts = new Verdicts(changes)
     this.made = null
-    this.detail = element('p', { id: 'detail', role: 'status' })
-    const told = text => (this.detail.textContent = text)
-    this.tracks = this.models.map((model, side) => {
-      const change = changed => this.change(side ? renamed(changed) : changed)
-      return new Tracks(model, { change, told })
-    })
+    const { told } = this
+    const change = changed => this.change(changed)
+    const picked = group => this.pick(group)
+    this.tracks = this.models.map(
+      (model, side) => new Tracks(model, { change: changed => change(side ? renamed(changed) : changed), told }),
+    )
     this.summaries = this.models.map(() => element('p', { class: 'selected', 'aria-live': 'polite' }))
-    this.filters = new Filters(changed => this.change(changed))
-    this.forms = element('div', { class: 'forms' })
+    this.filters = new Filters(change)
+    this.forms = new Forms()
     this.judged = element('p', { class: 'note' })
-    this.legend = element('p', { class: 'legend' }, ...SHADES.flatMap(([name, colour]) => swatch(name, colour)))
     this.changes = new Changes(document.getElementById('verdicts-table'), number => this.show(number))
-    this.flames = new FlamePair({ label: 'Flame graph', told, picked: group => this.tellOf(group) })
+    this.flames = new FlamePair({ label: 'Flame graph', told, picked })
     this.picked = element('p', { class: 'note', 'aria-live': 'polite' })
-    const turn = group => this.turn(group)
-    this.around = ['Callers', 'Callees'].map(label => new FlamePair({ label, told, picked: turn }))
+    this.around = ['Callers', 'Callees'].map(label => new FlamePair({ label, told, picked }))
     this.title = element('h3', { class: 'around' })
-    this.table = new Table(emptyTable(), { change: changed => this.change(changed), picked: turn })
-    this.calls = new CallTree({ picked: turn })
-    const fixed = document.getElementById('changes')
-    const about = element('p', { class: 'lead' }, ABOUT_FLAMES)
-    const flame = element('div', {}, about, this.legend, this.picked, this.flames.element)
-    const table = element('div', { class: 'scroll tall' }, this.table.table)
+    this.table = new Table(emptyTable(), { change, picked })
+    this.calls = new CallTree({ picked })
+    this.side = new Side(picked)
+    const [verdict, ...rest] = [...document.getElementById('changes').children]
+    const does = element('div', { class: 'does' }, this.filters.element, this.showAll)
     this.tabs = new Tabs(
       [
-        ['changes', 'Changes', element('div', {}, ...fixed.childNodes)],
-        ['flame', 'Flame graphs', flame],
-        ['sandwich', 'Sandwich', element('div', {}, this.title, ...this.around.map(one => one.element))],
-        ['functions', 'Functions', element('div', {}, table, this.table.note)],
-        ['calls', 'Call tree', this.calls.element],
+        ['changes', 'Changes', [...rest.slice(1), rest[0]]],
+        ['flame', 'Flame graphs', [this.picked, this.flames.element]],
+        ['sandwich', 'Sandwich', [this.title, ...this.around.map(one => one.element)]],
+        ['functions', 'Functions', [this.table.table, this.table.note]],
+        ['calls', 'Call tree', [this.calls.element]],
       ],
-      tab => this.change({ tab }),
+      {
+        chosen: tab => this.change({ tab }),
+        tools: [does, this.forms.element, this.filters.wrong, this.judged],
+        side: this.side.element,
+      },
     )
     const times = this.tracks.flatMap((tracks, side) => [
       element('h3', { class: 'side' }, this.nameOf(side)),
       tracks.element,
-      tracks.legend,
-      tracks.missing,
-      tracks.more,
-      this.summaries[side],
+      tracks.under,
     ])
-    const row = element('div', { class: 'row' }, this.forms, button('Show all', () => this.reset(), { title: 'No selection, no filters' }))
-    const toolbar = element('div', { class: 'toolbar' }, this.filters.element, this.filters.wrong, row, this.judged)
-    place.append(element('h2', {}, 'Time'), ...times, toolbar, this.tabs.element, this.detail)
-    this.find = document.getElementById('find')
-    this.find.addEventListener('input', () => this.change({ search: this.find.value }))
-    this.redraw = once(() => this.draw())
-    window.addEventListener('hashchange', () => {
-      if (location.hash.slice(1) !== addressOf(this.look, LOOK_AT_BOTH)) this.read()
-    })
+    const summary = element('summary', {}, 'Time', ...this.summaries.flatMap((one, side) => [` ${'AB'[side]}: `, one]))
+    const time = element('details', { class: 'times' }, summary, ...times)
+    this.hint.textContent = 'Click a change to see it in both flame graphs; Time selects; Escape shows all, ? lists all keys.'
+    place.append(verdict, time, this.tabs.element, this.status)
     this.read()
   }
 
-  /** Looks at what the address says. */
-  read() {
-    this.look = lookOf(location.hash, LOOK_AT_BOTH, this.models.map(({ profile }) => profile.about.tasks.length))
+  /** A link may lead to a change that there isn't. */
+  arrived() {
     if (!(this.look.change in this.verdicts.changes)) this.look.change = null
-    this.find.value = this.look.search
     this.isNew = this.look.change !== null
-    this.draw()
-  }
-
-  change(changed) {
-    this.look = { ...this.look, ...changed }
-    const address = addressOf(this.look, LOOK_AT_BOTH)
-    clearTimeout(this.keep)
-    this.keep = setTimeout(() => history.replaceState(null, '', `#${address}`), changed.tab ? 0 : 150)
-    this.redraw()
-  }
-
-  reset() {
-    this.change({ ...LOOK_AT_BOTH, tab: this.look.tab })
   }
 
   /** Shows where a change is in the flame graphs. */
   show(number) {
     this.isNew = true
-    this.change({ tab: 'flame', change: number })
+    this.change({ tab: 'flame', change: number, function: this.verdicts.changes[number].function })
   }
 
   draw() {
@@ -112,25 +103,63 @@ export class Comparison {
     const [a, b] = models
     a.look = look
     b.look = { ...look, ...Object.fromEntries(OWN.map(name => [name, look[`${name}_b`]])) }
-    this.drawForms()
+    this.drawFrame()
+    const tab = this.tabs.show(look.tab)
+    this.drawForms(tab)
     if (!this.filters.draw(look)) return
     for (const one of this.tracks) one.draw()
     this.summaries.forEach((summary, side) => summary.replaceChildren(...summaryOf(models[side])))
     this.judged.textContent = this.judgedAs()
+    const isColoured = tab === 'flame' || tab === 'sandwich'
+    const legend = isColoured ? SHADES.flatMap(([name, colour]) => swatch(name, colour)) : []
+    this.legend.replaceChildren(...legend)
     const found = this.sought()
     const views = {
       changes: () => this.drawChanges(found),
       flame: () => this.drawFlames(found),
       sandwich: () => this.drawAround(found),
       functions: () => this.drawFunctions(found),
-      calls: () => this.calls.draw({ tree: this.side().drawn(), ...this.common(this.side()) }),
+      calls: () => this.calls.draw({ tree: this.shown().drawn(), ...this.common(this.shown()) }),
     }
-    document.getElementById('matches').textContent = ''
-    views[this.tabs.show(look.tab)]()
+    views[tab]()
+    this.drawSide()
+  }
+
+  /** The selected function: what each side has of it, and what was found. */
+  drawSide() {
+    const { models, look } = this
+    const group = look.function
+    this.side.element.hidden = group === null
+    if (group === null) return
+    const { name, module } = models[0].about(group)
+    const facts = models.flatMap((model, side) => {
+      const { all } = model.weights()
+      const { own, total } = model.rows().find(row => row.label === group) ?? { own: 0, total: 0 }
+      const letter = 'AB'[side]
+      return [[`${letter}, self`, share(own, all)], [`${letter}, total`, share(total, all)]]
+    })
+    const lists = ['callers', 'callees'].map(what => {
+      const near = neighbours(this.turned(group, what).tree).slice(0, LISTED)
+      return [`${what[0].toUpperCase()}${what.slice(1)}`, near.map(({ label, weight }) => this.listed(label, weight))]
+    })
+    this.side.draw({
+      name,
+      module,
+      facts: [...facts, ...this.verdicts.of(group).map(number => ['Verdict', this.changes.told(number)])],
+      lists,
+      does: [
+        button('Callers and callees', () => this.change({ tab: 'sandwich' })),
+        button('Clear', () => this.change({ function: null }), { title: 'Select no function' }),
+      ],
+    })
+  }
+
+  listed(group, weight) {
+    return { group, name: this.models[0].about(group).name, text: share(weight, 1), part: weight }
   }
 
   /** The side that is looked at where a view is of one. */
-  side() {
+  shown() {
     return this.models[this.look.side === 'A' ? 0 : 1]
   }
 
@@ -140,35 +169,24 @@ export class Comparison {
   }
 
   drawFunctions(found) {
-    const rows = this.side().rows()
-    this.table.draw({ rows, found, ...this.common(this.side()) })
-    if (found) document.getElementById('matches').textContent = `${rows.filter(row => found(row.label)).length} of ${rows.length}`
+    const rows = this.shown().rows()
+    this.table.draw({ rows, found, ...this.common(this.shown()) })
+    if (found) this.matches.textContent = `${rows.filter(row => found(row.label)).length} of ${rows.length}`
   }
 
-  drawForms() {
+  drawForms(tab) {
     const { look } = this
-    const isOfOne = look.tab === 'functions' || look.tab === 'calls'
-    const key = [look.invert, look.fold, look.icicle, isOfOne, look.side].join()
-    if (this.drawn === key) return
-    this.drawn = key
-    const focused = document.activeElement?.dataset?.form
-    const made = [
-      ['invert', 'Invert'],
-      ['icicle', 'Icicle'],
-      ['fold', 'Fold recursion'],
-    ].map(([name, title]) => {
-      const label = toggle(title, look[name], value => this.change({ [name]: value }))
-      label.querySelector('input').dataset.form = name
-      return label
-    })
-    if (isOfOne) {
-      const sides = this.models.map((_, side) => ['AB'[side], this.nameOf(side)])
-      const label = choice('Side', sides, look.side === 'A' ? 'A' : 'B', side => this.change({ side }))
-      label.querySelector('select').dataset.form = 'side'
-      made.unshift(label)
+    const set = name => value => this.change({ [name]: value })
+    const sides = this.models.map((_, side) => ['AB'[side], this.nameOf(side)])
+    const controls = {
+      side: () => choice('Side', sides, look.side === 'A' ? 'A' : 'B', set('side')),
+      invert: () => toggle('Invert', look.invert, set('invert')),
+      icicle: () => toggle('Icicle', look.icicle, set('icicle')),
+      fold: () => toggle('Fold recursion', look.fold, set('fold')),
     }
-    this.forms.replaceChildren(...made)
-    if (focused) this.forms.querySelector(`[data-form="${focused}"]`)?.focus()
+    const shown = Object.keys(controls).filter(name => TABS_OF[name].includes(tab))
+    this.forms.draw(shown.map(name => `${name} ${look[name]}`).join(), () => shown.map(name => [name, controls[name]()]))
+    this.filters.element.hidden = tab === 'changes'
   }
 
   /** A side with its recordings. */
@@ -198,7 +216,7 @@ export class Comparison {
     const { changes } = this.verdicts
     const has = found && (number => found(changes[number].function) || changes[number].path.some(found))
     const shown = this.changes.draw(has, this.look.change)
-    document.getElementById('matches').textContent = found ? `${shown} of ${changes.length}` : ''
+    this.matches.textContent = found ? `${shown} of ${changes.length}` : ''
   }
 
   /** The tree of both, made once of what it is of. */
@@ -288,17 +306,9 @@ export class Comparison {
     this.picked.textContent = node === null ? `${told} Nothing of it is in the selection.` : `${told} Escape shows all.`
   }
 
-  /** A box was picked: what is found of its function, and who called it. */
-  tellOf(group) {
-    this.look.function = group
-    const { name } = this.models[0].about(group)
-    const around = button('Callers and callees', () => this.turn(group))
-    this.picked.replaceChildren(`${name}: ${this.verdictOf(group)}. `, around)
-  }
-
-  /** Turns a function over: who called it, and what it called. */
-  turn(group) {
-    this.change({ tab: 'sandwich', function: group })
+  /** Selects a function: the panel shows it. */
+  pick(group) {
+    this.change({ function: group })
   }
 }
 
@@ -306,6 +316,3 @@ export class Comparison {
 function renamed(changed) {
   return Object.fromEntries(Object.entries(changed).map(([name, is]) => [OWN.includes(name) ? `${name}_b` : name, is]))
 }
-
-const ABOUT_FLAMES =
-  'Each stack has one place in both, as wide as the larger of its shares; what is filled is the share that the side has.'

@@ -4,7 +4,7 @@
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag)
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith('on')) made.addEventListener(name.slice(2), value)
+    if (name.startsWith('on') && value) made.addEventListener(name.slice(2), value)
     else if (value === true) made.setAttribute(name, '')
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value)
   }
@@ -28,6 +28,11 @@ export function choice(label, options, chosen, onchange) {
 export function toggle(label, checked, onchange) {
   const input = element('input', { type: 'checkbox', checked, onchange: event => onchange(event.target.checked) })
   return element('label', {}, input, ` ${label}`)
+}
+
+/** A menu that opens with a click on its name. */
+export function menu(name, children) {
+  return element('details', { class: 'menu' }, element('summary', {}, name), element('div', {}, ...children))
 }
 
 /** Makes `draw` happen once before the next frame, however often it is asked for. */

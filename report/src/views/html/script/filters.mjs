@@ -1,6 +1,6 @@
 // The filters of stacks and frames: regular expressions, and what is wrong with one.
 
-import { element } from './element.mjs'
+import { element, menu } from './element.mjs'
 import { expression } from './selection.mjs'
 
 /** Name, title, what it does. */
@@ -28,12 +28,14 @@ export class Filters {
       this.inputs.set(name, text)
       return element('label', {}, `${title} `, text)
     }
-    this.element = element('div', { class: 'filters', role: 'search' }, ...FILTERS.map(input))
+    this.element = menu('Filter', [element('div', { class: 'filters', role: 'search' }, ...FILTERS.map(input))])
   }
 
   /** Shows what is looked at; whether all of it can be understood. */
   draw(look) {
     let error = null
+    const used = FILTERS.filter(([name]) => look[name]).length
+    this.element.firstElementChild.textContent = used ? `Filter (${used})` : 'Filter'
     for (const [name, input] of this.inputs) {
       if (document.activeElement !== input) input.value = look[name]
       const wrong = wrongWith(look[name])

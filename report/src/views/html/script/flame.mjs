@@ -7,8 +7,9 @@ import { element } from './element.mjs'
 import { fitted } from './names.mjs'
 import { LINE, Surface, ink } from './surface.mjs'
 
-/** Levels that are seen at one time; the wheel and the keys go on. */
-const LEVELS_SEEN = 45
+/** Levels that are seen on a small screen, whose page scrolls; others fill what is left of theirs. */
+const LEVELS_SMALL = 25
+const SMALL = matchMedia('(max-width: 42rem), print')
 
 export class Flame {
   /**
@@ -36,6 +37,15 @@ export class Flame {
     this.note = element('p', { class: 'note' })
     this.element = element('div', { class: 'picture' }, this.canvas, this.note)
     this.surface = new Surface(this.canvas, () => this.draw())
+    new ResizeObserver(() => this.draw()).observe(this.element)
+  }
+
+  /** How many levels are seen at one time; the wheel and the keys go on. */
+  seen() {
+    const room = SMALL.matches ? LEVELS_SMALL : Math.max(3, Math.floor(this.element.clientHeight / LINE))
+    const { length } = this.data.levels
+    // The last line says which they are.
+    return length > room ? room - 1 : length
   }
 
   /**
@@ -82,12 +92,12 @@ export class Flame {
   draw() {
     if (!this.data) return
     const { levels, down } = this.data
-    const seen = Math.min(levels.length, LEVELS_SEEN)
+    const seen = this.seen()
     this.top = Math.max(0, Math.min(this.top, levels.length - seen))
     const pen = this.surface.clear(Math.max(1, seen) * LINE)
     const isCut = levels.length > seen
-    const which = `levels ${this.top + 1} to ${this.top + seen} of ${levels.length}`
-    this.note.textContent = isCut ? `Shown are ${which}: Page Up and Page Down, or the wheel with Shift, go on.` : ''
+    const which = `Levels ${this.top + 1} to ${this.top + seen} of ${levels.length}`
+    this.note.textContent = isCut ? `${which}: the wheel, Page Up and Page Down go on` : ''
     if (!pen) return
     const colours = { found: ink('found'), rest: ink('raised'), soft: ink('soft'), ink: ink('ink') }
     for (let level = this.top; level < this.top + seen; level++) {
@@ -140,8 +150,12 @@ export class Flame {
     if (end > left) pen.fillRect(left, y, part < 1 ? end - left : width, LINE - 1)
     // Where what is filled has no room for letters, they stand behind it.
     const columns = space => Math.floor((space - 6) / this.surface.letter)
-    const inside = fitted(mark + one.name, columns(end - left))
-    const text = inside || (part < 1 && fitted(mark + one.name, columns(right - Math.max(left, end))))
+    const named = space => {
+      const name = fitted(one.name, columns(space) - mark.length)
+      return name && mark + name
+    }
+    const inside = named(end - left)
+    const text = inside || (part < 1 && named(right - Math.max(left, end)))
     if (text) {
       pen.fillStyle = inside ? '#14171a' : colours.soft
       pen.fillText(text, (inside ? left : Math.max(left, end)) + 3, y + LINE / 2)
@@ -162,7 +176,7 @@ export class Flame {
   boxAt(event) {
     if (!this.data?.levels.length) return null
     const { x, y } = this.surface.at(event)
-    const seen = Math.min(this.data.levels.length, LEVELS_SEEN)
+    const seen = this.seen()
     const row = Math.floor(y / LINE)
     const level = this.top + (this.data.down ? row : seen - 1 - row)
     const [start, span] = this.range()
@@ -217,7 +231,7 @@ export class Flame {
     if (level < 0) return
     const index = this.data.levels[level].nodes.indexOf(node)
     this.zoomed = this.at = { level, index, node }
-    this.top = Math.max(0, level - LEVELS_SEEN / 2)
+    this.top = Math.max(0, level - Math.floor(this.seen() / 2))
     this.draw()
     this.moved()
   }
@@ -229,9 +243,10 @@ export class Flame {
   }
 
   wheel(event) {
-    if (!event.shiftKey) return
-    event.preventDefault()
+    const before = this.top
     this.scroll(Math.sign(event.deltaY || event.deltaX) * 3)
+    // At the end the page goes on.
+    if (this.top !== before) event.preventDefault()
   }
 
   scroll(levels) {
@@ -272,7 +287,7 @@ export class Flame {
     const next = this.at ? moves[event.key]() : here
     const left = levels[next.level].from[next.index]
     if (left >= start && left < start + Math.max(span, tree.total[next.node])) this.at = next
-    const seen = Math.min(levels.length, LEVELS_SEEN)
+    const seen = this.seen()
     this.top = Math.max(Math.min(this.top, this.at.level), this.at.level - seen + 1)
     this.tell(this.at)
     this.draw()

@@ -14,7 +14,7 @@ export class FlamePair {
     })
     this.titles = this.flames.map(() => element('h3', { class: 'side' }))
     const both = this.flames.flatMap((flame, side) => [this.titles[side], flame.element])
-    this.element = element('div', {}, ...both)
+    this.element = element('div', { class: 'pair' }, ...both)
   }
 
   /** Draws a tree of both; `painted(node)` gives a colour and a mark, `verdict(node)` what is found of it, in words. */

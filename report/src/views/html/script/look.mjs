@@ -5,7 +5,7 @@ import { ALL } from './selection.mjs'
 /** The page as it opens. */
 export const LOOK = {
   ...ALL,
-  tab: 'functions',
+  tab: 'flame',
   by: 'function',
   sort: 'self',
   order: 'descending',

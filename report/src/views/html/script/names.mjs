@@ -1,5 +1,5 @@
 // Names of functions where there is no room for them whole: without what templates are made of, without parameters,
-// and cut at their end. The whole name is always told somewhere else.
+// their last parts, and that cut at its end. The whole name is always told somewhere else.
 
 /** What is between these brackets, behind a name, as an ellipsis. */
 function without(name, [opening, closing]) {
@@ -28,11 +28,30 @@ function width(letter) {
   return letter > '\u052f' ? 2 : 1
 }
 
+/** The last two parts of a path of names, and the last one: what says most. */
+function ends(name) {
+  const parts = []
+  let [start, depth] = [0, 0]
+  for (let at = 0; at < name.length; at++) {
+    if ('<({['.includes(name[at])) depth++
+    else if ('>)}]'.includes(name[at]) && name[at - 1] !== '-') depth--
+    else if (depth === 0 && at >= start && name.startsWith('::', at)) {
+      parts.push(name.slice(start, at))
+      start = at + 2
+    }
+  }
+  parts.push(name.slice(start))
+  // What says nothing alone stays with the part before.
+  const last = parts.findLastIndex(part => !/^([<{]|operator)/.test(part))
+  return last > 0 ? [last - 1, last].map(first => parts.slice(first).join('::')) : []
+}
+
 /** As much of a name as fits into so many columns; nothing where that tells nothing. */
 export function fitted(name, columns) {
   if (columns < 3) return ''
+  const short = without(without(name, '<>'), '()')
   let form = name
-  for (const shorter of [name, without(name, '<>'), without(without(name, '<>'), '()')]) {
+  for (const shorter of [name, without(name, '<>'), short, ...ends(short)]) {
     form = shorter
     if (form.length * 2 <= columns || [...form].reduce((sum, one) => sum + width(one), 0) <= columns) return form
   }

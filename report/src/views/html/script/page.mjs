@@ -1,14 +1,18 @@
 // The page of a report: its parts, and what is looked at, which the address keeps.
 
 import { phrase, share } from './amounts.mjs'
+import { App } from './app.mjs'
 import { CallTree } from './calltree.mjs'
+import { neighbours } from './calls.mjs'
 import { CodeView } from './codeview.mjs'
-import { button, element, once } from './element.mjs'
+import { legendOf } from './colours.mjs'
+import { button, element, swatch } from './element.mjs'
 import { Flame } from './flame.mjs'
 import { HeatMap } from './heatmap.mjs'
-import { LOOK, addressOf, lookOf } from './look.mjs'
+import { LOOK } from './look.mjs'
 import { Model } from './model.mjs'
 import { sought } from './selection.mjs'
+import { LISTED, Side } from './side.mjs'
 import { Table } from './table.mjs'
 import { Tabs } from './tabs.mjs'
 import { TimeChart } from './timechart.mjs'
@@ -17,131 +21,84 @@ import { Tracks } from './tracks.mjs'
 
 /** Levels of a widened box that an address keeps. */
 const ZOOM_MAX = 200
+/** The hottest functions that the panel lists. */
+const HOTTEST = 12
 
-export class Page {
+export class Page extends App {
   /** `code` is source and instructions, or null. */
   constructor(profile, code, place) {
+    super({ ...LOOK, ...profile.about.opening }, [profile.about.tasks.length])
     this.model = new Model(profile)
     this.code = code
-    this.opening = { ...LOOK, ...profile.about.opening }
-    this.detail = element('p', { id: 'detail', role: 'status' })
-    const told = text => (this.detail.textContent = text)
+    const { told } = this
     const change = changed => this.change(changed)
     const picked = group => this.pick(group)
     this.tracks = new Tracks(this.model, { change, told })
-    this.toolbar = new Toolbar(this.model, { change, reset: () => this.change({ ...this.opening, tab: this.look.tab }) })
-    this.table = new Table(document.getElementById('top'), { change, picked: group => this.turn(group) })
+    this.toolbar = new Toolbar(this.model, { change, showAll: this.showAll })
+    this.table = new Table(document.getElementById('top'), { change, picked })
     this.flame = new Flame({ label: 'Flame graph', told, picked })
     // A path that is too long for an address is not kept.
     this.flame.widened = path => this.change({ zoom: path.length > ZOOM_MAX ? '' : path.join('.') })
     this.callers = new Flame({ label: 'Callers', told, picked })
     this.callees = new Flame({ label: 'Callees', told, picked })
-    this.calls = new CallTree({ picked: group => this.turn(group) })
+    this.calls = new CallTree({ picked })
     this.chart = new TimeChart(this.model, { told, picked, order: this.tracks.order })
     this.heat = new HeatMap(this.model, { change, told })
     this.source = code && new CodeView(code, { change, picked: label => this.show(label) })
-    this.picked = element('div', { class: 'picked', hidden: true })
+    this.side = new Side(picked)
     this.title = element('h3', { class: 'around' })
-    const table = element('div', { class: 'scroll tall' }, this.table.table)
-    const functions = element('div', {}, element('p', { class: 'lead' }, ABOUT_TABLE), table, this.table.note)
-    const around = element('div', {}, this.title, this.callers.element, this.callees.element)
     this.tabs = new Tabs(
       [
-        ['functions', 'Functions', functions],
-        ['flame', 'Flame graph', this.flame.element],
-        ['sandwich', 'Sandwich', around],
-        ['calls', 'Call tree', this.calls.element],
-        ...(code ? [['code', 'Source', this.source.element]] : []),
-        ['chart', 'Flame chart', this.chart.element],
-        ['heat', 'Heat map', this.heat.element],
+        ['flame', 'Flame graph', [this.flame.element]],
+        ['functions', 'Functions', [element('p', { class: 'lead' }, ABOUT_TABLE), this.table.table, this.table.note]],
+        ['sandwich', 'Sandwich', [this.title, this.callers.element, this.callees.element]],
+        ['calls', 'Call tree', [this.calls.element]],
+        ...(code ? [['code', 'Source', [this.source.element]]] : []),
+        ['chart', 'Flame chart', [this.chart.element]],
+        ['heat', 'Heat map', [this.heat.element]],
       ],
-      tab => this.change({ tab }),
+      { chosen: tab => this.change({ tab }), tools: this.toolbar.parts, side: this.side.element },
     )
-    place.append(
-      element('h2', {}, 'Time'),
-      this.tracks.element,
-      this.tracks.legend,
-      this.tracks.missing,
-      this.tracks.more,
-      this.toolbar.element,
-      this.picked,
-      this.tabs.element,
-      this.detail,
-    )
-    this.find = document.getElementById('find')
-    this.find?.addEventListener('input', () => this.change({ search: this.find.value }))
-    this.redraw = once(() => this.draw())
-    window.addEventListener('hashchange', () => {
-      if (location.hash.slice(1) !== addressOf(this.look, this.opening)) this.read()
-    })
+    this.hint.textContent = 'Drag over the time to select, click a box to widen it, Escape shows all, ? lists all keys.'
+    place.append(this.tracks.element, this.tracks.under, this.tabs.element, this.status)
     this.read()
   }
 
-  /** Looks at what the address says. */
-  read() {
-    this.look = lookOf(location.hash, this.opening, [this.model.profile.about.tasks.length])
-    this.keep = null
-    if (this.find) this.find.value = this.look.search
-    this.draw()
-  }
-
   change(changed) {
-    this.look = { ...this.look, ...changed }
-    const { tab } = changed
     // Groups' numbers are of their grouping.
-    if (changed.by) Object.assign(this.look, { function: null, zoom: '' })
-    const address = addressOf(this.look, this.opening)
-    clearTimeout(this.keep)
-    this.keep = setTimeout(() => history.replaceState(null, '', `#${address}`), tab ? 0 : 150)
-    this.redraw()
+    super.change(changed.by ? { ...changed, function: null, zoom: '' } : changed)
   }
 
-  /** Something was picked: what can be done with it. */
+  /** Selects a function: the panel shows it. */
   pick(group) {
-    const { name } = this.model.about(group)
-    const exact = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')}$`
-    const does = ['focus', 'ignore', 'hide'].map(filter =>
-      button(filter[0].toUpperCase() + filter.slice(1), () => this.change({ [filter]: exact })),
-    )
-    this.picked.hidden = false
-    this.picked.replaceChildren(
-      element('bdi', { title: name }, name),
-      button('Callers and callees', () => this.turn(group)),
-      ...(this.hasCode(group) ? [button('Source', () => this.change({ tab: 'code', function: group }))] : []),
-      ...does,
-    )
-    if (this.look.tab === 'sandwich' && group !== this.look.function) this.turn(group)
-    else this.look.function = group
-  }
-
-  /** Turns a function over: who called it, and what it called. */
-  turn(group) {
-    this.change({ tab: 'sandwich', function: group })
-    this.pick(group)
+    this.change({ function: group })
   }
 
   /** Shows the source of the function of a label. */
   show(label) {
-    const group = this.model.groups().groups[label]
-    this.change({ tab: 'code', function: group })
-    this.pick(group)
+    this.change({ tab: 'code', function: this.model.groups().groups[label] })
   }
 
-  hasCode(group) {
+  /** The number of a group's code; -1 where there is none. */
+  codeOf(group) {
     const label = this.model.labelOf(group)
-    return !!this.code && label >= 0 && this.look.by !== 'module' && this.code.of[label] >= 0
+    return label < 0 || !this.code || this.look.by === 'module' ? -1 : this.code.of[label]
   }
 
   draw() {
     const { model, look } = this
     model.look = look
-    if (!this.toolbar.draw()) return
-    this.tracks.draw()
+    this.drawFrame()
     const tab = this.tabs.show(look.tab)
+    if (!this.toolbar.draw(tab)) return
+    this.tracks.draw()
     const { all } = model.weights()
     const { unit } = model.profile.about
     const about = group => model.about(group)
     const common = { all, unit, about, look, colouring: look.colour, found: this.sought(all) }
+    const isColoured = ['flame', 'sandwich', 'chart'].includes(tab)
+    const legend = isColoured ? legendOf(look.colour, model.profile.labels.flags) : []
+    this.legend.replaceChildren(...legend.flatMap(([name, colour]) => swatch(name, colour)))
     const views = {
       functions: () => this.table.draw({ rows: model.rows(), ...common }),
       flame: () => {
@@ -155,6 +112,7 @@ export class Page {
       heat: () => this.heat.draw(),
     }
     views[tab]()
+    this.drawSide(common)
   }
 
   drawFlame(flame, tree, what, down, common) {
@@ -166,6 +124,69 @@ export class Page {
     const path = this.flame.path()
     if (zoom === path.join('.') || path.length > ZOOM_MAX) return
     this.flame.widenPath(zoom ? zoom.split('.').map(Number) : [])
+  }
+
+  /** The selected function; where there is none, those with the most samples of their own. */
+  drawSide({ all, unit }) {
+    const { model, look } = this
+    const rows = model.rows()
+    const listed = (label, weight, own = 0) => ({
+      group: label,
+      name: model.about(label).name,
+      text: share(weight, all),
+      part: weight / (all || 1),
+      own: own / (all || 1),
+    })
+    if (look.function === null) {
+      const hottest = rows.filter(({ own }) => own > 0).slice(0, HOTTEST)
+      const lists = [['Self', hottest.map(({ label, own }) => listed(label, own, own))]]
+      return this.side.draw({ name: 'Hottest functions', lists })
+    }
+    const group = look.function
+    const { own, total } = rows.find(row => row.label === group) ?? { own: 0, total: 0 }
+    const { callers, callees } = model.around(group)
+    const near = tree => neighbours(tree).slice(0, LISTED).map(({ label, weight }) => listed(label, weight))
+    const number = this.codeOf(group)
+    const { name, module } = model.about(group)
+    const exact = `^${name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')}$`
+    const filter = (what, text, title) => button(text, () => this.change({ [what]: exact }), { title })
+    this.side.draw({
+      name,
+      module,
+      facts: [
+        ['Self', `${share(own, all)}, ${phrase(own, unit)}`],
+        ['Total', `${share(total, all)}, ${phrase(total, unit)}`],
+      ],
+      does: [
+        button('Callers and callees', () => this.change({ tab: 'sandwich' })),
+        ...(number >= 0 ? [button('Source', () => this.change({ tab: 'code' }))] : []),
+        filter('focus', 'Focus', 'Only stacks that have it'),
+        filter('ignore', 'Ignore', 'No stacks that have it'),
+        filter('hide', 'Hide', 'Stacks without it'),
+        button('Clear', () => this.change({ function: null }), { title: 'Select no function' }),
+      ],
+      lists: [
+        ['Callers', near(callers)],
+        ['Callees', near(callees)],
+        ['Source', number >= 0 ? this.hotLines(number, all) : []],
+      ],
+    })
+  }
+
+  /** The lines, or instructions, of a function that have the most samples. */
+  hotLines(number, all) {
+    const { model, code } = this
+    const [form] = code.forms(number)
+    const { own, total } = model.spots(code, number, form)
+    const lines = code.rows(number, form).filter(({ spot, text }) => spot !== undefined && total[spot] > 0 && text)
+    lines.sort((a, b) => own[b.spot] - own[a.spot] || total[b.spot] - total[a.spot])
+    return lines.slice(0, LISTED).map(({ spot, place, text }) => ({
+      name: `${place} ${text.trim()}`,
+      text: share(total[spot], all),
+      part: total[spot] / (all || 1),
+      own: own[spot] / (all || 1),
+      act: () => this.change({ tab: 'code', code: form }),
+    }))
   }
 
   drawAround(common) {
@@ -191,40 +212,35 @@ export class Page {
 
   /** Source and instructions of what was picked, else of what weighs most of what has any. */
   drawCode(common) {
-    const { model, code, look } = this
+    const { model, look } = this
     const rows = new Map()
     for (const row of model.rows()) {
-      const label = model.labelOf(row.label)
-      const number = label < 0 || look.by === 'module' ? -1 : code.of[label]
+      const number = this.codeOf(row.label)
       if (number >= 0 && !rows.has(number)) rows.set(number, row)
     }
     const choices = [...rows.keys()]
-    const picked = look.function === null ? -1 : model.labelOf(look.function)
-    const number = picked < 0 || look.by === 'module' ? (choices[0] ?? -1) : code.of[picked]
+    const isPicked = look.function !== null && model.labelOf(look.function) >= 0 && look.by !== 'module'
+    const number = isPicked ? this.codeOf(look.function) : (choices[0] ?? -1)
     this.source.draw({
       ...common,
       number: number < 0 ? null : number,
       choices,
       row: rows.get(number),
-      weigh: (one, form) => model.spots(code, one, form),
+      weigh: (one, form) => model.spots(this.code, one, form),
     })
   }
 
   /** Finds groups by the search; says how much has them. */
   sought(all) {
     const { search } = this.look
-    const matches = document.getElementById('matches')
-    if (!search) {
-      matches.textContent = ''
-      return null
-    }
+    if (!search) return null
     const pattern = sought(search)
     const { names } = this.model.groups()
     const found = names.map(name => pattern.test(name))
     const rows = this.model.rows()
     const count = rows.filter(row => found[row.label]).length
     const part = this.weighFound(found)
-    matches.textContent = `${count} of ${rows.length}; in ${share(part, all)} of the selection`
+    this.matches.textContent = `${count} of ${rows.length}; in ${share(part, all)} of the selection`
     return group => found[group]
   }
 
@@ -241,4 +257,4 @@ export class Page {
   }
 }
 
-const ABOUT_TABLE = 'Self: in the function itself. Total: that in what it called, too. A function turns over when picked.'
+const ABOUT_TABLE = 'Self: in the function itself. Total: with what it called.'

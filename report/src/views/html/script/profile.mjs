@@ -8,6 +8,9 @@ export const INLINED = 2
 export const UNKNOWN = 4
 /** It stands for no code: a process, a thread, a stack without frames. */
 export const MADE = 8
+/** Code of a shared library, and code made at run time. */
+export const LIBRARY = 16
+export const JIT = 32
 
 const VERSION = 2
 

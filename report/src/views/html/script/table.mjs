@@ -18,9 +18,9 @@ export function emptyTable() {
   const number = { class: 'number' }
   const heads = [
     head('Self', { ...number, 'data-key': 'self' }),
-    head('%', number),
+    head('Self %', number),
     head('Total', { ...number, 'data-key': 'total' }),
-    head('%', number),
+    head('Total %', number),
     head('', { class: 'bar' }),
     head('Function', { class: 'function', 'data-key': 'function' }),
     head('Module', { class: 'module', 'data-key': 'module' }),
@@ -33,6 +33,7 @@ export class Table {
   constructor(table, { change, picked }) {
     Object.assign(this, { table, picked })
     this.body = table.tBodies[0]
+    this.body.addEventListener('click', event => this.pick(event.target.closest('tr')))
     this.note = element('p', { class: 'note' })
     this.headings = [...table.querySelectorAll('th[data-key]')]
     for (const heading of this.headings) {
@@ -46,8 +47,22 @@ export class Table {
     }
   }
 
-  /** Shows the rows that `found` finds, or all. */
+  /** Shows the rows that have what is sought, or all; marks the selected one. */
   draw({ rows, all, look, unit, about, found }) {
+    const of = [rows, all, look.search, look.sort, look.order]
+    if (of.some((one, at) => one !== this.of?.[at])) this.fill({ rows, all, look, unit, about, found })
+    Object.assign(this, { of, selected: look.function })
+    for (const row of this.body.rows) this.mark(row)
+  }
+
+  /** Marks a row if it is the selected one's. */
+  mark(row) {
+    if (Number(row.dataset.group) === this.selected) row.setAttribute('aria-current', 'true')
+    else row.removeAttribute('aria-current')
+    return row
+  }
+
+  fill({ rows, all, look, unit, about, found }) {
     for (const heading of this.headings) {
       if (heading.dataset.key === look.sort) heading.setAttribute('aria-sort', look.order)
       else heading.removeAttribute('aria-sort')
@@ -63,25 +78,28 @@ export class Table {
     if (key && (look.sort !== 'self' || look.order !== 'descending')) {
       shown.sort((a, b) => sign * compare(key(a), key(b)))
     }
-    const made = (from, to) => shown.slice(from, to).map(row => this.row(row, { all, unit, about }))
+    const made = (from, to) => shown.slice(from, to).map(row => this.mark(this.row(row, { all, unit, about })))
     this.body.replaceChildren(...made(0, ROWS_FIRST))
     clearTimeout(this.rest)
     this.rest = setTimeout(() => this.body.append(...made(ROWS_FIRST, ROWS_MAX)), REST_MS)
     const more = shown.length - ROWS_MAX
     const none = rows.length ? 'No function has what is sought.' : 'Nothing is in the selection.'
     this.note.textContent = more > 0 ? `${more} more are not shown: search for them.` : shown.length ? '' : none
-    return shown.length
+  }
+
+  pick(row) {
+    if (row) this.picked(Number(row.dataset.group))
   }
 
   row({ label, own, total, name }, { all, unit, about }) {
     const { module, flags } = about(label)
     const number = text => element('td', { class: 'number' }, text)
-    const shown = button('', () => this.picked(label), { class: 'name' })
+    const shown = button('', null, { class: 'name' })
     shown.append(element('bdi', {}, shortened(name)))
     const mark = flags & INLINED ? [' ', element('i', {}, 'inlined')] : []
     return element(
       'tr',
-      {},
+      { 'data-group': label },
       number(amount(own, unit)),
       number(share(own, all)),
       number(amount(total, unit)),

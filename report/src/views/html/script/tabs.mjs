@@ -3,8 +3,11 @@
 import { button, element } from './element.mjs'
 
 export class Tabs {
-  /** `panels` are `[name, title, element]`; `chosen` is told which tab was asked for. */
-  constructor(panels, chosen) {
+  /**
+   * `panels` are `[name, title, elements]`; `chosen` gets the name of the tab that was asked for. `tools` share a bar with
+   * the tabs, and `side` stands beside the panels.
+   */
+  constructor(panels, { chosen, tools, side }) {
     this.panels = panels
     this.buttons = panels.map(([name, title]) =>
       button(title, () => chosen(name), { role: 'tab', id: `tab-${name}`, 'aria-controls': `panel-${name}` }),
@@ -19,10 +22,11 @@ export class Tabs {
       chosen(panels[next % count][0])
     }
     const list = element('div', { role: 'tablist', 'aria-label': 'Views', onkeydown: go }, ...this.buttons)
-    this.contents = panels.map(([name, , content]) =>
-      element('div', { role: 'tabpanel', id: `panel-${name}`, 'aria-labelledby': `tab-${name}`, class: 'panel' }, content),
+    this.contents = panels.map(([name, , parts]) =>
+      element('div', { role: 'tabpanel', id: `panel-${name}`, 'aria-labelledby': `tab-${name}`, class: 'panel' }, ...parts),
     )
-    this.element = element('div', { class: 'views' }, list, ...this.contents)
+    const bar = element('div', { class: 'toolbar' }, list, ...tools)
+    this.element = element('div', { class: 'views' }, bar, element('div', { class: 'work' }, ...this.contents, side))
   }
 
   /** Shows a panel; the first one where there is none of that name. */

@@ -1,65 +1,65 @@
-// What stands between the time line and the views of a report: what is selected in a line, filters, forms, copies.
+// What stands beside the tabs of a report: what is selected in a line, filters, the controls of a view, copies.
 
 import { gzipped } from './bytes.mjs'
-import { COLOURINGS, legendOf } from './colours.mjs'
-import { button, choice, element, swatch, toggle } from './element.mjs'
+import { COLOURINGS } from './colours.mjs'
+import { button, choice, element, menu, toggle } from './element.mjs'
 import { Filters } from './filters.mjs'
 import { foldedText, speedscope } from './folded.mjs'
+import { Forms } from './forms.mjs'
 import { GROUPINGS } from './model.mjs'
 import { pprof } from './pprof.mjs'
 import { flagsOf, summaryOf } from './summary.mjs'
 
+/** Which views each control matters to. */
+const MATTERS = {
+  by: ['flame', 'functions', 'sandwich', 'calls', 'chart'],
+  colour: ['flame', 'sandwich', 'chart'],
+  invert: ['flame', 'calls'],
+  icicle: ['flame'],
+  fold: ['flame', 'functions', 'sandwich', 'calls'],
+  inlines: ['flame', 'functions', 'sandwich', 'calls', 'chart'],
+}
+
 export class Toolbar {
-  constructor(model, { change, reset }) {
+  constructor(model, { change, showAll }) {
     Object.assign(this, { model, change })
     this.summary = element('p', { class: 'selected', 'aria-live': 'polite' })
     this.flags = element('code')
     this.filters = new Filters(change)
-    this.forms = element('div', { class: 'forms' })
-    this.legend = element('p', { class: 'legend' })
-    const does = element('div', { class: 'does' })
-    does.append(
-      button('Show all', reset, { title: 'No selection, no filters' }),
-      button('Copy as folded text', () => this.copy()),
+    this.forms = new Forms()
+    this.save = menu('Save', [
       button('Save for speedscope', () => this.saveForSpeedscope()),
       button('Save for pprof', () => this.saveForPprof()),
-    )
-    const row = element('div', { class: 'row' }, this.forms, does)
-    const parts = [this.summary, this.filters.element, this.filters.wrong, row, this.legend]
-    this.element = element('div', { class: 'toolbar' }, ...parts)
+      button('Copy as folded text', () => this.copy()),
+    ])
+    const does = element('div', { class: 'does' }, this.filters.element, this.save, showAll)
+    this.parts = [does, this.forms.element, this.summary, this.filters.wrong]
   }
 
-  /** Says what is selected; whether the filters can be understood. */
-  draw() {
+  /** Says what is selected, with the controls of a view; whether the filters can be understood. */
+  draw(tab) {
     const isSound = this.filters.draw(this.model.look)
-    this.drawForms()
+    this.drawForms(tab)
     if (!isSound) return false
     this.flags.textContent = flagsOf(this.model).join(' ')
     this.summary.replaceChildren(...summaryOf(this.model), '. ', this.flags)
     return true
   }
 
-  drawForms() {
+  drawForms(tab) {
     const { look, hasLines } = this.model
-    const key = [look.by, look.colour, look.invert, look.fold, look.icicle, look.inlines].join()
-    if (this.drawn === key) return
-    this.drawn = key
-    const focused = document.activeElement?.dataset?.form
-    const set = name => value => this.change({ [name]: value })
     const by = GROUPINGS.filter(one => one !== 'line' || hasLines).map(one => [one, one])
-    const made = [
-      ['by', choice('By', by, look.by, set('by'))],
-      ['colour', choice('Colour', COLOURINGS, look.colour, set('colour'))],
-      ['invert', toggle('Invert', look.invert, set('invert'))],
-      ['icicle', toggle('Icicle', look.icicle, set('icicle'))],
-      ['fold', toggle('Fold recursion', look.fold, set('fold'))],
-      ['inlines', toggle('Inlined functions', look.inlines, set('inlines'))],
-    ]
-    for (const [name, label] of made) label.querySelector('input, select').dataset.form = name
-    this.forms.replaceChildren(...made.map(([, label]) => label))
-    if (focused) this.forms.querySelector(`[data-form="${focused}"]`)?.focus()
-    const legend = legendOf(look.colour).map(([name, colour]) => swatch(name, colour))
-    this.legend.replaceChildren(...legend.flat())
+    const controls = {
+      by: set => choice('By', by, look.by, set),
+      colour: set => choice('Colour', COLOURINGS, look.colour, set),
+      invert: set => toggle('Invert', look.invert, set),
+      icicle: set => toggle('Icicle', look.icicle, set),
+      fold: set => toggle('Fold recursion', look.fold, set),
+      inlines: set => toggle('Inlined', look.inlines, set),
+    }
+    const shown = Object.keys(controls).filter(name => MATTERS[name].includes(tab))
+    const make = name => [name, controls[name](value => this.change({ [name]: value }))]
+    this.forms.draw(shown.map(name => `${name} ${look[name]}`).join(), () => shown.map(make))
   }
 
   text() {
@@ -75,7 +75,7 @@ export class Toolbar {
       await navigator.clipboard.writeText(text)
     } catch {
       // Pages from a file may not; the old way may.
-      this.element.append(area)
+      this.save.append(area)
       area.select()
       document.execCommand('copy')
       area.remove()

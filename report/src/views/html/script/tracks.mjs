@@ -40,10 +40,13 @@ export class Tracks {
     })
     this.canvas.addEventListener('wheel', event => this.wheel(event), { passive: false })
     this.surface = new Surface(this.canvas, () => this.draw())
-    this.more = button('', () => ((this.isAll = !this.isAll), this.list(), this.draw()), { hidden: tasks.length <= FIRST })
+    this.more = button('', () => ((this.isAll = !this.isAll), this.list(), this.draw()), {
+      class: 'track',
+      hidden: tasks.length <= FIRST,
+    })
     this.legend = element('p', { class: 'legend' })
-    this.element = element('div', { class: 'timeline' }, this.names, this.canvas)
-    this.missing = this.listOfLapses()
+    this.element = element('div', { class: 'timeline' }, this.names, this.canvas, this.more)
+    this.under = element('div', { class: 'under' }, this.legend, this.listOfLapses())
     this.list()
   }
 

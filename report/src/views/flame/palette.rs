@@ -1,0 +1,158 @@
+//! The colours of flame graphs and their key: what kind of code a frame is, in shades by its name, the same each time.
+
+use crate::profile::labels::{LabelId, Labels};
+use inferno::flamegraph::color::{Color, PaletteMap};
+use std::collections::BTreeSet;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// The kernel's code.
+    Kernel,
+    /// A program's own code.
+    Program,
+    /// A shared library's.
+    Library,
+    /// Code made at run time.
+    Jit,
+    /// Inlined into its caller.
+    Inlined,
+    /// Code without a symbol.
+    Unnamed,
+    /// No code: a process, a thread.
+    Made,
+}
+
+/// The parts of a colour that shades vary, at least and at most, in 256ths of what is missing to white.
+const SHADES: u64 = 90;
+
+impl Kind {
+    /// The kind of a label.
+    pub(crate) fn of(labels: &Labels, id: LabelId) -> Kind {
+        let label = labels.get(id);
+        let module = labels.module_name(id);
+        if label.made {
+            Kind::Made
+        } else if label.kernel {
+            Kind::Kernel
+        } else if label.unknown {
+            Kind::Unnamed
+        } else if label.inlined {
+            Kind::Inlined
+        } else if module == "[jit]" {
+            Kind::Jit
+        } else if module.ends_with(".so") || module.contains(".so.") {
+            Kind::Library
+        } else {
+            Kind::Program
+        }
+    }
+
+    /// What the key calls it, and its darkest colour: those of the page (colours.mjs).
+    fn told(self) -> (&'static str, [u8; 3]) {
+        match self {
+            Kind::Kernel => ("kernel", [247, 152, 69]),
+            Kind::Program => ("program", [242, 128, 112]),
+            Kind::Library => ("library", [242, 215, 105]),
+            Kind::Jit => ("JIT", [140, 207, 130]),
+            Kind::Inlined => ("inlined", [125, 213, 213]),
+            Kind::Unnamed => ("no name", [178, 184, 189]),
+            Kind::Made => ("process, thread", [201, 196, 228]),
+        }
+    }
+}
+
+/// Colours by name, and the key to those that occur.
+#[derive(Debug, Default)]
+pub(crate) struct Palette {
+    pub(super) colours: PaletteMap,
+    kinds: BTreeSet<Kind>,
+    /// Instead of kinds: what else colours say.
+    other: &'static [(&'static str, &'static str)],
+}
+
+impl Palette {
+    /// The colours of all labels under their `names`.
+    pub(crate) fn of(labels: &Labels, names: &[String]) -> Palette {
+        let mut palette = Palette::default();
+        // What inferno calls the box of all.
+        palette.add("", Kind::Made);
+        for (id, name) in names.iter().enumerate() {
+            palette.add(name, Kind::of(labels, id as LabelId));
+        }
+        palette
+    }
+
+    /// No colours of names, but a key to what else colours say.
+    pub(crate) fn with_key(other: &'static [(&'static str, &'static str)]) -> Palette {
+        Palette {
+            other,
+            ..Palette::default()
+        }
+    }
+
+    /// Gives a name the colour of a kind.
+    pub(crate) fn add(&mut self, name: &str, kind: Kind) {
+        let (_, base) = kind.told();
+        let shade = shade(name);
+        let [r, g, b] = base.map(|part| part + (u64::from(255 - part) * shade / 256) as u8);
+        self.colours.insert(name, Color { r, g, b });
+        self.kinds.insert(kind);
+    }
+
+    /// Pairs of a text and a colour.
+    pub(super) fn key(&self) -> Vec<(&'static str, String)> {
+        let kinds = self.kinds.iter().map(|kind| {
+            let (text, [r, g, b]) = kind.told();
+            (text, format!("rgb({r},{g},{b})"))
+        });
+        let others = self.other.iter();
+        kinds
+            .chain(others.map(|(text, colour)| (*text, (*colour).to_owned())))
+            .collect()
+    }
+}
+
+/// How much lighter a name's colour is (FNV-1a).
+fn shade(name: &str) -> u64 {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    u64::from(hash ^ (hash >> 15)) % SHADES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::labels::Label;
+
+    #[test]
+    fn kinds_are_what_code_is_and_not_what_it_is_called() {
+        let mut labels = Labels::new();
+        let mut kind = |name: &str, module: &str, label: Label| {
+            let (name, module) = (labels.text_id(name), labels.text_id(module));
+            let id = labels.id(Label {
+                name,
+                module,
+                ..label
+            });
+            Kind::of(&labels, id)
+        };
+        let plain = Label::default();
+        let kernel = Label {
+            kernel: true,
+            unknown: true,
+            ..plain
+        };
+        let inlined = Label {
+            inlined: true,
+            ..plain
+        };
+        // inferno takes these for Java's.
+        assert_eq!(kind("Py_Main", "/usr/bin/python3.11", plain), Kind::Program);
+        assert_eq!(kind("f.part.0", "/lib/libc.so.6", plain), Kind::Library);
+        assert_eq!(kind("a/b", "/x/plugin.so", inlined), Kind::Inlined);
+        assert_eq!(kind("Lcom/A;::f", "[jit]", plain), Kind::Jit);
+        assert_eq!(kind("vmlinux+0x1", "[kernel]", kernel), Kind::Kernel);
+    }
+}
