@@ -393,7 +393,7 @@ impl Gathering<'_, '_> {
                 here = self.step(here, self.naming.label(index), profile);
                 // A hidden frame is none.
                 if here.0 != caller {
-                    profile.found.add(here.0, local_node.found);
+                    profile.found.add(here.0, local_node.frame.found);
                 }
             }
             joined[local as usize] = Some(here);
