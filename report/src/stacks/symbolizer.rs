@@ -271,7 +271,9 @@ impl<'a> Symbolizer<'a> {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
-            SymbolTable::from_images(&files)
+            let table = SymbolTable::from_images(&files);
+            files.iter().for_each(|file| file.release());
+            table
         });
         table.find(address)
     }
@@ -309,7 +311,12 @@ impl<'a> Symbolizer<'a> {
         let symbols = self.modules.get(module as usize)?;
         let found = self.found(module);
         if let Some(image) = &found.image {
-            let compile = || Arc::new(RuleTable::compile(image, found.debug.as_deref()));
+            let compile = || {
+                let rules = RuleTable::compile(image, found.debug.as_deref());
+                let files = [Some(image), found.debug.as_ref()];
+                files.into_iter().flatten().for_each(|file| file.release());
+                Arc::new(rules)
+            };
             return Some((
                 image.segments(),
                 Arc::clone(symbols.rules.get_or_init(compile)),

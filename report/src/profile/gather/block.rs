@@ -1,9 +1,10 @@
 //! One block of samples: its rows and its own small stack table, with addresses resolved to places by the mappings of
 //! their time.
 
-use super::chains::{self, Chains};
+use super::chains::{self, Chains, LocalNode};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
+use crate::recording::rows::EffectiveRows;
 use crate::recording::spaces::Place;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
@@ -29,17 +30,6 @@ pub(super) struct BlockStacks {
     pub account: Account,
     /// Why some rows could not be read.
     pub fault: Option<String>,
-}
-
-/// A frame of a stack of the block, with its callers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LocalNode {
-    pub parent: Option<u32>,
-    /// The number of its place.
-    pub place: u32,
-    pub frame: Frame,
-    /// The number of the view in which it has this place.
-    pub view: u32,
 }
 
 /// Samples with a stack of their block: one, or all with equal properties.
@@ -81,7 +71,7 @@ struct BlockReader<'a, 's> {
     known_besides: WordMap<(u32, u32), u32>,
     unwinders: &'a Unwinders<'a, 's>,
     idle: &'a Idle<'a, 's>,
-    held: UnwindState,
+    held: &'a mut UnwindState,
     /// Frames of the current sample: as recorded, with the node that they lead to, and as unwound.
     chain: Vec<Frame>,
     chain_of: Option<u32>,
@@ -100,6 +90,7 @@ impl BlockStacks {
     pub(crate) fn read<'s>(
         recording: &Recording,
         unwinders: &Unwinders<'_, 's>,
+        held: &mut UnwindState,
         idle: &Idle<'_, 's>,
         place: &SampleBlockPlace,
         filter: &Filter,
@@ -132,7 +123,7 @@ impl BlockStacks {
             known_besides: WordMap::default(),
             unwinders,
             idle,
-            held: UnwindState::new(),
+            held,
             chain: Vec::new(),
             chain_of: None,
             frames: Vec::new(),
@@ -147,13 +138,10 @@ impl BlockStacks {
 
 impl BlockReader<'_, '_> {
     fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
-        let mut rows = self.block.rows();
+        let mut rows = EffectiveRows::new(self.block, self.idle);
         loop {
             match rows.next_row() {
-                Ok(Some(mut row)) => {
-                    row.state = self.idle.state(self.block, &row);
-                    self.take(&row, filter);
-                }
+                Ok(Some(row)) => self.take(&row, filter),
                 Ok(None) => return,
                 Err(fault) => {
                     let read = self.stacks.account.read;
@@ -343,15 +331,15 @@ impl BlockReader<'_, '_> {
         }
         work::take(self.chain.len() as u64);
         let believed = known.unwrap_or_else(|| {
-            let held = &mut self.held;
+            let held = &mut *self.held;
             let believed = self.unwinders.believed(held, row, view, &self.chain);
             self.believed.insert(key, believed);
             believed
         });
         let chain = (&self.chain[..], believed);
-        let unwound =
-            self.unwinders
-                .unwind_inner(&mut self.held, row, view, chain, &mut self.frames);
+        let unwound = self
+            .unwinders
+            .unwind_inner(self.held, row, view, chain, &mut self.frames);
         unwound.stop.is_some().then_some(unwound)
     }
 

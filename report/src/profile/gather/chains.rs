@@ -1,9 +1,19 @@
 //! Unwound stacks of one block, each kept once: most samples' stacks occurred before, and need one lookup instead of
 //! one for each frame and its mapping. The outer frames of a stack may be a node of the block already: its base.
 
-use super::block::LocalNode;
 use std::hash::Hasher;
 use uprof::{Frame, WordHasher, WordMap};
+
+/// A frame of a stack of the block, with its callers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalNode {
+    pub parent: Option<u32>,
+    /// The number of its place.
+    pub place: u32,
+    pub frame: Frame,
+    /// The number of the view in which it has this place.
+    pub view: u32,
+}
 
 /// Stacks seen so far.
 #[derive(Debug, Default)]
