@@ -5,7 +5,8 @@ use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::showing::Showing;
 use std::path::PathBuf;
-use uniprof_report::recording::{Account, Recording, survey};
+use uniprof_report::images::Library;
+use uniprof_report::recording::{Account, Recording};
 use uniprof_report::views::info;
 use uprof::due::is_loss;
 
@@ -27,7 +28,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     let recording = Recording::open(&args.file)?;
     let progress = Progress::new();
-    let found = survey(&recording, &|done, total| progress.tell(done, total));
+    // As `report` without flags, so that both count alike.
+    let library = Library::default();
+    let found = info::survey(&recording, &library, &|done, total| {
+        progress.tell(done, total)
+    });
     let showing = &args.showing;
     showing.write(|out| info::write(&recording, &found, showing.screen(), out))?;
     let damaged = !recording.damages().is_none()

@@ -109,6 +109,15 @@ pub struct Image {
     narrow: Option<Bytes>,
 }
 
+impl Image {
+    /// Gives back the memory of what was read of the file, once a table of its contents is made.
+    pub(crate) fn release(&self) {
+        if let Bytes::Mapped(mapped) = &self.bytes {
+            mapped.release();
+        }
+    }
+}
+
 impl Bytes {
     fn get(&self) -> &[u8] {
         match self {

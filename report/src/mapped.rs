@@ -47,6 +47,19 @@ pub struct Mapped {
     map: Option<memmap2::Mmap>,
 }
 
+impl Mapped {
+    /// Gives back the memory of pages that were read; where they are needed again, they are read again.
+    pub(crate) fn release(&self) {
+        if let Some(map) = &self.map {
+            // SAFETY: nobody writes to this private mapping, so pages that are read again are the file's, as before.
+            #[allow(unsafe_code)]
+            let released = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+            // A system that refuses keeps the pages.
+            drop(released);
+        }
+    }
+}
+
 impl Deref for Mapped {
     type Target = [u8];
 

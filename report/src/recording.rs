@@ -12,6 +12,7 @@ pub(crate) mod guest_spaces;
 pub(crate) mod tasks;
 mod span_counts;
 pub(crate) mod backwards;
+pub(crate) mod rows;
 pub(crate) mod survey;
 pub(crate) mod processes;
 pub(crate) mod account;
@@ -22,7 +23,7 @@ pub use error::RecordingError;
 pub use spaces::{Module, Region, Spaces};
 pub use span_counts::SpanCounts;
 pub(crate) use subject::{first_word, last_part};
-pub use survey::{Survey, survey};
+pub use survey::Survey;
 pub use unit::{Unit, Weight};
 
 use crate::work;

@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
-use uniprof_report::recording::{Recording, survey};
+use uniprof_report::recording::Recording;
 use uniprof_report::views::flame::FlameOptions;
 use uniprof_report::views::html::{Page, Tally, write};
+use uniprof_report::views::info;
 
 fn imported(folded: &str) -> Recording {
     let format = IMPORTS.iter().find(|format| format.name == "folded");
@@ -33,7 +34,10 @@ fn page_with(recording: &Recording, options: &Options) -> String {
 
 fn written(recording: &Recording, profile: &Profile, tally: &Tally) -> String {
     let page = Page {
-        recordings: &[(recording, survey(recording, &|_, _| {}))],
+        recordings: &[(
+            recording,
+            info::survey(recording, &Library::default(), &|_, _| {}),
+        )],
         profile,
         tally,
         chosen: String::new(),

@@ -9,6 +9,7 @@ use uniprof_report::bundle::bundle;
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Options, Profile, gather};
 use uniprof_report::recording::Recording;
+use uniprof_report::views::info;
 use uprof::cold::{Code, End, EndReason, Mapping, Metadata, ModuleChange, ModuleEvent, TargetKind};
 use uprof::image::{ImageIdentity, ImagePart, Symbol};
 use uprof::{Arch, Frame, Sample, State, Task, Writer};
@@ -131,7 +132,12 @@ fn counts(recording: &Recording) -> (u64, u64) {
     let account = profile(recording, &[]).account;
     let idle = account.by_state.get(&State::Blocked).copied();
     assert_eq!(account.by_state.len(), usize::from(idle.is_some()));
-    (account.counted, idle.unwrap_or(0))
+    let counts = (account.counted, idle.unwrap_or(0));
+    let survey = info::survey(recording, &library(), &|_, _| {});
+    let surveyed = |state| survey.states.get(&state).copied().unwrap_or(0);
+    let info = (surveyed(State::Running), surveyed(State::Blocked));
+    assert_eq!(info, counts, "`info` and `report` differ");
+    counts
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::io::BufReader;
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, ImportError, Imported, import, recognize};
 use uniprof_report::profile::{Options, Profile, Sampled, gather};
-use uniprof_report::recording::{Recording, survey};
+use uniprof_report::recording::Recording;
 use uniprof_report::views::info;
 
 fn library() -> Library {
@@ -110,7 +110,7 @@ fn what_has_no_times_gets_no_rate() {
         let profile = gather(&[&recording], &library(), &options, &|_, _| {}, None);
         let line = "5 samples, no times in what was imported";
         assert_eq!(profile.account.lines()[0], line, "{format}");
-        let survey = survey(&recording, &|_, _| {});
+        let survey = info::survey(&recording, &Library::default(), &|_, _| {});
         let facts = info::lines(&recording, &survey, false);
         let fact = |wanted: &str| {
             let found = facts.iter().find(|(name, _)| name == wanted);

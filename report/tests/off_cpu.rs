@@ -9,10 +9,10 @@ use uniprof_report::diff::{DiffOptions, diff, table};
 use uniprof_report::export::{FORMATS, Request, folded};
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Options, Profile, Sampled, gather};
-use uniprof_report::recording::{Recording, Unit, survey};
+use uniprof_report::recording::{Recording, Unit};
 use uniprof_report::text::Screen;
 use uniprof_report::views::flame::FlameOptions;
-use uniprof_report::views::{chart, flame, heatmap, html, top, tree};
+use uniprof_report::views::{chart, flame, heatmap, html, info, top, tree};
 use uprof::{State, Wait};
 
 const MS: u64 = 1_000_000;
@@ -277,7 +277,10 @@ fn survive(count: u64, waits: &[u64]) {
     chart.write(&found, MS, &drawing, &mut out).unwrap();
     heat.write("t", &[], &mut out).unwrap();
     let page = html::Page {
-        recordings: &[(&recording, survey(&recording, &|_, _| {}))],
+        recordings: &[(
+            &recording,
+            info::survey(&recording, &Library::default(), &|_, _| {}),
+        )],
         profile: &found,
         tally: &tally,
         chosen: String::new(),

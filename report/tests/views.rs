@@ -7,7 +7,7 @@ use uniprof_report::export::folded;
 use uniprof_report::images::Library;
 use uniprof_report::profile::functions::rows;
 use uniprof_report::profile::{By, Options, Profile, Sampled, gather};
-use uniprof_report::recording::{Recording, survey};
+use uniprof_report::recording::Recording;
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::Codes;
 use uniprof_report::text::Screen;
@@ -242,7 +242,7 @@ fn text_views_show_what_they_rest_on() {
     let screen = Screen::default();
     info::write(
         &recording,
-        &survey(&recording, &|_, _| {}),
+        &info::survey(&recording, &Library::default(), &|_, _| {}),
         screen,
         &mut out,
     )
@@ -378,7 +378,10 @@ fn all_views(recording: &Recording, threads: usize) -> Vec<u8> {
             annotate::write(&found, &annotation, &mut out).unwrap();
             flame::write(&found, &drawing, &mut out).unwrap();
             let page = html::Page {
-                recordings: &[(recording, survey(recording, &|_, _| {}))],
+                recordings: &[(
+                    recording,
+                    info::survey(recording, &Library::default(), &|_, _| {}),
+                )],
                 profile: &found,
                 tally: &tally,
                 chosen: String::new(),

@@ -8,7 +8,7 @@ use uniprof_report::export::{FORMATS, Request};
 use uniprof_report::images::Library;
 use uniprof_report::import::{IMPORTS, import};
 use uniprof_report::profile::{By, Each, Options, gather};
-use uniprof_report::recording::{Recording, survey};
+use uniprof_report::recording::Recording;
 use uniprof_report::source_files::SourceFiles;
 use uniprof_report::stacks::{Codes, Embedded};
 use uniprof_report::text::Screen;
@@ -264,7 +264,7 @@ pub fn report_of(bytes: &[u8], options: Options) {
     let mut library = Library::default();
     library.only_given = true;
     recording.assume_images(&library);
-    let found = survey(&recording, &|_, _| ());
+    let found = info::survey(&recording, &library, &|_, _| ());
     markup::check_written(|out| info::write(&recording, &found, NARROW, out));
     let length_ns = recording.end_ns() - recording.start_ns();
     let (mut chart, mut heatmap) = (Chart::default(), Heatmap::new(length_ns));

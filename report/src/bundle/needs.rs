@@ -6,6 +6,7 @@ use crate::images::symbols::SymbolTable;
 use crate::images::{ImageAddress, Segments};
 use crate::profile::advice::Counts;
 use crate::recording::account::{is_cut, is_shallow};
+use crate::recording::rows::EffectiveRows;
 use crate::recording::spaces::{ModuleId, Place};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::embedded::{Embedded, LineTable};
@@ -82,7 +83,7 @@ fn stacks_of_block<'s>(
     let mut stacks = Stacks::default();
     let mut held = UnwindState::new();
     let (mut chain, mut frames) = (Vec::new(), Vec::new());
-    let mut rows = block.rows();
+    let mut rows = EffectiveRows::new(&block, idle);
     while let Some(row) = rows.next_row().map_err(|fault| fault.to_string())? {
         let space = recording.guest_spaces().of_row(&row);
         chain.clear();
@@ -91,7 +92,7 @@ fn stacks_of_block<'s>(
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, unwinders.view(&row), &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
-        let counts = row.wait.is_some() || idle.state(&block, &row) == State::Running;
+        let counts = row.wait.is_some() || row.state == State::Running;
         if let Some(first) = whole.first().filter(|_| counts) {
             let place = spaces.place(space, row.time_ns, first.address);
             *stacks.innermost.entry(place).or_default() += 1;

@@ -2,12 +2,13 @@
 //! bundle has a writer of its own, which nothing else reaches.
 
 use super::BundledImage;
+use crate::recording::rows::EffectiveRows;
 use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
 use crate::work;
 use std::io::{self, Write};
 use uprof::cold::{End, ModuleEvent};
-use uprof::{Block, Payload, Sample, Writer};
+use uprof::{Block, Payload, Writer};
 
 /// What a bundle is written to.
 pub(super) trait Output {
@@ -62,16 +63,12 @@ impl<W: Write> Output for Whole<'_, W> {
         if !self.idle.changes(&samples).map_err(io::Error::other)? {
             return self.writer.copy(block);
         }
-        let (mut rows, mut chain) = (samples.rows(), Vec::new());
+        let (mut rows, mut chain) = (EffectiveRows::new(&samples, self.idle), Vec::new());
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(samples.chain(row.node));
             work::take(chain.len() as u64);
-            let state = self.idle.state(&samples, &row);
-            self.writer.sample(&Sample {
-                state,
-                ..row.with_chain(&chain)
-            })?;
+            self.writer.sample(&row.with_chain(&chain))?;
         }
         self.writer.flush()
     }

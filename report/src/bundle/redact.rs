@@ -9,6 +9,7 @@ mod records;
 use super::BundledImage;
 use super::output::{Output, Written, write_image};
 use crate::recording::Recording;
+use crate::recording::rows::EffectiveRows;
 use crate::stacks::embedded::Embedded;
 use crate::stacks::idle::Idle;
 use crate::stacks::unwinders::{UnwindState, Unwinders};
@@ -58,7 +59,7 @@ impl<'a, W: Write> Redactor<'a, W> {
 
     fn samples(&mut self, block: &SampleBlock) -> io::Result<()> {
         let (mut chain, mut frames) = (Vec::new(), Vec::new());
-        let mut rows = block.rows();
+        let mut rows = EffectiveRows::new(block, self.idle);
         while let Some(row) = rows.next_row().map_err(io::Error::other)? {
             chain.clear();
             chain.extend(block.chain(row.node));
@@ -69,8 +70,7 @@ impl<'a, W: Write> Redactor<'a, W> {
                 .unwind(&mut self.held, &row, view, &chain, &mut frames);
             self.stacks += u64::from(row.stack.is_some());
             let chain = if unwound.is_some() { &frames } else { &chain };
-            let state = self.idle.state(block, &row);
-            let sample = records::sample(&row, state, chain, unwound.unwrap_or(row.stop));
+            let sample = records::sample(&row, row.state, chain, unwound.unwrap_or(row.stop));
             self.writer.sample(&sample)?;
         }
         self.writer.flush()

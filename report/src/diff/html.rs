@@ -66,8 +66,11 @@ pub fn write(
     samples
         .payload
         .renumber(|node| joined.get(&node).copied().unwrap_or(ROOT));
+    let mut not_counted = diff.series.not_counted.iter();
     let surveyed = recordings.map(|side| {
-        let side = side.iter().map(|one| (*one, survey(one, &|_, _| ())));
+        let side = side.iter().zip(not_counted.by_ref());
+        let side =
+            side.map(|(one, left_out)| (*one, survey(one, &left_out.idle.of(one), &|_, _| ())));
         side.collect::<Vec<Surveyed<'_>>>()
     });
     let identify = diff.options.identify;

@@ -58,6 +58,9 @@ impl Labels {
 
     /// The number of `text`, made printable.
     pub(crate) fn text_id(&mut self, text: &str) -> TextId {
+        if text.is_empty() && !self.texts.is_empty() {
+            return 0;
+        }
         let text = printable(text);
         if let Some(&id) = self.by_text.get(text.as_ref()) {
             return id;

@@ -148,39 +148,72 @@ impl Account {
 
     /// Adds another account to this one.
     pub(crate) fn add(&mut self, other: &Account) {
-        self.read += other.read;
-        self.counted = self.counted.saturating_add(other.counted);
-        for (state, rows) in &other.counted_rows {
+        // By name: the compiler asks about a new field.
+        let Account {
+            unit: _,
+            read,
+            counted,
+            counted_rows,
+            other_units,
+            outside,
+            by_state,
+            unended,
+            unfocused,
+            cut,
+            late,
+            empty,
+            forced,
+            shallow,
+            lacking,
+            undecoded,
+            lost,
+            damaged,
+            damages,
+            pooled,
+            slowed_calls,
+            resets,
+            unfinished,
+            untold,
+            sampled_ns,
+            counted_ns,
+            counter,
+            seconds,
+            untimed,
+            deadlines,
+        } = other;
+        self.read += read;
+        self.counted = self.counted.saturating_add(*counted);
+        for (state, rows) in counted_rows {
             self.counted_rows.entry(*state).or_default().add(*rows);
         }
-        add_map(&mut self.other_units, &other.other_units);
-        self.outside += other.outside;
-        self.unfocused += other.unfocused;
-        self.unended += other.unended;
-        self.late += other.late;
-        self.empty += other.empty;
-        self.forced += other.forced;
-        self.shallow += other.shallow;
-        self.lacking += other.lacking;
-        self.pooled = self.pooled.saturating_add(other.pooled);
-        self.undecoded += other.undecoded;
-        self.damaged = self.damaged.saturating_add(other.damaged);
-        self.damages += other.damages;
-        self.unfinished += other.unfinished;
-        self.resets = self.resets.saturating_add(other.resets);
-        self.slowed_calls = self.slowed_calls.or(other.slowed_calls);
-        self.seconds += other.seconds;
-        self.untimed |= other.untimed;
-        self.deadlines += other.deadlines;
-        for (sum, more) in self.untold.iter_mut().zip(other.untold) {
-            *sum = sum.saturating_add(more);
+        add_map(&mut self.other_units, other_units);
+        self.outside += outside;
+        self.unfocused += unfocused;
+        self.unended += unended;
+        self.late += late;
+        self.empty += empty;
+        self.forced += forced;
+        self.shallow += shallow;
+        self.lacking += lacking;
+        self.pooled = self.pooled.saturating_add(*pooled);
+        self.undecoded += undecoded;
+        self.damaged = self.damaged.saturating_add(*damaged);
+        self.damages += damages;
+        self.unfinished += unfinished;
+        self.resets = self.resets.saturating_add(*resets);
+        self.slowed_calls = self.slowed_calls.or(*slowed_calls);
+        self.seconds += seconds;
+        self.untimed |= untimed;
+        self.deadlines += deadlines;
+        for (sum, more) in self.untold.iter_mut().zip(untold) {
+            *sum = sum.saturating_add(*more);
         }
-        self.sampled_ns = self.sampled_ns.saturating_add(other.sampled_ns);
-        self.counted_ns = self.counted_ns.saturating_add(other.counted_ns);
-        self.counter = self.counter.or(other.counter);
-        add_map(&mut self.by_state, &other.by_state);
-        add_map(&mut self.cut, &other.cut);
-        add_map(&mut self.lost, &other.lost);
+        self.sampled_ns = self.sampled_ns.saturating_add(*sampled_ns);
+        self.counted_ns = self.counted_ns.saturating_add(*counted_ns);
+        self.counter = self.counter.or(*counter);
+        add_map(&mut self.by_state, by_state);
+        add_map(&mut self.cut, cut);
+        add_map(&mut self.lost, lost);
     }
 
     /// Adds counts of samples that are left out because of their state.

@@ -1,6 +1,7 @@
 //! One pass over all of a recording without symbolizing: the samples of each kind, how long the guest was paused for
 //! them, how late they were, and what can't be read.
 
+use crate::recording::rows::{EffectiveRows, States};
 use crate::recording::{Recording, SpanCounts};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -41,8 +42,12 @@ pub struct Survey {
     pub damaged_sections: Vec<String>,
 }
 
-/// Surveys `recording`.
-pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
+/// Surveys `recording`, whose samples have these states.
+pub(crate) fn survey(
+    recording: &Recording,
+    states: &(impl States + Sync),
+    progress: &dyn Fn(u64, u64),
+) -> Survey {
     let blocks = recording.blocks();
     let total = blocks.iter().map(|block| u64::from(block.samples)).sum();
     let mut whole = Survey {
@@ -54,7 +59,7 @@ pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
         let parts: Vec<Survey> = batch
             .par_iter()
             .map(|place| match recording.samples(place) {
-                Ok(block) => survey_block(&block, place.offset),
+                Ok(block) => survey_block(&block, states, place.offset),
                 Err(fault) => Survey {
                     undecoded: u64::from(place.samples),
                     faults: vec![fault],
@@ -68,7 +73,7 @@ pub fn survey(recording: &Recording, progress: &dyn Fn(u64, u64)) -> Survey {
     whole
 }
 
-fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
+fn survey_block(block: &SampleBlock, states: &impl States, offset: u64) -> Survey {
     let mut found = Survey::default();
     // Callers precede callees, so one pass gives all depths.
     let mut depths: Vec<u32> = Vec::with_capacity(block.nodes().len());
@@ -77,7 +82,7 @@ fn survey_block(block: &SampleBlock, offset: u64) -> Survey {
         depths.push(above.copied().unwrap_or(0) + 1);
     }
     let mut round = None;
-    let mut rows = block.rows();
+    let mut rows = EffectiveRows::new(block, states);
     loop {
         let row = match rows.next_row() {
             Ok(Some(row)) => row,

@@ -8,6 +8,7 @@
 use super::symbolizer::{LocatedSymbol, Symbolizer};
 use crate::images::{ImageAddress, disassembly};
 use crate::recording::Recording;
+use crate::recording::rows::States;
 use crate::recording::spaces::Place;
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
@@ -65,23 +66,6 @@ impl<'a, 's> Idle<'a, 's> {
         Ok(false)
     }
 
-    /// The state of a sample's vCPU: the recorded one, or [`State::Blocked`] if it ran by that and idles by its code.
-    pub(crate) fn state(&self, block: &SampleBlock, row: &Row<'_>) -> State {
-        let Some((behind, address)) = behind(self.recording, block, row) else {
-            return row.state;
-        };
-        let read = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let known = read.get(&behind).copied();
-        drop(read);
-        let is_idle = known.unwrap_or_else(|| {
-            let is_idle = self.is_idle(behind, address).unwrap_or(false);
-            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-            known.insert(behind, is_idle);
-            is_idle
-        });
-        if is_idle { State::Blocked } else { row.state }
-    }
-
     /// The places found so far.
     pub(crate) fn into_places(self) -> IdlePlaces {
         let known = self.known.into_inner();
@@ -133,6 +117,25 @@ impl<'a, 's> Idle<'a, 's> {
     }
 }
 
+impl States for Idle<'_, '_> {
+    /// The recorded state, or [`State::Blocked`] if the vCPU ran by that and idles by its code.
+    fn state(&self, block: &SampleBlock, row: &Row<'_>) -> State {
+        let Some((behind, address)) = behind(self.recording, block, row) else {
+            return row.state;
+        };
+        let read = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = read.get(&behind).copied();
+        drop(read);
+        let is_idle = known.unwrap_or_else(|| {
+            let is_idle = self.is_idle(behind, address).unwrap_or(false);
+            let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+            known.insert(behind, is_idle);
+            is_idle
+        });
+        if is_idle { State::Blocked } else { row.state }
+    }
+}
+
 /// The first of `length_bytes` bytes that end with the one at `last`.
 fn start(last: u64, length_bytes: u64) -> Option<u64> {
     last.checked_sub(length_bytes.checked_sub(1)?)
@@ -158,13 +161,29 @@ fn behind(recording: &Recording, block: &SampleBlock, row: &Row<'_>) -> Option<(
 }
 
 impl IdlePlaces {
-    /// As [`Idle::state`], for a recording of which all samples have been asked for.
-    pub(crate) fn state(&self, recording: &Recording, block: &SampleBlock, row: &Row<'_>) -> State {
-        if self.0.is_empty() {
+    /// The states of a recording of which all samples have been asked for.
+    pub(crate) fn of<'a>(&'a self, recording: &'a Recording) -> IdleOf<'a> {
+        IdleOf {
+            recording,
+            places: self,
+        }
+    }
+}
+
+/// Tells idle samples of a recording by the places that are known.
+pub(crate) struct IdleOf<'a> {
+    recording: &'a Recording,
+    places: &'a IdlePlaces,
+}
+
+impl States for IdleOf<'_> {
+    fn state(&self, block: &SampleBlock, row: &Row<'_>) -> State {
+        let IdlePlaces(places) = self.places;
+        if places.is_empty() {
             return row.state;
         }
-        match behind(recording, block, row) {
-            Some((behind, _)) if self.0.contains(&behind) => State::Blocked,
+        match behind(self.recording, block, row) {
+            Some((behind, _)) if places.contains(&behind) => State::Blocked,
             _ => row.state,
         }
     }

@@ -11,7 +11,8 @@ use crate::recording::spaces::{At, Module, Place};
 use crate::stacks::embedded::Embedded;
 use crate::stacks::runtimes;
 use crate::unwind::RuleTable;
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// One function at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -30,6 +31,9 @@ pub(crate) struct Named {
     pub inlined: bool,
 }
 
+/// The longest linker's name whose readable form is kept (bytes): images are hostile, and long names rare.
+const KEPT_NAME_BYTES_MAX: usize = 1024;
+
 /// Symbolizes the places of one recording.
 #[derive(Debug)]
 pub(crate) struct Symbolizer<'a> {
@@ -41,6 +45,8 @@ pub(crate) struct Symbolizer<'a> {
     /// Descriptions of what can't be read of the embedded tables.
     damaged: Vec<String>,
     demangle: bool,
+    /// Readable names by the linker's: a function is named once for each of its instructions that occurs.
+    demangled: RwLock<HashMap<Box<str>, Box<str>>>,
     /// Whether the recording was made on this machine; asked once, as that reads files.
     is_here: bool,
 }
@@ -105,6 +111,7 @@ impl<'a> Symbolizer<'a> {
             loose,
             damaged,
             demangle,
+            demangled: RwLock::default(),
             is_here: recording.is_made_here(),
         }
     }
@@ -187,10 +194,22 @@ impl<'a> Symbolizer<'a> {
     }
 
     pub(crate) fn readable(&self, name: &str) -> String {
-        match self.demangle {
-            true => demangle(name).into_owned(),
-            false => name.to_owned(),
+        if !self.demangle {
+            return name.to_owned();
         }
+        let known = self.demangled.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(readable) = known.get(name) {
+            return readable.to_string();
+        }
+        drop(known);
+        let readable = demangle(name).into_owned();
+        if name.len() <= KEPT_NAME_BYTES_MAX {
+            let known = self.demangled.write();
+            let mut known = known.unwrap_or_else(PoisonError::into_inner);
+            known.insert(name.into(), readable.as_str().into());
+        }
+        readable
     }
 
     /// The function at `place`.
@@ -252,7 +271,9 @@ impl<'a> Symbolizer<'a> {
             let found = self.found(module);
             let files = [found.image.as_deref(), found.debug.as_deref()];
             let files: Vec<&Image> = files.into_iter().flatten().collect();
-            SymbolTable::from_images(&files)
+            let table = SymbolTable::from_images(&files);
+            files.iter().for_each(|file| file.release());
+            table
         });
         table.find(address)
     }
@@ -290,7 +311,12 @@ impl<'a> Symbolizer<'a> {
         let symbols = self.modules.get(module as usize)?;
         let found = self.found(module);
         if let Some(image) = &found.image {
-            let compile = || Arc::new(RuleTable::compile(image, found.debug.as_deref()));
+            let compile = || {
+                let rules = RuleTable::compile(image, found.debug.as_deref());
+                let files = [Some(image), found.debug.as_ref()];
+                files.into_iter().flatten().for_each(|file| file.release());
+                Arc::new(rules)
+            };
             return Some((
                 image.segments(),
                 Arc::clone(symbols.rules.get_or_init(compile)),

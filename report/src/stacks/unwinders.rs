@@ -4,7 +4,8 @@
 mod believed;
 mod missing_caller;
 
-use self::believed::Believed;
+pub(crate) use self::believed::Believed;
+use self::missing_caller::Stitched;
 use crate::recording::Recording;
 use crate::recording::spaces::Region;
 use crate::recording::spaces::visible::Visible;
@@ -45,6 +46,15 @@ pub(crate) struct UnwindState {
     called: WordMap<(View, u64), Option<Range<u64>>>,
 }
 
+/// A stack: frames that were unwound, and behind them outer frames of the recorded chain.
+#[derive(Debug)]
+pub(crate) struct Unwound {
+    /// Why it ends; `None` if the recorded chain is better, and ends by itself.
+    pub(crate) stop: Option<Stop>,
+    /// Which frames of the chain the outer ones are.
+    pub(crate) outer: Range<usize>,
+}
+
 /// No stack bytes.
 const NOTHING: Stack<'static> = Stack {
     base: 0,
@@ -63,11 +73,23 @@ impl UnwindState {
         }
     }
 
+    /// The same for the next block: what was found of code is kept, unless it is much.
+    pub(crate) fn for_next_block(mut self) -> Self {
+        if self.landings.len() + self.called.len() > FOUND_MAX {
+            self.landings = WordMap::default();
+            self.called = WordMap::default();
+        }
+        self
+    }
+
     /// The frames last unwound, even if the recorded ones are better.
     pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
     }
 }
+
+/// Most return addresses of which is kept what they point to, from block to block.
+const FOUND_MAX: usize = 1 << 16;
 
 /// Most mappings of unwinders that are kept for samples of the same mappings, where a program maps all the time; those
 /// in use are kept by their users.
@@ -126,35 +148,59 @@ impl<'a, 's> Unwinders<'a, 's> {
         chain: &[Frame],
         frames: &mut Vec<Frame>,
     ) -> Option<Stop> {
-        let Believed {
-            frames: believed,
-            stop: cut,
-            is_entered,
-        } = self.believed(held, row, view, chain);
-        let chain = &chain[..believed];
-        let entered: Vec<Frame>;
-        let chain = match chain.split_last() {
-            Some((last, inner)) if is_entered => {
+        let believed = self.believed(held, row, view, chain);
+        let unwound = self.unwind_inner(held, row, view, (chain, believed), frames);
+        frames.extend_from_slice(&chain[unwound.outer]);
+        unwound.stop
+    }
+
+    /// The same, where it is known what of the chain is valid, and without copying frames of it.
+    pub(crate) fn unwind_inner(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        (chain, believed): (&[Frame], Believed),
+        frames: &mut Vec<Frame>,
+    ) -> Unwound {
+        let chain = &chain[..believed.frames];
+        frames.clear();
+        match chain.split_last() {
+            Some((last, inner)) if believed.is_entered => {
                 let kind = FrameKind::Exact;
-                entered = [inner, &[Frame { kind, ..*last }]].concat();
-                &entered
+                let entered = [inner, &[Frame { kind, ..*last }]].concat();
+                let unwound = self.join(held, row, view, (&entered, believed), frames);
+                frames.extend_from_slice(&entered[unwound.outer]);
+                Unwound {
+                    outer: 0..0,
+                    ..unwound
+                }
             }
-            _ => chain,
+            _ => self.join(held, row, view, (chain, believed), frames),
+        }
+    }
+
+    fn join(
+        &self,
+        held: &mut UnwindState,
+        row: &Row<'_>,
+        view: View,
+        (chain, believed): (&[Frame], Believed),
+        frames: &mut Vec<Frame>,
+    ) -> Unwound {
+        let all = chain;
+        let recorded = Unwound {
+            stop: believed.stop,
+            outer: 0..all.len(),
         };
-        let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
-        // The recorder had the rules, as of a Linux guest's kernel, and more of the stack than was kept.
-        let is_unwound = chain.iter().any(by_rules);
-        let Some(registers) = row.registers.filter(|_| !is_unwound) else {
+        let Some(registers) = row.registers.filter(|_| !believed.by_rules) else {
             held.unwound.clear();
-            frames.clear();
-            frames.extend_from_slice(chain);
-            return cut;
+            return recorded;
         };
         let memory = row.stack.map_or(NOTHING, |stack| Stack {
             base: stack.address,
             bytes: stack.bytes,
         });
-        frames.clear();
         // A process's registers are those at its entry to the kernel: the kernel's frames come first.
         let target = &self.recording.metadata().target;
         let is_process = target.kind == TargetKind::Process;
@@ -166,24 +212,38 @@ impl<'a, 's> Unwinders<'a, 's> {
         let (cache, unwinder) = self.held(held, row, view);
         let end = unwinder.unwind_to_end(cache, registers, &memory, self.options, &mut unwound);
         let frame_pointer = target.arch.special_registers().fp;
-        let recorded = Recorded {
+        let recorded_chain = Recorded {
             chain,
-            stop: cut.unwrap_or(row.stop),
+            stop: believed.stop.unwrap_or(row.stop),
             frame_pointer: registers.get(frame_pointer),
         };
-        let stop = splice::go_on(&mut unwound, end, &recorded, &memory);
+        let rest = splice::go_on(&mut unwound, end, &recorded_chain, &memory);
+        let length = unwound.len() + chain.len() - rest.from;
         // A rule that says where the return address is contradicts a chain that was not joined. Without any bytes all
         // that there is, is a chain of which callers may be missing.
-        let is_better = !unwound.is_empty()
-            && (stop == Stop::Complete
+        let is_better = length > 0
+            && (rest.stop == Stop::Complete
                 || end.return_slot.is_some() && row.stack.is_some()
-                || unwound.len() > chain.len()
+                || length > chain.len()
                 || unwound.iter().any(|frame| frame.found == Found::Cfi));
-        frames.extend_from_slice(kernel);
-        frames.extend_from_slice(if is_better { &unwound } else { chain });
+        let (stop, mut from) = if is_better {
+            frames.extend_from_slice(kernel);
+            frames.extend_from_slice(&unwound);
+            (Some(rest.stop), kernel.len() + rest.from)
+        } else {
+            (recorded.stop, recorded.outer.start)
+        };
         held.unwound = unwound;
-        self.add_missing_caller(held, row, view, kernel.len(), frames);
-        if is_better { Some(stop) } else { cut }
+        let stack = Stitched {
+            frames,
+            chain: all,
+            outer: &mut from,
+        };
+        self.add_missing_caller(held, row, view, kernel.len(), stack);
+        Unwound {
+            stop,
+            outer: from..all.len(),
+        }
     }
 
     fn held<'h>(

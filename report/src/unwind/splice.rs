@@ -26,36 +26,47 @@ pub(crate) struct Recorded<'a> {
     pub frame_pointer: Option<u64>,
 }
 
-/// Appends to the unwound `frames`, whose `end` is not that of the stack, what `recorded` has beyond them, and
-/// returns why the stack ends then.
+/// The rest of a stack whose innermost frames were unwound.
+pub(crate) struct Rest {
+    /// Why the stack ends.
+    pub stop: Stop,
+    /// From which frame on the recorded chain has its outer frames; the chain's length if it has none.
+    pub from: usize,
+}
+
+/// What `recorded` has beyond the unwound `frames`, whose `end` is not that of the stack. A frame that both know of is
+/// appended.
 pub(crate) fn go_on(
     frames: &mut Vec<Frame>,
     end: End,
     recorded: &Recorded<'_>,
     memory: &impl Memory,
-) -> Stop {
+) -> Rest {
+    let length = recorded.chain.len();
+    let alone = |stop| Rest { stop, from: length };
     if matches!(end.stop, Stop::Complete | Stop::Cycle | Stop::Depth) {
-        return end.stop;
+        return alone(end.stop);
     }
     let Some(passed) = passed(frames, end, recorded, memory) else {
-        return match ends_alike(frames, recorded) {
-            true => recorded.stop,
-            false => end.stop,
-        };
+        let is_alike = ends_alike(frames, recorded);
+        return alone(if is_alike { recorded.stop } else { end.stop });
     };
-    let callers = recorded.chain.get(passed + 1..).unwrap_or_default();
-    let unwound = frames.len();
-    frames.extend_from_slice(callers);
-    match frames.get_mut(unwound) {
+    let mut from = passed + 1;
+    match recorded.chain.get(from) {
         Some(caller) => {
             if end.return_slot.is_some() {
-                caller.found = Found::Cfi;
+                let found = Found::Cfi;
+                frames.push(Frame { found, ..*caller });
+                from += 1;
             }
-            recorded.stop
+            Rest {
+                stop: recorded.stop,
+                from,
+            }
         }
         // Both end at the same frame. A chain with only the sample's own frame says nothing of it.
-        None if passed > 0 || recorded.stop == Stop::NotWalked => recorded.stop,
-        None => end.stop,
+        None if passed > 0 || recorded.stop == Stop::NotWalked => alone(recorded.stop),
+        None => alone(end.stop),
     }
 }
 
@@ -164,8 +175,9 @@ mod tests {
             stop: Stop::Unsaid,
             frame_pointer: Some(SP + 16),
         };
-        let stop = go_on(&mut frames, end, &recorded, &memory);
-        (frames, stop)
+        let rest = go_on(&mut frames, end, &recorded, &memory);
+        frames.extend_from_slice(&chain[rest.from..]);
+        (frames, rest.stop)
     }
 
     fn addresses(frames: &[Frame]) -> Vec<u64> {
@@ -277,8 +289,8 @@ mod tests {
             frame_pointer: Some(SP),
         };
         let mut frames = returns(&[1, 7, 8, 7, 8], Found::Cfi);
-        let stop = go_on(&mut frames, end(SP + 0x900, None), &recorded, &memory);
-        assert_eq!((frames.len(), stop), (5, Stop::Window));
+        let rest = go_on(&mut frames, end(SP + 0x900, None), &recorded, &memory);
+        assert_eq!((frames.len(), rest.from, rest.stop), (5, 4, Stop::Window));
     }
 
     #[test]

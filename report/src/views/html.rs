@@ -55,8 +55,9 @@ impl Drawn for Tally {
             self.payload.renumber(|node| code.reduced.node(node));
             self.code = Some(code);
         }
-        let surveyed = shown.recordings.iter();
-        let surveyed = surveyed.map(|one| (one, survey(one, &|_, _| ())));
+        let surveyed = shown.recordings.iter().zip(&shown.profile.not_counted);
+        let surveyed =
+            surveyed.map(|(one, left_out)| (one, survey(one, &left_out.idle.of(one), &|_, _| ())));
         let drawing = shown.flame_options();
         let page = Page {
             recordings: &surveyed.collect::<Vec<_>>(),

@@ -1,10 +1,13 @@
 //! `info`: what was recorded, where, when and how, and how complete it is.
 
+use crate::images::Library;
 use crate::recording::account::{Account, is_cut, share};
 use crate::recording::processes::{self, Balance};
-use crate::recording::survey::Survey;
+use crate::recording::survey::{self, Survey};
 use crate::recording::unit::duration;
 use crate::recording::{Recording, SpanCounts, last_part};
+use crate::stacks::idle::Idle;
+use crate::stacks::symbolizer::Symbolizer;
 use crate::text::calendar::calendar;
 use crate::text::printable;
 use crate::text::screen::Screen;
@@ -14,6 +17,13 @@ use uprof::cold::{
     COUNTED_TIME_NS, Cost, Metadata, PAUSED_BY_OTHERS_NS, SAMPLED_TIME_NS, TargetKind,
 };
 use uprof::{Due, Durations, Task};
+
+/// Surveys `recording`; images of `library`, and code that it has itself, tell which samples were idle.
+pub fn survey(recording: &Recording, library: &Library, progress: &dyn Fn(u64, u64)) -> Survey {
+    let symbolizer = Symbolizer::new(recording, library, false);
+    let idle = Idle::new(recording, &symbolizer);
+    survey::survey(recording, &idle, progress)
+}
 
 /// Writes everything that is known about `recording`.
 ///

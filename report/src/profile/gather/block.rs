@@ -1,19 +1,19 @@
 //! One block of samples: its rows and its own small stack table, with addresses resolved to places by the mappings of
 //! their time.
 
-use super::chains::Chains;
+use super::chains::{self, Chains, LocalNode};
 use crate::profile::filter::{Filter, Verdict};
 use crate::recording::account::{Account, is_shallow};
+use crate::recording::rows::EffectiveRows;
 use crate::recording::spaces::Place;
 use crate::recording::unit::{Unit, Weight};
 use crate::recording::{Recording, SampleBlockPlace};
 use crate::stacks::idle::Idle;
-use crate::stacks::unwinders::{UnwindState, Unwinders, View};
+use crate::stacks::unwinders::{Believed, UnwindState, Unwinders, Unwound, View};
 use crate::unwind::splice;
 use crate::work;
-use std::collections::hash_map::Entry;
 use uprof::due::is_late;
-use uprof::{Found, Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
+use uprof::{Frame, FrameKind, Row, SampleBlock, State, Stop, Task, WordMap};
 
 /// Stacks of one block.
 #[derive(Debug, Default)]
@@ -30,16 +30,6 @@ pub(super) struct BlockStacks {
     pub account: Account,
     /// Why some rows could not be read.
     pub fault: Option<String>,
-}
-
-/// A frame of a stack of the block, with its callers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LocalNode {
-    pub parent: Option<u32>,
-    /// The number of its place.
-    pub place: u32,
-    /// How it was found.
-    pub found: Found,
 }
 
 /// Samples with a stack of their block: one, or all with equal properties.
@@ -73,17 +63,21 @@ struct BlockReader<'a, 's> {
     block: &'a SampleBlock,
     stacks: BlockStacks,
     places: WordMap<Place, u32>,
-    /// For each view, the local node of each node of the block; and for further views.
-    known: WordMap<View, Vec<Option<u32>>>,
-    known_besides: WordMap<(View, u32), u32>,
+    /// Views by number, and the one of the row before.
+    views: WordMap<View, u32>,
+    last_view: Option<(View, u32)>,
+    /// For each of the first views, the local node of each node of the block; and for further views.
+    known: Vec<Vec<Option<u32>>>,
+    known_besides: WordMap<(u32, u32), u32>,
     unwinders: &'a Unwinders<'a, 's>,
     idle: &'a Idle<'a, 's>,
-    held: UnwindState,
-    /// Frames of the current sample: as recorded, and as unwound.
+    held: &'a mut UnwindState,
+    /// Frames of the current sample: as recorded, with the node that they lead to, and as unwound.
     chain: Vec<Frame>,
+    chain_of: Option<u32>,
     frames: Vec<Frame>,
-    /// Recorded chains, by node and stop, that are valid and that unwinding can't extend.
-    believed: WordMap<(View, Option<u32>, u8), ()>,
+    /// What is valid of recorded chains, by view, node and whether they are complete.
+    believed: WordMap<(u32, u32, u8), Believed>,
     /// Local nodes of unwound stacks.
     unwound: Chains,
     /// If samples are merged: the row of each stack, state, stop and lateness.
@@ -96,6 +90,7 @@ impl BlockStacks {
     pub(crate) fn read<'s>(
         recording: &Recording,
         unwinders: &Unwinders<'_, 's>,
+        held: &mut UnwindState,
         idle: &Idle<'_, 's>,
         place: &SampleBlockPlace,
         filter: &Filter,
@@ -122,12 +117,15 @@ impl BlockStacks {
             block: &block,
             stacks: BlockStacks::default(),
             places: WordMap::default(),
-            known: WordMap::default(),
+            views: WordMap::default(),
+            last_view: None,
+            known: Vec::new(),
             known_besides: WordMap::default(),
             unwinders,
             idle,
-            held: UnwindState::new(),
+            held,
             chain: Vec::new(),
+            chain_of: None,
             frames: Vec::new(),
             believed: WordMap::default(),
             unwound: Chains::default(),
@@ -140,13 +138,10 @@ impl BlockStacks {
 
 impl BlockReader<'_, '_> {
     fn read(&mut self, place: &SampleBlockPlace, filter: &Filter) {
-        let mut rows = self.block.rows();
+        let mut rows = EffectiveRows::new(self.block, self.idle);
         loop {
             match rows.next_row() {
-                Ok(Some(mut row)) => {
-                    row.state = self.idle.state(self.block, &row);
-                    self.take(&row, filter);
-                }
+                Ok(Some(row)) => self.take(&row, filter),
                 Ok(None) => return,
                 Err(fault) => {
                     let read = self.stacks.account.read;
@@ -179,13 +174,14 @@ impl BlockReader<'_, '_> {
             }
         };
         let view = self.unwinders.view(row);
-        let unwound = self.unwind(row, view);
-        let node = match unwound {
-            Some(_) => self.local_unwound(row, view),
-            None => row.node.map(|node| self.local(row, view, node)),
+        let number = self.view_number(view);
+        let unwound = self.unwind(row, view, number);
+        let node = match &unwound {
+            Some(unwound) => self.local_unwound(row, number, unwound),
+            None => row.node.map(|node| self.local(row, number, node)),
         };
-        let stop = unwound.unwrap_or(row.stop);
-        let lacks_caller = self.lacks_caller(row, unwound);
+        let lacks_caller = self.lacks_caller(row, unwound.as_ref());
+        let stop = unwound.and_then(|it| it.stop).unwrap_or(row.stop);
         let late = is_late(row.details.late_ns);
         let is_pooled = row.wait.is_some_and(|wait| wait.count > 1);
         let pooled = if is_pooled { weight.amount } else { 0 };
@@ -218,19 +214,32 @@ impl BlockReader<'_, '_> {
         });
     }
 
-    /// The local node of a node of the block, in the view of `row`.
-    fn local(&mut self, row: &Row<'_>, view: View, leaf: u32) -> u32 {
+    fn view_number(&mut self, view: View) -> u32 {
+        if let Some((last, number)) = self.last_view
+            && last == view
+        {
+            return number;
+        }
+        let next = self.views.len() as u32;
+        let number = *self.views.entry(view).or_insert(next);
+        if number == next && self.known.len() < TABLES_MAX {
+            self.known.push(vec![None; self.block.nodes().len()]);
+        }
+        self.last_view = Some((view, number));
+        number
+    }
+
+    /// The local node of a node of the block, in the view of `row`, which has this number.
+    fn local(&mut self, row: &Row<'_>, view: u32, leaf: u32) -> u32 {
         let nodes = self.block.nodes();
-        let has_room = self.known.len() < TABLES_MAX;
-        let table: Option<&Vec<_>> = match self.known.entry(view) {
-            Entry::Occupied(table) => Some(table.into_mut()),
-            Entry::Vacant(free) if has_room => Some(free.insert(vec![None; nodes.len()])),
-            Entry::Vacant(_) => None,
-        };
+        let table = self.known.get(view as usize);
         let known = |node: u32| match table {
             Some(table) => table[node as usize],
             None => self.known_besides.get(&(view, node)).copied(),
         };
+        if let Some(local) = known(leaf) {
+            return local;
+        }
         let mut path = Vec::new();
         let mut parent = None;
         let mut at = Some(leaf);
@@ -243,15 +252,8 @@ impl BlockReader<'_, '_> {
             at = nodes[node as usize].parent;
         }
         for node in path.into_iter().rev() {
-            let frame = nodes[node as usize].frame;
-            let place = self.place(row, frame);
-            let local = self.stacks.nodes.len() as u32;
-            self.stacks.nodes.push(LocalNode {
-                parent,
-                place,
-                found: frame.found,
-            });
-            match self.known.get_mut(&view) {
+            let local = self.add(row, view, parent, nodes[node as usize].frame);
+            match self.known.get_mut(view as usize) {
                 Some(known) => known[node as usize] = Some(local),
                 None => {
                     self.known_besides.insert((view, node), local);
@@ -262,15 +264,29 @@ impl BlockReader<'_, '_> {
         parent.unwrap_or(0)
     }
 
-    fn lacks_caller(&self, row: &Row<'_>, unwound: Option<Stop>) -> bool {
+    /// A new local node.
+    fn add(&mut self, row: &Row<'_>, view: u32, parent: Option<u32>, frame: Frame) -> u32 {
+        let place = self.place(row, frame);
+        let local = self.stacks.nodes.len() as u32;
+        self.stacks.nodes.push(LocalNode {
+            parent,
+            place,
+            frame,
+            view,
+        });
+        local
+    }
+
+    fn lacks_caller(&self, row: &Row<'_>, unwound: Option<&Unwound>) -> bool {
         let kind = self.recording.metadata().target.kind;
-        let nodes = self.block.nodes();
         match unwound {
-            Some(stop) => splice::lacks_caller(self.frames.iter().copied(), stop, kind),
+            Some(Unwound { stop, outer }) => {
+                let outer = &self.chain[outer.clone()];
+                let frames = self.frames.iter().chain(outer).copied();
+                splice::lacks_caller(frames, stop.unwrap_or(row.stop), kind)
+            }
             None => {
-                let chain = std::iter::successors(row.node, |node| nodes[*node as usize].parent);
-                let chain = chain.map(|node| nodes[node as usize].frame);
-                let chain = chain.inspect(|_| work::take(1));
+                let chain = self.block.chain(row.node).inspect(|_| work::take(1));
                 splice::lacks_caller(chain, row.stop, kind)
             }
         }
@@ -299,48 +315,65 @@ impl BlockReader<'_, '_> {
         number
     }
 
-    /// Unwinds a sample with raw stack bytes into `self.frames`.
-    fn unwind(&mut self, row: &Row<'_>, view: View) -> Option<Stop> {
+    /// Unwinds a sample into `self.frames` and `self.chain`; `None` if the stack is its recorded chain.
+    fn unwind(&mut self, row: &Row<'_>, view: View, number: u32) -> Option<Unwound> {
+        let node = row.node.map_or(0, |node| node + 1);
+        let key = (number, node, u8::from(row.stop == Stop::Complete));
+        let known = self.believed.get(&key).copied();
         // A chain that was valid once is so again, under the same mappings.
-        let chain = (view, row.node, row.stop.number());
-        let may_add = self.unwinders.may_add_to(row);
-        if !may_add && self.believed.contains_key(&chain) {
+        if !self.unwinders.may_add_to(row) && known.is_some_and(|known| known.stop.is_none()) {
             return None;
         }
-        self.chain.clear();
-        let nodes = self.block.nodes();
-        let mut at = row.node;
-        while let Some(node) = at {
-            self.chain.push(nodes[node as usize].frame);
-            at = nodes[node as usize].parent;
+        if self.chain_of != row.node || row.node.is_none() {
+            self.chain.clear();
+            self.chain.extend(self.block.chain(row.node));
+            self.chain_of = row.node;
         }
         work::take(self.chain.len() as u64);
-        let stop = self
+        let believed = known.unwrap_or_else(|| {
+            let held = &mut *self.held;
+            let believed = self.unwinders.believed(held, row, view, &self.chain);
+            self.believed.insert(key, believed);
+            believed
+        });
+        let chain = (&self.chain[..], believed);
+        let unwound = self
             .unwinders
-            .unwind(&mut self.held, row, view, &self.chain, &mut self.frames);
-        if !may_add && stop.is_none() {
-            self.believed.insert(chain, ());
-        }
-        stop
+            .unwind_inner(self.held, row, view, chain, &mut self.frames);
+        unwound.stop.is_some().then_some(unwound)
     }
 
-    /// The local node of the stack in `self.frames`.
-    fn local_unwound(&mut self, row: &Row<'_>, view: View) -> Option<u32> {
-        // Taken out, since adding a frame borrows the rest of the reader.
-        let (mut chains, frames) = (
-            std::mem::take(&mut self.unwound),
-            std::mem::take(&mut self.frames),
-        );
-        let local = chains.intern(view, &frames, |parent, frame| {
-            let place = self.place(row, frame);
-            self.stacks.nodes.push(LocalNode {
-                parent,
-                place,
-                found: frame.found,
-            });
-            self.stacks.nodes.len() as u32 - 1
-        });
-        (self.unwound, self.frames) = (chains, frames);
+    /// The local node of the stack in `self.frames` and the outer frames of `self.chain`.
+    fn local_unwound(&mut self, row: &Row<'_>, view: u32, unwound: &Unwound) -> Option<u32> {
+        let outer = unwound.outer.clone();
+        let mut base = None;
+        if !outer.is_empty() && outer.end == self.chain.len() {
+            // All callers from there on: they are a path of the block's own table.
+            let nodes = self.block.nodes();
+            let mut path = std::iter::successors(row.node, |node| nodes[*node as usize].parent);
+            let node = path.nth(outer.start);
+            base = node.map(|node| self.local(row, view, node));
+        } else {
+            self.frames.extend_from_slice(&self.chain[outer]);
+        }
+        let hash = chains::hash(view, base, &self.frames);
+        let known = self
+            .unwound
+            .find(hash, &self.stacks.nodes, (view, base), &self.frames);
+        if known.is_some() || self.frames.is_empty() {
+            return known.or(base);
+        }
+        let mut local = base;
+        for index in (0..self.frames.len()).rev() {
+            let frame = self.frames[index];
+            let child = self.unwound.child(view, local, frame);
+            local = Some(child.unwrap_or_else(|| {
+                let new = self.add(row, view, local, frame);
+                self.unwound.add(view, local, frame, new);
+                new
+            }));
+        }
+        self.unwound.remember(hash, local);
         local
     }
 }

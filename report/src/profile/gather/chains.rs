@@ -1,96 +1,84 @@
 //! Unwound stacks of one block, each kept once: most samples' stacks occurred before, and need one lookup instead of
-//! one for each frame and its mapping.
+//! one for each frame and its mapping. The outer frames of a stack may be a node of the block already: its base.
 
-use crate::stacks::unwinders::View;
 use std::hash::Hasher;
-use uprof::{Found, Frame, FrameKind, WordHasher, WordMap};
+use uprof::{Frame, WordHasher, WordMap};
 
-#[derive(Debug)]
-struct Node {
-    parent: Option<u32>,
-    view: u32,
-    address: u64,
-    kind: FrameKind,
-    found: Found,
-    /// Its number in the block's own stack table.
-    local: u32,
+/// A frame of a stack of the block, with its callers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LocalNode {
+    pub parent: Option<u32>,
+    /// The number of its place.
+    pub place: u32,
+    pub frame: Frame,
+    /// The number of the view in which it has this place.
+    pub view: u32,
 }
 
 /// Stacks seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
-    views: WordMap<View, u32>,
-    nodes: Vec<Node>,
     /// Innermost nodes by the hash of their whole stack, which is compared before use.
     whole: WordMap<u64, u32>,
-    /// Nodes by parent and view, address and kind.
+    /// Nodes by caller and view, address and origin.
     children: WordMap<(u64, u64, u32), u32>,
 }
 
-impl Chains {
-    /// The local number of the stack `frames` (innermost first) in `view`; `add` makes one for a new frame and its
-    /// caller.
-    pub(crate) fn intern(
-        &mut self,
-        view: View,
-        frames: &[Frame],
-        mut add: impl FnMut(Option<u32>, Frame) -> u32,
-    ) -> Option<u32> {
-        let next = self.views.len() as u32;
-        let view = *self.views.entry(view).or_insert(next);
-        let mut hasher = WordHasher::default();
-        hasher.write_u32(view);
-        for frame in frames {
-            hasher.write_u64(frame.address ^ u64::from(origin(frame)) << 56);
-        }
-        let hash = hasher.finish();
-        if let Some(&node) = self.whole.get(&hash)
-            && self.is_it(node, view, frames)
-        {
-            return Some(self.nodes[node as usize].local);
-        }
-        let mut parent: Option<u32> = None;
-        for frame in frames.iter().rev() {
-            let above = parent.map_or(0, |parent| u64::from(parent) + 1);
-            let key = (
-                above << 32 | u64::from(view),
-                frame.address,
-                u32::from(origin(frame)),
-            );
-            let next = self.nodes.len() as u32;
-            let node = *self.children.entry(key).or_insert(next);
-            if node == next {
-                let above = parent.map(|parent| self.nodes[parent as usize].local);
-                self.nodes.push(Node {
-                    parent,
-                    view,
-                    address: frame.address,
-                    kind: frame.kind,
-                    found: frame.found,
-                    local: add(above, *frame),
-                });
-            }
-            parent = Some(node);
-        }
-        let node = parent?;
-        self.whole.insert(hash, node);
-        Some(self.nodes[node as usize].local)
+/// The hash of a stack with these innermost frames.
+pub(super) fn hash(view: u32, base: Option<u32>, frames: &[Frame]) -> u64 {
+    let mut hasher = WordHasher::default();
+    hasher.write_u64(above(base, view));
+    for frame in frames {
+        hasher.write_u64(frame.address ^ u64::from(origin(frame)) << 56);
     }
+    hasher.finish()
+}
 
-    fn is_it(&self, node: u32, view: u32, frames: &[Frame]) -> bool {
-        let mut at = Some(node);
+impl Chains {
+    /// The node of a stack that was seen before: `frames`, innermost first, that `base` called.
+    pub(super) fn find(
+        &self,
+        hash: u64,
+        nodes: &[LocalNode],
+        (view, base): (u32, Option<u32>),
+        frames: &[Frame],
+    ) -> Option<u32> {
+        let found = *self.whole.get(&hash)?;
+        let mut at = Some(found);
         for frame in frames {
-            let Some(node) = at.map(|at| &self.nodes[at as usize]) else {
-                return false;
-            };
-            let same = node.address == frame.address && node.kind == frame.kind;
-            if !same || node.found != frame.found || node.view != view {
-                return false;
+            let node = nodes.get(at? as usize)?;
+            if node.frame != *frame || node.view != view {
+                return None;
             }
             at = node.parent;
         }
-        at.is_none()
+        (at == base).then_some(found)
     }
+
+    /// Keeps the node of a stack with this hash.
+    pub(super) fn remember(&mut self, hash: u64, node: Option<u32>) {
+        self.whole.extend(node.map(|node| (hash, node)));
+    }
+
+    /// The node of a frame that `caller` called.
+    pub(super) fn child(&self, view: u32, caller: Option<u32>, frame: Frame) -> Option<u32> {
+        self.children.get(&key(view, caller, frame)).copied()
+    }
+
+    /// Adds that.
+    pub(super) fn add(&mut self, view: u32, caller: Option<u32>, frame: Frame, node: u32) {
+        self.children.insert(key(view, caller, frame), node);
+    }
+}
+
+fn key(view: u32, caller: Option<u32>, frame: Frame) -> (u64, u64, u32) {
+    let origin = u32::from(origin(&frame));
+    (above(caller, view), frame.address, origin)
+}
+
+fn above(caller: Option<u32>, view: u32) -> u64 {
+    let caller = caller.map_or(0, |caller| u64::from(caller) + 1);
+    caller << 32 | u64::from(view)
 }
 
 /// What a frame's address is, and how it was found.
@@ -105,28 +93,41 @@ mod tests {
     #[test]
     fn the_same_stack_is_one_and_others_share_their_outer_frames() {
         let mut chains = Chains::default();
-        let mut made: Vec<(Option<u32>, u64)> = Vec::new();
-        let mut intern = |view: View, addresses: &[u64]| {
-            let frames: Vec<Frame> = addresses
+        let mut nodes: Vec<LocalNode> = Vec::new();
+        let mut intern = |view: u32, base: Option<u32>, addresses: &[u64]| {
+            let frames = addresses
                 .iter()
-                .map(|address| Frame::return_address(*address))
-                .collect();
-            chains.intern(view, &frames, |parent, frame| {
-                made.push((parent, frame.address));
-                made.len() as u32 - 1
-            })
+                .map(|address| Frame::return_address(*address));
+            let frames: Vec<Frame> = frames.collect();
+            let hash = hash(view, base, &frames);
+            if let Some(known) = chains.find(hash, &nodes, (view, base), &frames) {
+                return (known, nodes.len());
+            }
+            let node = frames.iter().rev().fold(base, |parent, &frame| {
+                let child = chains.child(view, parent, frame);
+                Some(child.unwrap_or_else(|| {
+                    let (place, new) = (0, nodes.len() as u32);
+                    nodes.push(LocalNode {
+                        parent,
+                        place,
+                        frame,
+                        view,
+                    });
+                    chains.add(view, parent, frame, new);
+                    new
+                }))
+            });
+            chains.remember(hash, node);
+            (node.unwrap(), nodes.len())
         };
-        let view = (1, 0, 0);
-        let first = intern(view, &[3, 2, 1]);
-        assert_eq!(intern(view, &[3, 2, 1]), first);
-        assert_eq!(intern(view, &[4, 2, 1]), Some(3));
+        assert_eq!(intern(0, None, &[3, 2, 1]), (2, 3));
+        assert_eq!(intern(0, None, &[3, 2, 1]), (2, 3));
+        assert_eq!(intern(0, None, &[4, 2, 1]), (3, 4));
         // Another space's addresses lead elsewhere.
-        assert_eq!(intern((2, 0, 0), &[3, 2, 1]), Some(6));
-        assert_eq!(intern(view, &[2, 1]), Some(1));
-        assert_eq!(intern(view, &[]), None);
-        assert_eq!(
-            made[..4],
-            [(None, 1), (Some(0), 2), (Some(1), 3), (Some(1), 4)]
-        );
+        assert_eq!(intern(1, None, &[3, 2, 1]), (6, 7));
+        assert_eq!(intern(0, None, &[2, 1]), (1, 7));
+        // What a node of the block called is the same stack, not one without callers.
+        assert_eq!(intern(0, Some(1), &[3]), (2, 7));
+        assert_eq!(intern(0, None, &[3]), (7, 8));
     }
 }

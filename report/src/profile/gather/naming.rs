@@ -2,7 +2,7 @@
 
 use super::block::BlockStacks;
 use super::{By, Options};
-use crate::profile::labels::{Label, LabelId, Labels};
+use crate::profile::labels::{Label, LabelId, Labels, TextId};
 use crate::recording::Recording;
 use crate::recording::spaces::{Module, Place};
 use crate::stacks::symbolizer::{Named, Symbolizer};
@@ -18,6 +18,8 @@ pub(super) struct Naming<'a, 's> {
     /// Each place's labels, as a range of `labels`.
     ranges: WordMap<Place, (u32, u32)>,
     labels: Vec<LabelId>,
+    /// Paths of the modules seen so far.
+    paths: WordMap<u32, TextId>,
 }
 
 impl<'a, 's> Naming<'a, 's> {
@@ -33,6 +35,7 @@ impl<'a, 's> Naming<'a, 's> {
             inlines: options.inlines,
             ranges: WordMap::default(),
             labels: Vec::new(),
+            paths: WordMap::default(),
         }
     }
 
@@ -84,9 +87,8 @@ impl<'a, 's> Naming<'a, 's> {
         modules.get(place.module()? as usize)
     }
 
-    fn label_of(&self, place: Place, named: &Named, labels: &mut Labels) -> Label {
+    fn label_of(&mut self, place: Place, named: &Named, labels: &mut Labels) -> Label {
         let module = self.module(place);
-        let path = module.map_or("", |module| module.path.as_str());
         // A function without a name is identified by its start, if known.
         let into_function = if self.by == By::Address {
             0
@@ -116,9 +118,10 @@ impl<'a, 's> Naming<'a, 's> {
             .filter(|_| exact || self.by == By::Line);
         let name = labels.text_id(&name);
         let file_id = labels.text_id(file.unwrap_or(""));
+        let module = self.path_of(place, labels);
         Label {
             name,
-            module: labels.text_id(path),
+            module,
             file: file_id,
             line: file.map_or(0, |_| named.line),
             start_line: named.start_line,
@@ -130,6 +133,19 @@ impl<'a, 's> Naming<'a, 's> {
             unknown: named.function.is_none(),
             made: false,
         }
+    }
+
+    fn path_of(&mut self, place: Place, labels: &mut Labels) -> TextId {
+        let Some(number) = place.module() else {
+            return labels.text_id("");
+        };
+        if let Some(&known) = self.paths.get(&number) {
+            return known;
+        }
+        let path = self.module(place).map_or("", |module| &module.path);
+        let path = labels.text_id(path);
+        self.paths.insert(number, path);
+        path
     }
 
     /// The name of a place without a symbol, or of the function that begins some bytes before it: module and offset,

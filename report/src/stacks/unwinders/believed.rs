@@ -8,13 +8,17 @@ use uprof::cpu::is_kernel_address;
 use uprof::{Found, Frame, FrameKind, Row, Stop};
 
 /// The valid part of a chain.
-pub(super) struct Believed {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Believed {
     /// How many frames it has, from the innermost on.
     pub(super) frames: usize,
     /// Why it ends there, if it doesn't by itself.
-    pub(super) stop: Option<Stop>,
+    pub(crate) stop: Option<Stop>,
     /// Whether a return alone enters the last one, at its first instruction.
     pub(super) is_entered: bool,
+    /// Whether call frame information found some of them: the recorder had it, as of a Linux guest's kernel, and more
+    /// of the stack than was kept.
+    pub(super) by_rules: bool,
 }
 
 impl Believed {
@@ -23,21 +27,27 @@ impl Believed {
             frames: chain.len(),
             stop: None,
             is_entered: false,
+            by_rules: has_rules(chain),
         }
     }
 
-    fn cut(frames: usize, stop: Stop) -> Self {
+    fn cut(chain: &[Frame], stop: Stop) -> Self {
         Believed {
-            frames,
             stop: Some(stop),
-            is_entered: false,
+            ..Believed::all(chain)
         }
     }
 }
 
+fn has_rules(chain: &[Frame]) -> bool {
+    let by_rules = |frame: &Frame| matches!(frame.found, Found::Cfi | Found::TrapFrame);
+    chain.iter().any(by_rules)
+}
+
 impl Unwinders<'_, '_> {
-    /// What of `chain`, recorded for `row` of `view`, is to be believed.
-    pub(super) fn believed(
+    /// What of `chain`, recorded for `row` of `view`, is to be believed: the same for all rows of the view with this
+    /// chain, of which all or none are [`Stop::Complete`].
+    pub(crate) fn believed(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
@@ -64,13 +74,12 @@ impl Unwinders<'_, '_> {
             let (_, unwinder) = self.held(held, row, view);
             let inner = index.checked_sub(1).and_then(|inner| chain.get(inner));
             if inner.is_some_and(|inner| unwinder.is_kernel_above(inner.address, frame.address)) {
-                return Believed::cut(index, Stop::BadPointer);
+                return Believed::cut(&chain[..index], Stop::BadPointer);
             }
             if landing == Landing::Outermost {
                 return Believed {
-                    frames: index + 1,
-                    stop: Some(Stop::Complete),
                     is_entered: true,
+                    ..Believed::cut(&chain[..=index], Stop::Complete)
                 };
             }
             if !unwinder.accepts(landing, is_outermost) {
@@ -81,7 +90,7 @@ impl Unwinders<'_, '_> {
                 } else {
                     Stop::BadPointer
                 };
-                return Believed::cut(index, stop);
+                return Believed::cut(&chain[..index], stop);
             }
         }
         Believed::all(chain)

@@ -17,20 +17,30 @@ use uprof::{Found, Frame, FrameKind, Row};
 const WORDS_MAX: u64 = 32;
 const WORD_BYTES: u64 = 8;
 
+/// A stack: unwound frames, and those of the recorded chain from one on.
+pub(super) struct Stitched<'s> {
+    pub(super) frames: &'s mut Vec<Frame>,
+    pub(super) chain: &'s [Frame],
+    pub(super) outer: &'s mut usize,
+}
+
 impl Unwinders<'_, '_> {
-    /// Adds the caller of the frame `innermost` of `frames`, where the chain misses it.
+    /// Adds the caller of the frame `innermost` of a stack, where the chain misses it.
     pub(super) fn add_missing_caller(
         &self,
         held: &mut UnwindState,
         row: &Row<'_>,
         view: View,
         innermost: usize,
-        frames: &mut Vec<Frame>,
+        stack: Stitched<'_>,
     ) {
-        let Some(&[inner, outer]) = frames
-            .get(innermost..)
-            .and_then(|frames| frames.first_chunk())
-        else {
+        let Stitched {
+            frames,
+            chain,
+            outer: rest,
+        } = stack;
+        let mut after = frames.iter().chain(&chain[*rest..]).skip(innermost);
+        let (Some(inner), Some(outer)) = (after.next().copied(), after.next().copied()) else {
             return;
         };
         if outer.kind != FrameKind::Return || outer.found != Found::FramePointer {
@@ -68,6 +78,9 @@ impl Unwinders<'_, '_> {
                     found: Found::Scan,
                     ..Frame::return_address(word)
                 };
+                let missing = (innermost + 1).saturating_sub(frames.len());
+                frames.extend(&chain[*rest..][..missing]);
+                *rest += missing;
                 frames.insert(innermost + 1, caller);
                 return;
             }

@@ -25,6 +25,7 @@ use crate::profile::labels::{LabelId, Labels};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
 use crate::recording::Recording;
 use crate::recording::processes::{space_is, task_name};
+use crate::recording::rows::EffectiveRows;
 use crate::recording::unit::Unit;
 use crate::stacks::idle::IdlePlaces;
 use crate::views::flame::palette::Kind;
@@ -145,9 +146,9 @@ impl Payload {
             let Ok(block) = recording.samples(place) else {
                 continue;
             };
-            let mut rows = block.rows();
-            while let Ok(Some(mut row)) = rows.next_row() {
-                row.state = idle.state(recording, &block, &row);
+            let states = idle.of(recording);
+            let mut rows = EffectiveRows::new(&block, &states);
+            while let Ok(Some(row)) = rows.next_row() {
                 if row.wait.is_some() || counted.contains(&row.state) {
                     continue;
                 }
