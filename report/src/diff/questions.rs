@@ -1,5 +1,5 @@
 //! Which hypotheses are tested, and each one's part of the error rate: as large as its share can change, so that
-//! hundreds of small functions don't hide the large one. Equal parts found 11 to 30 % of simulated slowdowns of 5 % at
+//! hundreds of small functions don't hide the large one. Equal parts found 8 to 68 % of simulated slowdowns of 5 % at
 //! five runs a side where these find 29 to 90 %. Optimal weights, and a bound for what callers and callees have in
 //! common, found as many at as many false alarms (docs/performance.md), and are left out.
 
