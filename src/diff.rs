@@ -13,9 +13,11 @@ use anyhow::{Context, anyhow, bail};
 use std::path::{Path, PathBuf};
 use uniprof_report::diff::flame::{self, Widths};
 use uniprof_report::diff::html::{self, PageOptions, Samples};
+use uniprof_report::diff::json::Scripted;
+use uniprof_report::diff::listing::Listed;
 use uniprof_report::diff::{
-    CallDiff, Comparable, Diff, DiffOptions, Rule, RuleVerdict, calls, comparable, diff,
-    diff_calls, json, markdown, table, workflow,
+    Comparable, Comparison, Diff, DiffOptions, Rule, RuleError, RuleVerdict, Ruled, comparable,
+    diff, diff_calls, json, markdown, table, workflow,
 };
 use uniprof_report::images::Library;
 use uniprof_report::profile::{Each, Profile, Sampled};
@@ -155,19 +157,7 @@ impl Compared<'_> {
         let mut take = |sampled: &Sampled, _: &Profile| samples.add(sampled);
         let each = args.html.as_ref().map(|_| &mut take as &mut Each<'_>);
         let found = diff(&self.a, &self.b, &self.library, &self.options, &tell, each);
-        match args.json {
-            true => write_to_stdout(|out| json::write(&found, args.paths, out))?,
-            false if args.is_page_alone() => {}
-            false => {
-                let write = match args.format {
-                    FormFlag::Text => table::write,
-                    FormFlag::Markdown => markdown::write,
-                    FormFlag::Github => workflow::write,
-                };
-                args.showing
-                    .write(|out| write(&found, args.table_options(), out))?;
-            }
-        }
+        args.write(&found)?;
         if let Some(path) = &args.flame {
             draw(&found, path)?;
         }
@@ -183,8 +173,7 @@ impl Compared<'_> {
                 inform(&format!("{} written", path.display()));
             }
         }
-        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
-        args.apply_rules(is_incomplete, |rule| Ok(rule.verdict(&found)))
+        args.apply_rules(&found)
     }
 
     fn calls(mut self, args: &Args) -> anyhow::Result<Outcome> {
@@ -196,26 +185,14 @@ impl Compared<'_> {
         }
         let progress = Progress::new();
         let tell = |done, total| progress.tell(done, total);
-        let found: CallDiff = diff_calls(&self.a, &self.b, &self.library, &self.options, &tell);
-        match args.json {
-            true => write_to_stdout(|out| calls::json::write(&found, out))?,
-            false => {
-                let write = match args.format {
-                    FormFlag::Text => calls::table::write,
-                    FormFlag::Markdown => calls::forms::write_markdown,
-                    FormFlag::Github => calls::forms::write_annotations,
-                };
-                args.showing
-                    .write(|out| write(&found, args.table_options(), out))?;
-            }
-        }
+        let found = diff_calls(&self.a, &self.b, &self.library, &self.options, &tell);
+        args.write(&found)?;
         if let Some(path) = &args.flame {
             self.options.gather.filter.unit = Some(Unit::Calls);
             let whole = diff(&self.a, &self.b, &self.library, &self.options, &tell, None);
             draw(&whole, path)?;
         }
-        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
-        args.apply_rules(is_incomplete, |rule| rule.verdict_of_calls(&found))
+        args.apply_rules(&found)
     }
 }
 
@@ -233,16 +210,36 @@ impl Args {
         }
     }
 
+    /// Writes the comparison in its form, unless the page takes its place.
+    fn write<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<()>
+    where
+        Comparison<S, V>: Listed + Scripted,
+    {
+        if self.json {
+            return write_to_stdout(|out| json::write(found, self.paths, out));
+        }
+        if self.is_page_alone() {
+            return Ok(());
+        }
+        let write = match self.format {
+            FormFlag::Text => table::write,
+            FormFlag::Markdown => markdown::write,
+            FormFlag::Github => workflow::write,
+        };
+        self.showing
+            .write(|out| write(found, self.table_options(), out))
+    }
+
     /// The outcome by the rules of `--fail-if`.
-    fn apply_rules(
-        &self,
-        is_incomplete: bool,
-        verdict: impl Fn(&Rule) -> Result<RuleVerdict, String>,
-    ) -> anyhow::Result<Outcome> {
+    fn apply_rules<S, V>(&self, found: &Comparison<S, V>) -> anyhow::Result<Outcome>
+    where
+        Comparison<S, V>: Ruled,
+    {
+        let is_incomplete = found.accounts.iter().any(|account| account.is_incomplete());
         let mut outcome = Outcome::lossy_if(is_incomplete);
         let mut missing = None;
         for rule in &self.fail_if {
-            match verdict(rule).map_err(|why| anyhow!(why))? {
+            match rule.verdict(found)? {
                 RuleVerdict::Passed(how) => inform(&how),
                 RuleVerdict::Broken(why) => {
                     say(&why);
@@ -316,6 +313,6 @@ fn side(found: &Diff, number: usize) -> String {
     caption::cut(&text, SIDE_COLUMNS)
 }
 
-fn parse_rule(text: &str) -> Result<Rule, uniprof_report::diff::RuleError> {
+fn parse_rule(text: &str) -> Result<Rule, RuleError> {
     Rule::parse(text)
 }

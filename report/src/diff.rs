@@ -3,13 +3,12 @@
 //!
 //! Shares are compared, not counts, so that a longer recording doesn't look slower. The error of a share is measured
 //! within runs (`spread`) and between them (`runs`, `load`), and combined into one distribution (`estimate`). Because
-//! many functions are tested (`questions`, `overlap`), the rate of false discoveries is limited, and a share that
+//! many functions are tested (`questions`), the rate of false discoveries is limited, and a share that
 //! changes only because another function's did is not called a change (`verdict`, `tally`). `plan` says how many
 //! recordings it takes to see more. Of traces, time per call and calls a second are compared instead (`calls`).
 
 mod modules;
 mod matching;
-mod turns;
 mod series;
 mod student;
 mod tally;
@@ -17,11 +16,12 @@ mod spread;
 mod load;
 mod runs;
 mod estimate;
-mod overlap;
 mod questions;
 mod plan;
 mod verdict;
 mod notes;
+pub mod listing;
+mod shares;
 pub mod table;
 pub mod flame;
 pub mod json;
@@ -35,7 +35,7 @@ pub use calls::{CallDiff, Comparable, comparable, diff_calls};
 pub use estimate::Estimate;
 pub use matching::{Kind, Match};
 pub use plan::Plan;
-pub use rule::{Rule, RuleError, RuleVerdict};
+pub use rule::{Rule, RuleError, RuleVerdict, Ruled};
 pub use series::{BLOCKS, Cell, Counted, Counts, Item, Series, Side};
 pub use verdict::{Change, Verdicts, judge};
 
@@ -79,14 +79,14 @@ impl Default for DiffOptions {
     }
 }
 
-/// A finished comparison.
+/// A finished comparison, of samples or of calls.
 #[derive(Debug)]
-pub struct Diff {
-    /// Counts by block of time.
-    pub series: Series,
+pub struct Comparison<S, V> {
+    /// What was counted, by function and block.
+    pub series: S,
     /// What changed.
-    pub verdicts: Verdicts,
-    /// The samples and losses of each side.
+    pub verdicts: V,
+    /// The samples or calls, and the losses, of each side.
     pub accounts: [Account; 2],
     /// Descriptions of the compared recordings: A's, then B's.
     pub names: [Vec<String>; 2],
@@ -94,6 +94,34 @@ pub struct Diff {
     pub warnings: Vec<String>,
     /// Its options.
     pub options: DiffOptions,
+}
+
+/// A comparison of samples.
+pub type Diff = Comparison<Series, Verdicts>;
+
+impl<S, V> Comparison<S, V> {
+    fn new(
+        series: S,
+        verdicts: V,
+        sides: [&[&Recording]; 2],
+        accounts: [Account; 2],
+        mut warnings: Vec<String>,
+        options: &DiffOptions,
+    ) -> Self {
+        warnings.extend(notes::warnings(sides, &accounts, options.identify));
+        // Each recording has its own, and they may be equal.
+        let mut seen = HashSet::new();
+        warnings.retain(|warning| seen.insert(warning.clone()));
+        let describe = |one: &&Recording| notes::describe(one, options.identify);
+        Comparison {
+            series,
+            verdicts,
+            accounts,
+            names: sides.map(|side| side.iter().map(describe).collect()),
+            warnings,
+            options: options.clone(),
+        }
+    }
 }
 
 impl Diff {
@@ -114,21 +142,10 @@ pub fn diff(
     progress: &dyn Fn(u64, u64),
     each: Option<&mut Each<'_>>,
 ) -> Diff {
-    let (series, accounts, mut warnings) = series::gather([a, b], library, options, progress, each);
+    let (series, accounts, warnings) = series::gather([a, b], library, options, progress, each);
     let verdicts = judge(&series, options);
-    warnings.extend(notes::warnings(a, b, &accounts, options.identify));
-    warnings.extend(notes::unmatched(&series));
-    // Each recording has its own, and they may be equal.
-    let mut seen = HashSet::new();
-    warnings.retain(|warning| seen.insert(warning.clone()));
-    let describe = |one: &&Recording| notes::describe(one, options.identify);
-    let names = [a, b].map(|side| side.iter().map(describe).collect());
-    Diff {
-        series,
-        verdicts,
-        accounts,
-        names,
-        warnings,
-        options: options.clone(),
-    }
+    let unmatched = notes::unmatched(&series);
+    let mut found = Comparison::new(series, verdicts, [a, b], accounts, warnings, options);
+    found.warnings.extend(unmatched);
+    found
 }

@@ -9,15 +9,19 @@
 //!
 //! Workloads: one that drifts much, whose shares vary several times as much as those of independent
 //! samples would; a steady one; and steady ones whose runs differ, each function's time by a factor
-//! of its own with a standard deviation of 1 %. Recorded twice, five times, or once a side. The
-//! design effect, the ratio of the variance within runs to that of independent samples, is printed
-//! for all.
+//! of its own with a standard deviation of 1 %. Recorded twice, five times, or once a side. Then
+//! larger ones, of 160 functions: each of the first has two callers, which take some samples
+//! themselves, each type has one for all, and many small functions share an eighth. Runs of the
+//! last are of a fixed piece of work on a machine that is slower by a factor with a standard deviation of
+//! 10 %, and each function is slowed by a power of its own of it. The design effect, the ratio of the
+//! variance within runs to that of independent samples, is printed for all.
 //!
 //! - A/A: pairs of one workload; the share of pairs in which anything is called certain: with
 //!   nothing to find, every discovery is a false one.
 //! - Coverage: how often the 95 % interval of the change holds the true change, over all functions
 //!   of the pairs in which one function is 5 % slower.
-//! - Power: in how many of these pairs that function is called certain; and how often another one is.
+//! - Power: in how many of these pairs, and of those where it is 10 % slower, that function is called certain; and
+//!   how often another one is.
 //! - The oracle: in how many a z test of that function alone, which takes samples to be independent,
 //!   would have found it.
 //! - The plan: how many recordings the diff of two a side asks for to show these 5 %, and how often
@@ -92,13 +96,74 @@ fn true_shares(slower: f64) -> Vec<f64> {
     times.iter().map(|time| time / whole).collect()
 }
 
-/// Factors for the functions' times that one run has.
-fn factors(seed: u64, runs_differ: f64) -> [f64; FUNCTIONS] {
+fn normal(random: &mut Rng) -> f64 {
+    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
+}
+
+/// Factors for the functions' times that one run has, and the logarithm of its machine's.
+fn factors(seed: u64, workload: &Workload) -> ([f64; FUNCTIONS], f64) {
     let mut random = Rng::with_seed(!seed.wrapping_mul(0xD134_2543_DE82_EF95));
-    [(); FUNCTIONS].map(|()| {
-        let normal = (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
-        (normal * runs_differ).exp()
-    })
+    let differ = [(); FUNCTIONS].map(|()| normal(&mut random) * workload.runs_differ);
+    let machine = normal(&mut random) * workload.load;
+    let mut random = Rng::with_seed(7919);
+    let factors = differ.map(|own| (own + machine * (1.0 + 0.3 * normal(&mut random))).exp());
+    (factors, machine)
+}
+
+/// Small functions, where there are callers.
+const SMALL: usize = 60;
+/// Stacks of a function with its callers: of itself, and of both of them.
+const CHAIN: usize = 3;
+
+/// What is compared, and for each kind of stack the items that its samples belong to.
+fn stacks(has_callers: bool) -> (Vec<Item>, Vec<Vec<usize>>) {
+    let mut items: Vec<Item> = Vec::new();
+    let mut add = |counted, count: usize| {
+        let first = items.len();
+        items.extend((first..first + count).map(|number| Item {
+            counted,
+            function: number as u32,
+            node: ROOT,
+        }));
+        first
+    };
+    let own = add(Counted::Own, FUNCTIONS);
+    if !has_callers {
+        return (
+            items,
+            (0..FUNCTIONS).map(|function| vec![function]).collect(),
+        );
+    }
+    let inner = add(Counted::Total, FUNCTIONS);
+    let outer = add(Counted::Total, FUNCTIONS);
+    let inner_own = add(Counted::Own, FUNCTIONS);
+    let types = add(Counted::Total, TYPES.len());
+    let small = add(Counted::Own, SMALL);
+    let mut stacks = Vec::new();
+    for (number, kind) in TYPES.iter().enumerate() {
+        for (function, _) in *kind {
+            let callers = [outer + function, types + number];
+            let in_inner = [&[inner + function], &callers[..]].concat();
+            stacks.push([&[own + function], &in_inner[..]].concat());
+            stacks.push([&[inner_own + function], &in_inner[..]].concat());
+            stacks.push(callers.to_vec());
+        }
+        stacks.extend((0..SMALL).map(|it| vec![types + number, small + it]));
+    }
+    (items, stacks)
+}
+
+/// The stack of a sample in a function, the `at`-th of a type of request.
+fn stack(random: &mut Rng, kind: usize, at: usize) -> usize {
+    let of_type = |functions: &[(usize, f64)]| functions.len() * CHAIN + SMALL;
+    let first: usize = TYPES[..kind].iter().map(|it| of_type(it)).sum();
+    first
+        + match random.f64() {
+            draw if draw < 0.12 => TYPES[kind].len() * CHAIN + random.usize(0..SMALL),
+            draw if draw < 0.15 => at * CHAIN + 1,
+            draw if draw < 0.18 => at * CHAIN + 2,
+            _ => at * CHAIN,
+        }
 }
 
 /// An exponential number with mean 1.
@@ -117,14 +182,16 @@ fn side(workload: &Workload, number: u64, slower: f64) -> Side {
 
 /// One recording's own samples by function and block of time.
 fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
-    let factors = factors(seed, workload.runs_differ);
-    let mut counts = vec![[0.0; FUNCTIONS]; BLOCKS];
+    let (factors, machine) = factors(seed, workload);
+    let whole_us = SECONDS * 1e6 * machine.exp();
+    let kinds = stacks(workload.has_callers).1.len();
+    let mut counts = vec![vec![0.0; kinds]; BLOCKS];
     for thread in 0..THREADS {
         let mut random =
             Rng::with_seed(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ (thread as u64) << 56);
         let (mut now_us, mut drift) = (0.0, 0.0_f64);
         let mut next_us = 1e6 / RATE_HZ * random.f64();
-        while now_us < SECONDS * 1e6 {
+        while now_us < whole_us {
             // Types 0 and 1 share half of the requests between them, as 2 and 3 do; the drift moves
             // weight within each half.
             let lean = 0.25 * (1.0 + drift.clamp(-0.9, 0.9));
@@ -136,13 +203,18 @@ fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
                 _ => 3,
             };
             let began_us = now_us;
-            for (function, mean) in TYPES[kind] {
+            for (at, (function, mean)) in TYPES[kind].iter().enumerate() {
                 let length = mean * slow_factor(*function, slower) * factors[*function];
                 now_us += length * (0.5 + 0.5 * exponential(&mut random));
                 while next_us < now_us {
-                    let block = (next_us / (SECONDS * 1e6) * BLOCKS as f64) as usize;
+                    let block = (next_us / whole_us * BLOCKS as f64) as usize;
                     if block < BLOCKS {
-                        counts[block][*function] += 1.0;
+                        let stack = if workload.has_callers {
+                            stack(&mut random, kind, at)
+                        } else {
+                            *function
+                        };
+                        counts[block][stack] += 1.0;
                     }
                     next_us += 1e6 / RATE_HZ * (0.9 + 0.2 * random.f64());
                 }
@@ -165,24 +237,20 @@ fn record(seed: u64, slower: f64, workload: &Workload) -> Counts {
     }
 }
 
-fn compare(sides: [Side; 2]) -> Verdicts {
-    let functions = (0..FUNCTIONS).map(|number| Match {
+fn compare(workload: &Workload, sides: [Side; 2]) -> Verdicts {
+    let (items, stacks) = stacks(workload.has_callers);
+    let functions = (0..items.len()).map(|number| Match {
         name: format!("function {number}"),
         module: String::new(),
         kind: Kind::Same,
         made: false,
     });
-    let items = (0..FUNCTIONS as u32).map(|function| Item {
-        counted: Counted::Own,
-        function,
-        node: ROOT,
-    });
     let series = Series {
         unit: uniprof_report::recording::Unit::Samples,
         one: 1.0,
         functions: functions.collect(),
-        items: items.collect(),
-        stacks: (0..FUNCTIONS).map(|function| vec![function]).collect(),
+        items,
+        stacks,
         sides,
         ..Series::default()
     };
@@ -197,14 +265,22 @@ struct Workload {
     recordings: u64,
     /// Standard deviation of what each function's time is multiplied by in a run.
     runs_differ: f64,
+    /// Standard deviation of the logarithm of what the machine slows a run by.
+    load: f64,
+    /// Whether functions have callers and there are many small ones.
+    has_callers: bool,
 }
 
-const WORKLOADS: [Workload; 5] = [
+const WORKLOADS: [Workload; 9] = [
     workload("drifting, two runs", 0.35, 2, 0.0),
     workload("steady, two runs", 0.03, 2, 0.0),
     workload("two runs that differ", 0.03, 2, 0.01),
     workload("five runs that differ", 0.03, 5, 0.01),
     workload("one run that differs", 0.03, 1, 0.01),
+    workload("callers, three runs", 0.1, 3, 0.01).with_callers(0.0),
+    workload("callers, five runs", 0.1, 5, 0.01).with_callers(0.0),
+    workload("callers and load, three runs", 0.1, 3, 0.01).with_callers(0.1),
+    workload("callers and load, five runs", 0.1, 5, 0.01).with_callers(0.1),
 ];
 
 const fn workload(name: &'static str, drifts: f64, recordings: u64, runs_differ: f64) -> Workload {
@@ -213,6 +289,16 @@ const fn workload(name: &'static str, drifts: f64, recordings: u64, runs_differ:
         drifts,
         recordings,
         runs_differ,
+        load: 0.0,
+        has_callers: false,
+    }
+}
+
+impl Workload {
+    const fn with_callers(mut self, load: f64) -> Workload {
+        self.has_callers = true;
+        self.load = load;
+        self
     }
 }
 
@@ -225,7 +311,10 @@ pub fn judge_all(pairs: u64) {
             workload.name, workload.recordings
         );
         false_alarms(workload, pairs);
-        coverage_and_power(workload, pairs);
+        if !workload.has_callers {
+            coverage(workload, pairs);
+        }
+        power(workload, pairs);
         if workload.recordings == 2 {
             plan(workload, pairs);
         }
@@ -238,7 +327,10 @@ fn false_alarms(workload: &Workload, pairs: u64) {
     let mut alarms = 0;
     let mut effects = Vec::new();
     for pair in 0..pairs {
-        let verdicts = compare([2 * pair, 2 * pair + 1].map(|number| side(workload, number, 0.0)));
+        let verdicts = compare(
+            workload,
+            [2 * pair, 2 * pair + 1].map(|number| side(workload, number, 0.0)),
+        );
         alarms += u64::from(verdicts.changes.iter().any(|change| change.certain));
         effects.extend(
             verdicts
@@ -254,10 +346,10 @@ fn false_alarms(workload: &Workload, pairs: u64) {
     println!("figure\tdiff: false alarms, {name}\t{percent:.1}\t%\t\t\tours <= 5");
 }
 
-/// Pairs whose B has a function that is 5 % slower.
-fn planted(workload: &Workload, pair: u64) -> [Side; 2] {
+/// Pairs whose B has a slower function.
+fn planted(workload: &Workload, pair: u64, slower: f64) -> [Side; 2] {
     let seed = 1_000_000 + 2 * pair;
-    [side(workload, seed, 0.0), side(workload, seed + 1, 0.05)]
+    [side(workload, seed, 0.0), side(workload, seed + 1, slower)]
 }
 
 fn is_found(verdicts: &Verdicts) -> bool {
@@ -278,51 +370,68 @@ fn oracle_finds(sides: &[Side; 2]) -> bool {
     slow[1] / totals[1] - slow[0] / totals[0] > 1.96 * error
 }
 
-fn coverage_and_power(workload: &Workload, pairs: u64) {
+/// The slowdown by which intervals are judged, and the smaller one that is looked for.
+const SLOWER: f64 = 0.05;
+
+fn coverage(workload: &Workload, pairs: u64) {
     let name = workload.name;
-    let (before, after) = (true_shares(0.0), true_shares(0.05));
-    let (mut inside, mut asked, mut found, mut others, mut oracle) = (0, 0, 0, 0, 0);
+    let (before, after) = (true_shares(0.0), true_shares(SLOWER));
+    let (mut inside, mut compared) = (0, 0);
     for pair in 0..pairs {
-        let sides = planted(workload, pair);
-        oracle += u64::from(oracle_finds(&sides));
-        let verdicts = compare(sides);
-        found += u64::from(is_found(&verdicts));
+        let verdicts = compare(workload, planted(workload, pair, SLOWER));
         for change in &verdicts.changes {
             let (low, high) = change.estimate.interval(0.95);
             let truth = after[change.item] - before[change.item];
-            asked += 1;
+            compared += 1;
             inside += u64::from(low <= truth && truth <= high);
-            others += u64::from(change.item != SLOW && change.certain);
         }
     }
-    let percent = share(inside, asked);
+    let percent = share(inside, compared);
     let goal = if workload.recordings > 1 {
         "93 to 98"
     } else {
         "at least 93"
     };
     println!(
-        "  95 % intervals that hold the truth: {inside} of {asked}, {percent:.1} % ({goal} %)"
+        "  95 % intervals that hold the truth: {inside} of {compared}, {percent:.1} % ({goal} %)"
     );
     println!(
         "figure\tdiff: intervals that hold the truth, {name}\t{percent:.1}\t%\t\t\tours >= 93"
     );
-    let (percent, of) = (share(found, pairs), before[SLOW] * 100.0);
-    println!(
-        "  a function with {of:.1} % of the samples made 5 % slower: found in {found}, {percent:.1} %; by a \
-         z test of it alone in {oracle}; other functions called certain: {others}"
-    );
-    println!(
-        "figure\tdiff: 5 % slower function found, {name}\t{percent:.1}\t%\tz test alone\t{:.1}\tratio >= 0.8",
-        share(oracle, pairs)
-    );
+}
+
+fn power(workload: &Workload, pairs: u64) {
+    let name = workload.name;
+    let of = true_shares(0.0)[SLOW] * 100.0;
+    for slower in [SLOWER, 2.0 * SLOWER] {
+        let (mut found, mut others, mut oracle) = (0, 0, 0);
+        for pair in 0..pairs {
+            let sides = planted(workload, pair, slower);
+            oracle += u64::from(!workload.has_callers && oracle_finds(&sides));
+            let verdicts = compare(workload, sides);
+            found += u64::from(is_found(&verdicts));
+            let certain = verdicts.changes.iter().filter(|change| change.certain);
+            others += certain.filter(|change| change.item != SLOW).count();
+        }
+        let (percent, slower) = (share(found, pairs), slower * 100.0);
+        println!(
+            "  a function with {of:.1} % of the samples made {slower} % slower: found in {found}, {percent:.1} %; \
+             others called certain, its callers among them: {others}"
+        );
+        let peer = if workload.has_callers {
+            "\t\t".to_owned()
+        } else {
+            format!("z test alone\t{:.1}\tratio >= 0.8", share(oracle, pairs))
+        };
+        println!("figure\tdiff: {slower} % slower function found, {name}\t{percent:.1}\t%\t{peer}");
+    }
 }
 
 /// Whether as many recordings as the diff asks for show the slow function.
 fn plan(workload: &Workload, pairs: u64) {
     let mut asked: Vec<u64> = Vec::new();
     for pair in 0..pairs.min(40) {
-        let verdicts = compare(planted(workload, pair));
+        let verdicts = compare(workload, planted(workload, pair, SLOWER));
         let largest = verdicts.plans.last();
         asked.extend(largest.and_then(|plan| plan.recordings).map(|it| it as u64));
     }
@@ -337,7 +446,7 @@ fn plan(workload: &Workload, pairs: u64) {
     };
     let pairs = pairs.min(60);
     let found = (0..pairs)
-        .filter(|pair| is_found(&compare(planted(&larger, *pair))))
+        .filter(|pair| is_found(&compare(&larger, planted(&larger, *pair, SLOWER))))
         .count() as u64;
     let percent = share(found, pairs);
     println!(

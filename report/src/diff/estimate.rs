@@ -3,11 +3,11 @@
 //! mixture, so that they can't contradict each other.
 
 use super::load::SPREADS;
-use super::runs::{Known, Runs};
+use super::runs::{Prior, Runs};
 use super::series::{Counted, Series};
 use super::spread;
 use super::student;
-use super::tally::{Of, Tally};
+use super::tally::{Scope, Tally};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 
@@ -114,7 +114,7 @@ impl Estimate {
 
 /// What all estimates of a comparison share.
 pub(super) struct Whole {
-    pub known: Vec<Known>,
+    pub known: Vec<Prior>,
     /// Samples of each run.
     samples: [Vec<f64>; 2],
     least_change: f64,
@@ -123,7 +123,7 @@ pub(super) struct Whole {
 impl Whole {
     /// Reads all samples of `series`; a true change of up to `least_change` is too small to report.
     pub(crate) fn new(series: &Series, tally: &Tally, least_change: f64) -> Whole {
-        let known = series.items.iter().enumerate().map(|(item, what)| Known {
+        let known = series.items.iter().enumerate().map(|(item, what)| Prior {
             leeway: variance(tally.share(item)).max(f64::MIN_POSITIVE),
             is_witness: what.counted != Counted::Path,
         });
@@ -148,9 +148,9 @@ impl Whole {
         &self,
         series: &Series,
         apart: &BTreeSet<usize>,
-        of: Of,
+        scope: Scope,
     ) -> Option<Vec<Estimate>> {
-        let tally = Tally::new(series, apart, of);
+        let tally = Tally::new(series, apart, scope);
         let whole: f64 = self.samples.iter().flatten().sum();
         let outside = [tally.total(0), tally.total(1)];
         if outside.iter().any(|total| *total < LEAST_OUTSIDE) {

@@ -1,48 +1,68 @@
 //! The comparison as a JSON object, for scripts.
 
-use super::Diff;
 use super::verdict::{Change, DETECTABLE_AT};
+use super::{Comparison, Diff};
 use crate::text::json_writer::JsonWriter;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Incremented when the meaning of a field changes.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
-/// Writes the object, with the same list as the table; call paths only with `paths`. Shares and changes are between 0
-/// and 1.
+/// A comparison that scripts can read.
+pub trait Scripted {
+    /// Its fields beside those that all comparisons have; call paths only with `paths`.
+    fn fields(&self, paths: bool) -> Value;
+}
+
+/// Writes the object, with the same list as the table; call paths only with `paths`.
 ///
 /// # Errors
 /// What `out` returns.
-pub fn write(diff: &Diff, paths: bool, out: &mut dyn Write) -> io::Result<()> {
-    let listed = || diff.listed(paths);
-    let changes: Vec<Value> = listed().map(|change| value(diff, change)).collect();
-    let detectable = DETECTABLE_AT.iter().zip(diff.verdicts.detectable);
-    let detectable = detectable.map(|(share, change)| json!({"share": share, "change": change}));
-    let series = &diff.series;
-    let whole = json!({
-        "format": "uniprof-diff",
-        "version": VERSION,
-        "a": diff.names[0],
-        "b": diff.names[1],
-        "unit": series.unit.name(),
-        "samples": diff.accounts.each_ref().map(|account| account.counted),
-        "warnings": diff.warnings,
-        "certain": listed().filter(|change| change.certain).count(),
-        "false_discovery_rate": diff.options.false_discoveries,
-        "least_change": diff.options.least_change,
-        "runs_measured": diff.verdicts.runs_measured,
-        "in_turns": diff.series.in_turns,
-        "detectable": detectable.collect::<Vec<Value>>(),
-        "plans": diff.verdicts.plans.iter().map(|plan| json!({
-            "share": plan.share,
-            "slower": plan.slower,
-            "recordings_a_side": plan.recordings,
-        })).collect::<Vec<Value>>(),
-        "changes": changes,
-    });
+pub fn write<S, V>(of: &Comparison<S, V>, paths: bool, out: &mut dyn Write) -> io::Result<()>
+where
+    Comparison<S, V>: Scripted,
+{
+    let mut whole = of.fields(paths);
+    let changes = whole["changes"].as_array().into_iter().flatten();
+    let certain = changes.filter(|change| change["certain"] == true).count();
+    for (name, value) in [
+        ("a", json!(of.names[0])),
+        ("b", json!(of.names[1])),
+        ("warnings", json!(of.warnings)),
+        ("certain", json!(certain)),
+        ("false_discovery_rate", json!(of.options.false_discoveries)),
+        ("least_change", json!(of.options.least_change)),
+    ] {
+        whole[name] = value;
+    }
     serde_json::to_writer_pretty(JsonWriter(out), &whole).map_err(io::Error::from)?;
     out.write_all(b"\n")
+}
+
+/// Shares and changes are between 0 and 1.
+impl Scripted for Diff {
+    fn fields(&self, paths: bool) -> Value {
+        let verdicts = &self.verdicts;
+        let detectable = DETECTABLE_AT.iter().zip(verdicts.detectable);
+        let detectable =
+            detectable.map(|(share, change)| json!({"share": share, "change": change}));
+        let changes = self.listed(paths).map(|change| value(self, change));
+        json!({
+            "format": "uniprof-diff",
+            "version": VERSION,
+            "unit": self.series.unit.name(),
+            "samples": self.accounts.each_ref().map(|account| account.counted),
+            "runs_measured": verdicts.runs_measured,
+            "detectable": detectable.collect::<Vec<Value>>(),
+            "plans": verdicts.plans.iter().map(|plan| json!({
+                "share": plan.share,
+                "slower": plan.slower,
+                "recordings_a_side": plan.recordings,
+            })).collect::<Vec<Value>>(),
+            "changes": changes.collect::<Vec<Value>>(),
+        })
+    }
 }
 
 /// A change, as the list has it.

@@ -49,13 +49,11 @@ fn build_id(recording: &Recording) -> Option<String> {
 
 /// Differences between the sides other than the program.
 pub(super) fn warnings(
-    a: &[&Recording],
-    b: &[&Recording],
+    sides: [&[&Recording]; 2],
     accounts: &[Account; 2],
     identify: bool,
 ) -> Vec<String> {
     let mut warnings = Vec::new();
-    let sides = [a, b];
     let hosts = sides.map(|side| {
         let names = side.iter().map(|one| one.metadata().host.name.as_str());
         names.collect::<BTreeSet<&str>>()
@@ -119,7 +117,7 @@ pub(super) fn warnings(
              about that"
         ));
     }
-    if a.len() == 1 && b.len() == 1 {
+    if sides.iter().all(|side| side.len() == 1) {
         warnings.push(
             "differences between runs of the same program are not measured but allowed for: give two \
              or more recordings of each side"

@@ -29,7 +29,7 @@ pub(super) const POWER: f64 = 0.841_621;
 pub(crate) const RECORDINGS_MAX: usize = 100;
 
 /// What the functions of this comparison have in common.
-pub(super) struct Typical {
+pub(super) struct TypicalFunction {
     parts: [f64; 9],
     /// Variance within runs, as a multiple of independent samples'.
     effect: f64,
@@ -39,14 +39,14 @@ pub(super) struct Typical {
     leverage: f64,
 }
 
-impl Typical {
-    pub(crate) fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> Typical {
+impl TypicalFunction {
+    pub(crate) fn new(series: &Series, estimates: &[Estimate], runs: &Runs) -> TypicalFunction {
         let functions = estimates.iter().zip(&series.items);
         let functions = functions.filter(|(_, item)| item.counted != Counted::Path);
         let mut effects: Vec<f64> = functions.map(|(one, _)| one.design_effect).collect();
         effects.retain(|effect| effect.is_finite());
         effects.sort_by(f64::total_cmp);
-        Typical {
+        TypicalFunction {
             parts: runs.parts,
             effect: effects.get(effects.len() / 2).copied().unwrap_or(1.0),
             totals: series.sides.each_ref().map(|side| side.total().max(1.0)),

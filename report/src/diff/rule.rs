@@ -1,7 +1,8 @@
 //! `--fail-if`: a change that must not happen, such as `netfront_rx>+5%` or `any>+2%`.
 
 use super::Diff;
-use super::calls::{CallChange, CallDiff, percent};
+use super::calls::{CallDiff, percent};
+use super::matching::Match;
 use super::series::Counted;
 use super::verdict::Change;
 
@@ -37,13 +38,44 @@ pub enum RuleVerdict {
     Missing(String),
 }
 
-/// Why a rule can't be parsed.
+/// Why a rule can't be parsed, or applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "cannot read the rule '{0}': write FUNCTION>+5% (of its share before), FUNCTION>+0.5pp (of all \
-     samples), FUNCTION<-5%, or any>+2%"
-)]
-pub struct RuleError(String);
+pub enum RuleError {
+    /// It isn't one.
+    #[error(
+        "cannot read the rule '{0}': write FUNCTION>+5% (of its share before), FUNCTION>+0.5pp (of all \
+         samples), FUNCTION<-5%, or any>+2%"
+    )]
+    Unreadable(String),
+    /// It is about points, which calls don't have.
+    #[error(
+        "{0}: points are of shares of samples; of calls, write a part of the time per call or of the calls a \
+         second, as in 'walk>+5%'"
+    )]
+    Points(String),
+}
+
+/// A change as a rule sees it.
+#[derive(Debug)]
+pub struct Figure {
+    /// The interval, in the unit of the rule.
+    interval: (f64, f64),
+    /// Whether it may break a rule.
+    is_sound: bool,
+    /// The change in words.
+    words: String,
+}
+
+/// A comparison that rules can be applied to.
+pub trait Ruled {
+    /// Functions of both sides.
+    fn functions(&self) -> &[Match];
+    /// The changes that a rule is about, in their order.
+    ///
+    /// # Errors
+    /// [`RuleError::Points`] where there are none.
+    fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError>;
+}
 
 impl Rule {
     /// Reads a rule.
@@ -51,7 +83,7 @@ impl Rule {
     /// # Errors
     /// [`RuleError`] if it isn't one.
     pub fn parse(text: &str) -> Result<Rule, RuleError> {
-        Rule::read(text).ok_or_else(|| RuleError(text.to_owned()))
+        Rule::read(text).ok_or_else(|| RuleError::Unreadable(text.to_owned()))
     }
 
     fn read(text: &str) -> Option<Rule> {
@@ -78,157 +110,142 @@ impl Rule {
         })
     }
 
-    /// The result of the rule.
-    pub fn verdict(&self, diff: &Diff) -> RuleVerdict {
-        if let Some(wanted) = &self.function
-            && !diff.series.functions.iter().any(|it| it.name == *wanted)
-        {
-            return RuleVerdict::Missing(format!(
-                "{}: neither side has a function that is called {wanted}",
-                self.text
-            ));
-        }
-        let mut changes = diff.verdicts.changes.iter();
-        if let Some(broken) = changes.clone().find(|change| self.is_broken(diff, change)) {
-            let change = self.describe(diff, broken);
-            return RuleVerdict::Broken(format!("{} is broken by {change}", self.text));
-        }
-        // Where many functions are checked, the closest one is of no interest.
-        let judged = self.function.as_ref();
-        let judged = judged.and_then(|_| changes.find(|change| self.is_asked(diff, change)));
-        let change = judged.map(|change| format!(": {}", self.describe(diff, change)));
-        RuleVerdict::Passed(format!(
-            "{} is kept{}",
-            self.text,
-            change.unwrap_or_default()
-        ))
-    }
-
-    /// The result for calls: of a function's time per call, its own and with what it calls, and of how often it is
-    /// called, none may change so.
+    /// The result of the rule: it is broken if a change that it is about is certainly as large as it says.
     ///
     /// # Errors
-    /// What is wrong with a rule about points, which calls don't have.
-    pub fn verdict_of_calls(&self, diff: &CallDiff) -> Result<RuleVerdict, String> {
-        if self.unit == Unit::Points {
-            return Err(format!(
-                "{}: points are of shares of samples; of calls, write a part of the time per call or of the calls a \
-                 second, as in 'walk>+5%'",
-                self.text
-            ));
-        }
-        if let Some(wanted) = &self.function
-            && !diff.series.functions.iter().any(|it| it.name == *wanted)
+    /// [`RuleError::Points`] where the rule has a unit that the comparison doesn't.
+    pub fn verdict(&self, of: &dyn Ruled) -> Result<RuleVerdict, RuleError> {
+        let figures = of.figures(self)?;
+        if let Some(name) = &self.function
+            && !of.functions().iter().any(|it| it.name == *name)
         {
             return Ok(RuleVerdict::Missing(format!(
-                "{}: neither side has a function that is called {wanted}",
+                "{}: neither side has a function that is called {name}",
                 self.text
             )));
         }
-        let asked = |change: &&CallChange| match &self.function {
-            Some(wanted) => diff.name(change) == wanted,
-            None => change.certain,
+        let is_beyond = |(low, high): (f64, f64)| {
+            if self.grows {
+                low > self.by
+            } else {
+                high < -self.by
+            }
         };
-        let interval = |change: &CallChange| match self.function {
-            Some(_) => change.interval_with(diff.options.confidence),
-            None => change.interval(),
-        };
-        let describe = |change: &CallChange| {
-            let (low, high) = interval(change);
-            let (name, of) = (diff.name(change), change.of.name());
-            format!(
-                "{name} ({of}): {}; apart from what most functions changed by, between {} and {}",
-                percent(change.relative()),
-                percent(low),
-                percent(high)
-            )
-        };
-        let is_broken = |change: &&CallChange| match (interval(change), self.grows) {
-            ((low, _), true) => low > self.by && change.relative() > self.by,
-            ((_, high), false) => high < -self.by && change.relative() < -self.by,
-        };
-        let changes = || diff.verdicts.changes.iter().filter(asked);
-        if let Some(broken) = changes().find(is_broken) {
-            let change = describe(broken);
+        let mut all = figures.iter();
+        let broken = all.find(|figure| figure.is_sound && is_beyond(figure.interval));
+        if let Some(Figure { words, .. }) = broken {
             return Ok(RuleVerdict::Broken(format!(
-                "{} is broken by {change}",
+                "{} is broken by {words}",
                 self.text
             )));
         }
-        let judged = self.function.as_ref().and_then(|_| changes().next());
-        let judged = judged.map(|change| format!(": {}", describe(change)));
-        let judged = judged.unwrap_or_default();
-        Ok(RuleVerdict::Passed(format!(
-            "{} is kept{judged}",
-            self.text
-        )))
+        // Where many functions are checked, the closest one is of no interest.
+        let judged = figures.first().filter(|_| self.function.is_some());
+        let words = judged.map(|figure| format!(": {}", figure.words));
+        let words = words.unwrap_or_default();
+        Ok(RuleVerdict::Passed(format!("{} is kept{words}", self.text)))
+    }
+}
+
+/// A function that was named beforehand is tested by itself, at the confidence asked for, with its callees if it has
+/// any; any of many must have passed the test among all of them.
+impl Ruled for Diff {
+    fn functions(&self) -> &[Match] {
+        &self.series.functions
     }
 
-    /// A change in words.
-    fn describe(&self, diff: &Diff, change: &Change) -> String {
-        let series = &diff.series;
-        let item = &series.items[change.item];
-        let (low, high) = self.intervals(diff, change).0;
-        format!(
-            "{} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and {:+.2} points",
-            series.item_name(item),
-            item.counted.name(),
-            change.estimate.a * 100.0,
-            change.estimate.b * 100.0,
-            series.unit.what(),
-            low * 100.0,
-            high * 100.0
-        )
-    }
-
-    /// Whether a change is of the function that the rule names.
-    fn is_asked(&self, diff: &Diff, change: &Change) -> bool {
-        let series = &diff.series;
-        let item = &series.items[change.item];
-        let name = &series.functions[item.function as usize].name;
-        self.function.as_ref() == Some(name) && item.counted == counted_of(diff, item.function)
-    }
-
-    /// The intervals of a change and of the relative change: at the requested confidence for a function that was
-    /// named beforehand, and corrected for many tests otherwise.
-    fn intervals(&self, diff: &Diff, change: &Change) -> ((f64, f64), Option<(f64, f64)>) {
-        let confidence = match self.function {
-            Some(_) => diff.options.confidence,
-            None => change.confidence,
+    fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError> {
+        let series = &self.series;
+        let changes = self.verdicts.changes.iter().filter(|change| {
+            let item = &series.items[change.item];
+            match &rule.function {
+                Some(name) => {
+                    series.functions[item.function as usize].name == *name
+                        && item.counted == counted_of(self, item.function)
+                }
+                None => change.certain && item.counted != Counted::Path,
+            }
+        });
+        let figure = |change: &Change| {
+            let item = &series.items[change.item];
+            let confidence = match rule.function {
+                Some(_) => self.options.confidence,
+                None => change.confidence,
+            };
+            let points = change.estimate.interval(confidence);
+            let interval = match rule.unit {
+                Unit::Points => points,
+                Unit::Relative => relative(change, points, confidence),
+            };
+            let words = format!(
+                "{} ({}): {:.2}% → {:.2}% of the {}, change between {:+.2} and {:+.2} points",
+                series.item_name(item),
+                item.counted.name(),
+                change.estimate.a * 100.0,
+                change.estimate.b * 100.0,
+                series.unit.what(),
+                points.0 * 100.0,
+                points.1 * 100.0
+            );
+            Figure {
+                interval,
+                is_sound: series.is_matched(item),
+                words,
+            }
         };
-        let estimate = &change.estimate;
-        let relative = estimate.relative_interval(confidence);
-        (estimate.interval(confidence), relative)
+        Ok(changes.map(figure).collect())
+    }
+}
+
+/// The interval of the relative change; of what is new in B, more than any share of nothing, of what is gone, all.
+fn relative(change: &Change, points: (f64, f64), confidence: f64) -> (f64, f64) {
+    let interval = change.estimate.relative_interval(confidence);
+    interval.unwrap_or(if change.estimate.change() >= 0.0 {
+        (points.0.signum() * f64::INFINITY, f64::INFINITY)
+    } else if points.1 < 0.0 {
+        (-1.0, -1.0)
+    } else {
+        (-1.0, f64::INFINITY)
+    })
+}
+
+/// Of a function's time per call, its own and with what it calls, and of how often it is called, none may change so:
+/// neither the whole of it nor what is apart from what most functions changed by.
+impl Ruled for CallDiff {
+    fn functions(&self) -> &[Match] {
+        &self.series.functions
     }
 
-    fn is_broken(&self, diff: &Diff, change: &Change) -> bool {
-        let series = &diff.series;
-        let item = &series.items[change.item];
-        match &self.function {
-            // A function named beforehand: its own test decides.
-            Some(_) if !self.is_asked(diff, change) || !series.is_matched(item) => return false,
-            Some(_) => {}
-            // Any of many: it must have passed the test among all of them.
-            None if !change.certain || item.counted == Counted::Path => return false,
-            None => {}
+    fn figures(&self, rule: &Rule) -> Result<Vec<Figure>, RuleError> {
+        if rule.unit == Unit::Points {
+            return Err(RuleError::Points(rule.text.clone()));
         }
-        let (points, relative) = self.intervals(diff, change);
-        let (low, high) = match self.unit {
-            Unit::Points => points,
-            Unit::Relative => match relative {
-                Some(interval) => interval,
-                // New in B: more than any share of nothing. Gone: all of it.
-                None if change.estimate.change() < 0.0 => match points.1 < 0.0 {
-                    true => (-1.0, -1.0),
-                    false => (-1.0, f64::INFINITY),
-                },
-                None => (points.0.signum() * f64::INFINITY, f64::INFINITY),
-            },
-        };
-        match self.grows {
-            true => low > self.by,
-            false => high < -self.by,
-        }
+        let changes = self.verdicts.changes.iter();
+        let changes = changes.filter(|change| match &rule.function {
+            Some(name) => self.name(change) == name,
+            None => change.certain,
+        });
+        Ok(changes
+            .map(|change| {
+                let (low, high) = match rule.function {
+                    Some(_) => change.interval_with(self.options.confidence),
+                    None => change.interval(),
+                };
+                let whole = change.relative();
+                Figure {
+                    interval: (low.min(whole), high.max(whole)),
+                    is_sound: true,
+                    words: format!(
+                        "{} ({}): {}; apart from what most functions changed by, between {} and {}",
+                        self.name(change),
+                        change.of.name(),
+                        percent(whole),
+                        percent(low),
+                        percent(high)
+                    ),
+                }
+            })
+            .collect())
     }
 }
 

@@ -3,7 +3,6 @@
 use super::DiffOptions;
 use super::matching::{Kind, Match, Matching};
 use super::modules::Images;
-use super::turns;
 use crate::images::library::Library;
 use crate::profile::gather::{self, By, Each, Options, Sampled};
 use crate::profile::tree::{NodeId, ROOT, StackTree};
@@ -110,8 +109,6 @@ pub struct Series {
     pub sides: [Side; 2],
     /// What the recordings of both sides have beside what is compared.
     pub not_counted: Vec<NotCounted>,
-    /// Whether recordings were made alternately: one of A, one of B, and so on.
-    pub in_turns: bool,
 }
 
 /// Counts in the profile's unit, by recording, block of time and node.
@@ -169,7 +166,6 @@ pub(super) fn gather(
     let least_share = options.least_share;
     build(&mut series, &profile, &cells, sizes, least_share, &images);
     series.not_counted = not_counted;
-    series.in_turns = turns::in_turns(a, b);
     (series, accounts, profile.warnings)
 }
 
@@ -291,7 +287,7 @@ fn build(
 }
 
 /// What a node's samples count for.
-struct Chosen {
+struct Selection {
     own: WordMap<u32, usize>,
     total: WordMap<u32, usize>,
     path: WordMap<NodeId, usize>,
@@ -333,7 +329,7 @@ fn count_items(
 }
 
 /// The items that samples ending at `node` belong to.
-fn items_of(series: &Series, chosen: &Chosen, node: NodeId) -> Vec<usize> {
+fn items_of(series: &Series, chosen: &Selection, node: NodeId) -> Vec<usize> {
     let mut items = Vec::new();
     if node == ROOT {
         return items;
@@ -357,7 +353,7 @@ fn items_of(series: &Series, chosen: &Chosen, node: NodeId) -> Vec<usize> {
 
 /// Chooses what has enough samples on both sides together. The choice is independent of the difference, so it doesn't
 /// bias the result (independent filtering: Bourgon, Gentleman and Huber, PNAS 107, 2010).
-fn choose(series: &mut Series, least_share: f64) -> Chosen {
+fn choose(series: &mut Series, least_share: f64) -> Selection {
     let whole: u64 = series.ends.iter().flatten().sum();
     // With fewer samples or waits nothing could be certain.
     let least = ((whole as f64 * least_share).ceil() as u64).max((16.0 * series.one) as u64);
@@ -377,7 +373,7 @@ fn choose(series: &mut Series, least_share: f64) -> Chosen {
         }
         below[node.parent as usize] += below[number];
     }
-    let mut chosen = Chosen {
+    let mut chosen = Selection {
         own: WordMap::default(),
         total: WordMap::default(),
         path: WordMap::default(),

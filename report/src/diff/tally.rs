@@ -25,7 +25,7 @@ pub(super) struct Tally {
 
 /// Which samples of an item count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum Scope {
     /// All of them.
     Item,
     /// Those outside, like the reference.
@@ -34,7 +34,7 @@ pub(super) enum Of {
 
 impl Tally {
     /// Counts the samples; those in an item of `apart` don't belong to the reference.
-    pub(crate) fn new(series: &Series, apart: &BTreeSet<usize>, of: Of) -> Tally {
+    pub(crate) fn new(series: &Series, apart: &BTreeSet<usize>, scope: Scope) -> Tally {
         let is_outside: Vec<bool> = series
             .stacks
             .iter()
@@ -51,7 +51,7 @@ impl Tally {
                     if outside {
                         run.totals[cell.block] += cell.count;
                     }
-                    if outside || of == Of::Item {
+                    if outside || scope == Scope::Item {
                         for item in &series.stacks[cell.stack] {
                             run.items[*item][cell.block] += cell.count;
                         }

@@ -2,9 +2,9 @@
 //! share changed at all, which it always does a little between two runs, but whether it changed by more than the
 //! smallest change to report.
 //!
-//! Each question has its part of the error rate (`questions`), and those with mostly the same samples share theirs
-//! (`overlap`). They are accepted step by step, the most significant first, the n-th at n times its part, as in the
-//! procedure of Benjamini and Hochberg (Journal of the Royal Statistical Society B 57, 1995).
+//! Each question has its part of the error rate (`questions`). They are accepted step by step, the most significant
+//! first, the n-th at n times its part, as in the procedure of Benjamini and Hochberg (Journal of the Royal Statistical
+//! Society B 57, 1995).
 //!
 //! Shares sum to one, so where one function grows all others shrink. So each step tests among the samples outside the
 //! changes found so far, and a change is certain if it is one among all samples and also among those outside all
@@ -19,7 +19,7 @@ use super::estimate::{Estimate, Whole, variance};
 use super::plan::{self, POWER, Plan};
 use super::questions::Questions;
 use super::series::{Counted, Series};
-use super::tally::{Of, Tally};
+use super::tally::{Scope, Tally};
 use std::collections::BTreeSet;
 
 /// One item's comparison.
@@ -63,7 +63,7 @@ const STEPS_MAX: usize = 64;
 
 /// Judges all items of `series`.
 pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
-    let tally = Tally::new(series, &BTreeSet::new(), Of::Item);
+    let tally = Tally::new(series, &BTreeSet::new(), Scope::Item);
     let whole = Whole::new(series, &tally, options.least_change);
     let (estimates, runs) = whole.estimates(&tally);
     let is_path = |item: usize| series.items[item].counted == Counted::Path;
@@ -74,7 +74,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
             .collect();
         let leeway = |item: usize| whole.known[item].leeway;
         let rate = options.false_discoveries;
-        let questions = Questions::new(series, &tally, &members, &leeway, rate);
+        let questions = Questions::new(&tally, &members, &leeway, rate);
         let mut family = Family::new(questions);
         family.judge(series, &whole, &estimates);
         family
@@ -85,7 +85,7 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
     };
     let mut changes: Vec<Change> = (0..estimates.len()).map(change).collect();
     sort(&mut changes, series);
-    let typical = plan::Typical::new(series, &estimates, &runs);
+    let typical = plan::TypicalFunction::new(series, &estimates, &runs);
     let detectable = DETECTABLE_AT.map(|share| {
         let leeway = variance(share);
         let allowed = functions.allowed(leeway, 1);
@@ -173,12 +173,12 @@ impl Family {
                 break;
             };
             apart.insert(item);
-            outside = whole.against(series, &apart, Of::Outside);
+            outside = whole.against(series, &apart, Scope::Outside);
         }
         self.steps = apart.len();
         let measured = match apart.is_empty() {
             true => None,
-            false => whole.against(series, &apart, Of::Item),
+            false => whole.against(series, &apart, Scope::Item),
         };
         for items in &self.questions.items {
             let first = items[0];

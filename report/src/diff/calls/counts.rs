@@ -110,7 +110,7 @@ pub struct CallSeries {
 
 /// Counts of one recording while they are gathered.
 #[derive(Default)]
-struct Gathered {
+struct RunCounts {
     cells: BTreeMap<(LabelId, usize), CallCell>,
     /// Calls that count, by block.
     blocks: Vec<f64>,
@@ -139,10 +139,10 @@ pub(super) fn gather(
         Blocks::Order => SpanCounts::of(one).spans,
     };
     let calls: Vec<u64> = all.iter().map(calls).collect();
-    let mut runs: Vec<Gathered> = Vec::new();
-    runs.resize_with(all.len(), || Gathered {
+    let mut runs: Vec<RunCounts> = Vec::new();
+    runs.resize_with(all.len(), || RunCounts {
         blocks: vec![0.0; BLOCKS],
-        ..Gathered::default()
+        ..RunCounts::default()
     });
     let mut take = |sampled: &Sampled, _: &Profile| {
         let (Some(run), Some(call)) = (runs.get_mut(sampled.recording), sampled.call) else {
@@ -204,7 +204,7 @@ fn place(before: u64, calls: u64) -> usize {
 }
 
 /// For each label, the parts of both sides' calls.
-fn parts(runs: &[Gathered], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
+fn parts(runs: &[RunCounts], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
     let mut parts = vec![[0.0; 2]; labels];
     for (number, run) in runs.iter().enumerate() {
         for ((label, _), cell) in &run.cells {
@@ -216,7 +216,7 @@ fn parts(runs: &[Gathered], of_a: usize, labels: usize) -> Vec<[f64; 2]> {
     parts
 }
 
-fn account_of(side: &[&Recording], runs: &[Gathered]) -> Account {
+fn account_of(side: &[&Recording], runs: &[RunCounts]) -> Account {
     let mut account = Account {
         unit: Unit::Calls,
         ..Account::default()
@@ -232,7 +232,7 @@ fn account_of(side: &[&Recording], runs: &[Gathered]) -> Account {
     account
 }
 
-impl Gathered {
+impl RunCounts {
     fn add(&mut self, call: &Span<LabelId>, block: Option<usize>, weight: Weight) {
         self.weight.add(weight);
         self.unended += u64::from(call.length_ns.is_none());

@@ -6,8 +6,8 @@ use super::counts::Measure;
 use super::level::{Vote, level};
 use super::ratio::{Ratio, block_length};
 use crate::diff::estimate::Estimate;
-use crate::diff::load::{Load, SPREADS, Seen};
-use crate::diff::runs::{Known, Runs};
+use crate::diff::load::{Evidence, Load, SPREADS};
+use crate::diff::runs::{Prior, Runs};
 use crate::diff::spread::{LOOKED_AT, degrees};
 
 /// A question before it is answered.
@@ -31,8 +31,8 @@ struct InRun {
     weight: f64,
 }
 
-/// What most changed by is told where it is more than so many of its standard errors.
-const TOLD: f64 = 3.0;
+/// What most changed by is reported where it is more than so many of its standard errors.
+const LEAST_ERRORS: f64 = 3.0;
 
 /// What all items changed by.
 pub(super) struct Estimates {
@@ -88,7 +88,7 @@ impl Estimates {
             })
             .collect();
         let change = |number: usize, item: &Item| {
-            let logs = [0, 1].map(|side| told(item, &seen[number], side));
+            let logs = [0, 1].map(|side| side_log(item, &seen[number], side));
             (logs, logs[1] - logs[0] - shifts[number])
         };
         let within = items.iter().enumerate().map(|(number, item)| {
@@ -118,7 +118,7 @@ impl Estimates {
         Estimates {
             all: items.iter().enumerate().map(estimate).collect(),
             common: match means[1] - means[0] {
-                common if common.abs() > TOLD * of_levels.sqrt() => common,
+                common if common.abs() > LEAST_ERRORS * of_levels.sqrt() => common,
                 _ => 0.0,
             },
         }
@@ -199,7 +199,7 @@ fn within(seen: &[InRun], change: f64) -> f64 {
 }
 
 /// The logarithm of a side's quotient.
-fn told(item: &Item, seen: &[InRun], side: usize) -> f64 {
+fn side_log(item: &Item, seen: &[InRun], side: usize) -> f64 {
     let mine = || seen.iter().filter(|seen| seen.side == side);
     if mine().next().is_some() {
         return mine().map(|seen| seen.weight * seen.log).sum();
@@ -229,11 +229,11 @@ fn spreads(
                 .collect::<Vec<f64>>()
         });
         let sum: f64 = seen.iter().map(|seen| seen.variance).sum();
-        Seen::new(sum / seen.len().max(1) as f64, 1.0, &logs, &load)
+        Evidence::new(sum / seen.len().max(1) as f64, 1.0, &logs, &load)
     };
-    let seen: Vec<Seen> = seen.iter().map(of_item).collect();
+    let seen: Vec<Evidence> = seen.iter().map(of_item).collect();
     let known = vec![
-        Known {
+        Prior {
             leeway: 1.0,
             is_witness: true,
         };

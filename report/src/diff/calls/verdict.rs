@@ -1,17 +1,17 @@
 //! Which changes of calls are certain. Time per call and calls a second are asked about apart, each with an error rate
-//! of its own; within each, questions have weights and are accepted step by step as for shares (`questions`,
-//! `verdict`). What is tested is the change apart from what most functions changed by together (`level`): it is
-//! certain if it is larger than the smallest one to report, and if the function's own value moved the same way by as
-//! much. Of how often functions are called, the parts of all calls are tested, which a busy machine leaves as they are.
+//! of its own; within each, questions have weights (`weights`) and are accepted step by step as for shares. What is
+//! tested is the change apart from what most functions changed by together (`level`): it is certain if it is larger
+//! than the smallest one to report, and if the function's own value moved the same way by as much. Of how often
+//! functions are called, the parts of all calls are tested, which a busy machine leaves as they are.
 
 use super::counts::{CallCell, CallRun, CallSeries, Measure};
 use super::estimates::{Estimates, Item};
 use super::ratio::Ratio;
+use super::weights::{GIVEN, Weights};
 use crate::diff::DiffOptions;
 use crate::diff::estimate::Estimate;
 use crate::diff::matching::Kind;
 use crate::diff::plan::POWER;
-use crate::diff::questions::{GIVEN, Weights};
 use crate::diff::series::BLOCKS;
 
 /// What is compared, and how it changed.
