@@ -12,7 +12,7 @@ use uniprof_record::gdb::description::Description;
 use uniprof_record::gdb::handshake::{self, Guest};
 use uniprof_record::gdb::packet::{Decoder, MOST_PAYLOAD_BYTES};
 use uniprof_record::gdb::registers::Layout;
-use uniprof_record::gdb::stacks::{Stacks, Wanted};
+use uniprof_record::gdb::stacks::{FetchLimits, Stacks};
 use uniprof_record::guest::endpoint::{Connection, Endpoint};
 use uniprof_record::guest::xenstore::Xenstore;
 use uniprof_record::qemu::machine::Machine;
@@ -90,7 +90,7 @@ fn talk(bytes: &[u8]) {
         }
     };
     assert!(guest.threads.len() <= handshake::MOST_VCPUS);
-    let wanted = Wanted {
+    let wanted = FetchLimits {
         window_bytes: 16 << 10,
         kept_bytes: (bytes.len() % 4) << 12,
         most_frames: 64,
