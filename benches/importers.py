@@ -5,7 +5,7 @@ processor time, and peak memory.
     benches/importers.py [--calls N] [FOLDER]
 
 Needs `cargo build --release --locked`. The traces are made up, two threads with nested calls of 110 functions, and
-written to a temporary folder (in FOLDER) as the formats' documentation has them; uftrace makes its folder and its dump
+written to a temporary folder (in FOLDER) as the formats' documentation has them; uftrace makes a dump
 of a program, and they are skipped where there is no uftrace or gcc. Each import runs three times; the median counts.
 """
 
@@ -162,7 +162,7 @@ int main(int argc, char **argv) { int sum = 0; while (argc++ < %d) sum += walk(2
 
 
 def uftrace(folder, calls):
-    """A folder that uftrace recorded of about so many calls, and its dump; None where it can't be had."""
+    """The dump of about so many calls that uftrace recorded; None where uftrace or gcc is missing."""
     if not shutil.which("uftrace") or not shutil.which("gcc"):
         return None
     program, data, dump = (os.path.join(folder, name) for name in ("calls", "uftrace.data", "uftrace.txt"))
@@ -173,7 +173,7 @@ def uftrace(folder, calls):
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open(dump, "wb") as out:
         subprocess.run(["uftrace", "dump", "--no-pager", "-d", data], stdout=out, check=True)
-    return data, dump
+    return dump
 
 
 def measured(command):
@@ -218,8 +218,7 @@ def main():
         if made is None:
             print("uftrace: skipped, there is no uftrace or gcc")
             return
-        tell("uftrace (folder)", made[0], out)
-        tell("uftrace (dump)", made[1], out)
+        tell("uftrace", made, out)
 
 
 if __name__ == "__main__":

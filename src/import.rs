@@ -3,15 +3,14 @@
 use crate::outcome::Outcome;
 use crate::output::{keep, write_to};
 use crate::selection::{inform, say};
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use uniprof_report::import::{
-    HEAD_BYTES, IMPORTS, ImportError, Imported, TraceClock, import_folder, import_with_clock,
-    recognize,
+    HEAD_BYTES, IMPORTS, ImportError, Imported, TraceClock, import_with_clock, recognize,
 };
 use uniprof_report::mapped;
 use uniprof_report::recording::{PERF_MAGIC, RecordingError};
@@ -25,7 +24,7 @@ Examples:
   zstdcat trace.txt.zst | uniprof import --format nanos-ftrace - -o trace.uprof
   trace-cmd report | uniprof import - -o trace.uprof")]
 pub struct Args {
-    /// What to read; `-` is standard input, a folder one that uftrace recorded
+    /// What to read; `-` is standard input
     #[arg(value_name = "INPUT")]
     input: PathBuf,
     /// Which format; found by the input's first lines if not given
@@ -68,14 +67,8 @@ fn formats() -> PossibleValuesParser {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> anyhow::Result<Outcome> {
     keep(&args.input);
-    let imported = if args.input.is_dir() {
-        write(args, |uuid, out| {
-            import_folder(&args.input, args.clock(), uuid, out)
-        })
-    } else {
-        import_file(args)
-    };
-    let imported = imported.with_context(|| format!("cannot import {}", args.input.display()))?;
+    let imported =
+        import_file(args).with_context(|| format!("cannot import {}", args.input.display()))?;
     summarize(&imported, &args.output);
     Ok(match imported.troubles {
         0 => Outcome::Done,
@@ -84,6 +77,12 @@ pub fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn import_file(args: &Args) -> anyhow::Result<Imported> {
+    if args.input.is_dir() {
+        let folder = args.input.display();
+        bail!(
+            "it is a folder; one of uftrace is printed by `uftrace dump -d {folder} | uniprof import -`"
+        );
+    }
     let mut input: Box<dyn BufRead> = if args.input == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {

@@ -16,7 +16,6 @@ use crate::work;
 use calls::{CallImporter, Probe, ReadCalls};
 use names::Names;
 use std::io::{self, BufRead, Read, Write};
-use std::path::Path;
 use uprof::cold::{ClockPair, End, EndReason, Metadata, TargetKind, TaskChange, TaskEvent};
 use uprof::{Frame, Sample, Stop, Task, Writer};
 
@@ -97,7 +96,7 @@ pub const IMPORTS: &[Import] = &[
     },
     Import {
         name: "uftrace",
-        about: "what uftrace dump prints; a folder that uftrace recorded needs no --format",
+        about: "what uftrace dump prints",
         clock: Some(TraceClock::Monotonic),
         read: Reads::Calls(trace::uftrace::read),
     },
@@ -241,34 +240,6 @@ pub fn import_with_clock(
             Ok(imported)
         }
     }
-}
-
-/// Reads a folder that uftrace recorded, and writes a recording to `out`. Its times are of CLOCK_MONOTONIC unless
-/// `clock` is another.
-///
-/// # Errors
-/// [`ImportError`]: it is none, there is no call in it, or reading or writing failed.
-pub fn import_folder(
-    folder: &Path,
-    clock: Option<TraceClock>,
-    uuid: [u8; 16],
-    out: &mut dyn Write,
-) -> Result<Imported, ImportError> {
-    let metadata = metadata("uftrace", &folder.display().to_string());
-    let clock = clock.or(Some(TraceClock::Monotonic));
-    let mut importer = CallImporter::new(out, metadata, uuid, clock);
-    let lines = trace::uftrace::read_folder(folder, &mut importer)?;
-    let mut imported = importer.finish(lines)?;
-    imported.is_binary = true;
-    if imported.spans == 0 {
-        return Err(ImportError::NoCall {
-            lines,
-            format: "uftrace",
-            why: "its threads have no records".to_owned(),
-            others: String::new(),
-        });
-    }
-    Ok(imported)
 }
 
 /// What a recording of such an input says of itself.

@@ -1,15 +1,9 @@
-//! uftrace: its data folder (`folder`), and here the text of `uftrace dump`: a line for each entry and exit, one task
-//! after another, with times in nanoseconds and depths.
+//! The text of `uftrace dump`: a line for each entry and exit, one task after another, with times in nanoseconds and
+//! depths.
 //!
 //! ```text
 //! 15600.521165008   4170: [entry] main(561badaba2ac) depth: 0
 //! ```
-
-mod records;
-mod symbols;
-mod folder;
-
-pub(crate) use folder::read as read_folder;
 
 use super::decimal::{seconds_ns, unsigned};
 use super::open_calls::{Entry, Exit};
