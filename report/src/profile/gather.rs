@@ -21,13 +21,12 @@ use crate::recording::processes::{Processes, task_name};
 use crate::recording::unit::{Unit, Weight};
 use crate::stacks::idle::Idle;
 use crate::stacks::symbolizer::Symbolizer;
-use crate::stacks::unwinders::{UnwindState, Unwinders};
+use crate::stacks::unwinders::Unwinders;
 use crate::work;
 use block::{BlockStacks, LocalRow};
 use naming::Naming;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use uprof::cold::TargetKind;
 use uprof::{Span, State, Stop, Task, WordMap};
 
@@ -185,8 +184,6 @@ fn gather_unit(
         let symbolizer = Symbolizer::new(recording, library, options.demangle);
         let unwinders = Unwinders::new(recording, &symbolizer, options.unwind);
         let idle = Idle::new(recording, &symbolizer);
-        // One for each thread.
-        let states: Mutex<Vec<UnwindState>> = Mutex::default();
         let before = profile.account.by_state.clone();
         let mut gathering = Gathering {
             recording,
@@ -211,14 +208,7 @@ fn gather_unit(
             let mut stacks: Vec<BlockStacks> = batch
                 .par_iter()
                 .map(|place| {
-                    let lock = || states.lock().unwrap_or_else(PoisonError::into_inner);
-                    let mut held = lock().pop().unwrap_or_else(UnwindState::new);
-                    let (filter, unwinders) = (&options.filter, &unwinders);
-                    let read = BlockStacks::read(
-                        recording, unwinders, &mut held, &idle, place, filter, merge,
-                    );
-                    lock().push(held.for_next_block());
-                    read
+                    BlockStacks::read(recording, &unwinders, &idle, place, &options.filter, merge)
                 })
                 .collect();
             gathering.naming.add(&mut stacks, &mut profile.labels);

@@ -73,23 +73,11 @@ impl UnwindState {
         }
     }
 
-    /// The same for the next block: what was found of code is kept, unless it is much.
-    pub(crate) fn for_next_block(mut self) -> Self {
-        if self.landings.len() + self.called.len() > FOUND_MAX {
-            self.landings = WordMap::default();
-            self.called = WordMap::default();
-        }
-        self
-    }
-
     /// The frames last unwound, even if the recorded ones are better.
     pub(crate) fn unwound(&self) -> &[Frame] {
         &self.unwound
     }
 }
-
-/// Most return addresses of which is kept what they point to, from block to block.
-const FOUND_MAX: usize = 1 << 16;
 
 /// Most mappings of unwinders that are kept for samples of the same mappings, where a program maps all the time; those
 /// in use are kept by their users.

@@ -2,14 +2,10 @@
 //! CFA is a register plus a number, and the return address and the frame pointer are at fixed offsets from it. Such a
 //! rule fits in its cache entry.
 
-use uprof::{FrameKind, WordMap};
+use uprof::FrameKind;
 
 /// Entries; a power of two. 64 KiB in all, which stays in the second-level cache.
 const ENTRIES: usize = 2048;
-
-/// Most actions that are kept beside the entries, for programs that run in more places than these hold: finding one in
-/// an image's table takes longer than all other steps of a frame. About 3 MiB.
-const FOUND_MAX: usize = 1 << 15;
 
 /// The action at one pc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +63,6 @@ pub struct Cache {
     keys: Box<[(u64, Action); ENTRIES]>,
     /// The unwinder of the entries.
     owner: u64,
-    /// What was found lately, by unwinder and key.
-    found: WordMap<(u64, u64), Action>,
 }
 
 impl Default for Cache {
@@ -76,7 +70,6 @@ impl Default for Cache {
         Cache {
             keys: Box::new([(EMPTY, Action::NoRule); ENTRIES]),
             owner: 0,
-            found: WordMap::default(),
         }
     }
 }
@@ -112,11 +105,7 @@ impl Cache {
         let slot = (address ^ address >> 11) as usize & (ENTRIES - 1);
         let entry = &mut self.keys[slot];
         if entry.0 != key {
-            if self.found.len() == FOUND_MAX {
-                self.found.clear();
-            }
-            let found = self.found.entry((self.owner, key));
-            *entry = (key, *found.or_insert_with(find));
+            *entry = (key, find());
         }
         entry.1
     }

@@ -71,7 +71,7 @@ struct BlockReader<'a, 's> {
     known_besides: WordMap<(u32, u32), u32>,
     unwinders: &'a Unwinders<'a, 's>,
     idle: &'a Idle<'a, 's>,
-    held: &'a mut UnwindState,
+    held: UnwindState,
     /// Frames of the current sample: as recorded, with the node that they lead to, and as unwound.
     chain: Vec<Frame>,
     chain_of: Option<u32>,
@@ -90,7 +90,6 @@ impl BlockStacks {
     pub(crate) fn read<'s>(
         recording: &Recording,
         unwinders: &Unwinders<'_, 's>,
-        held: &mut UnwindState,
         idle: &Idle<'_, 's>,
         place: &SampleBlockPlace,
         filter: &Filter,
@@ -123,7 +122,7 @@ impl BlockStacks {
             known_besides: WordMap::default(),
             unwinders,
             idle,
-            held,
+            held: UnwindState::new(),
             chain: Vec::new(),
             chain_of: None,
             frames: Vec::new(),
@@ -331,15 +330,15 @@ impl BlockReader<'_, '_> {
         }
         work::take(self.chain.len() as u64);
         let believed = known.unwrap_or_else(|| {
-            let held = &mut *self.held;
+            let held = &mut self.held;
             let believed = self.unwinders.believed(held, row, view, &self.chain);
             self.believed.insert(key, believed);
             believed
         });
         let chain = (&self.chain[..], believed);
-        let unwound = self
-            .unwinders
-            .unwind_inner(self.held, row, view, chain, &mut self.frames);
+        let unwound =
+            self.unwinders
+                .unwind_inner(&mut self.held, row, view, chain, &mut self.frames);
         unwound.stop.is_some().then_some(unwound)
     }
 
