@@ -242,6 +242,7 @@ describe('page', { skip: MISSING }, () => {
       const [first, last] = [await at(3), await at(width - 3)]
       ok(first.includes(' samples, '), first)
       strictEqual(last, first)
+      await drawn(page)
       ok(await page.locator('.picked h3 bdi').isVisible())
       ok(first.startsWith(await page.locator('.picked h3 bdi').textContent()), first)
       // A link to it shows the same box as wide.
@@ -330,6 +331,7 @@ describe('page', { skip: MISSING }, () => {
       ok(told.size > 2, [...told].join('\n'))
       const [box] = (await detail()).split(': about ')
       await chart.press('Enter')
+      await drawn(page)
       const picked = await page.locator('.picked h3 bdi').textContent()
       ok(box.startsWith(picked), `${box}: ${picked}`)
       await page.locator('#tab-heat').click()
