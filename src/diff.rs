@@ -99,9 +99,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
     let library = args.selecting.images.library()?;
     let (a, b) = (open_all(&args.a, &library)?, open_all(&args.b, &library)?);
     let (a, b): (Vec<&Recording>, Vec<&Recording>) = (a.iter().collect(), b.iter().collect());
-    let holds = match args.calls {
-        true => Comparable::Calls,
-        false => comparable(a.iter().chain(&b).copied()),
+    let holds = if args.calls {
+        Comparable::Calls
+    } else {
+        comparable(a.iter().chain(&b).copied())
     };
     let of_calls = match holds {
         Comparable::Samples => false,
@@ -122,9 +123,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         identify: args.selecting.identify,
         ..DiffOptions::default()
     };
-    options.least_change = args.min_change.unwrap_or(match of_calls {
-        true => LEAST_OF_CALLS,
-        false => options.least_change,
+    options.least_change = args.min_change.unwrap_or(if of_calls {
+        LEAST_OF_CALLS
+    } else {
+        options.least_change
     });
     let compared = Compared {
         a,
@@ -132,9 +134,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         library,
         options,
     };
-    match of_calls {
-        true => compared.calls(&args),
-        false => compared.samples(&args),
+    if of_calls {
+        compared.calls(&args)
+    } else {
+        compared.samples(&args)
     }
 }
 
@@ -270,11 +273,12 @@ fn open_all(list: &str, library: &Library) -> anyhow::Result<Vec<Recording>> {
     for recording in &mut opened {
         place_given(recording, library);
     }
-    match opened.is_empty() {
-        true => Err(anyhow!(
+    if opened.is_empty() {
+        Err(anyhow!(
             "no recording is named in '{list}'; give one, or several with commas"
-        )),
-        false => Ok(opened),
+        ))
+    } else {
+        Ok(opened)
     }
 }
 
@@ -303,9 +307,10 @@ const SIDE_COLUMNS: usize = 76;
 /// A side in a few words: number of samples and names of recordings.
 fn side(found: &Diff, number: usize) -> String {
     let (account, names) = (&found.accounts[number], &found.names[number]);
-    let incomplete = match account.is_incomplete() {
-        true => ", incomplete",
-        false => "",
+    let incomplete = if account.is_incomplete() {
+        ", incomplete"
+    } else {
+        ""
     };
     let counted = account.unit.phrase(account.counted);
     let names = printable(&names.join(" + ")).into_owned();

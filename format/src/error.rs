@@ -159,13 +159,14 @@ impl Fault {
         count: usize,
         rule: &'static str,
     ) -> Result<(), Fault> {
-        match count <= most {
-            true => Ok(()),
-            false => Err(Fault::Range {
+        if count <= most {
+            Ok(())
+        } else {
+            Err(Fault::Range {
                 what,
                 value: count as u64,
                 rule,
-            }),
+            })
         }
     }
 }

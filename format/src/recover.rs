@@ -57,9 +57,10 @@ impl Recovered {
             reason: LossReason::Damaged,
             count,
         };
-        match self.damages.len() < LISTED_DAMAGES {
-            true => self.damages.push(damage),
-            false => self.more_damages += 1,
+        if self.damages.len() < LISTED_DAMAGES {
+            self.damages.push(damage)
+        } else {
+            self.more_damages += 1
         }
         loss
     }

@@ -45,9 +45,10 @@ pub(crate) fn check_preamble(bytes: &[u8]) -> Result<Option<Preamble>, OpenError
     }
     let Ok((preamble, _)) = Preamble::read_from_prefix(bytes) else {
         let known = bytes.len().min(MAGIC.len());
-        return Err(match bytes[..known] == MAGIC[..known] {
-            true => OpenError::TooShort { bytes: bytes.len() },
-            false => OpenError::NotARecording,
+        return Err(if bytes[..known] == MAGIC[..known] {
+            OpenError::TooShort { bytes: bytes.len() }
+        } else {
+            OpenError::NotARecording
         });
     };
     if TEXT_TRANSFERS
@@ -82,9 +83,10 @@ pub(crate) enum Parsed<'a> {
 pub(crate) fn parse_block(bytes: &[u8]) -> Parsed<'_> {
     let Ok((header, rest)) = BlockHeader::read_from_prefix(bytes) else {
         let known = bytes.len().min(SYNC.len());
-        return match bytes[..known] == SYNC[..known] {
-            true => Parsed::ShortHeader,
-            false => Parsed::BadHeader,
+        return if bytes[..known] == SYNC[..known] {
+            Parsed::ShortHeader
+        } else {
+            Parsed::BadHeader
         };
     };
     let most_raw = match header.encoding {

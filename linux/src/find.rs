@@ -65,11 +65,13 @@ fn search(
             }
             from += place + 1;
         }
-        at = match got == wanted {
+        at = if got < wanted {
+            ((at + got as u64) & !(PAGE_BYTES - 1)).saturating_add(PAGE_BYTES)
+        } else if got == WINDOW_BYTES {
             // Digits across the end are whole in the next window.
-            true if got == WINDOW_BYTES => at + (got - DIGITS.len()) as u64,
-            true => end,
-            false => ((at + got as u64) & !(PAGE_BYTES - 1)).saturating_add(PAGE_BYTES),
+            at + (got - DIGITS.len()) as u64
+        } else {
+            end
         };
     }
     false

@@ -444,9 +444,10 @@ fn read_places(
         };
         let offsets: Vec<u32> = double_words(&offsets).collect();
         let is_signed = offsets.iter().any(|offset| offset.cast_signed() < 0);
-        let places = match is_signed {
-            true => Places::PerProcessor { base, offsets },
-            false => Places::Relative { base, offsets },
+        let places = if is_signed {
+            Places::PerProcessor { base, offsets }
+        } else {
+            Places::Relative { base, offsets }
         };
         if places.are_sound() {
             return Some(places);

@@ -128,9 +128,10 @@ fn behind(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;
-        match is_before(middle) {
-            true => low = middle + 1,
-            false => high = middle,
+        if is_before(middle) {
+            low = middle + 1
+        } else {
+            high = middle
         }
     }
     low

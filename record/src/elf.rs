@@ -67,12 +67,11 @@ pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<Progra
         return None;
     }
     let is_wide = is_wide(&header);
-    let (start, sizes_at) = match is_wide {
-        true => {
-            from(&mut header, 0).ok()?;
-            (long(&header, 32)?, 54)
-        }
-        false => (word(&header, 28)?.into(), 42),
+    let (start, sizes_at) = if is_wide {
+        from(&mut header, 0).ok()?;
+        (long(&header, 32)?, 54)
+    } else {
+        (word(&header, 28)?.into(), 42)
     };
     let entry_bytes = u64::from(half(&header, sizes_at)?);
     let count = half(&header, sizes_at + 2)?.min(MOST_HEADERS);
@@ -80,9 +79,10 @@ pub fn read<'r>(from: &'r Read<'r>) -> Option<impl Iterator<Item = Option<Progra
         let mut program = [0; 56];
         let program = &mut program[..if is_wide { 56 } else { 32 }];
         from(program, start.checked_add(index * entry_bytes)?).ok()?;
-        match is_wide {
-            true => wide_header(program),
-            false => narrow_header(program),
+        if is_wide {
+            wide_header(program)
+        } else {
+            narrow_header(program)
         }
     }))
 }

@@ -205,9 +205,10 @@ pub(crate) fn open_named(path: &Path) -> Result<File, MapError> {
             source,
         })?,
     };
-    match SYSTEM_FOLDERS.iter().any(|folder| real.starts_with(folder)) {
-        true => Err(MapError::NotAFile { path: real }),
-        false => place.open(),
+    if SYSTEM_FOLDERS.iter().any(|folder| real.starts_with(folder)) {
+        Err(MapError::NotAFile { path: real })
+    } else {
+        place.open()
     }
 }
 

@@ -200,9 +200,10 @@ impl Recording {
         };
         let mut cold = recording.scan()?;
         let whole_guest = recording.metadata.target.kind != TargetKind::Process;
-        recording.guest_spaces = match whole_guest {
-            true => GuestSpaces::new(cold.spaces, LIVES_MAX as u32),
-            false => GuestSpaces::default(),
+        recording.guest_spaces = if whole_guest {
+            GuestSpaces::new(cold.spaces, LIVES_MAX as u32)
+        } else {
+            GuestSpaces::default()
         };
         if !recording.guest_spaces.are_several() {
             let guest = &recording.guest_spaces;
@@ -402,9 +403,10 @@ impl Recording {
 
     /// The duration in seconds; 0 if unknown, see [`Recording::is_timed`].
     pub fn seconds(&self) -> f64 {
-        match self.is_timed() {
-            true => (self.end_ns() - self.start_ns) as f64 / 1e9,
-            false => 0.0,
+        if self.is_timed() {
+            (self.end_ns() - self.start_ns) as f64 / 1e9
+        } else {
+            0.0
         }
     }
 

@@ -515,9 +515,10 @@ mod tests {
         /// A process; one with a guest has mapped a vCPU's page.
         fn process(&self, pid: i32, words: &str, has_guest: bool) {
             self.write(&format!("proc/{pid}/cmdline"), &words.replace(' ', "\0"));
-            let maps = match has_guest {
-                true => "7f0-7f1 rw-s 0 0:e 1 anon_inode:kvm-vcpu:0\n",
-                false => "7f0-7f1 rw-p 0 0:0 0 [heap]\n",
+            let maps = if has_guest {
+                "7f0-7f1 rw-s 0 0:e 1 anon_inode:kvm-vcpu:0\n"
+            } else {
+                "7f0-7f1 rw-p 0 0:0 0 [heap]\n"
             };
             self.write(&format!("proc/{pid}/maps"), maps);
         }

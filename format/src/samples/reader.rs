@@ -42,9 +42,10 @@ impl SampleBlock {
         let tasks = TaskTable::decode(column(Column::Tasks))?;
         let masks = decode_masks(column(Column::RegisterMasks))?;
         let mut equal = column(Column::RegisterEqual);
-        let equal = match equal.is_empty() {
-            true => (0, 0),
-            false => (equal.varint()?, equal.varint()?),
+        let equal = if equal.is_empty() {
+            (0, 0)
+        } else {
+            (equal.varint()?, equal.varint()?)
         };
         Ok(SampleBlock {
             equal,

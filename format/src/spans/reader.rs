@@ -189,9 +189,10 @@ impl SpanRows<'_> {
             *last_start_ns = self.start.delta(*last_start_ns)?;
             start_ns = Some(*last_start_ns);
         }
-        let result = match has(flags::RESULT) {
-            true => Some(self.result.delta(0)? as i64),
-            false => None,
+        let result = if has(flags::RESULT) {
+            Some(self.result.delta(0)? as i64)
+        } else {
+            None
         };
         let cpu = self.cpus.row(&mut self.cpu, task_index)?;
         self.flags = all;

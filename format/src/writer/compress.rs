@@ -37,9 +37,10 @@ impl Compressor {
     /// Says whether the next payloads have raw stacks.
     pub fn expect_stacks(&mut self, has_stacks: bool) -> io::Result<()> {
         let level = if has_stacks { STACK_LEVEL } else { LEVEL };
-        match level == self.level {
-            true => Ok(()),
-            false => self.set_level(level),
+        if level == self.level {
+            Ok(())
+        } else {
+            self.set_level(level)
         }
     }
 

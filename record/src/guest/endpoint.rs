@@ -140,12 +140,13 @@ impl Endpoint {
                 Err(errno) => last = errno,
             }
         }
-        match all.is_empty() {
-            true => Err(EndpointError::Connect(self.clone(), last)),
-            false => Ok(Sockets {
+        if all.is_empty() {
+            Err(EndpointError::Connect(self.clone(), last))
+        } else {
+            Ok(Sockets {
                 endpoint: self.clone(),
                 all,
-            }),
+            })
         }
     }
 }

@@ -43,9 +43,10 @@ const STACK_BYTES: usize = 16 << 10;
 /// Most bytes of a kernel stack from `sp` on. Stacks in the kernel's image begin at multiples of their size and are
 /// followed by other data; behind all other stacks there is no memory.
 pub fn stack_bytes(sp: u64, most: usize) -> usize {
-    match sp >= IMAGES {
-        true => most.min(STACK_BYTES - (sp as usize & (STACK_BYTES - 1))),
-        false => most,
+    if sp >= IMAGES {
+        most.min(STACK_BYTES - (sp as usize & (STACK_BYTES - 1)))
+    } else {
+        most
     }
 }
 
@@ -147,9 +148,10 @@ fn read_with(source: &mut dyn StopWorld, kernel_attempts: u32) -> Result<Option<
         None => return Ok(None),
     };
     // Other guests have memory there, too, and digits in a row.
-    match memory.says_linux() {
-        true => Err(NotRead::NotUnderstood(why.into())),
-        false => Ok(None),
+    if memory.says_linux() {
+        Err(NotRead::NotUnderstood(why.into()))
+    } else {
+        Ok(None)
     }
 }
 
@@ -208,9 +210,10 @@ impl Linux {
     /// of names if it is the same build. Returns whether it can be in the recording beside it.
     pub fn join(&mut self, other: &Linux) -> bool {
         (self.most_frames, self.only_walks) = (other.most_frames, other.only_walks);
-        let is_same = match other.build_id.is_empty() {
-            true => self.facts.banner == other.facts.banner,
-            false => self.build_id == other.build_id,
+        let is_same = if other.build_id.is_empty() {
+            self.facts.banner == other.facts.banner
+        } else {
+            self.build_id == other.build_id
         };
         if is_same {
             self.base = other.base;

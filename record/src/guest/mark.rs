@@ -152,9 +152,10 @@ fn read(mut file: &File) -> Option<String> {
 /// The folder of marks: root's, or that of a user who has a runtime folder.
 fn folder() -> Option<PathBuf> {
     let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let run = match geteuid().is_root() {
-        true => PathBuf::from("/run"),
-        false => of_user().filter(|path| path.is_absolute())?,
+    let run = if geteuid().is_root() {
+        PathBuf::from("/run")
+    } else {
+        of_user().filter(|path| path.is_absolute())?
     };
     Some(run.join("uniprof"))
 }

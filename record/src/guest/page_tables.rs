@@ -239,9 +239,10 @@ impl Roots {
     pub fn of(&mut self, root: Option<u64>, ip: Option<u64>) -> Option<u64> {
         let (root, ip) = (root?, ip?);
         self.are_single |= !is_kernel_address(ip) && root & Self::SECOND == 0;
-        Some(match self.are_single {
-            true => root,
-            false => root & !Self::SECOND,
+        Some(if self.are_single {
+            root
+        } else {
+            root & !Self::SECOND
         })
     }
 }

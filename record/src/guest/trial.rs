@@ -246,15 +246,16 @@ impl<'a> Trial<'a> {
             let text = format!("frame pointers look plausible {seen}");
             return report.say(Verdict::Good, text);
         }
-        let (how, remedy) = match with_chain * 4 < told {
-            true => (
+        let (how, remedy) = if with_chain * 4 < told {
+            (
                 "don't look plausible",
                 "build the guest with -fno-omit-frame-pointer",
-            ),
-            false => (
+            )
+        } else {
+            (
                 "look plausible in a part of the code only",
                 "build the rest with -fno-omit-frame-pointer",
-            ),
+            )
         };
         let text = format!(
             "frame pointers {how} {seen}: {remedy}, or record with --stack and unwind by the image"
@@ -378,9 +379,10 @@ mod tests {
             let SpecialRegisters { ip, sp, .. } = arch.special_registers();
             let mut number = 0;
             while number < 101 && (number < 100 || trial.goes_on()) {
-                let address = match number < others {
-                    true => own.probes().nth(5).unwrap(),
-                    false => page + 64,
+                let address = if number < others {
+                    own.probes().nth(5).unwrap()
+                } else {
+                    page + 64
                 };
                 let mut registers = Registers::default();
                 registers.set(ip, address);

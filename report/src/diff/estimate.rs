@@ -67,10 +67,14 @@ impl Estimate {
     pub(super) fn beyond(&self, distance: f64) -> f64 {
         let parts = self.chances.iter().zip(&self.errors);
         let parts = parts.filter(|(chance, _)| **chance > 0.0);
-        let beyond = |(chance, error): (&f64, &f64)| match *error > 0.0 {
-            true => chance * 2.0 * student::above(distance / error, self.df),
-            false if distance > 0.0 => 0.0,
-            false => *chance,
+        let beyond = |(chance, error): (&f64, &f64)| {
+            if *error > 0.0 {
+                chance * 2.0 * student::above(distance / error, self.df)
+            } else if distance > 0.0 {
+                0.0
+            } else {
+                *chance
+            }
         };
         parts.map(beyond).sum::<f64>().clamp(0.0, 1.0)
     }
@@ -84,9 +88,10 @@ impl Estimate {
         }
         for _ in 0..48 {
             let middle = (low + high) / 2.0;
-            match self.beyond(middle) > alpha {
-                true => low = middle,
-                false => high = middle,
+            if self.beyond(middle) > alpha {
+                low = middle
+            } else {
+                high = middle
             }
         }
         high
@@ -178,9 +183,12 @@ impl Whole {
             .map(|runs| runs.iter().sum::<f64>().max(1.0));
         // A side without samples of the item might as well have had one.
         let missed: f64 = [0, 1]
-            .map(|side| match samples[side] > 0.0 {
-                true => 0.0,
-                false => totals[side].powi(-2),
+            .map(|side| {
+                if samples[side] > 0.0 {
+                    0.0
+                } else {
+                    totals[side].powi(-2)
+                }
             })
             .iter()
             .sum();

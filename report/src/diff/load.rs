@@ -80,9 +80,10 @@ impl Evidence {
         let logs = load.logs.iter().flatten();
         let both = shares.iter().flatten().zip(logs);
         let product: f64 = both.map(|(share, log)| share * log).sum();
-        let slope = match load.squares > 0.0 {
-            true => product / load.squares,
-            false => 0.0,
+        let slope = if load.squares > 0.0 {
+            product / load.squares
+        } else {
+            0.0
         };
         Evidence {
             within,
@@ -110,12 +111,11 @@ impl Evidence {
                 -degrees / 2.0 * variance.ln() - squares / (2.0 * variance)
             };
             for (slope, log) in row.iter_mut().enumerate() {
-                *log = match load.squares > 0.0 {
-                    true => {
-                        let sloped = variance + self.of_slope(slope) * load.squares;
-                        chance(1.0, self.along, sloped) + chance(degrees - 1.0, self.rest, variance)
-                    }
-                    false => chance(degrees, self.rest, variance),
+                *log = if load.squares > 0.0 {
+                    let sloped = variance + self.of_slope(slope) * load.squares;
+                    chance(1.0, self.along, sloped) + chance(degrees - 1.0, self.rest, variance)
+                } else {
+                    chance(degrees, self.rest, variance)
                 };
             }
         }
@@ -145,9 +145,10 @@ impl Evidence {
             for (slope, chance) in row.iter().enumerate() {
                 let of_slope = self.of_slope(slope);
                 let sloped = variance + of_slope * load.squares;
-                let believed = match sloped > 0.0 {
-                    true => of_slope * load.squares / sloped,
-                    false => 0.0,
+                let believed = if sloped > 0.0 {
+                    of_slope * load.squares / sloped
+                } else {
+                    0.0
                 };
                 let mean = self.slope * believed * load.between;
                 let left = of_slope * (1.0 - believed) * load.between.powi(2);

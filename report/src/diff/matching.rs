@@ -154,9 +154,10 @@ impl Matching {
         }
         for (name, images) in pooled {
             for (module, sides) in images {
-                let kind = match sides.iter().any(BTreeSet::is_empty) {
-                    true => Kind::Unmatched,
-                    false => Kind::Pooled,
+                let kind = if sides.iter().any(BTreeSet::is_empty) {
+                    Kind::Unmatched
+                } else {
+                    Kind::Pooled
                 };
                 matching.add(&name, &module, kind, sides.iter().flatten().copied());
             }

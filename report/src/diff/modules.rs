@@ -194,9 +194,10 @@ fn without_version(name: &str) -> String {
         // The `v` of `-v2` belongs to a version only after punctuation.
         let bare = digits.strip_suffix(['v', 'V', 'r']).unwrap_or(digits);
         let unmarked = bare.trim_end_matches(['.', '-', '_']);
-        stem = match bare.len() < digits.len() && unmarked.len() < bare.len() {
-            true => unmarked,
-            false => signs,
+        stem = if bare.len() < digits.len() && unmarked.len() < bare.len() {
+            unmarked
+        } else {
+            signs
         };
     }
     stem.to_owned() + rest

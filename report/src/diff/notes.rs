@@ -12,9 +12,10 @@ use uprof::cold::Metadata;
 /// A recording in a line: name, target, build-id, date; with `identify` also its path and the host.
 pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     let metadata = recording.metadata();
-    let name = match identify {
-        true => recording.name(),
-        false => last_part(recording.name()),
+    let name = if identify {
+        recording.name()
+    } else {
+        last_part(recording.name())
     };
     let mut parts = vec![name.to_owned()];
     if !metadata.target.name.is_empty() {
@@ -29,9 +30,10 @@ pub(super) fn describe(recording: &Recording, identify: bool) -> String {
     if identify && !metadata.host.name.is_empty() {
         parts.push(format!("on {}", metadata.host.name));
     }
-    parts.push(match recording.is_timed() {
-        true => format!("{:.1} s", recording.seconds()),
-        false => "no times in what was imported".to_owned(),
+    parts.push(if recording.is_timed() {
+        format!("{:.1} s", recording.seconds())
+    } else {
+        "no times in what was imported".to_owned()
     });
     parts.join(", ")
 }
@@ -75,9 +77,12 @@ pub(super) fn warnings(
         format!("{} Hz", metadata.sampling.rate_millihertz as f64 / 1000.0)
     });
     differ("triggers", &|metadata| metadata.sampling.trigger.clone());
-    differ("hosts", &|metadata| match identify {
-        true => metadata.host.name.clone(),
-        false => String::new(),
+    differ("hosts", &|metadata| {
+        if identify {
+            metadata.host.name.clone()
+        } else {
+            String::new()
+        }
     });
     differ("processors", &|metadata| {
         format!("{} × {}", metadata.host.processors, metadata.host.processor)
@@ -94,12 +99,13 @@ pub(super) fn warnings(
     if is_timed && length_a.max(length_b) > 1.5 * length_a.min(length_b) {
         warnings.push(format!("lengths differ: {length_a:.1} s / {length_b:.1} s"));
     }
-    let [rate_a, rate_b] = accounts
-        .each_ref()
-        .map(|account| match account.seconds > 0.0 {
-            true => account.counted as f64 / account.seconds,
-            false => 0.0,
-        });
+    let [rate_a, rate_b] = accounts.each_ref().map(|account| {
+        if account.seconds > 0.0 {
+            account.counted as f64 / account.seconds
+        } else {
+            0.0
+        }
+    });
     let unit = accounts[0].unit;
     // Of calls, the rates are compared.
     if is_timed && unit != Unit::Calls && rate_a.max(rate_b) > 1.2 * rate_a.min(rate_b) {

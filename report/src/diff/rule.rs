@@ -253,9 +253,10 @@ impl Ruled for CallDiff {
 fn counted_of(diff: &Diff, function: u32) -> Counted {
     let items = diff.series.items.iter();
     let mut mine = items.filter(|item| item.function == function);
-    match mine.any(|item| item.counted == Counted::Total) {
-        true => Counted::Total,
-        false => Counted::Own,
+    if mine.any(|item| item.counted == Counted::Total) {
+        Counted::Total
+    } else {
+        Counted::Own
     }
 }
 

@@ -130,9 +130,12 @@ impl Runs {
             .iter()
             .map(|one| one.likelihoods(degrees, load))
             .collect();
-        let worth = |known: &Prior| match known.is_witness {
-            true => (known.leeway / TELLING).min(1.0),
-            false => 0.0,
+        let worth = |known: &Prior| {
+            if known.is_witness {
+                (known.leeway / TELLING).min(1.0)
+            } else {
+                0.0
+            }
         };
         let whole: f64 = known.iter().map(worth).sum();
         let factor = (WITNESSES_MAX / whole.max(f64::MIN_POSITIVE)).min(1.0);
@@ -174,9 +177,10 @@ fn posterior(parts: &[f64; 9], slopes: &[f64; 5], likely: &Grid) -> Grid {
     };
     let grid = times(&|spread, slope| likely[spread][slope]);
     let sum: f64 = grid.iter().flatten().sum();
-    match sum > 0.0 {
-        true => grid.map(|row| row.map(|chance| chance / sum)),
-        false => times(&|_, _| 1.0),
+    if sum > 0.0 {
+        grid.map(|row| row.map(|chance| chance / sum))
+    } else {
+        times(&|_, _| 1.0)
     }
 }
 

@@ -166,9 +166,10 @@ impl Cells {
             Kind::Unmatched => UNMATCHED,
             kind => kind.name(),
         };
-        let pushed = match change.pushed {
-            true => "pushed: others changed",
-            false => "",
+        let pushed = if change.pushed {
+            "pushed: others changed"
+        } else {
+            ""
         };
         for note in [kind, pushed].iter().filter(|note| !note.is_empty()) {
             let apart = if notes.is_empty() { "" } else { "  " };

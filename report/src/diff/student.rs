@@ -23,9 +23,10 @@ pub(crate) fn critical(alpha: f64, df: f64) -> f64 {
     }
     for _ in 0..80 {
         let middle = (low + high) / 2.0;
-        match two_sided(middle, df) > alpha {
-            true => low = middle,
-            false => high = middle,
+        if two_sided(middle, df) > alpha {
+            low = middle
+        } else {
+            high = middle
         }
     }
     high

@@ -91,9 +91,10 @@ pub fn judge(series: &Series, options: &DiffOptions) -> Verdicts {
         let allowed = functions.allowed(leeway, 1);
         options.least_change + typical.detectable(leeway, allowed)
     });
-    let plans = match changes.is_empty() {
-        true => Vec::new(),
-        false => typical.plans(options.least_change, |leeway| functions.allowed(leeway, 1)),
+    let plans = if changes.is_empty() {
+        Vec::new()
+    } else {
+        typical.plans(options.least_change, |leeway| functions.allowed(leeway, 1))
     };
     Verdicts {
         runs_measured: runs.is_measured,
@@ -176,9 +177,10 @@ impl Family {
             outside = whole.against(series, &apart, Scope::Outside);
         }
         self.steps = apart.len();
-        let measured = match apart.is_empty() {
-            true => None,
-            false => whole.against(series, &apart, Scope::Item),
+        let measured = if apart.is_empty() {
+            None
+        } else {
+            whole.against(series, &apart, Scope::Item)
         };
         for items in &self.questions.items {
             let first = items[0];
@@ -190,9 +192,10 @@ impl Family {
                 let same_way = measured[first].change() * estimates[first].change() > 0.0;
                 measured[first].p <= limit && same_way
             });
-            match self.steps > 0 && (apart.contains(&first) || stays) {
-                true => self.passed.extend(items),
-                false => self.pushed.extend(items),
+            if self.steps > 0 && (apart.contains(&first) || stays) {
+                self.passed.extend(items)
+            } else {
+                self.pushed.extend(items)
             }
         }
     }
@@ -206,9 +209,10 @@ impl Family {
     ) -> Change {
         let certain = self.passed.contains(&item);
         let leeway = whole.known[item].leeway;
-        let confidence = match certain {
-            true => 1.0 - self.allowed(leeway, self.steps),
-            false => options.confidence,
+        let confidence = if certain {
+            1.0 - self.allowed(leeway, self.steps)
+        } else {
+            options.confidence
         };
         let needed = estimate.half(1.0 - self.allowed(leeway, 1));
         Change {

@@ -36,8 +36,9 @@ fn field(text: &str) -> String {
     } else {
         text.to_owned()
     };
-    match guarded.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", guarded.replace('"', "\"\"")),
-        false => guarded,
+    if guarded.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", guarded.replace('"', "\"\""))
+    } else {
+        guarded
     }
 }

@@ -54,9 +54,10 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 /// A recording in a few fields; its host and path only with `identify`.
 pub(crate) fn about(recording: &Recording, identify: bool) -> Value {
     let metadata = recording.metadata();
-    let (name, target) = match identify {
-        true => (recording.name(), metadata.target.name.as_str()),
-        false => (last_part(recording.name()), recording.subject()),
+    let (name, target) = if identify {
+        (recording.name(), metadata.target.name.as_str())
+    } else {
+        (last_part(recording.name()), recording.subject())
     };
     let uuid = recording.uuid().map(|uuid| {
         let digits = uuid.iter().map(|byte| format!("{byte:02x}"));

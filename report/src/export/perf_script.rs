@@ -70,9 +70,10 @@ fn put_frame(line: &mut String, profile: &Profile, id: LabelId) {
     line.push('\t');
     put_hexadecimal(line, address, 16);
     line.push(' ');
-    line.push_str(match label.unknown {
-        true => "[unknown]",
-        false => labels.name(id),
+    line.push_str(if label.unknown {
+        "[unknown]"
+    } else {
+        labels.name(id)
     });
     if !label.unknown && !label.inlined {
         line.push_str("+0x");

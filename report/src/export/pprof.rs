@@ -300,9 +300,10 @@ fn find_region(
 /// `text` for the graphs that pprof draws with Graphviz: pprof quotes names of functions but not labels and file
 /// names, and a quotation mark in those breaks the graph.
 fn drawable(text: &str) -> Cow<'_, str> {
-    match text.contains(['"', '\\']) {
-        true => Cow::Owned(text.replace('"', "'").replace('\\', "_")),
-        false => Cow::Borrowed(text),
+    if text.contains(['"', '\\']) {
+        Cow::Owned(text.replace('"', "'").replace('\\', "_"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

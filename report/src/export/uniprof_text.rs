@@ -53,9 +53,10 @@ pub(crate) fn write(request: &Request<'_>, out: &mut dyn Write) -> io::Result<Pr
 fn put_frame(lines: &mut String, profile: &Profile, id: LabelId) {
     let label = profile.labels.get(id);
     let has_name = !label.unknown && label.into_bytes != 0;
-    let number = match has_name {
-        true => label.into_bytes,
-        false => label.offset.wrapping_add(u64::from(label.is_return)),
+    let number = if has_name {
+        label.into_bytes
+    } else {
+        label.offset.wrapping_add(u64::from(label.is_return))
     };
     if has_name {
         lines.push_str(profile.labels.name(id));

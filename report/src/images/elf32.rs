@@ -205,9 +205,10 @@ impl Section {
         // Symbols that were not written anew can't be read.
         let is_whole = !is_lost && (moved.is_some() || !self.is_symbols());
         let kind = if is_whole { self.kind } else { 0 };
-        let entry_bytes = match self.is_symbols() {
-            true => SYMBOL_BYTES,
-            false => self.entry_bytes.into(),
+        let entry_bytes = if self.is_symbols() {
+            SYMBOL_BYTES
+        } else {
+            self.entry_bytes.into()
         };
         let name = if is_lost { 0 } else { self.name };
         out.extend([name, kind].into_iter().flat_map(u32::to_le_bytes));

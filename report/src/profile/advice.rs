@@ -143,18 +143,19 @@ fn short(counts: &Counts) -> Option<String> {
         ));
     }
     let others = counts.cut.saturating_sub(counts.window_ends);
-    let (part, how) = match exceeds(counts.shallow, counts.counted, 50) {
-        true => (counts.shallow, "after one or two frames"),
-        false if exceeds(others, counts.counted, 50) => (others, "before they are whole"),
-        false => return None,
+    let (part, how) = if exceeds(counts.shallow, counts.counted, 50) {
+        (counts.shallow, "after one or two frames")
+    } else if exceeds(others, counts.counted, 50) {
+        (others, "before they are whole")
+    } else {
+        return None;
     };
     let share = share(part, counts.counted);
-    let remedy = match has_stacks(counts.stack_bytes) {
-        true => "there is no call frame information for this code here; give its image with --elf",
-        false => {
-            "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack bytes \
+    let remedy = if has_stacks(counts.stack_bytes) {
+        "there is no call frame information for this code here; give its image with --elf"
+    } else {
+        "the guest seems to lack frame pointers; record again with --stack, which keeps raw stack bytes \
              for unwinding, or build it with -fno-omit-frame-pointer"
-        }
     };
     Some(format!("most stacks ({share}) end {how}: {remedy}"))
 }

@@ -84,9 +84,10 @@ pub(crate) fn shown(profile: &Profile, options: TopOptions) -> (usize, Vec<TopRo
 /// A row's name: its function and image, after `used` columns.
 pub(crate) fn named(profile: &Profile, row: &TopRow, screen: Screen, used: usize) -> String {
     let labels = &profile.labels;
-    let mark = match labels.get(row.label).inlined {
-        true => " (inlined)",
-        false => "",
+    let mark = if labels.get(row.label).inlined {
+        " (inlined)"
+    } else {
+        ""
     };
     let more = match row.pooled {
         0 => String::new(),

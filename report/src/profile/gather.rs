@@ -149,10 +149,12 @@ pub fn gather(
         return profile;
     }
     let has_calls = recordings.iter().any(|one| !one.span_blocks().is_empty());
-    match profile.account.other_units.contains_key(&Unit::OffCpu) {
-        true => in_unit(Unit::OffCpu),
-        false if has_calls => in_unit(Unit::Calls),
-        false => profile,
+    if profile.account.other_units.contains_key(&Unit::OffCpu) {
+        in_unit(Unit::OffCpu)
+    } else if has_calls {
+        in_unit(Unit::Calls)
+    } else {
+        profile
     }
 }
 

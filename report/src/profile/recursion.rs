@@ -30,13 +30,15 @@ pub(crate) struct Rounds {
 
 /// `tree` as a view needs it: inverted, without recursion, or both.
 pub(crate) fn shown(tree: &StackTree, reverse: bool, fold: bool) -> Cow<'_, StackTree> {
-    let turned = match reverse {
-        true => Cow::Owned(tree.reversed()),
-        false => Cow::Borrowed(tree),
+    let turned = if reverse {
+        Cow::Owned(tree.reversed())
+    } else {
+        Cow::Borrowed(tree)
     };
-    match fold {
-        true => Cow::Owned(folded(&turned).tree),
-        false => turned,
+    if fold {
+        Cow::Owned(folded(&turned).tree)
+    } else {
+        turned
     }
 }
 

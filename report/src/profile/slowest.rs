@@ -55,9 +55,10 @@ impl Slowest {
             return None;
         }
         if let (Some(caller), Some(slow)) = (caller, self.open.get_mut(&task)) {
-            let node = match slow.tree.nodes().len() < NODES_MAX {
-                true => slow.tree.child(caller, label),
-                false => caller,
+            let node = if slow.tree.nodes().len() < NODES_MAX {
+                slow.tree.child(caller, label)
+            } else {
+                caller
             };
             slow.count(node);
             return Some(node);

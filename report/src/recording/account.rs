@@ -414,15 +414,15 @@ impl Account {
             Unit::Calls => return self.calls_line(),
         }
         let per_second = self.counted as f64 / self.seconds;
-        match self.seconds > 0.0 {
-            true => format!(
+        if self.seconds > 0.0 {
+            format!(
                 "{} samples in {:.1} s ({per_second:.1} a second)",
                 self.counted, self.seconds
-            ),
-            false if self.untimed => {
-                format!("{} samples, no times in what was imported", self.counted)
-            }
-            false => format!("{} samples", self.counted),
+            )
+        } else if self.untimed {
+            format!("{} samples, no times in what was imported", self.counted)
+        } else {
+            format!("{} samples", self.counted)
         }
     }
 
@@ -436,10 +436,12 @@ impl Account {
                 self.unended
             );
         }
-        match self.seconds > 0.0 {
-            true => line + &format!(", in {:.3} s", self.seconds),
-            false if self.untimed => line + "; no times in what was imported",
-            false => line,
+        if self.seconds > 0.0 {
+            line + &format!(", in {:.3} s", self.seconds)
+        } else if self.untimed {
+            line + "; no times in what was imported"
+        } else {
+            line
         }
     }
 
@@ -453,9 +455,10 @@ impl Account {
         let states: Vec<String> = states.collect();
         let mut line = self.unit.phrase(self.counted);
         line += &format!(" in {waits} waits ({})", states.join(", "));
-        match self.seconds > 0.0 {
-            true => line + &format!(" of all threads in {:.1} s", self.seconds),
-            false => line,
+        if self.seconds > 0.0 {
+            line + &format!(" of all threads in {:.1} s", self.seconds)
+        } else {
+            line
         }
     }
 }

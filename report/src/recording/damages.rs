@@ -50,14 +50,14 @@ impl Damages {
 
     /// Adds a description of a fault of the file.
     pub(crate) fn first(&self) -> Option<String> {
-        match self.is_none() {
-            true => None,
-            false => self
-                .stretches
+        if self.is_none() {
+            None
+        } else {
+            self.stretches
                 .iter()
                 .chain(&self.undecodable)
                 .next()
-                .cloned(),
+                .cloned()
         }
     }
 

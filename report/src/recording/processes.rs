@@ -78,9 +78,10 @@ pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String
 
 /// What the number of a task's space counts.
 pub(crate) fn space_is(recording: &Recording) -> &'static str {
-    match recording.metadata().target.kind.is_guest() {
-        true => "life",
-        false => "process",
+    if recording.metadata().target.kind.is_guest() {
+        "life"
+    } else {
+        "process"
     }
 }
 
@@ -103,9 +104,10 @@ pub(crate) fn task_name(recording: &Recording, task: Task, time_ns: u64) -> Stri
             None => break,
         }
     }
-    match is_process {
-        true => format!("thread {}", task.vcpu),
-        false => format!("vcpu {}", task.vcpu),
+    if is_process {
+        format!("thread {}", task.vcpu)
+    } else {
+        format!("vcpu {}", task.vcpu)
     }
 }
 

@@ -13,9 +13,10 @@ impl Recording {
             TargetKind::Imported => last_part(&target.name),
             _ => &target.name,
         };
-        match name.is_empty() {
-            true => last_part(self.name()),
-            false => name,
+        if name.is_empty() {
+            last_part(self.name())
+        } else {
+            name
         }
     }
 

@@ -48,9 +48,10 @@ pub(crate) fn advice(recording: &Recording) -> String {
         names.any(|name| name.starts_with(start))
     });
     let typed: Vec<&str> = known.map(|(_, typed)| *typed).collect();
-    let remedy = match typed.is_empty() {
-        true => "its runtime can list it in /tmp/perf-PID.map or a jitdump".to_owned(),
-        false => format!("to have them, start it as {}", typed.join("; ")),
+    let remedy = if typed.is_empty() {
+        "its runtime can list it in /tmp/perf-PID.map or a jitdump".to_owned()
+    } else {
+        format!("to have them, start it as {}", typed.join("; "))
     };
     format!("code that was made at run time has no names; {remedy}")
 }

@@ -7,9 +7,10 @@ const SHORT_CHARS_MAX: usize = 80;
 
 /// A long name for tables: without template arguments. Exports and pictures have the whole name.
 pub fn short(name: &str) -> Cow<'_, str> {
-    match name.chars().count() <= SHORT_CHARS_MAX {
-        true => Cow::Borrowed(name),
-        false => bare(name),
+    if name.chars().count() <= SHORT_CHARS_MAX {
+        Cow::Borrowed(name)
+    } else {
+        bare(name)
     }
 }
 
@@ -53,9 +54,10 @@ pub(crate) fn bare(name: &str) -> Cow<'_, str> {
         }
         last = letter;
     }
-    match open.is_empty() {
-        true => Cow::Owned(kept),
-        false => Cow::Borrowed(name),
+    if open.is_empty() {
+        Cow::Owned(kept)
+    } else {
+        Cow::Borrowed(name)
     }
 }
 
@@ -70,9 +72,10 @@ fn operator(rest: &str, before: char) -> Option<&str> {
     let symbol = ANGLED.iter().find(|symbol| symbols.starts_with(**symbol));
     let is_word = before.is_alphanumeric() || before == '_';
     let length = "operator".len() + symbol.filter(|_| !is_word)?.len();
-    match rest[length..].starts_with(" <") {
-        true => Some(&rest[..=length]),
-        false => Some(&rest[..length]),
+    if rest[length..].starts_with(" <") {
+        Some(&rest[..=length])
+    } else {
+        Some(&rest[..length])
     }
 }
 
@@ -105,9 +108,10 @@ pub(crate) fn unparenthesized(name: &str) -> Cow<'_, str> {
         }
         last = letter;
     }
-    match open.is_empty() {
-        true => Cow::Owned(kept),
-        false => Cow::Borrowed(name),
+    if open.is_empty() {
+        Cow::Owned(kept)
+    } else {
+        Cow::Borrowed(name)
     }
 }
 

@@ -78,9 +78,10 @@ impl Notes<'_> {
     fn least(&self, columns: usize, room: usize) -> String {
         let mark = self.mark.replace("inlined", "inl.");
         let left = columns.saturating_sub(width(&mark) + width(&self.more));
-        let module = match room >= MODULE_ROOM_MIN && left >= MODULE_COLUMNS_MIN {
-            true => cut_middle(&self.stem(), left).into_owned(),
-            false => String::new(),
+        let module = if room >= MODULE_ROOM_MIN && left >= MODULE_COLUMNS_MIN {
+            cut_middle(&self.stem(), left).into_owned()
+        } else {
+            String::new()
         };
         format!("{mark}{module}{}", self.more)
     }
@@ -103,9 +104,10 @@ impl Screen {
             Color::Red => 31,
             Color::Green => 32,
         };
-        match self.colors {
-            true => format!("\x1b[{code}m{cell}\x1b[m"),
-            false => cell,
+        if self.colors {
+            format!("\x1b[{code}m{cell}\x1b[m")
+        } else {
+            cell
         }
     }
 

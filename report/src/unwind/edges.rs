@@ -332,9 +332,10 @@ fn effect(word: u32, at: u64) -> Effect {
 
 /// What writes `register` only.
 fn harmless(register: u8) -> Effect {
-    match register < FRAME_POINTER {
-        true => Effect::None,
-        false => Effect::Other,
+    if register < FRAME_POINTER {
+        Effect::None
+    } else {
+        Effect::Other
     }
 }
 
@@ -446,9 +447,10 @@ mod tests {
         let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let saved = saves(saved);
         edges(0x1000, &code, [0x1000, row].into_iter(), |at| {
-            Some(match at < row {
-                true => (cfa(STACK_POINTER, 0), &[][..]),
-                false => (body, &saved[..]),
+            Some(if at < row {
+                (cfa(STACK_POINTER, 0), &[][..])
+            } else {
+                (body, &saved[..])
             })
         })
     }

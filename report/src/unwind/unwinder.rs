@@ -275,9 +275,10 @@ impl Unwinder {
             }),
         };
         let Some((number, module, rule)) = found else {
-            return match kind == FrameKind::Return && self.landing(address) == Landing::Outermost {
-                true => Action::Outermost,
-                false => Action::NoRule,
+            return if kind == FrameKind::Return && self.landing(address) == Landing::Outermost {
+                Action::Outermost
+            } else {
+                Action::NoRule
             };
         };
         step::plain::<C>(&module.rules, rule, self.needed).unwrap_or(Action::Full {
@@ -423,9 +424,12 @@ impl<M: Memory + ?Sized> Walk<'_, M> {
             }
             Action::NoRule => {
                 let step = self.without_rule::<C>(registers, pc, floor, Stop::BadPointer);
-                step.map_err(|end| match self.is_entered_by_return(pc, kind) {
-                    true => Stop::Complete,
-                    false => end,
+                step.map_err(|end| {
+                    if self.is_entered_by_return(pc, kind) {
+                        Stop::Complete
+                    } else {
+                        end
+                    }
                 })
             }
         }

@@ -32,9 +32,10 @@ pub(super) fn matching(profile: &Profile, wanted: &str) -> Vec<bool> {
         numbers.map(|label| is_it(labels.name(label))).collect()
     };
     let exact = all(&|name| name == wanted);
-    match exact.iter().any(|found| *found) {
-        true => exact,
-        false => all(&|name| name.contains(wanted)),
+    if exact.iter().any(|found| *found) {
+        exact
+    } else {
+        all(&|name| name.contains(wanted))
     }
 }
 

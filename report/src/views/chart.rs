@@ -186,10 +186,11 @@ impl Chart {
             return write_nothing(options, &profile.account.lines(), out);
         }
         let mut options = options.clone();
-        let order = match is_timed {
-            true => "in time order",
-            // What stands beside it began later, but not at a time that is known.
-            false => "in the order of calls, whose times are not known",
+        let order = if is_timed {
+            "in time order"
+        } else {
+            // What is to the right began later, but not at a time that is known.
+            "in the order of calls, whose times are not known"
         };
         options.title = format!("{order}: {}", options.title);
         let mut drawing = inferno_options(&options, &lines);

@@ -108,9 +108,10 @@ fn that_add_up<'l>(lines: impl Iterator<Item = &'l str>) -> impl Iterator<Item =
         };
         let fits = count.min(room);
         room -= fits;
-        match fits == count {
-            true => Cow::Borrowed(line),
-            false => Cow::Owned(format!("{stack} {fits}")),
+        if fits == count {
+            Cow::Borrowed(line)
+        } else {
+            Cow::Owned(format!("{stack} {fits}"))
         }
     })
 }
@@ -139,9 +140,10 @@ pub(crate) fn inferno_options(
     // Colours by name, so that equal input gives equal pictures.
     drawing.deterministic = true;
     drawing.min_width = (options.least_share * 100.0).max(0.01);
-    drawing.direction = match options.icicle {
-        true => Direction::Inverted,
-        false => Direction::Straight,
+    drawing.direction = if options.icicle {
+        Direction::Inverted
+    } else {
+        Direction::Straight
     };
     drawing.font_width = caption::COLUMN;
     // inferno assumes that all letters of a monospaced font are as wide as an M, but missing ones come from another

@@ -89,18 +89,20 @@ fn what(recording: &Recording, page: &mut Page) {
         notes,
         ..
     } = recording.metadata();
-    let path = match page.identify {
-        true => recording.name(),
-        false => last_part(recording.name()),
+    let path = if page.identify {
+        recording.name()
+    } else {
+        last_part(recording.name())
     };
     page.line("recording", path);
     if let Some(uuid) = recording.uuid() {
         let digits = uuid.iter().map(|byte| format!("{byte:02x}"));
         page.line("identity", digits.collect::<String>());
     }
-    let subject = match page.identify {
-        true => &target.name,
-        false => recording.subject(),
+    let subject = if page.identify {
+        &target.name
+    } else {
+        recording.subject()
     };
     let mut name = format!("{subject} ({}", target.kind.name());
     match target.kind {
@@ -118,9 +120,10 @@ fn what(recording: &Recording, page: &mut Page) {
     }
     page.line(
         "length",
-        match recording.is_timed() {
-            true => format!("{:.3} s", recording.seconds()),
-            false => "no times in what was imported".to_owned(),
+        if recording.is_timed() {
+            format!("{:.3} s", recording.seconds())
+        } else {
+            "no times in what was imported".to_owned()
         },
     );
     if page.identify {
@@ -131,9 +134,10 @@ fn what(recording: &Recording, page: &mut Page) {
         0 => host.processor.clone(),
         count => format!("{count} × {}", host.processor),
     };
-    let host_name = match page.identify {
-        true => host.name.as_str(),
-        false => "",
+    let host_name = if page.identify {
+        host.name.as_str()
+    } else {
+        ""
     };
     let parts = [host_name, host.system.as_str(), processor.as_str()];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -263,9 +267,10 @@ fn samples(recording: &Recording, survey: &Survey, page: &mut Page) {
         "samples",
         format!("{} ({})", survey.samples, states.join(", ")),
     );
-    let scope = match sampling.on_cpu_only {
-        true => "per vCPU or thread, while it runs",
-        false => "per vCPU or thread",
+    let scope = if sampling.on_cpu_only {
+        "per vCPU or thread, while it runs"
+    } else {
+        "per vCPU or thread"
     };
     page.line(
         "rate requested",
@@ -420,30 +425,29 @@ fn missing(recording: &Recording, survey: &Survey, page: &mut Page) {
     let damages = recording.damages();
     let sections = &survey.damaged_sections;
     let spans = &survey.spans;
-    let damage = match damages.is_none()
+    let damage = if damages.is_none()
         && survey.undecoded == 0
         && sections.is_empty()
         && !spans.are_incomplete()
     {
-        true => "none".to_owned(),
-        false => {
-            let others = [
-                &damages.undecodable,
-                sections,
-                &survey.faults,
-                &spans.faults,
-            ];
-            let others: usize = others.iter().map(|faults| faults.len()).sum();
-            let calls = match spans.lost {
-                0 => String::new(),
-                lost => format!(", {lost} calls"),
-            };
-            format!(
-                "{} places, at least {} samples{calls} gone",
-                damages.count + others as u64,
-                damages.samples.saturating_add(survey.undecoded)
-            )
-        }
+        "none".to_owned()
+    } else {
+        let others = [
+            &damages.undecodable,
+            sections,
+            &survey.faults,
+            &spans.faults,
+        ];
+        let others: usize = others.iter().map(|faults| faults.len()).sum();
+        let calls = match spans.lost {
+            0 => String::new(),
+            lost => format!(", {lost} calls"),
+        };
+        format!(
+            "{} places, at least {} samples{calls} gone",
+            damages.count + others as u64,
+            damages.samples.saturating_add(survey.undecoded)
+        )
     };
     page.line("damage", damage);
     for stretch in damages
@@ -498,9 +502,10 @@ fn sizes(recording: &Recording, survey: &Survey, page: &mut Page) {
         } else {
             id
         };
-        let path = match page.identify {
-            true => &module.path,
-            false => last_part(&module.path),
+        let path = if page.identify {
+            &module.path
+        } else {
+            last_part(&module.path)
         };
         page.line("", format!("{path}  {id}"));
     }

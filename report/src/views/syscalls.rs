@@ -130,9 +130,10 @@ impl Drawn for Syscalls {
             rows => rows,
         };
         write_table("system call", &rows, (&whole, most), screen, out)?;
-        let who = match has_callers {
-            true => "caller",
-            false => "thread (the trace has no callers)",
+        let who = if has_callers {
+            "caller"
+        } else {
+            "thread (the trace has no callers)"
         };
         let rows = sorted(by_caller.into_iter().map(|(name, (tally, called))| {
             let called = sorted(
@@ -178,9 +179,10 @@ fn errors(tally: &Tally) -> String {
     if tally.without_end > 0 {
         told.push(format!("{} without an end", tally.without_end));
     }
-    match told.is_empty() {
-        true => String::new(),
-        false => format!("  ({})", told.join(", ")),
+    if told.is_empty() {
+        String::new()
+    } else {
+        format!("  ({})", told.join(", "))
     }
 }
 

@@ -59,9 +59,10 @@ pub fn write(profile: &Profile, options: TreeOptions, out: &mut dyn Write) -> io
         options.screen.write_prose("", &line, 2, out)?;
     }
     writeln!(out)?;
-    let calls = match options.reverse {
-        true => Calls::of(Cow::Owned(profile.tree.reversed()), Own::Unsaid),
-        false => Calls::of(Cow::Borrowed(&profile.tree), Own::Ends),
+    let calls = if options.reverse {
+        Calls::of(Cow::Owned(profile.tree.reversed()), Own::Unsaid)
+    } else {
+        Calls::of(Cow::Borrowed(&profile.tree), Own::Ends)
     };
     write_calls(profile, calls, options, out)
 }

@@ -85,9 +85,10 @@ impl Places {
 
     fn process(&self, memory: &mut dyn KernelMemory, task: u64) -> Option<Process> {
         // Kernel threads have none; the first task borrows some.
-        let mm = match task == self.first {
-            true => self.active_mm,
-            false => self.mm,
+        let mm = if task == self.first {
+            self.active_mm
+        } else {
+            self.mm
         };
         let mm = word(memory, task.wrapping_add(mm)).filter(|mm| is_kernel_address(*mm))?;
         let pid = word(memory, task.wrapping_add(self.tgid))? as u32;

@@ -34,9 +34,10 @@ pub(super) fn function(name: &str) -> String {
 pub(super) fn syscall(name: &str) -> String {
     let (name, _) = name.split_once('(').unwrap_or((name, ""));
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    match !name.is_empty() && name.len() <= LABEL_BYTES && name.bytes().all(is_name) {
-        true => name.to_owned(),
-        false => GONE.to_owned(),
+    if !name.is_empty() && name.len() <= LABEL_BYTES && name.bytes().all(is_name) {
+        name.to_owned()
+    } else {
+        GONE.to_owned()
     }
 }
 
@@ -49,9 +50,10 @@ pub(super) fn label(text: &str) -> String {
     if !begins || word.len() > LABEL_BYTES || rest.starts_with(['@', '/', '\\', '"', '\'', '%']) {
         return GONE.to_owned();
     }
-    match rest.is_empty() {
-        true => word.to_owned(),
-        false => format!("{word} {GONE}"),
+    if rest.is_empty() {
+        word.to_owned()
+    } else {
+        format!("{word} {GONE}")
     }
 }
 
@@ -139,9 +141,10 @@ pub(super) fn recorder(program: &str) -> String {
 pub(super) fn system(system: &str) -> String {
     let version = system.strip_prefix("Linux ").unwrap_or("");
     let version = version.split(['-', '+', ' ', '_']).next().unwrap_or("");
-    match is_version(version) {
-        true => format!("Linux {version}"),
-        false => GONE.to_owned(),
+    if is_version(version) {
+        format!("Linux {version}")
+    } else {
+        GONE.to_owned()
     }
 }
 
@@ -157,9 +160,10 @@ pub(super) fn known(text: &str, known: &[&str]) -> String {
 }
 
 fn or_gone(text: String) -> String {
-    match text.is_empty() {
-        true => GONE.to_owned(),
-        false => text,
+    if text.is_empty() {
+        GONE.to_owned()
+    } else {
+        text
     }
 }
 

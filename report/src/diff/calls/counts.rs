@@ -128,9 +128,10 @@ pub(super) fn gather(
     progress: &dyn Fn(u64, u64),
 ) -> (CallSeries, [Account; 2], Vec<String>) {
     let all: Vec<&Recording> = a.iter().chain(b).copied().collect();
-    let by = match all.iter().all(|one| one.is_timed()) {
-        true => Blocks::Time,
-        false => Blocks::Order,
+    let by = if all.iter().all(|one| one.is_timed()) {
+        Blocks::Time
+    } else {
+        Blocks::Order
     };
     let filter = &options.gather.filter;
     let windows: Vec<_> = all.iter().map(|one| filter.window(one)).collect();

@@ -79,9 +79,10 @@ impl Estimates {
                     let sum: f64 = mine
                         .map(|seen| seen.weight * levels[side][seen.run].change)
                         .sum();
-                    match item.runs[side].iter().any(|run| run.sums()[0] > 0.0) {
-                        true => sum,
-                        false => means[side],
+                    if item.runs[side].iter().any(|run| run.sums()[0] > 0.0) {
+                        sum
+                    } else {
+                        means[side]
                     }
                 });
                 b - a
@@ -192,9 +193,10 @@ fn within(seen: &[InRun], change: f64) -> f64 {
     let [a, b] = [0, 1].map(of_side);
     let factor = change.exp();
     let apart = change.exp_m1();
-    match apart.abs() > 1e-9 {
-        true => (a + b).max((a + b * factor * factor) * (change / apart).powi(2)),
-        false => a + b,
+    if apart.abs() > 1e-9 {
+        (a + b).max((a + b * factor * factor) * (change / apart).powi(2))
+    } else {
+        a + b
     }
 }
 

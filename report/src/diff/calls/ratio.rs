@@ -42,9 +42,10 @@ impl Ratio {
         }
         let steps = residuals.windows(2).map(|pair| (pair[1] - pair[0]).powi(2));
         let variance = steps.sum::<f64>() / 2.0 * blocks / (blocks - 1.0);
-        let relative = match above > 0.0 {
-            true => variance / (above * above),
-            false => 0.0,
+        let relative = if above > 0.0 {
+            variance / (above * above)
+        } else {
+            0.0
         };
         Some(relative.max(LEAST_EFFECT * self.independent))
     }

@@ -137,9 +137,10 @@ fn sort(changes: &mut [CallChange]) {
     changes.sort_by(|x, y| {
         let size = |change: &CallChange| {
             let (low, high) = change.estimate.interval(change.confidence);
-            match low > 0.0 || high < 0.0 {
-                true => low.abs().min(high.abs()) * change.share,
-                false => 0.0,
+            if low > 0.0 || high < 0.0 {
+                low.abs().min(high.abs()) * change.share
+            } else {
+                0.0
             }
         };
         y.certain
@@ -276,9 +277,10 @@ fn answers(items: &[Item], estimates: &Estimates, options: &DiffOptions) -> Vec<
     let change = |(number, item): (usize, &Item)| {
         let estimate = &estimates.all[number];
         let certain = steps > 0 && ps[number] <= allowed(number, steps);
-        let confidence = match certain {
-            true => 1.0 - allowed(number, steps),
-            false => options.confidence,
+        let confidence = if certain {
+            1.0 - allowed(number, steps)
+        } else {
+            options.confidence
         };
         let needed = estimate.half(1.0 - allowed(number, 1)) + POWER * estimate.error();
         CallChange {

@@ -36,9 +36,10 @@ impl Weights {
             weights.strict = (low + high) / 2.0;
             let sum: f64 = leeways.iter().map(|leeway| weights.tail(*leeway)).sum();
             weights.sum = sum.max(f64::MIN_POSITIVE);
-            match sum > error_rate {
-                true => low = weights.strict,
-                false => high = weights.strict,
+            if sum > error_rate {
+                low = weights.strict
+            } else {
+                high = weights.strict
             }
         }
         weights

@@ -20,9 +20,12 @@ impl HeldFiles {
     /// The image of `module`: the same build, if its file has not been written to since.
     pub(crate) fn find(&self, module: &Module) -> Option<Arc<Image>> {
         let id = module.id();
-        let same = self.0.iter().filter(|(held, _)| match id.is_empty() {
-            true => held == module,
-            false => held.id() == id,
+        let same = self.0.iter().filter(|(held, _)| {
+            if id.is_empty() {
+                held == module
+            } else {
+                held.id() == id
+            }
         });
         let mut images = same.filter_map(|(_, file)| Image::from_file(file, &module.path).ok());
         images.find(|image| is_still(image, module)).map(Arc::new)

@@ -147,9 +147,10 @@ impl<'a> DwarfLines<'a> {
         while let Ok(Some(frame)) = frames.next() {
             let location = frame.location.as_ref();
             lines.push(Line {
-                start_line: match declared {
-                    true => self.start_line(context, address, &frame),
-                    false => 0,
+                start_line: if declared {
+                    self.start_line(context, address, &frame)
+                } else {
+                    0
                 },
                 function: self.function(context, address, &frame),
                 file: location

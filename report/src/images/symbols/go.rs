@@ -128,9 +128,10 @@ impl<'i> GoFunctions<'i> {
         let (mut low, mut high) = (0, self.tables.functions);
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.tables.entry(middle)?.0 <= address {
-                true => low = middle + 1,
-                false => high = middle,
+            if self.tables.entry(middle)?.0 <= address {
+                low = middle + 1
+            } else {
+                high = middle
             }
         }
         let function = self.function(low.checked_sub(1)?)?;

@@ -34,9 +34,10 @@ impl<'a> EventLine<'a> {
             let end = memchr::memchr2(b' ', b':', rest)?;
             let (word, behind) = (&rest[..end], &rest[end + 1..]);
             if rest[end] == b':' {
-                let time_ns = match word.contains(&b'.') {
-                    true => Some(seconds_ns(word)?),
-                    false => unsigned(word).map(|_| None)?,
+                let time_ns = if word.contains(&b'.') {
+                    Some(seconds_ns(word)?)
+                } else {
+                    unsigned(word).map(|_| None)?
                 };
                 return Some(EventLine {
                     comm,
@@ -79,9 +80,10 @@ pub(crate) fn thread(comm: &[u8], pid: u32, cpu: u32) -> TaskLabel<'_> {
 pub(crate) fn task(text: &[u8]) -> Option<(&[u8], u32)> {
     let text = text.trim_ascii();
     // With the option record-tgid the process id follows in brackets.
-    let text = match text.ends_with(b")") {
-        true => text[..memchr::memrchr(b'(', text)?].trim_ascii_end(),
-        false => text,
+    let text = if text.ends_with(b")") {
+        text[..memchr::memrchr(b'(', text)?].trim_ascii_end()
+    } else {
+        text
     };
     let dash = memchr::memrchr(b'-', text)?;
     let pid = u32::try_from(unsigned(&text[dash + 1..])?).ok()?;

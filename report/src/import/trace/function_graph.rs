@@ -223,9 +223,10 @@ fn number(digits: &[u8]) -> Option<u64> {
         sum.checked_mul(10)?.checked_add(digit)
     };
     let digits = digits.trim_ascii();
-    match digits.is_empty() {
-        true => None,
-        false => digits.iter().try_fold(0, add),
+    if digits.is_empty() {
+        None
+    } else {
+        digits.iter().try_fold(0, add)
     }
 }
 

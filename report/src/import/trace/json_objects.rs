@@ -83,9 +83,10 @@ impl<'i> Objects<'i> {
                 }
                 (Place::Members, b'}') => self.enter(Place::End),
                 (Place::Members, _) => self.member()?,
-                (Place::Events { in_object }, b']') => self.enter(match in_object {
-                    true => Place::Members,
-                    false => Place::End,
+                (Place::Events { in_object }, b']') => self.enter(if in_object {
+                    Place::Members
+                } else {
+                    Place::End
                 }),
                 (Place::Events { .. }, _) => return self.event(byte).map(Some),
                 // What follows the end is of no event.
@@ -200,11 +201,10 @@ impl Scan {
             if self.in_string {
                 // Most bytes of an event are in strings.
                 let rest = &bytes[at..];
-                let step = match self.escaped {
-                    true => 1,
-                    false => {
-                        memchr::memchr3(b'"', b'\\', b'\n', rest).map_or(rest.len(), |end| end + 1)
-                    }
+                let step = if self.escaped {
+                    1
+                } else {
+                    memchr::memchr3(b'"', b'\\', b'\n', rest).map_or(rest.len(), |end| end + 1)
                 };
                 at += step;
                 let was_escaped = std::mem::take(&mut self.escaped);

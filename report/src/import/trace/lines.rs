@@ -75,12 +75,11 @@ impl<'i> Lines<'i> {
                 return Ok(Some(line(self.number, &self.joined, cut)));
             }
         }
-        match self.joined.is_empty() {
-            true => {
-                self.number -= 1;
-                Ok(None)
-            }
-            false => Ok(Some(line(self.number, &self.joined, cut))),
+        if self.joined.is_empty() {
+            self.number -= 1;
+            Ok(None)
+        } else {
+            Ok(Some(line(self.number, &self.joined, cut)))
         }
     }
 }

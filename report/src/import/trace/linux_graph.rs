@@ -81,12 +81,13 @@ impl Reader {
             return Ok(());
         }
         let lost = [&b"EVENTS DROPPED"[..], b"LOST", b"buffer"];
-        let what = match lost
+        let what = if lost
             .iter()
             .any(|word| memchr::memmem::find(line, word).is_some())
         {
-            true => "the tracer lost events",
-            false => "a line that is not understood",
+            "the tracer lost events"
+        } else {
+            "a line that is not understood"
         };
         sink.trouble(number, what);
         Ok(())

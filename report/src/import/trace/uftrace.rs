@@ -114,9 +114,10 @@ fn understand(line: &[u8]) -> Understood<'_> {
             depth,
         }))
     };
-    found().unwrap_or(match is_aside(line) {
-        true => Understood::Aside,
-        false => Understood::Nothing,
+    found().unwrap_or(if is_aside(line) {
+        Understood::Aside
+    } else {
+        Understood::Nothing
     })
 }
 

@@ -106,9 +106,10 @@ impl Joining<'_, '_, '_, '_, '_> {
         }
         let name = call.block.name(call.row.name);
         let labels = &mut self.profile.labels;
-        let name = match self.gathering.options.demangle {
-            true => labels.text_id(&demangle(name)),
-            false => labels.text_id(name),
+        let name = if self.gathering.options.demangle {
+            labels.text_id(&demangle(name))
+        } else {
+            labels.text_id(name)
         };
         let label = labels.id(Label {
             name,
@@ -205,12 +206,11 @@ impl Visit for Joining<'_, '_, '_, '_, '_> {
         let weight = Weight { amount, count: 1 };
         let rows = account.counted_rows.entry(State::Running).or_default();
         rows.add(weight);
-        let node = match node == self.gathering.base {
-            true => {
-                let label = naming::plain(&mut self.profile.labels, "[hidden]");
-                self.profile.tree.child(node, label)
-            }
-            false => node,
+        let node = if node == self.gathering.base {
+            let label = naming::plain(&mut self.profile.labels, "[hidden]");
+            self.profile.tree.child(node, label)
+        } else {
+            node
         };
         self.profile.tree.add(node, amount);
         let placed = kept.length_ns.map(|length_ns| PlacedCall {

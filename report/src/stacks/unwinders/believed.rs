@@ -100,9 +100,10 @@ impl Unwinders<'_, '_> {
         let target = &self.recording.metadata().target;
         if target.kind == TargetKind::Process && is_kernel_address(address) {
             // The kernel's own frames are reliable.
-            return match target.arch.can_be_code(address) {
-                true => Landing::Unread,
-                false => Landing::NoCode,
+            return if target.arch.can_be_code(address) {
+                Landing::Unread
+            } else {
+                Landing::NoCode
             };
         }
         let (_, unwinder) = self.held(held, row, view);

@@ -68,9 +68,10 @@ pub(super) fn write_file(
         .map_or(Vec::new(), |text| text.lines().collect());
     let mut shown: BTreeSet<u32> = BTreeSet::new();
     for line in lines.keys() {
-        match source.is_empty() {
-            true => shown.extend([*line]),
-            false => shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND)),
+        if source.is_empty() {
+            shown.extend([*line])
+        } else {
+            shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND))
         }
     }
     let mut before = None;

@@ -37,9 +37,10 @@ pub(super) fn are_timed(calls: &[InOrder]) -> bool {
 /// The stretches of a thread's calls, of which the last comes first.
 pub(super) fn moments(mut calls: Vec<InOrder>) -> Vec<Moment> {
     calls.reverse();
-    match are_timed(&calls) {
-        true => by_time(calls),
-        false => by_order(&calls),
+    if are_timed(&calls) {
+        by_time(calls)
+    } else {
+        by_order(&calls)
     }
 }
 

@@ -120,8 +120,9 @@ fn write_rule(number: usize, rule: &Rule, set: &RuleSet, out: &mut dyn Write) ->
 /// Separated by commas; `-` for none.
 fn listed(values: impl Iterator<Item = String>) -> String {
     let values: Vec<String> = values.collect();
-    match values.is_empty() {
-        true => "-".to_owned(),
-        false => values.join(","),
+    if values.is_empty() {
+        "-".to_owned()
+    } else {
+        values.join(",")
     }
 }

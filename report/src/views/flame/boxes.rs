@@ -85,15 +85,17 @@ fn labelled(group: &str, letter_pixels: f64) -> Option<String> {
     let room = percent.parse::<f64>().ok()? / 100.0 * WIDTH;
     let whole = unescaped(title.rsplit_once(" (")?.0);
     let forms = forms(&whole);
-    let label = match room < 2.0 * LETTER_SIZE {
-        true => Cow::Borrowed(""),
+    let label = if room < 2.0 * LETTER_SIZE {
+        Cow::Borrowed("")
+    } else {
         // There are three free pixels before a name.
-        false => fit(&whole, &forms, ((room - 3.0) / letter_pixels) as usize),
+        fit(&whole, &forms, ((room - 3.0) / letter_pixels) as usize)
     };
     // Names have no semicolon: it would end the frame.
-    let attribute = match forms.is_empty() {
-        true => String::new(),
-        false => format!(" fg:forms=\"{}\"", escape(&forms.join(";"))),
+    let attribute = if forms.is_empty() {
+        String::new()
+    } else {
+        format!(" fg:forms=\"{}\"", escape(&forms.join(";")))
     };
     let label = escape(&label);
     Some(format!(

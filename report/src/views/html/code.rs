@@ -261,9 +261,10 @@ mod tests {
         let told = |profile: &Profile, functions: usize| {
             let told = |id: LabelId, most: usize| {
                 let label = profile.labels.get(id);
-                match (label.name as usize) < most + 2 {
-                    true => at_line(label, None),
-                    false => function(label),
+                if (label.name as usize) < most + 2 {
+                    at_line(label, None)
+                } else {
+                    function(label)
                 }
             };
             fitting(profile, functions, &told).1

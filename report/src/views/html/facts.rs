@@ -100,9 +100,10 @@ impl Basis {
 
 /// Writes it. Where samples are missing, nobody shall overlook it.
 pub(crate) fn write_basis(basis: &Basis, out: &mut dyn Write) -> io::Result<()> {
-    let (class, heading) = match basis.is_incomplete {
-        true => ("account missing", "Samples are missing"),
-        false => ("account", "What the numbers rest on"),
+    let (class, heading) = if basis.is_incomplete {
+        ("account missing", "Samples are missing")
+    } else {
+        ("account", "What the numbers rest on")
     };
     writeln!(out, "<section class=\"{class}\">\n<h2>{heading}</h2>\n<ul>")?;
     for line in &basis.lines {

@@ -68,9 +68,10 @@ fn write_row(profile: &Profile, row: &TopRow, out: &mut dyn Write) -> io::Result
         whole if whole == shown => String::new(),
         whole => format!(" title=\"{whole}\""),
     };
-    let mark = match labels.get(row.label).inlined {
-        true => " <i>inlined</i>",
-        false => "",
+    let mark = if labels.get(row.label).inlined {
+        " <i>inlined</i>"
+    } else {
+        ""
     };
     let unit = profile.unit();
     // What the script sorts by, where the text is no number.

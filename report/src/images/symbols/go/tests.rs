@@ -18,13 +18,19 @@ const LAYOUTS: [(u32, Version); 4] = [
 /// `main.main` at [`FIRST`] and `main.work` at [`SECOND`], of /a.go: line 7 for 16 bytes, then 9.
 fn made(magic: u32, version: Version) -> Vec<u8> {
     let is_new = version >= Version::Go118;
-    let address = |address: u64| match is_new {
-        true => ((address - FIRST) as u32).to_le_bytes().to_vec(),
-        false => address.to_le_bytes().to_vec(),
+    let address = |address: u64| {
+        if is_new {
+            ((address - FIRST) as u32).to_le_bytes().to_vec()
+        } else {
+            address.to_le_bytes().to_vec()
+        }
     };
-    let offset = |offset: usize| match is_new {
-        true => (offset as u32).to_le_bytes().to_vec(),
-        false => (offset as u64).to_le_bytes().to_vec(),
+    let offset = |offset: usize| {
+        if is_new {
+            (offset as u32).to_le_bytes().to_vec()
+        } else {
+            (offset as u64).to_le_bytes().to_vec()
+        }
     };
     // Parts: header and functions by address, in either order; the others are put behind.
     let entry_bytes = if is_new { 8 } else { 16 };

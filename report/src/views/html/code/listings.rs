@@ -64,9 +64,10 @@ impl Listings {
     /// Takes room for so many instructions, if there is any.
     fn has_room(&mut self, instructions: usize) -> bool {
         let has_room = self.count + instructions <= INSTRUCTIONS_MAX;
-        match has_room {
-            true => self.count += instructions,
-            false => self.left_out += 1,
+        if has_room {
+            self.count += instructions
+        } else {
+            self.left_out += 1
         }
         has_room
     }
