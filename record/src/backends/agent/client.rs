@@ -2,7 +2,7 @@
 
 use super::error::AgentError;
 use super::frame::{Decoder, frame};
-use super::line::Line;
+use super::line::{Line, LineError};
 use super::message::{self, Hello};
 use crate::guest::endpoint::deadline;
 use crate::sys::clock::monotonic_ns;
@@ -21,7 +21,7 @@ pub(super) struct Client {
     outbox: [u8; OUTBOX_BYTES],
     waiting: usize,
     /// Why nothing can be sent any more.
-    broken: Option<String>,
+    broken: Option<LineError>,
 }
 
 /// What came of a look at the stream.
@@ -32,7 +32,7 @@ pub(super) enum StreamState {
     /// There are none at the moment.
     Nothing,
     /// There will be no more, because of this if it was an error.
-    End(Option<String>),
+    End(Option<LineError>),
 }
 
 impl Client {
@@ -81,7 +81,9 @@ impl Client {
             client.check()?;
             match received {
                 StreamState::End(None) => return Err(AgentError::Closed(client.name)),
-                StreamState::End(Some(why)) => return Err(AgentError::Broken(client.name, why)),
+                StreamState::End(Some(why)) => {
+                    return Err(AgentError::Broken(client.name, why.to_string()));
+                }
                 _ => {}
             }
         }
@@ -147,7 +149,7 @@ impl Client {
     /// Waits until something comes.
     pub fn wait(&mut self, timeout_ms: u16) -> Result<(), AgentError> {
         let result = self.line.wait_to_receive(timeout_ms);
-        result.map_err(|why| AgentError::Broken(self.name.clone(), why))
+        result.map_err(|why| AgentError::Broken(self.name.clone(), why.to_string()))
     }
 
     /// Whether what comes is the agent's protocol at all.

@@ -3,32 +3,60 @@
 use crate::guest::endpoint::Connection;
 use nix::errno::Errno;
 
-/// Both ways a stream of bytes that never blocks. Errors are why it broke, to a person.
-pub(super) trait Line: Send {
-    /// Sends as many of `bytes` as there is room for.
-    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String>;
-
-    /// Receives what is there; `None` if there is nothing at the moment, 0 at the end of the stream.
-    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String>;
-
-    /// Waits until there is something to receive, a signal comes or `timeout_ms` passed.
-    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), String>;
+/// Why a line carries nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum LineError {
+    /// The system's reason.
+    #[error("{}", .0.desc())]
+    System(Errno),
+    /// The position in a shared page is impossible.
+    #[error("it says that {waiting} bytes wait in a ring of {ring}")]
+    TooFull {
+        /// Bytes between the two positions.
+        waiting: u32,
+        /// Bytes of the ring.
+        ring: u32,
+    },
+    /// The same of what the other side has read.
+    #[error(
+        "it says that it has read what was not sent: {waiting} bytes are left in a ring of {ring}"
+    )]
+    ReadTooMuch {
+        /// Bytes between the two positions.
+        waiting: u32,
+        /// Bytes of the ring.
+        ring: u32,
+    },
+    /// The domain with this number says that it no longer serves.
+    #[error("domain {0} has closed its vchan")]
+    Closed(u32),
+    /// Xenstore no longer has the server.
+    #[error("{0}")]
+    Withdrawn(String),
 }
 
-fn reason(errno: Errno) -> String {
-    errno.desc().to_owned()
+/// Both ways a stream of bytes that never blocks.
+pub(super) trait Line: Send {
+    /// Sends as many of `bytes` as there is room for.
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError>;
+
+    /// Receives what is there; `None` if there is nothing at the moment, 0 at the end of the stream.
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError>;
+
+    /// Waits until there is something to receive, a signal comes or `timeout_ms` passed.
+    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), LineError>;
 }
 
 impl Line for Connection {
-    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
-        Connection::send_some(self, bytes).map_err(reason)
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError> {
+        Connection::send_some(self, bytes).map_err(LineError::System)
     }
 
-    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String> {
-        Connection::receive_some(self, into).map_err(reason)
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError> {
+        Connection::receive_some(self, into).map_err(LineError::System)
     }
 
-    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), String> {
-        Connection::wait_to_receive(self, timeout_ms).map_err(reason)
+    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), LineError> {
+        Connection::wait_to_receive(self, timeout_ms).map_err(LineError::System)
     }
 }

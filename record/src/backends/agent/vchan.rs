@@ -9,7 +9,7 @@ mod withdrawal;
 mod tests;
 
 use super::error::AgentError;
-use super::line::Line;
+use super::line::{Line, LineError};
 use crate::guest::xenstore::{Xenstore, XenstoreError};
 use crate::sys::clock::monotonic_ns;
 use crate::sys::xen::event_channel::EventChannel;
@@ -130,7 +130,7 @@ impl Vchan {
             .map_err(unmapped)?;
         rings
             .enter()
-            .map_err(|what| AgentError::Nonsense(name, what))?;
+            .map_err(|error| AgentError::Nonsense(name, error.to_string()))?;
         channel.notify();
         Ok(Vchan {
             withdrawal: Withdrawal::watch(&address, reference),
@@ -141,7 +141,7 @@ impl Vchan {
         })
     }
 
-    fn tell(&self, is_wanted: bool) {
+    fn notify_if(&self, is_wanted: bool) {
         if is_wanted {
             self.channel.notify();
         }
@@ -149,13 +149,13 @@ impl Vchan {
 
     /// Whether the server is gone. A domain that was destroyed could not say so in its pages, which live on for as long
     /// as we map them; but xenstore forgets it.
-    fn check(&mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), LineError> {
         let domain = self.address.domain;
         if !self.rings.is_served() {
-            return Err(format!("domain {domain} has closed its vchan"));
+            return Err(LineError::Closed(domain.into()));
         }
         if let Some(why) = self.withdrawal.found() {
-            return Err(why);
+            return Err(LineError::Withdrawn(why));
         }
         let now_ns = monotonic_ns();
         if now_ns.saturating_sub(self.heard_ns) < QUIET_NS {
@@ -168,18 +168,18 @@ impl Vchan {
 }
 
 impl Line for Vchan {
-    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
-        let (count, is_wanted) = self.rings.send(bytes)?;
-        self.tell(is_wanted);
-        Ok(count)
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError> {
+        let sent = self.rings.send(bytes)?;
+        self.notify_if(sent.notify);
+        Ok(sent.bytes)
     }
 
-    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String> {
-        let (count, is_wanted) = self.rings.receive(into)?;
-        self.tell(is_wanted);
-        if count > 0 {
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError> {
+        let received = self.rings.receive(into)?;
+        self.notify_if(received.notify);
+        if received.bytes > 0 {
             self.heard_ns = monotonic_ns();
-            return Ok(Some(count));
+            return Ok(Some(received.bytes));
         }
         // Whoever closes has written before.
         if !self.rings.has_some()? {
@@ -188,7 +188,7 @@ impl Line for Vchan {
         Ok(None)
     }
 
-    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), String> {
+    fn wait_to_receive(&mut self, timeout_ms: u16) -> Result<(), LineError> {
         if self.rings.has_some()? {
             return Ok(());
         }
@@ -196,7 +196,7 @@ impl Line for Vchan {
         match poll(&mut polled, PollTimeout::from(timeout_ms)) {
             Ok(1..) => self.channel.acknowledge(),
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.desc().to_owned()),
+            Err(errno) => return Err(LineError::System(errno)),
         }
         Ok(())
     }

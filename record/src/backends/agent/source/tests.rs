@@ -1,7 +1,7 @@
 //! A line that can't be closed, between this end and a real agent in a guest that is none.
 
 use super::super::client::Client;
-use super::super::line::Line;
+use super::super::line::{Line, LineError};
 use super::super::open;
 use crate::source::plan::Plan;
 use crate::source::ring::{Drain, Sink, ring_of};
@@ -97,12 +97,12 @@ impl Machine {
 struct Serial(Arc<Mutex<Machine>>);
 
 impl Line for Serial {
-    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, String> {
+    fn send_some(&mut self, bytes: &[u8]) -> Result<usize, LineError> {
         self.0.lock().unwrap().wires.to_agent.extend(bytes);
         Ok(bytes.len())
     }
 
-    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, String> {
+    fn receive_some(&mut self, into: &mut [u8]) -> Result<Option<usize>, LineError> {
         let from = &mut self.0.lock().unwrap().wires.to_client;
         let count = into.len().min(from.len());
         into.iter_mut()
@@ -111,7 +111,7 @@ impl Line for Serial {
         Ok((count > 0).then_some(count))
     }
 
-    fn wait_to_receive(&mut self, _: u16) -> Result<(), String> {
+    fn wait_to_receive(&mut self, _: u16) -> Result<(), LineError> {
         std::thread::sleep(std::time::Duration::from_millis(1));
         self.0.lock().unwrap().go_on();
         Ok(())

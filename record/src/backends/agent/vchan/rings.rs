@@ -3,6 +3,7 @@
 //! Enters: pages that a guest shares, which may lie and change at any time. Each number is read once and compared with
 //! what can be; our own positions are kept here, and what stands for them in the pages is never read again.
 
+use crate::backends::agent::line::LineError;
 use crate::sys::xen::shared_pages::{PAGE_BYTES, SharedPages};
 use nix::errno::Errno;
 use std::ops::Deref;
@@ -54,8 +55,21 @@ pub(super) struct Rings<P> {
     in_: Ring<P>,
 }
 
-/// Bytes that were moved, and whether the server wants to be told.
-pub(super) type Moved = (usize, bool);
+/// What a call moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Whether the server wants to be notified.
+    pub notify: bool,
+}
+
+impl Moved {
+    const NOTHING: Moved = Moved {
+        bytes: 0,
+        notify: false,
+    };
+}
 
 impl<P: Deref<Target = SharedPages>> Rings<P> {
     /// Looks at the `first` page and maps the pages of the rings.
@@ -125,7 +139,7 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
     ///
     /// # Errors
     /// What the server says that can't be.
-    pub fn enter(&mut self) -> Result<(), String> {
+    pub fn enter(&mut self) -> Result<(), LineError> {
         let waiting = self.waiting()?;
         self.in_.own = self.in_.own.wrapping_add(waiting);
         self.first.set_word(self.in_.consumed, self.in_.own);
@@ -146,20 +160,20 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
     }
 
     /// Bytes that wait for us.
-    fn waiting(&self) -> Result<u32, String> {
+    fn waiting(&self) -> Result<u32, LineError> {
         let ring = &self.in_;
         let waiting = self.first.word(ring.produced).wrapping_sub(ring.own);
         if waiting > ring.bytes {
-            return Err(format!(
-                "it says that {waiting} bytes wait in a ring of {}",
-                ring.bytes
-            ));
+            return Err(LineError::TooFull {
+                waiting,
+                ring: ring.bytes,
+            });
         }
         Ok(waiting)
     }
 
     /// Whether something waits for us; if not, the server will tell of the next bytes that it writes.
-    pub fn has_some(&self) -> Result<bool, String> {
+    pub fn has_some(&self) -> Result<bool, LineError> {
         if self.waiting()? == 0 {
             self.first.add_bits(CLIENT_WANTS, WRITTEN);
         }
@@ -170,7 +184,7 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
     ///
     /// # Errors
     /// What the server says that can't be.
-    pub fn receive(&mut self, into: &mut [u8]) -> Result<Moved, String> {
+    pub fn receive(&mut self, into: &mut [u8]) -> Result<Moved, LineError> {
         let count = into.len().min(self.waiting()? as usize);
         let ring = &mut self.in_;
         let pages = ring.pages.as_ref().unwrap_or(&self.first);
@@ -179,25 +193,28 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         pages.copy_out(ring.start + from, head);
         pages.copy_out(ring.start, tail);
         if count == 0 {
-            return Ok((0, false));
+            return Ok(Moved::NOTHING);
         }
         ring.own = ring.own.wrapping_add(count as u32);
         self.first.set_word(ring.consumed, ring.own);
-        Ok((count, self.first.take_bits(SERVER_WANTS, READ)))
+        Ok(Moved {
+            bytes: count,
+            notify: self.first.take_bits(SERVER_WANTS, READ),
+        })
     }
 
     /// Passes on as many of `bytes` as there is room for.
     ///
     /// # Errors
     /// What the server says that can't be.
-    pub fn send(&mut self, bytes: &[u8]) -> Result<Moved, String> {
+    pub fn send(&mut self, bytes: &[u8]) -> Result<Moved, LineError> {
         let ring = &mut self.out;
         let waiting = ring.own.wrapping_sub(self.first.word(ring.consumed));
         if waiting > ring.bytes {
-            return Err(format!(
-                "it says that it has read what was not sent: {waiting} bytes are left in a ring of {}",
-                ring.bytes
-            ));
+            return Err(LineError::ReadTooMuch {
+                waiting,
+                ring: ring.bytes,
+            });
         }
         let count = bytes.len().min((ring.bytes - waiting) as usize);
         let pages = ring.pages.as_ref().unwrap_or(&self.first);
@@ -206,10 +223,13 @@ impl<P: Deref<Target = SharedPages>> Rings<P> {
         pages.copy_in(ring.start + to, head);
         pages.copy_in(ring.start, tail);
         if count == 0 {
-            return Ok((0, false));
+            return Ok(Moved::NOTHING);
         }
         ring.own = ring.own.wrapping_add(count as u32);
         self.first.set_word(ring.produced, ring.own);
-        Ok((count, self.first.take_bits(SERVER_WANTS, WRITTEN)))
+        Ok(Moved {
+            bytes: count,
+            notify: self.first.take_bits(SERVER_WANTS, WRITTEN),
+        })
     }
 }
