@@ -24,20 +24,32 @@ pub fn build(folder: &Path, source: &str, frames: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Records the program for two seconds into `run.uprof`. Returns what the recorder said.
+/// Samples that are enough to judge stacks by, of 1,000 that two seconds have on an idle processor.
+const ENOUGH: u64 = 400;
+
+/// Records the program into `run.uprof`: for two seconds, or on a busy machine for as long as it takes to have enough
+/// samples, twenty seconds at the most. Returns what the recorder said.
 pub fn record(folder: &Path, flags: &[&str], program: &Path, words: &[&str]) -> String {
-    let output = kit::uniprof()
-        .args(["record", "-F", "499", "-d", "2s", "-o"])
-        .arg(folder.join("run.uprof"))
-        .args(flags)
-        .arg("--")
-        .arg(program)
-        .args(words)
-        .stdin(std::fs::File::open("/dev/zero").unwrap())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let file = folder.join("run.uprof");
+    let mut said = String::new();
+    for time in ["2s", "20s"] {
+        let output = kit::uniprof()
+            .args(["record", "-F", "499", "-d", time, "-o"])
+            .arg(&file)
+            .args(flags)
+            .arg("--")
+            .arg(program)
+            .args(words)
+            .stdin(std::fs::File::open("/dev/zero").unwrap())
+            .output()
+            .unwrap();
+        said = kit::text(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+        let stacks = folded(&file, &[]);
+        if stacks.iter().map(|(_, count)| count).sum::<u64>() >= ENOUGH {
+            break;
+        }
+    }
     said
 }
 
