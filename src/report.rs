@@ -101,7 +101,8 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         options.slowest = counts.max().unwrap_or(0);
     }
     let library = selecting.images.library()?;
-    let by_place = needs(Needs::Places) && !args.no_source && options.by == By::Function;
+    let by_place = (needs(Needs::Places) && !args.no_source || needs(Needs::Lines))
+        && options.by == By::Function;
     let by_place = by_place && recordings.iter().all(|one| one.span_blocks().is_empty());
     if needs(Needs::Instructions) || by_place {
         options.by = By::Place;
@@ -142,7 +143,10 @@ pub fn run(args: Args) -> anyhow::Result<Outcome> {
         places = Some(std::mem::replace(&mut profile, by_function));
     }
     let form = args.form(&recordings);
-    if (needs(Needs::Instructions) || by_place) && !args.no_source && !form.sources.may_open() {
+    if (needs(Needs::Instructions) || needs(Needs::Places) && by_place)
+        && !args.no_source
+        && !form.sources.may_open()
+    {
         inform(&format!("note: {NO_SOURCES}"));
     }
     let all = Shown {

@@ -63,7 +63,12 @@ fn flag(view: &'static View) -> Arg {
     let arg = arg.help_heading("Views");
     let arg = match view.needs {
         Needs::Instructions => arg.conflicts_with_all(names_but(view.name)),
-        Needs::Counts | Needs::Samples | Needs::Places | Needs::Calls | Needs::EachCall => arg,
+        Needs::Counts
+        | Needs::Lines
+        | Needs::Samples
+        | Needs::Places
+        | Needs::Calls
+        | Needs::EachCall => arg,
     };
     match view.output {
         Output::Text => arg.action(ArgAction::SetTrue),

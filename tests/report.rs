@@ -112,6 +112,47 @@ fn every_view_and_export_runs_and_a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn a_brief_report_has_one_page_with_lines_doubts_and_commands() {
+    let path = corpus("calls-stack.uprof");
+    let brief = output(with_images(uniprof(&["report", "--brief"]).arg(&path)));
+    assert_eq!(brief.0, 0, "{}", brief.2);
+    assert!(
+        brief.1.lines().count() <= 60 && brief.1.len() < 16 << 10,
+        "{}",
+        brief.1
+    );
+    for wanted in [
+        "99.7%  99.9%  steps  [calls]  calls.c:17",
+        "steps (calls.c:17) < often (calls.c:20) < work (calls.c:43)",
+        "uniprof report --callers steps calls-stack.uprof ",
+    ] {
+        assert!(brief.1.contains(wanted), "{wanted} is not in {}", brief.1);
+    }
+    let sections = [
+        "Hottest functions",
+        "Hottest paths",
+        "What is uncertain",
+        "What to ask next",
+    ];
+    let at: Vec<usize> = sections
+        .iter()
+        .filter_map(|section| brief.1.find(section))
+        .collect();
+    assert!(at.len() == sections.len() && at.is_sorted(), "{}", brief.1);
+    // What a damaged recording lacks is among the doubts.
+    let folder = tempfile::tempdir().unwrap();
+    let cut = folder.path().join("cut.uprof");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&cut, &bytes[..bytes.len() - 100]).unwrap();
+    let (status, text, _) = output(with_images(uniprof(&["report", "--brief"]).arg(&cut)));
+    let doubts = text.split("What is uncertain").nth(1).unwrap();
+    assert!(
+        status == 1 && doubts.contains("the recording has no end"),
+        "{doubts}"
+    );
+}
+
+#[test]
 fn a_page_is_written_beside_the_recording_and_takes_the_filters() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slow.uprof");

@@ -17,6 +17,7 @@ pub mod syscalls;
 pub mod chart;
 pub mod heatmap;
 pub mod info;
+pub mod brief;
 pub mod html;
 pub mod dump;
 
@@ -78,6 +79,8 @@ pub enum Needs {
     EachCall,
     /// One by one and by instruction, where functions are asked for and images may be looked at: [`Shown::places`].
     Places,
+    /// Summed, and by instruction as well, where functions are asked for: [`Shown::places`].
+    Lines,
     /// Summed by instruction ([`By::Place`](crate::profile::gather::By::Place)), with images: such a view is shown
     /// alone.
     Instructions,
@@ -86,6 +89,7 @@ pub enum Needs {
 /// The views, in the order of help.
 pub const VIEWS: &[View] = &[
     top::VIEW,
+    brief::VIEW,
     tree::VIEW,
     callers::VIEW,
     calls::VIEW,
