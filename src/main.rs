@@ -49,6 +49,8 @@ mod info;
 #[cfg(feature = "report")]
 mod dump;
 #[cfg(feature = "report")]
+mod mcp;
+#[cfg(feature = "report")]
 mod export;
 #[cfg(feature = "report")]
 mod import;
@@ -108,6 +110,8 @@ enum Command {
     Dump(dump::Args),
     #[cfg(feature = "report")]
     Recover(recover::Args),
+    #[cfg(feature = "report")]
+    Mcp(mcp::Args),
     #[cfg(feature = "record")]
     Doctor(doctor::Args),
     #[cfg(feature = "report")]
@@ -169,6 +173,8 @@ fn main() -> ExitCode {
         Command::Dump(args) => dump::run(&args),
         #[cfg(feature = "report")]
         Command::Recover(args) => recover::run(&args),
+        #[cfg(feature = "report")]
+        Command::Mcp(args) => mcp::run(&args),
         #[cfg(feature = "record")]
         Command::Doctor(args) => doctor::run(&args),
         #[cfg(feature = "report")]
@@ -214,7 +220,7 @@ fn refuse(error: &clap::Error) -> ! {
 
 /// Subcommands of each half of the program.
 const RECORD: [&str; 3] = ["record", "demo", "doctor"];
-const REPORT: [&str; 10] = [
+const REPORT: [&str; 11] = [
     "report",
     "diff",
     "export",
@@ -223,6 +229,7 @@ const REPORT: [&str; 10] = [
     "bundle",
     "dump",
     "recover",
+    "mcp",
     "completions",
     "man",
 ];

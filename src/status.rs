@@ -49,6 +49,6 @@ mod tests {
             .map(|command| command.get_name().to_owned())
             .filter(|name| in_part(name).is_none())
             .collect();
-        assert_eq!(without, ["completions", "man"]);
+        assert_eq!(without, ["mcp", "completions", "man"]);
     }
 }
