@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 
 const WORKFLOW: &str = include_str!("../docs/pull-request.yml");
 
+const RELEASE: &str = include_str!("../.github/workflows/release.yml");
+
 /// Four functions, of which one does `times` as much. By shares alone it can't be told which of two changed.
 fn source(times: u32) -> String {
     let function = |name: &str, rounds: u32| {
@@ -35,10 +37,10 @@ fn source(times: u32) -> String {
     )
 }
 
-/// Names and scripts of the steps that run something.
-fn steps() -> Vec<(String, String)> {
+/// Names and scripts of the steps of a workflow that run something.
+fn steps(workflow: &str) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
-    for line in WORKFLOW.lines() {
+    for line in workflow.lines() {
         if let Some(name) = line.strip_prefix("      - name: ") {
             steps.push((name.to_owned(), String::new()));
         } else if let Some(command) = line.strip_prefix("          ")
@@ -98,7 +100,7 @@ fn a_pull_request_that_makes_a_function_slower_is_told_so() {
     );
     assert!(made.status.success(), "{made:?}");
     let mut compared = None;
-    for (name, script) in steps() {
+    for (name, script) in steps(WORKFLOW) {
         let output = run(folder, &script);
         if name == "Compare" {
             compared = Some(output);
@@ -123,4 +125,42 @@ fn a_pull_request_that_makes_a_function_slower_is_told_so() {
         certain.contains("| total | `store  [bench]` |"),
         "{summary}"
     );
+}
+
+#[test]
+fn the_release_workflow_fits_the_repository() {
+    let steps = steps(RELEASE);
+    let script = |name: &str| {
+        let found = steps.iter().find(|(step, _)| step == name);
+        &found.unwrap_or_else(|| panic!("no step {name}")).1
+    };
+    let all: String = steps.iter().map(|(_, script)| script.as_str()).collect();
+    let words = all.split(|letter: char| letter.is_whitespace() || letter == '"');
+    let files: Vec<&str> = words
+        .filter(|word| word.starts_with("packaging/"))
+        .collect();
+    assert_eq!(files, ["packaging/release"]);
+    assert!(kit::root().join(files[0]).is_file());
+    let manifest = std::fs::read_to_string(kit::root().join("Cargo.toml")).unwrap();
+    assert!(manifest.contains("\"fuzz/targets\"") && manifest.contains("\"tests/kit\""));
+    let publish = script("Publish the crates");
+    for excluded in ["uniprof-fuzz-targets", "uniprof-test-kit"] {
+        assert!(
+            publish.contains(&format!("--exclude {excluded}")),
+            "{publish}"
+        );
+    }
+    let is_version = |tag: &str| {
+        let mut shell = Command::new("bash");
+        shell.args([
+            "-eo",
+            "pipefail",
+            "-c",
+            script("Check that the tag is the version"),
+        ]);
+        shell.current_dir(kit::root()).env("GITHUB_REF_NAME", tag);
+        shell.status().unwrap().success()
+    };
+    assert!(is_version(concat!("v", env!("CARGO_PKG_VERSION"))));
+    assert!(!is_version("v9.9.9"));
 }
