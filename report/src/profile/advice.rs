@@ -3,6 +3,8 @@
 
 use crate::profile::Profile;
 use crate::recording::account::share;
+use crate::text::printable;
+use std::collections::BTreeMap;
 use uprof::{State, Stop};
 
 /// Most stack bytes that perf events give of a process.
@@ -24,6 +26,8 @@ pub(crate) struct Counts {
     pub window_ends: u64,
     /// Stacks whose innermost frame has no name.
     pub unnamed: u64,
+    /// By image: those of them whose code is in it.
+    pub unnamed_in: BTreeMap<String, u64>,
     /// Stacks that changed while they were read.
     pub moved: u64,
     /// A warning already says which names are missing, and what to do.
@@ -62,7 +66,11 @@ impl Counts {
         }
         for (id, own) in (0..).zip(own) {
             let is_unnamed = labels.get(id).unknown;
-            counts.unnamed += if is_unnamed { own } else { 0 };
+            if is_unnamed && own > 0 {
+                counts.unnamed += own;
+                let image = labels.module_name(id).to_owned();
+                *counts.unnamed_in.entry(image).or_default() += own;
+            }
             let is_most = counts.most.as_ref().is_none_or(|(_, most)| own > *most);
             if is_guest && is_most && !is_unnamed {
                 counts.most = Some((labels.name(id).to_owned(), own));
@@ -79,6 +87,9 @@ impl Counts {
         self.window_ends += more.window_ends;
         self.moved += more.moved;
         self.unnamed += more.unnamed;
+        for (image, count) in &more.unnamed_in {
+            *self.unnamed_in.entry(image.clone()).or_default() += count;
+        }
         self.waiting += more.waiting;
         self.paused += more.paused;
     }
@@ -127,9 +138,18 @@ fn unnamed(counts: &Counts) -> Option<String> {
     let is_new = !counts.explains_unnamed && exceeds(counts.unnamed, counts.counted, 50);
     is_new.then(|| {
         let share = share(counts.unnamed, counts.counted);
+        // What has no file has no package: JIT code, a kernel, code of no image.
+        let is_file = |image: &str| !image.is_empty() && !image.starts_with('[');
+        let most = counts.unnamed_in.iter().max_by_key(|(_, count)| **count);
+        let most = most.filter(|(image, count)| is_file(image) && **count * 2 > counts.unnamed);
+        let (within, package) = most.map_or((String::new(), ""), |(image, _)| {
+            let package = "install the debug package of that file (PACKAGE-dbgsym or -dbg on Debian, \
+                           PACKAGE-debuginfo on Fedora), or ";
+            (format!(", most of it in {}", printable(image)), package)
+        });
         format!(
-            "no name is known for the code of {share} of the samples: give its image, or the debug file split off \
-             it, with --elf FILE, or a list of functions with --symbols FILE"
+            "no name is known for the code of {share} of the samples{within}: {package}give its image, or the debug \
+             file split off it, with --elf FILE, or a list of functions with --symbols FILE"
         )
     })
 }
@@ -202,6 +222,7 @@ mod tests {
             window_ends: 10,
             moved: 500,
             unnamed: 500,
+            unnamed_in: BTreeMap::from([("sort".to_owned(), 400), ("[jit]".to_owned(), 100)]),
             waiting: 9000,
             paused: 5000,
             explains_unnamed: false,
@@ -221,7 +242,10 @@ mod tests {
                 |it| it.most = Some(("default_idle".to_owned(), 950)),
                 "95.0% of the samples are in default_idle alone",
             ),
-            (|it| it.unnamed = 501, "--elf FILE"),
+            (
+                |it| it.unnamed = 501,
+                "of 50.1% of the samples, most of it in sort: install the debug package of that file",
+            ),
             (
                 |it| it.shallow = 501,
                 "after one or two frames: the guest seems to lack frame pointers",
@@ -238,6 +262,13 @@ mod tests {
             let lines = advice(&counts);
             assert!(lines.len() == 1 && lines[0].contains(part), "{lines:?}");
         }
+        // JIT code has no package.
+        let made = Counts {
+            unnamed: 501,
+            unnamed_in: BTreeMap::from([("[jit]".to_owned(), 501)]),
+            ..good.clone()
+        };
+        assert!(advice(&made)[0].contains("of the samples: give its image"));
         let told_already = Counts {
             unnamed: 501,
             explains_unnamed: true,
