@@ -25,7 +25,7 @@ const KEY: &[(&str, &str)] = &[
 /// Draws the comparison. The other side is scaled to the same total.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     diff: &Diff,
     widths: Widths,

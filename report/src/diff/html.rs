@@ -45,7 +45,7 @@ pub struct PageOptions {
 /// Writes the page of a comparison, whose `recordings` are those of A and of B, and whose `samples` came one by one.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(
     diff: &Diff,
     recordings: [&[&Recording]; 2],

@@ -18,7 +18,7 @@ pub trait Scripted {
 /// Writes the object, with the same list as the table; call paths only with `paths`.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write<S, V>(of: &Comparison<S, V>, paths: bool, out: &mut dyn Write) -> io::Result<()>
 where
     Comparison<S, V>: Scripted,

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 /// Writes a comparison: the changes that are certain, and the others folded away.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let (certain, others) = listing.rows.split_at(listing.certain());

@@ -31,7 +31,7 @@ impl TableOptions {
 /// Writes the table: certain changes first, by the size that is certain.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let screen = options.screen;
     let listing = of.listing(options.paths);

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// for each other certain change.
 ///
 /// # Errors
-/// What `out` returns.
+/// The errors of `out`.
 pub fn write(of: &dyn Listed, options: TableOptions, out: &mut dyn Write) -> io::Result<()> {
     let listing = of.listing(options.paths);
     let mut summary = vec![verdict(listing.certain())];
