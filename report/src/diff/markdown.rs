@@ -6,7 +6,7 @@ use crate::text::screen::Screen;
 use crate::views::markdown::{code, list};
 use std::io::{self, Write};
 
-/// Writes a comparison: the changes that are certain, and the others folded away.
+/// Writes a comparison: the certain changes, and the others folded.
 ///
 /// # Errors
 /// The errors of `out`.

@@ -6,8 +6,8 @@ use crate::text::short;
 use crate::views::workflow::{Level, SHOWN, annotate};
 use std::io::{self, Write};
 
-/// Writes a summary, then a warning for each function that certainly takes more or is called more often, and a notice
-/// for each other certain change.
+/// Writes a summary, then a warning for each function that certainly takes more time or is called more often,
+/// and a notice for each other certain change.
 ///
 /// # Errors
 /// The errors of `out`.
