@@ -17,7 +17,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// The same for recordings of calls, all of which are in the dump.
+/// The same for recordings of calls. The dump shows every call.
 const TRACES: &[(&str, &[&str])] = &[
     ("dump.txt", &["dump"]),
     ("folded.txt", &["export", "--format", "folded"]),

@@ -79,7 +79,7 @@ fn completions_know_subcommands_and_flags_in_every_shell() {
     }
 }
 
-/// A folder with two recordings, one of which has functions of every sort, and other files.
+/// A folder with two recordings and other files. One recording has functions of every sort.
 fn folder_with_recordings() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let stacks = "main;parse_all 5\nmain;core::fold<u8, $(touch pwned)> 3\n$(touch pwned);`id` 2\n";

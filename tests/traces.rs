@@ -350,7 +350,7 @@ fn calls_are_compared_with_calls_and_never_with_samples() {
     let told = run(&mut uniprof(&["diff", trace, trace]));
     assert!(told.contains("No change is certain."), "{told}");
     assert!(told.contains("there are no calls a second"), "{told}");
-    // What has time: its picture and its rules.
+    // The options that apply to times: the flame graph, and rules without points.
     let flame = dump.folder.path().join("diff.svg");
     let flame = format!("--flame={}", flame.display());
     let rule = [

@@ -21,19 +21,19 @@ pub(super) trait Output {
     /// Writes mappings of images that the recording doesn't have.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn modules(&mut self, events: &[ModuleEvent]) -> io::Result<()>;
 
     /// Writes the tables of an image.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn image(&mut self, image: Embedded, now_ns: u64) -> io::Result<BundledImage>;
 
     /// Writes the end record.
     ///
     /// # Errors
-    /// What the file returns.
+    /// The errors of the file.
     fn finish(self, end: &End) -> io::Result<Written>;
 }
 
@@ -90,7 +90,7 @@ impl<W: Write> Output for Whole<'_, W> {
 /// Writes the parts of an image, and returns a summary of them.
 ///
 /// # Errors
-/// What the file returns.
+/// The errors of the file.
 pub(super) fn write_image<W: Write>(
     writer: &mut Writer<W>,
     image: &Embedded,

@@ -59,7 +59,7 @@ pub(crate) fn folded(tree: &StackTree) -> Folded {
             None => folded.tree.child(at, node.label),
             Some(functions) => {
                 let end = up(&folded.tree, at, functions - 1);
-                // The previous cycle ended at the nearest caller with the same place.
+                // The previous cycle ended at the nearest caller that became the same node.
                 let mut before = node.parent;
                 while folded.places[before as usize] != end {
                     before = tree.nodes()[before as usize].parent;
