@@ -204,6 +204,7 @@ impl Recording {
         } else {
             GuestSpaces::default()
         };
+        // With one address space for each boot, roots of page tables distinguish nothing.
         if !recording.guest_spaces.are_several() {
             let guest = &recording.guest_spaces;
             let modules = cold.modules.iter_mut().map(|event| &mut event.space);
@@ -227,6 +228,8 @@ impl Recording {
             .iter()
             .filter(|block| block.last_ns > 0);
         let spans = spans.map(|block| block.first_ns).min();
+        // The metadata are missing if their block is damaged. The start is then that of the first sample or
+        // span.
         if recording.start_ns == u64::MAX {
             recording.start_ns = samples.chain(spans).min().unwrap_or(0);
         } else if recording.metadata.target.kind == TargetKind::Imported {
@@ -307,6 +310,8 @@ impl Recording {
             Ok(Payload::Times(times)) => self.times.extend(times),
             Ok(Payload::Code(code)) => {
                 for code in code {
+                    // The total is checked first, so that invented address spaces can't grow the map of
+                    // counts without limit.
                     if self.code.len() < CODES_MAX * LIVES_MAX {
                         let of_life = cold.codes.entry(code.space).or_insert(0);
                         *of_life += 1;
@@ -328,6 +333,8 @@ impl Recording {
             Ok(Payload::End(end)) => self.end = Some(end),
             Ok(Payload::Unknown(_)) => self.damages.unknown_blocks += 1,
             Ok(Payload::Samples(_) | Payload::Spans(_)) => {}
+            // An unknown block that is marked as critical must not be ignored: it could change the meaning
+            // of others.
             Err(error) if block.known_type().is_none() => {
                 return Err(RecordingError::Critical {
                     name: self.name.clone(),

@@ -56,6 +56,7 @@ impl SourceFiles {
 fn read_below(folder: &Path, path: &Path) -> Option<String> {
     let parts: Vec<Component<'_>> = path.components().collect();
     let is_plain = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    // Only components after the last `..` or root are used, so that the path can't lead out of the folder.
     let begin = parts.iter().rposition(|part| !is_plain(part));
     let plain = &parts[begin.map_or(0, |begin| begin + 1)..];
     (0..plain.len()).find_map(|from| {
@@ -71,6 +72,7 @@ fn read(path: &Path) -> Option<String> {
         return None;
     }
     let path = path.canonicalize().ok()?;
+    // A link with a harmless name may lead to a file that is no source.
     if path.extension()?.to_str()? != ending {
         return None;
     }

@@ -100,6 +100,7 @@ impl TaskCalls {
 
     /// The call at this index; callers precede their callees.
     fn get(&self, place: usize) -> Option<&TimedCall> {
+        // Calls were added from the last to the first.
         let at = self.len.checked_sub(place + 1)?;
         self.chunks.get(at / CHUNK)?.get(at % CHUNK)
     }
@@ -135,6 +136,7 @@ pub(crate) fn put_events<'c>(
         now_ns: 0,
         put,
     };
+    // Results were added in the order of the calls, so they are read backwards, too.
     let mut results = task.results.iter().rev().copied();
     let mut place = 0;
     while let Some(call) = task.get(place) {
@@ -156,6 +158,7 @@ pub(crate) fn put_events<'c>(
         let end_ns = call
             .length_ns()
             .map(|length_ns| since_ns.saturating_add(length_ns));
+        // A call can't outlast the one around it.
         let around_ns = putting.open.last().and_then(|around| around.end_ns);
         putting.open.push(Open {
             depth: call.depth,
@@ -202,6 +205,7 @@ impl Putting<'_, '_> {
     }
 
     fn end(&mut self, at_ns: u64) -> io::Result<()> {
+        // Time never goes back, whatever the input states.
         self.now_ns = self.now_ns.max(at_ns);
         (self.put)(CallEvent::End(self.now_ns))
     }

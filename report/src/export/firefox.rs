@@ -151,6 +151,7 @@ fn add_samples(
     for sample in samples {
         let mut path = Vec::new();
         let mut at = sample.node;
+        // Only the outer part of the stack that isn't known yet is added.
         while at != ROOT && !stacks.contains_key(&at) {
             path.push(at);
             at = profile.tree.nodes()[at as usize].parent;
@@ -203,6 +204,7 @@ impl Weights {
 fn cpu_time(sample: &Moment, before_ns: Option<u64>, period_ns: u64) -> fx::CpuDelta {
     let elapsed_ns = before_ns.map_or(period_ns, |before_ns| sample.since_ns - before_ns);
     match sample.state {
+        // After a gap in the samples, the thread may not have run all the time.
         State::Running => fx::CpuDelta::from_nanos(period_ns.min(elapsed_ns)),
         _ => fx::CpuDelta::ZERO,
     }

@@ -133,6 +133,7 @@ impl SpanSink for CallImporter<'_> {
             };
             self.names.push(text.into_owned());
         }
+        // Further names are not stored: each gets the number of the others again.
         if self.name_ids.len() < NAMES_MAX {
             self.name_ids.insert(name.into(), id);
         }
@@ -151,6 +152,7 @@ impl SpanSink for CallImporter<'_> {
             return TaskId(TASKS_MAX as u32 - 1);
         }
         let id = TaskId(self.tasks.len() as u32);
+        // The last task stands for all further ones.
         let is_last = self.tasks.len() + 1 == TASKS_MAX;
         let name = if is_last {
             OTHERS.into()
@@ -164,6 +166,7 @@ impl SpanSink for CallImporter<'_> {
 
     fn span(&mut self, span: Span) -> Result<(), ImportError> {
         let task = self.tasks.get(span.task.0 as usize).map(|(task, _)| *task);
+        // Taken out, because the name borrows them while the writer is created.
         let names = std::mem::take(&mut self.names);
         let name = names.get(span.name.0 as usize).map_or("", |name| name);
         let whole = span.with(name, task.unwrap_or(Task { space: 0, vcpu: 0 }));

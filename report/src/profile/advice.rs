@@ -142,6 +142,7 @@ fn short(counts: &Counts) -> Option<String> {
             "most stacks ({share}) changed while they were read, and say little: record without --no-pause"
         ));
     }
+    // Stacks that end with the recorded bytes have advice of their own.
     let others = counts.cut.saturating_sub(counts.window_ends);
     let (part, how) = if exceeds(counts.shallow, counts.counted, 50) {
         (counts.shallow, "after one or two frames")

@@ -117,6 +117,7 @@ impl Filter {
         let length = self.min_wait_ns.unwrap_or(0)..=self.max_wait_ns.unwrap_or(u64::MAX);
         let end_ns = since_ns.saturating_add(whole.amount);
         let inside_ns = end_ns.min(to_ns).saturating_sub(since_ns.max(from_ns));
+        // A wait of no length counts, although no part of it can be in the selected time.
         (length.contains(&mean_ns) && (inside_ns > 0 || whole.amount == 0)).then_some(Weight {
             amount: inside_ns,
             count: whole.count,

@@ -85,6 +85,7 @@ impl StackTree {
 
     /// For each node, the sum of `counts` at and below it; `counts` has one element for each node.
     pub(crate) fn sums(&self, counts: Vec<u64>) -> Vec<u64> {
+        // Parents precede children, so one pass backwards sums every branch.
         let mut totals = counts;
         for (number, node) in self.nodes.iter().enumerate().skip(1).rev() {
             totals[node.parent as usize] += totals[number];

@@ -66,10 +66,13 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             faults.extend(fault);
             let before = block.before().unwrap_or(0);
             let end = before.saturating_add(rows.len() as u64);
+            // Each block states the number of calls before it, so a gap between two blocks shows how many
+            // are missing.
             lost += after.map_or(0, |after: u64| after.saturating_sub(end));
             after = Some(before);
             for (index, row) in rows.into_iter().enumerate().rev() {
                 let stack = open.entry(row.task).or_default();
+                // Backwards, a call that is not deeper comes after all callees of the open one.
                 while let Some(done) = stack.pop_if(|open| open.depth >= row.depth) {
                     close(done, visit);
                 }
@@ -92,6 +95,7 @@ pub(crate) fn walk<V: Visit>(recording: &Recording, visit: &mut V) -> (u64, Vec<
             }
         }
     }
+    // The calls before the first block that could be read.
     lost += after.unwrap_or(0);
     for stack in open.into_values() {
         stack.into_iter().rev().for_each(|done| close(done, visit));

@@ -74,6 +74,7 @@ pub(crate) fn name_at(recording: &Recording, space: u32, time_ns: u64) -> String
     if recording.metadata().target.kind != TargetKind::Process {
         return recording.guest_spaces().name_at(space, time_ns);
     }
+    // The first thread of a process has the number of the process.
     let first = Task { space, vcpu: space };
     task_name(recording, first, time_ns)
 }
@@ -174,6 +175,7 @@ pub(crate) fn balances(recording: &Recording, survey: &Survey) -> Vec<Balance> {
         ended.counted_ns = ended.counted_ns.saturating_add(time.ended_ns);
     }
     for (task, count) in &survey.running {
+        // A process without a count of its own ended between two counts.
         own.get_mut(&task.space).unwrap_or(&mut ended).samples += count;
     }
     let mut all: Vec<Balance> = own

@@ -238,6 +238,7 @@ impl Spaces {
                 ModuleChange::Cleared => None,
                 ModuleChange::CopiedFrom(parent) => Some((parent, event.time_ns)),
             };
+            // A generation begins empty. A copy finds older mappings through its parent.
             *visible = Visible::default();
             space.events.push(Event {
                 time_ns: event.time_ns,
@@ -410,6 +411,7 @@ impl Spaces {
                 found.extend(there.filter(|region| region.since_ns <= time_ns));
             }
             let copied = generation.and_then(|generation| generation.copied);
+            // The shared address space comes last, after all that this one was copied from.
             next = copied.or_else(|| wanted.next().filter(|(shared, _)| *shared != space));
         }
         found
@@ -426,6 +428,7 @@ impl Spaces {
             if let Some(region) = generation.find(time_ns, address) {
                 return Some(region);
             }
+            // Nothing was mapped here since the fork, so the parent's mapping at that time is still valid.
             (space, time_ns) = generation.copied?;
         }
         None
@@ -494,6 +497,7 @@ impl Generation {
         let after = self
             .regions
             .partition_point(|region| region.start <= address);
+        // Once no region up to some position reaches the address, none before it does.
         let reach = self.reach[..after].iter().rev();
         let near = reach.take_while(move |end| **end > address);
         let regions = near.zip(self.regions[..after].iter().rev());

@@ -95,6 +95,7 @@ impl Heatmap {
         }
         self.put(first, (first + 1) * cell_ns - from_ns);
         self.put(last, end_ns - last * cell_ns);
+        // The cells between are full. Two changes stand for all of them.
         *self.whole.entry(first + 1).or_default() += 1;
         *self.whole.entry(last).or_default() -= 1;
     }

@@ -150,6 +150,8 @@ impl Reader {
             }
         };
         self.count += 1;
+        // The queue returns the smallest event first. Of whole slices that begin together, that has to be
+        // the longest.
         let shortness = match kind {
             Kind::Whole { end_ns, .. } => u64::MAX - (end_ns - time_ns),
             _ => 0,
@@ -237,6 +239,7 @@ impl Reader {
         if let Some(known) = self.ids.get(text) {
             return *known;
         }
+        // Ids beyond the limit share one number, so that the table doesn't grow.
         let number = u32::MAX - self.ids.len().min(TASKS_MAX) as u32;
         if self.ids.len() < TASKS_MAX {
             self.ids.insert(text.to_vec(), number);

@@ -115,6 +115,7 @@ impl OpenCalls {
     /// # Errors
     /// The errors of the sink.
     pub fn leave(&mut self, exit: Exit, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        // The innermost call is deeper than the limit, and was not kept.
         if self.beyond > 0 {
             self.beyond -= 1;
             return Ok(());
@@ -143,6 +144,7 @@ impl OpenCalls {
             self.beyond = self.beyond.saturating_sub(1);
             return Ok(());
         };
+        // A call within the limit ends, so all deeper ones have ended.
         self.beyond = 0;
         self.cut_from(depth.saturating_add(1), exit.line, sink)?;
         let is_it = |(open, entry): &&(u16, Entry)| {
@@ -155,6 +157,7 @@ impl OpenCalls {
                 sink.span(self.span(depth, Some(entry), entry.name, exit, entry.kind))
             }
             None => {
+                // The open call at this depth is another one, whose end is missing.
                 self.cut_from(depth, exit.line, sink)?;
                 self.leave_unentered(depth, exit, sink)
             }

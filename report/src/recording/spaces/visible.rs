@@ -16,6 +16,8 @@ impl Visible {
     pub(crate) fn map(&mut self, region: Region) {
         let below = self.0.range(..region.start).next_back();
         let below = below.map(|(_, below)| *below);
+        // A part that begins below is split: its start stays, and its end may be visible above the new
+        // region.
         if let Some(below) = below.filter(|below| below.end > region.start) {
             let end = region.start;
             self.0.insert(below.start, Region { end, ..below });

@@ -80,6 +80,7 @@ impl Slices {
             if !self.open.is_empty() {
                 sink.trouble(line, "a slice ends that did not begin");
             }
+            // The innermost open slice may already be at the limit of depth.
             let depth = self.open.last().map_or(0, |open| open.depth + 1);
             let unbegun = Open {
                 name,
