@@ -88,6 +88,7 @@ pub fn bundle(
         name: recording.name().to_owned(),
         what,
     };
+    // The bundle of a damaged recording would look complete.
     if let Some(what) = recording.damages().first() {
         return Err(damaged(what));
     }

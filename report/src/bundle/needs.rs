@@ -92,6 +92,7 @@ fn stacks_of_block<'s>(
         frames.clear();
         let stop = unwinders.unwind(&mut held, &row, unwinders.view(&row), &chain, &mut frames);
         let whole = if stop.is_some() { &frames } else { &chain };
+        // Advice is about the rows that a report counts by default.
         let counts = row.wait.is_some() || row.state == State::Running;
         if let Some(first) = whole.first().filter(|_| counts) {
             let place = spaces.place(space, row.time_ns, first.address);

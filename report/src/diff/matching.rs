@@ -138,6 +138,7 @@ impl Matching {
             });
             let found = table.entry(name).or_default().entry(module).or_default();
             for (side, set) in found.iter_mut().enumerate() {
+                // A label without samples doesn't show that the side has the function.
                 if sides[side] > 0.0 {
                     set.insert(label);
                 }
@@ -184,6 +185,7 @@ impl Matching {
         let gone: Vec<String> = gone.map(|(module, _)| module.clone()).collect();
         let new = images.iter().filter(|(_, sides)| only(sides, 1));
         let new: Vec<String> = new.map(|(module, _)| module.clone()).collect();
+        // With several candidates, it is unknown which image the function moved to.
         let moved = gone.len() == 1 && new.len() == 1;
         for (module, sides) in &images {
             let kind = match (only(sides, 0), only(sides, 1)) {
@@ -246,6 +248,7 @@ fn may_be_hidden(sides: &Sides, shares: &[[f64; 2]], hidden: [f64; 2]) -> bool {
     let own = sides[side]
         .iter()
         .map(|label| shares[*label as usize][side]);
+    // Labels of the same function may share samples, so their shares can't be added.
     let own = own.fold(0.0, f64::max);
     hidden[1 - side] > 0.0 && hidden[1 - side] >= MAY_HOLD * own
 }

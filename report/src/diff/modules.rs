@@ -50,6 +50,7 @@ impl Modules {
         }
         let build = |side: usize, name: &str, paths: &Paths| {
             let builds = builds(paths, &sides[side]);
+            // An image without a build-id, or with several builds, can't be matched by it.
             let only = builds.first().filter(|_| builds.len() == 1)?;
             (!only.is_empty() && !is_code_at_large(name)).then(|| only.clone())
         };
@@ -64,6 +65,7 @@ impl Modules {
             programs.contains(name).then_some(())
         };
         modules.join_by(&program, &mut left, sides);
+        // Last, if each side has one program left, it is the same one under another name.
         modules.join_by(
             &|_, name, _| is_program(name).then_some(()),
             &mut left,

@@ -237,6 +237,7 @@ fn shares(profile: &Profile, cells: &Cells, side_of: &dyn Fn(usize) -> usize) ->
     }
     let mut shares = vec![[0.0; 2]; profile.labels.len()];
     for (node, counts) in by_node {
+        // A recursive function has its label several times, but counts a sample once.
         let mut labels: Vec<u32> = profile.tree.outwards(node).collect();
         labels.sort_unstable();
         labels.dedup();
@@ -361,6 +362,7 @@ fn choose(series: &mut Series, least_share: f64) -> Selection {
     let mut own: BTreeMap<u32, u64> = BTreeMap::new();
     let mut total: BTreeMap<u32, u64> = BTreeMap::new();
     let mut below: Vec<u64> = series.ends.iter().map(|ends| ends[0] + ends[1]).collect();
+    // Parents precede children, so backwards each branch is complete when it is read.
     for number in (1..below.len()).rev() {
         let node = series.tree.nodes()[number];
         let ends = series.ends[number][0] + series.ends[number][1];

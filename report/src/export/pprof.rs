@@ -209,6 +209,7 @@ impl<'a> Builder<'a> {
             });
         }
         let number = self.made.location.len() as u64 + 1;
+        // Numbers begin at 1; 0 means that there is no mapping.
         let mapping = mapping_id.checked_sub(1);
         let mapping = mapping.and_then(|index| self.made.mapping.get(index as usize));
         let own = offset.wrapping_add(u64::from(*is_return));
@@ -316,6 +317,7 @@ fn program_of(recording: &Recording) -> Option<&str> {
     let mut files = Vec::new();
     for (space, region) in spaces.regions() {
         let module = &spaces.modules()[region.module as usize];
+        // Names in brackets are not files.
         if !module.path.starts_with('[') {
             files.push((space, module));
         }

@@ -90,6 +90,7 @@ pub(crate) struct Payload {
 impl Payload {
     /// Adds one sample.
     pub(crate) fn add(&mut self, sampled: &Sampled) {
+        // Samples beyond the limit are counted, too: the message says how many there are.
         self.count += 1;
         if self.moments.len() == SAMPLES_MAX {
             return;
@@ -120,6 +121,7 @@ impl Payload {
         if task == next {
             self.tasks.push(key);
         }
+        // Weights are stored once one differs from 1. The earlier samples get theirs then.
         if amount != 1 && self.weights.is_empty() {
             self.weights.resize(self.moments.len(), 1);
         }
@@ -289,6 +291,7 @@ fn about(payload: &Payload, carried: &Carried<'_>, tick_ns: u64) -> Value {
             let task = lapse
                 .task
                 .and_then(|task| payload.numbers.get(&(number, task)));
+            // Rounded outwards, so that a short lapse isn't empty.
             let to = lapse.to_ns.div_ceil(tick_ns);
             json!([number, lapse.from_ns / tick_ns, to, task, lapse.what])
         })

@@ -35,6 +35,7 @@ impl Preorder {
             order.numbers[node as usize] = place;
             order.distances.push(place - order.numbers[parent as usize]);
             order.nodes.push(node);
+            // The last child is pushed first, so that the first child is taken next.
             let mut child = last[node as usize];
             while child != ROOT {
                 open.push(child);
