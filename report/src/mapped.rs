@@ -115,8 +115,11 @@ impl Place<'_> {
         };
         let found = self.mark.metadata().map_err(failed)?;
         let mut options = File::options();
+        // A FIFO that has replaced the file must not block, and a terminal must not become the controlling
+        // one.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let options = options.read(true).custom_flags(flags);
+        // Opened by its descriptor, because the path may lead to another file by now.
         let opened = match options.open(self.by_descriptor()) {
             _ if !found.is_file() => None,
             // Without /proc, opens it by its path and checks that it is still the same file.
@@ -151,6 +154,7 @@ pub fn add_read(bytes: u64) {
 /// Adds the size of a file to [`read_bytes`].
 pub(crate) fn count(file: &File) {
     if let Ok(found) = file.metadata() {
+        // Holes of a sparse file must not raise the limits that depend on this.
         add_read(found.len().min(found.blocks().saturating_mul(512)));
     }
 }
@@ -220,6 +224,7 @@ pub(crate) fn read_at_most(file: File, bytes_max: u64) -> io::Result<Option<Vec<
         return Ok(None); // the size of a pipe or a growing file is known only after reading
     }
     let mut bytes = Vec::with_capacity(length_bytes as usize + 1);
+    // One byte more shows that the file is too large.
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     Ok((read as u64 <= bytes_max).then_some(bytes))
 }

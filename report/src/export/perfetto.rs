@@ -198,6 +198,7 @@ impl Writer<'_> {
     ) {
         let text = self.timed.names.get(call.name as usize);
         let text = text.map_or("", |text| text);
+        // Interned numbers begin at 1.
         event.name_iid = Some(self.event_name(u64::from(call.name) + 1, text, data));
         let kind = call.kind.number();
         let category = u64::from(kind) + 1;

@@ -41,8 +41,10 @@ pub(crate) fn bare(name: &str) -> Cow<'_, str> {
                 open.push(hides);
                 kept.push_str(if hides { "<…" } else { "<" });
             }
+            // The arrow `->` is an operator, or precedes the type of a result.
             '>' if last != '-' => {
                 if open.pop().is_none() {
+                    // The brackets are not balanced, so the name is kept as it is.
                     return Cow::Borrowed(name);
                 }
                 if open.last() != Some(&true) {

@@ -203,6 +203,7 @@ pub(super) fn write_calls(
         let lead = format!("{}{}", line.prefix, line.branch);
         let name = walk.name(line.node, screen, column + width(&lead));
         writeln!(out, "{total:>amounts$} {share}{own}  {lead}{name}")?;
+        // Deep lines are no longer indented, which leaves room for their names.
         let is_narrow = width(&line.prefix) < indent_max;
         let below = match line.branch {
             "" => line.prefix,
@@ -259,6 +260,7 @@ impl Walk<'_> {
         let shown: Vec<NodeId> = shown.copied().collect();
         self.left_out += list.len() - shown.len();
         let alone = shown.len() == 1;
+        // The last child is pushed first, so that the first one is written next.
         for (index, node) in shown.iter().enumerate().rev() {
             // A node without siblings is not indented: there is no branch to draw.
             let branch = match (alone, index + 1 == shown.len()) {

@@ -184,6 +184,7 @@ impl Reader {
 
     /// Emits the calls of all records.
     fn tell(mut self, sink: &mut dyn SpanSink) -> Result<(), ImportError> {
+        // The sort is stable: records with equal times keep the order of the file.
         self.moments.sort_by_key(|moment| moment.time_ns);
         let mut names = vec![[0; 16]; self.threads.len()];
         for ((_, name), number) in &self.threads {

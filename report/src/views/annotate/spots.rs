@@ -57,6 +57,7 @@ impl<'p, 'c> Spots<'p, 'c> {
                 ("", _) | (_, 0) => None,
                 (file, line) => Some(Spot::Line(file, line)),
             };
+            // Without a line, this stays an offset until the function's code is read.
             let spot = line.unwrap_or(Spot::Offset(place, label.into_bytes));
             spots.by_label[id as usize] = Some(spot);
             if assembly || line.is_none() {
@@ -119,6 +120,7 @@ impl<'p, 'c> Spots<'p, 'c> {
                 };
                 let count = counts.entry(spot).or_default();
                 count.0 += if depth == 0 { node.count } else { 0 };
+                // A recursive function counts a sample once.
                 if seen.insert(spot) {
                     count.1 += node.count;
                 }
@@ -143,6 +145,7 @@ fn place(profile: &Profile, id: LabelId) -> Where<'_> {
     Where {
         module: profile.labels.text(label.module),
         offset: label.offset,
+        // A return address is that of the next instruction. The byte before it belongs to the call.
         into_bytes: label.into_bytes.saturating_sub(u64::from(label.is_return)),
     }
 }

@@ -130,6 +130,7 @@ fn ranks<'p>(functions: &'p Profile, lines: &mut Vec<String>) -> HashMap<Key<'p>
             continue;
         }
         let known = totals.entry(key_of(labels, label)).or_default();
+        // Labels of one function may share samples, so the largest count is taken.
         *known = (known.0.max(own), known.1.max(total));
     }
     let mut order: Vec<(Key<'p>, (u64, u64))> = totals.into_iter().collect();
@@ -165,6 +166,7 @@ fn fitting(
 /// A label with its line and its instruction, as far as they are known.
 fn at_line(label: Label, instruction: Option<(usize, usize)>) -> Label {
     let has_line = label.line > 0 && label.file > 0;
+    // Instructions are numbered from 1 here, because 0 means that there is none.
     let spot = instruction.map_or(0, |(listing, index)| {
         ((listing as u64) << 32) | (index as u64 + 1)
     });
