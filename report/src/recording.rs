@@ -145,6 +145,7 @@ pub(crate) const LIVES_MAX: usize = 64;
 impl Recording {
     /// Opens the recording at `path`, or standard input for `-`.
     ///
+    /// # Errors
     /// [`RecordingError`] if it can't be read, or isn't a recording that this version understands. Damage
     /// inside is not an error; see [`Recording::damages`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
