@@ -401,7 +401,7 @@ impl Recording {
         end.or(last).unwrap_or(self.start_ns).max(self.start_ns)
     }
 
-    /// Whether it was made on this machine, which has not been rebooted since. Only then are its paths
+    /// Whether it was made on this machine, which has not been rebooted since. Its paths are then
     /// trusted.
     pub fn is_made_here(&self) -> bool {
         let mut notes = self.metadata().notes.iter();
